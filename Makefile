@@ -1,0 +1,81 @@
+# The workshop: `make help` says what is in it. Every tool is pinned by a go.mod file and built from the Go module proxy.
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+
+module   := github.com/argocd-agent-mesh/argocd-agent-mesh
+binaries := ./principal ./agent
+ldflags  := -s -w -X $(module)/internal/version.version=$(VERSION) -X $(module)/internal/version.revision=$(REVISION)
+
+# Modules that hold code of ours; the others only pin tools.
+code_modules := . e2e tools/proto
+all_modules   = $(patsubst %/,%,$(dir $(shell git ls-files 'go.mod' '*/go.mod')))
+
+# The linter takes minutes to build, so it is kept outside the checkout, under the hash of what pins it.
+tool_cache  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argocd-agent-mesh/tools
+lint_hash   := $(shell cat tools/lint/go.mod tools/lint/go.sum | sha256sum | cut -c1-16)
+golangci    := $(tool_cache)/$(lint_hash)/golangci-lint
+
+# The CloudEvents module ships its .proto beside its Go code; we import that one rather than keep a copy.
+proto_files  := api/sync/v1/sync.proto
+cloudevents  := github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb
+proto         = go -C tools/proto run . -root $(CURDIR) -I "$$(go list -f '{{.Dir}}' $(cloudevents))"
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the binaries into bin/
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(ldflags)' -o bin/ $(binaries)
+
+.PHONY: test
+test: test-unit test-e2e ## Run every test: unit tests, then the end-to-end tests on the lab
+
+.PHONY: test-unit
+test-unit: compiler ## Run the unit tests with the race detector, in random order
+	go test -race -shuffle=on ./...
+	go -C tools/proto test ./...
+
+# The race detector needs a C compiler, the one thing that Go does not bring along.
+.PHONY: compiler
+compiler:
+	@command -v "$$(go env CC)" >/dev/null || $$(command -v sudo) apt-get install -y --no-install-recommends gcc libc6-dev
+
+.PHONY: lint
+lint: $(golangci) ## Lint every module that holds code
+	@failed=; for module in $(code_modules); do \
+		echo "lint $$module"; \
+		(cd $$module && $(golangci) run --config $(CURDIR)/.golangci.yml ./...) || failed=yes; \
+	done; test -z "$$failed"
+
+$(golangci):
+	@echo "building golangci-lint: minutes, and once per version"
+	@mkdir -p $(@D)
+	@CGO_ENABLED=0 go -C tools/lint build -trimpath -ldflags '-s -w' -o $@ \
+		github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: generate
+generate: ## Generate the protobuf code
+	$(proto) $(proto_files)
+
+.PHONY: verify
+verify: ## Fail, naming what is stale, unless generated code and every go.mod and go.sum are current
+	@stale=; \
+	$(proto) -check $(proto_files) || stale=yes; \
+	for module in $(all_modules); do \
+		go -C $$module mod tidy -diff >/dev/null && continue; \
+		echo "go.mod or go.sum is stale, run \`go mod tidy\` in $$module"; \
+		stale=yes; \
+	done; \
+	test -z "$$stale"
+
+.PHONY: clean
+clean: ## Remove what the build put into the checkout; cached tools stay
+	rm -rf bin
+
+# tools, demo, test-e2e, e2e, bench
+include e2e/e2e.mk

@@ -1,0 +1,451 @@
+package converge_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+)
+
+//nolint:gochecknoglobals // flags of a test are
+var (
+	histories = flag.Int("histories", 3000, "how many random histories TestAnyHistoryEndsEqual runs")
+	seedFlag  = flag.Uint64("seed", 0, "run the one history with this seed")
+)
+
+// TestAnyHistoryEndsEqual drives two sides through random histories: changes on both sides, restarts of either, cuts,
+// late and repeated messages, applies that fail, and that fail and yet happened. Once all is quiet, both are equal.
+func TestAnyHistoryEndsEqual(t *testing.T) {
+	t.Parallel()
+	if *seedFlag != 0 {
+		runHistory(t, *seedFlag)
+		return
+	}
+	start := rand.Uint64()
+	for i := range uint64(*histories) {
+		if !runHistory(t, start+i) {
+			return
+		}
+	}
+}
+
+func runHistory(t *testing.T, seed uint64) bool {
+	t.Helper()
+	return t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, seed)
+			for range 20 + w.rand.IntN(60) {
+				w.step()
+			}
+			w.quiet()
+			w.requireEqual()
+			w.stop()
+		})
+	})
+}
+
+// facets of the world: one whose source is on the left, retained on the right; one the other way round, not retained.
+const (
+	downward = converge.Facet("downward")
+	upward   = converge.Facet("upward")
+)
+
+// world is two sides, left and right, each with a store that outlives its process, and a line between them.
+type world struct {
+	t       *testing.T
+	rand    *rand.Rand
+	truth   map[converge.Facet]*store // what the sources have
+	replica map[converge.Facet]*store // what the replicas hold
+	left    *process
+	right   *process
+	line    *line
+	dial    sync.WaitGroup
+	noise   *watcher
+
+	compareEvery time.Duration
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{
+		t: t, rand: rand.New(rand.NewPCG(seed, 1)), noise: &watcher{},
+		truth: map[converge.Facet]*store{}, replica: map[converge.Facet]*store{},
+	}
+	w.compareEvery = 1000 * time.Hour
+	if w.rand.IntN(4) == 0 {
+		w.compareEvery = time.Minute
+	}
+	for i, f := range []converge.Facet{downward, upward} {
+		w.truth[f] = newStore(seed + uint64(2*i))
+		w.replica[f] = newStore(seed + uint64(2*i) + 1)
+		w.replica[f].failing = 20
+	}
+	w.start(&w.left)
+	w.start(&w.right)
+	w.connect()
+	return w
+}
+
+// process is one run of one side.
+type process struct {
+	peer   *converge.Peer
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// start starts a side anew: it knows nothing but what is in its stores.
+func (w *world) start(side **process) {
+	// Comparisons would mend whatever a conversation got wrong; most histories have none but the first.
+	o := converge.Options{Observer: w.noise, CompareEvery: w.compareEvery}
+	down, up := w.truth[downward], w.replica[upward]
+	if side == &w.right {
+		down, up = w.replica[downward], w.truth[upward]
+		o.Sources = map[converge.Facet]converge.Origin{upward: {Source: up}}
+		o.Replicas = map[converge.Facet]converge.Holding{downward: {Replica: down, Retain: true}}
+	} else {
+		o.Sources = map[converge.Facet]converge.Origin{downward: {Source: down}}
+		o.Replicas = map[converge.Facet]converge.Holding{upward: {Replica: up}}
+	}
+	p := &process{peer: converge.NewPeer(o), done: make(chan struct{})}
+	down.watch(func(k converge.Key) { p.peer.Changed(downward, k) })
+	up.watch(func(k converge.Key) { p.peer.Changed(upward, k) })
+	ctx, cancel := context.WithCancel(w.t.Context())
+	p.cancel = cancel
+	go func() { defer close(p.done); p.peer.Run(ctx) }()
+	*side = p
+}
+
+func (p *process) stop() {
+	p.cancel()
+	<-p.done
+}
+
+// connect ends a conversation, if there is one, and begins another.
+func (w *world) connect() {
+	w.cut()
+	w.line = newLine(w.rand.Uint64())
+	ctx, l := w.t.Context(), w.line
+	for _, end := range []struct {
+		p *process
+		c *end
+	}{{w.left, l.left}, {w.right, l.right}} {
+		w.dial.Go(func() {
+			_ = end.p.peer.Converse(ctx, end.c)
+			l.cut()
+		})
+	}
+}
+
+func (w *world) cut() {
+	if w.line != nil {
+		w.line.cut()
+	}
+	w.dial.Wait()
+}
+
+// step does one thing that may happen.
+func (w *world) step() {
+	f := downward
+	if w.rand.IntN(2) == 0 {
+		f = upward
+	}
+	k := converge.Key(fmt.Sprintf("k%d", w.rand.IntN(12)))
+	switch n := w.rand.IntN(100); {
+	case n < 40:
+		w.truth[f].put(k, fmt.Sprintf("uid%d", w.rand.IntN(2)), fmt.Sprintf("v%d", w.rand.IntN(4)))
+	case n < 52:
+		w.truth[f].del(k)
+	case n < 64:
+		w.replica[f].put(k, "uid0", fmt.Sprintf("drift%d", w.rand.IntN(3)))
+	case n < 72:
+		w.replica[f].del(k)
+	case n < 78:
+		w.cut()
+	case n < 84:
+		w.connect()
+	case n < 88:
+		w.cut()
+		w.left.stop()
+		w.start(&w.left)
+	case n < 92:
+		w.cut()
+		w.right.stop()
+		w.start(&w.right)
+	default:
+		time.Sleep(time.Duration(w.rand.IntN(2000)) * time.Millisecond)
+	}
+	if w.rand.IntN(3) > 0 {
+		time.Sleep(time.Duration(w.rand.IntN(30)) * time.Millisecond)
+	}
+}
+
+// quiet lets everything work, connects if need be, and waits until nothing can be under way any more.
+func (w *world) quiet() {
+	for _, s := range w.replica {
+		s.mu.Lock()
+		s.failing = 0
+		s.mu.Unlock()
+	}
+	if w.line.isCut() {
+		w.connect()
+	}
+	time.Sleep(5 * time.Minute)
+	w.noise.release(w.left.peer, w.right.peer)
+	time.Sleep(5 * time.Minute)
+	synctest.Wait()
+}
+
+func (w *world) requireEqual() {
+	for f := range w.truth {
+		require.Equal(w.t, w.truth[f].content(), w.replica[f].content(), "facet %s", f)
+	}
+	require.Zero(w.t, w.left.peer.Backlog(downward))
+	require.Zero(w.t, w.right.peer.Backlog(upward))
+}
+
+func (w *world) stop() {
+	w.cut()
+	w.left.stop()
+	w.right.stop()
+}
+
+// watcher is an Observer that gives the person's word for every brake, when asked.
+type watcher struct {
+	mu     sync.Mutex
+	brakes []converge.Brake
+}
+
+func (w *watcher) Acknowledged(converge.Facet, converge.Code, time.Duration) {}
+func (w *watcher) Repaired(converge.Facet, converge.Key, converge.Result)    {}
+func (w *watcher) Released(converge.Facet)                                   {}
+func (w *watcher) Braked(b converge.Brake) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.brakes = append(w.brakes, b)
+}
+
+func (w *watcher) release(peers ...*converge.Peer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range w.brakes {
+		for _, p := range peers {
+			p.Release(b.Facet, b.Word)
+		}
+	}
+}
+
+// store is a memory backend: a Source or a Replica that outlives its process, watches like a real one (late, and its own
+// writes too), and fails on demand, also when it did what was asked.
+type store struct {
+	mu      sync.Mutex
+	objects map[converge.Key]converge.Object
+	changed func(converge.Key)
+	rand    *rand.Rand
+	failing int // of a hundred applies
+}
+
+func newStore(seed uint64) *store {
+	return &store{objects: map[converge.Key]converge.Object{}, rand: rand.New(rand.NewPCG(seed, 2))}
+}
+
+// normal is what the store makes of a payload: as an API server does, it adds a default to some.
+func normal(payload string) string {
+	if strings.HasSuffix(payload, "1") {
+		return payload + "+default"
+	}
+	return payload
+}
+
+func object(uid, payload string) converge.Object {
+	b := []byte(payload)
+	return converge.Object{State: converge.State{UID: uid, Version: converge.VersionOf(b)}, Payload: b}
+}
+
+func (s *store) watch(changed func(converge.Key)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed = changed
+}
+
+func (s *store) put(k converge.Key, uid, payload string) converge.State {
+	s.mu.Lock()
+	o := object(uid, payload)
+	s.objects[k] = o
+	changed := s.changed
+	s.mu.Unlock()
+	changed(k)
+	return o.State
+}
+
+func (s *store) del(k converge.Key) converge.State {
+	s.mu.Lock()
+	delete(s.objects, k)
+	changed := s.changed
+	s.mu.Unlock()
+	changed(k)
+	return converge.State{}
+}
+
+// content is what the store holds, with the store's own defaults taken away.
+func (s *store) content() map[converge.Key]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[converge.Key]string)
+	for k, o := range s.objects {
+		out[k] = o.UID + " " + strings.TrimSuffix(string(o.Payload), "+default")
+	}
+	return out
+}
+
+func (s *store) All() iter.Seq2[converge.Key, converge.State] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	objects := maps.Clone(s.objects)
+	return func(yield func(converge.Key, converge.State) bool) {
+		for k, o := range objects {
+			if !yield(k, o.State) {
+				return
+			}
+		}
+	}
+}
+
+func (s *store) Project(k converge.Key) (converge.Object, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, ok := s.objects[k]
+	return o, ok
+}
+
+func (s *store) Held(k converge.Key) converge.State {
+	o, _ := s.Project(k)
+	return o.State
+}
+
+func (s *store) Settled(context.Context, converge.Key, converge.Result) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rand.IntN(10) == 0 {
+		return errNotNow
+	}
+	return nil
+}
+
+// fate decides about one write: whether it happens, and whether it says so.
+func (s *store) fate() (happens, says bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rand.IntN(100) >= s.failing {
+		return true, true
+	}
+	return s.rand.IntN(2) == 0, false
+}
+
+func (s *store) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
+	return s.write(ctx, func() converge.State { return s.put(k, o.UID, normal(string(o.Payload))) })
+}
+
+func (s *store) Remove(ctx context.Context, k converge.Key, uid string) (converge.State, error) {
+	if held := s.Held(k); uid != "" && held.UID != uid {
+		return held, nil
+	}
+	return s.write(ctx, func() converge.State { return s.del(k) })
+}
+
+func (s *store) write(ctx context.Context, do func() converge.State) (converge.State, error) {
+	happens, says := s.fate()
+	s.mu.Lock()
+	wait := time.Duration(s.rand.IntN(20)) * time.Millisecond
+	s.mu.Unlock()
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+		return converge.State{}, ctx.Err()
+	}
+	var held converge.State
+	if happens {
+		held = do()
+	}
+	if !says {
+		return converge.State{}, errNotNow
+	}
+	return held, nil
+}
+
+var errNotNow = errors.New("not this time")
+
+// line connects two ends. Messages arrive late and some twice, in order, until it is cut.
+type line struct {
+	left, right *end
+	gone        chan struct{}
+	once        sync.Once
+}
+
+// end is one end of a line.
+type end struct {
+	line *line
+	out  chan converge.Message
+	in   chan converge.Message
+	rand *rand.Rand
+}
+
+var errCut = errors.New("the line was cut")
+
+func newLine(seed uint64) *line {
+	l := &line{gone: make(chan struct{})}
+	a, b := make(chan converge.Message, 4), make(chan converge.Message, 4)
+	l.left = &end{line: l, out: a, in: b, rand: rand.New(rand.NewPCG(seed, 3))}
+	l.right = &end{line: l, out: b, in: a, rand: rand.New(rand.NewPCG(seed, 4))}
+	return l
+}
+
+func (l *line) isCut() bool {
+	select {
+	case <-l.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *line) cut() { l.once.Do(func() { close(l.gone) }) }
+
+func (e *end) Send(ctx context.Context, m converge.Message) error {
+	times := 1
+	if e.rand.IntN(20) == 0 {
+		times = 2
+	}
+	time.Sleep(time.Duration(e.rand.IntN(3)) * time.Millisecond)
+	for range times {
+		select {
+		case e.out <- m:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-e.line.gone:
+			return errCut
+		}
+	}
+	return nil
+}
+
+func (e *end) Recv(ctx context.Context) (converge.Message, error) {
+	select {
+	case m := <-e.in:
+		return m, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-e.line.gone:
+		return nil, errCut
+	}
+}

@@ -1,0 +1,57 @@
+package argocd
+
+import (
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is that of Argo CD's objects.
+var GroupVersion = schema.GroupVersion{Group: "argoproj.io", Version: "v1alpha1"} //nolint:gochecknoglobals // a constant
+
+// Application is an application as the API server sends it. What it says is kept as it came: copying a status of
+// fourteen kilobytes costs far less than understanding it.
+type Application struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec      json.RawMessage `json:"spec,omitempty"`
+	Status    json.RawMessage `json:"status,omitempty"`
+	Operation json.RawMessage `json:"operation,omitempty"`
+}
+
+// ApplicationList is a list of applications.
+type ApplicationList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []Application `json:"items"`
+}
+
+// DeepCopyObject returns a copy. The raw parts are shared, since nobody changes them.
+func (a *Application) DeepCopyObject() runtime.Object {
+	c := *a
+	a.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+// DeepCopyInto copies the metadata.
+func (a *Application) DeepCopyInto(m *metav1.ObjectMeta) { a.ObjectMeta.DeepCopyInto(m) }
+
+// DeepCopyObject returns a copy.
+func (l *ApplicationList) DeepCopyObject() runtime.Object {
+	c := *l
+	l.DeepCopyInto(&c.ListMeta)
+	c.Items = make([]Application, len(l.Items))
+	for i := range l.Items {
+		c.Items[i] = *l.Items[i].DeepCopyObject().(*Application) //nolint:forcetypeassert // it returns no other
+	}
+	return &c
+}
+
+func addToScheme(s *runtime.Scheme) {
+	s.AddKnownTypes(GroupVersion, &Application{}, &ApplicationList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+}

@@ -1,0 +1,69 @@
+// Package argocd holds what this project needs to know of Argo CD's objects: their wire form, reduced to what is
+// synchronised, the names that Argo CD and the agent's users rely on, and how to read and write them. It does not
+// import Argo CD, which would add 70 MB to every binary.
+package argocd
+
+import "strings"
+
+// Annotations and finalizers that Argo CD gives a meaning to (argo-cd, pkg/apis/application/v1alpha1).
+const (
+	// AnnotationRefresh asks the application controller for a refresh: "normal" or "hard". The controller removes it.
+	AnnotationRefresh = "argocd.argoproj.io/refresh"
+	// AnnotationHydrate asks for hydration along with a refresh. argocd-server sets both.
+	AnnotationHydrate = "argocd.argoproj.io/hydrate"
+	// FinalizerCascade begins the names of the finalizers by which the application controller deletes an application's
+	// resources with it; "/foreground" or "/background" may follow.
+	FinalizerCascade = "resources-finalizer.argocd.argoproj.io"
+	// DefaultProject is the project that an application without one belongs to.
+	DefaultProject = "default"
+	// InCluster is the name by which Argo CD knows the cluster that it runs in.
+	InCluster = "in-cluster"
+)
+
+// Annotations of the agent's own.
+const (
+	// AnnotationSourceUID is the UID of the object that an object was made from.
+	AnnotationSourceUID = "argocd.argoproj.io/source-uid"
+	// AnnotationIntent, on the spoke, holds what was taken from the hub and is not yet withdrawn there.
+	AnnotationIntent = ownPrefix + "intent"
+	// AnnotationApplied, on the spoke, is the version of the definition that was applied last. While the application still
+	// has that version, it is known to be as the hub wants it, even by an agent that has just started.
+	AnnotationApplied = ownPrefix + "applied"
+	// InfoIntent names an operation among the operation's infos, so that it is done once. Operations that run on the spoke
+	// without the hub's asking are shown on the hub with InfoMirror.
+	InfoIntent = ownPrefix + "intent"
+	InfoMirror = ownPrefix + "mirror"
+	// ConditionAgent is the type of the condition that tells why an application does not get to its spoke.
+	ConditionAgent = "AgentError"
+
+	ownPrefix = "argocd-agent.argoproj-labs.io/"
+)
+
+// local are the annotations that each side has for itself. Argo CD's notifications controller writes its state beside
+// each copy; kubectl's record of what was applied would double every object and means nothing elsewhere.
+var local = map[string]bool{ //nolint:gochecknoglobals // a constant
+	AnnotationRefresh:                                  true,
+	AnnotationHydrate:                                  true,
+	AnnotationSourceUID:                                true,
+	"argocd.argoproj.io/principal-uid":                 true,
+	"argocd.argoproj.io/namespace-remapped":            true,
+	"notified.notifications.argoproj.io":               true,
+	"argocd-agent.argoproj.io/last-updated":            true,
+	"kubectl.kubernetes.io/last-applied-configuration": true,
+}
+
+// IsLocal reports whether an annotation belongs to one side only, and is neither sent nor put back.
+func IsLocal(annotation string) bool {
+	return local[annotation] || strings.HasPrefix(annotation, ownPrefix)
+}
+
+// IsCascade reports whether a finalizer makes the application controller delete the application's resources.
+func IsCascade(finalizer string) bool {
+	return finalizer == FinalizerCascade || strings.HasPrefix(finalizer, FinalizerCascade+"/")
+}
+
+// IsArgoCDs reports whether a finalizer is one that Argo CD works off when an application is deleted.
+func IsArgoCDs(finalizer string) bool {
+	name, _, _ := strings.Cut(finalizer, "/")
+	return strings.HasSuffix(name, "-finalizer.argocd.argoproj.io")
+}

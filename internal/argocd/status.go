@@ -1,0 +1,209 @@
+package argocd
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+)
+
+// Phases of an operation.
+const (
+	PhaseRunning     = "Running"
+	PhaseTerminating = "Terminating"
+)
+
+// Status is what is kept of an application's status.
+type Status struct {
+	// Raw is the status as it came, without the agent's condition; nil if there is none, or if it is not kept.
+	Raw json.RawMessage
+	// Version is that of the status without the agent's condition; the zero Version if nothing else is in it.
+	Version converge.Version
+	// Phase and StartedAt are those of the operation that runs or ran last.
+	Phase, StartedAt string
+	// RanIntent is the intent that the operation that runs or ran last was for, empty if for none.
+	RanIntent string
+	// Trouble is the agent's condition, nil if there is none.
+	Trouble *Condition
+
+	// present, conditions and troubleAt say how a patch gets at the agent's condition where the status is not kept:
+	// whether there is a status, how many conditions (-1: not even an empty list), and which of them it is.
+	present               bool
+	conditions, troubleAt int
+}
+
+// Condition is an application's condition.
+type Condition struct {
+	Type               string `json:"type"`
+	Message            string `json:"message"`
+	LastTransitionTime string `json:"lastTransitionTime,omitempty"`
+}
+
+// Trouble returns the agent's condition with a message for the application's owner.
+func Trouble(message string, now time.Time) *Condition {
+	return &Condition{Type: ConditionAgent, Message: message, LastTransitionTime: now.UTC().Format(time.RFC3339)}
+}
+
+// excerpt is the part of a status that decisions need.
+type excerpt struct {
+	OperationState struct {
+		Phase     string    `json:"phase"`
+		StartedAt string    `json:"startedAt"`
+		Operation Operation `json:"operation"`
+	} `json:"operationState"`
+	Conditions []Condition `json:"conditions"`
+}
+
+// Operation is the part of an operation that is looked at.
+type Operation struct {
+	Info []Info `json:"info"`
+}
+
+// Info is one of an operation's infos.
+type Info struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// ReadStatus returns what is to be known of a status.
+func ReadStatus(raw json.RawMessage) Status { return reduceStatus(present(raw), true) }
+
+// reduceStatus returns what is kept of a status. One that does not decode is kept as nothing: the API server's schema
+// does not let that happen.
+func reduceStatus(raw json.RawMessage, keep bool) Status {
+	var s Status
+	var e excerpt
+	if raw == nil || json.Unmarshal(raw, &e) != nil {
+		return s
+	}
+	s.present, s.conditions = true, len(e.Conditions)
+	if e.Conditions == nil {
+		s.conditions = -1
+	}
+	s.Phase, s.StartedAt = e.OperationState.Phase, e.OperationState.StartedAt
+	s.RanIntent = e.OperationState.Operation.info(InfoIntent)
+	for i, c := range e.Conditions {
+		if c.Type == ConditionAgent {
+			s.Trouble, s.troubleAt = &c, i
+		}
+	}
+	if s.Trouble != nil {
+		raw = withoutTrouble(raw)
+	}
+	if raw = present(raw); raw == nil {
+		return s
+	}
+	s.Version = converge.VersionOf(raw)
+	if keep {
+		s.Raw = raw
+	}
+	return s
+}
+
+func (o Operation) info(name string) string {
+	for _, i := range o.Info {
+		if i.Name == name {
+			return i.Value
+		}
+	}
+	return ""
+}
+
+// OperationInfo returns the value of one of an operation's infos, empty if it has none of that name.
+func OperationInfo(operation json.RawMessage, name string) string {
+	if !bytes.Contains(operation, []byte(name)) {
+		return ""
+	}
+	var o Operation
+	if json.Unmarshal(operation, &o) != nil {
+		return ""
+	}
+	return o.info(name)
+}
+
+// WithInfo returns an operation with one more info.
+func WithInfo(operation json.RawMessage, name, value string) (json.RawMessage, error) {
+	o, err := decodeObject(operation)
+	if err != nil {
+		return nil, fmt.Errorf("operation: %w", err)
+	}
+	infos, _ := o["info"].([]any)
+	o["info"] = append(infos, Info{Name: name, Value: value})
+	return json.Marshal(o)
+}
+
+// WithTrouble returns a status with the agent's condition added, or as it is if c is nil.
+func WithTrouble(status json.RawMessage, c *Condition) (json.RawMessage, error) {
+	if c == nil {
+		return status, nil
+	}
+	s, err := decodeObject(status)
+	if err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	conditions, _ := s["conditions"].([]any)
+	s["conditions"] = append(conditions, c)
+	return json.Marshal(s)
+}
+
+// WithPhase returns a status with another phase of its operation.
+func WithPhase(status json.RawMessage, phase string) (json.RawMessage, error) {
+	s, err := decodeObject(status)
+	if err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	if state, ok := s["operationState"].(map[string]any); ok {
+		state["phase"] = phase
+	}
+	return json.Marshal(s)
+}
+
+// PatchTrouble adds to a patch what makes c the agent's condition, or what removes that if c is nil. It reports whether
+// there was anything to add. The time of a condition that stays is kept.
+func (s Status) PatchTrouble(p *Patch, c *Condition) bool {
+	index := strconv.Itoa(s.troubleAt)
+	switch {
+	case c == nil && s.Trouble == nil, c != nil && s.Trouble != nil && s.Trouble.Message == c.Message:
+		return false
+	case c == nil:
+		p.Remove("status", "conditions", index)
+	case s.Trouble != nil:
+		p.Replace(c, "status", "conditions", index)
+		// "add" before an element does not replace it.
+		p.Remove("status", "conditions", strconv.Itoa(s.troubleAt+1))
+	case !s.present:
+		p.Replace(map[string]any{"conditions": []any{c}}, "status")
+	case s.conditions < 0:
+		p.Replace([]any{c}, "status", "conditions")
+	default:
+		p.Replace(c, "status", "conditions", "-")
+	}
+	return true
+}
+
+// withoutTrouble returns a status without the agent's condition.
+func withoutTrouble(status json.RawMessage) json.RawMessage {
+	s, err := decodeObject(status)
+	if err != nil {
+		return status
+	}
+	conditions, _ := s["conditions"].([]any)
+	var rest []any
+	for _, c := range conditions {
+		if m, ok := c.(map[string]any); !ok || m["type"] != ConditionAgent {
+			rest = append(rest, c)
+		}
+	}
+	delete(s, "conditions")
+	if len(rest) > 0 {
+		s["conditions"] = rest
+	}
+	out, err := json.Marshal(s)
+	if err != nil {
+		return status
+	}
+	return out
+}

@@ -1,0 +1,270 @@
+package facets
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+)
+
+// intents are what a person on the hub asks of an application on its spoke.
+type intents struct {
+	Operation     json.RawMessage `json:"operation,omitempty"`
+	OperationName string          `json:"operationName,omitempty"`
+	Refresh       string          `json:"refresh,omitempty"` // "normal" or "hard"
+	Hydrate       string          `json:"hydrate,omitempty"` // what argocd-server asks for along with a refresh
+	RefreshName   string          `json:"refreshName,omitempty"`
+	// Terminate names, by its start, an operation that is to be ended.
+	Terminate string `json:"terminate,omitempty"`
+}
+
+// intentsOf returns what is asked of a hub's application, in its JSON encoding; nil if nothing is, or nothing that has
+// its name yet.
+func intentsOf(app *argocd.App) []byte {
+	var in intents
+	if name := argocd.OperationInfo(app.Operation, argocd.InfoIntent); name != "" {
+		in.Operation, in.OperationName = app.Operation, name
+	}
+	if kind, name, _ := refreshOf(app); name != "" {
+		in.Refresh, in.RefreshName, in.Hydrate = kind, name, app.Annotations[argocd.AnnotationHydrate]
+	}
+	if app.Status.Phase == argocd.PhaseTerminating {
+		in.Terminate = app.Status.StartedAt
+	}
+	if app.Deleting || in.OperationName == "" && in.RefreshName == "" && in.Terminate == "" {
+		return nil
+	}
+	payload, err := json.Marshal(in)
+	if err != nil {
+		return nil // an operation is JSON, since it came as such
+	}
+	return payload
+}
+
+// refreshOf returns the kind and, once it has one, the name of the refresh that is asked for on the hub, and whether one is.
+// The name follows the kind in the annotation that asks. That is the only one that an ApplicationSet leaves alone, and
+// whoever asks again, for a hard refresh after a normal one, writes the name over: it is another refresh.
+func refreshOf(app *argocd.App) (kind, name string, asked bool) {
+	value, asked := app.Annotations[argocd.AnnotationRefresh]
+	kind, name, _ = strings.Cut(value, "/")
+	return kind, name, asked
+}
+
+// IntentSource is the hub's half of the application-intent facet.
+type IntentSource struct{ Hub }
+
+var _ converge.Source = IntentSource{}
+
+// All yields what is asked of the agent's applications.
+func (s IntentSource) All() iter.Seq2[converge.Key, converge.State] {
+	return func(yield func(converge.Key, converge.State) bool) {
+		for app := range s.Store.Group(s.Agent) {
+			payload := intentsOf(app)
+			if payload == nil {
+				continue
+			}
+			_, key := s.Mapping.FromHub(app.Name)
+			if !yield(key, converge.State{UID: string(app.UID), Version: converge.VersionOf(payload)}) {
+				return
+			}
+		}
+	}
+}
+
+// Project returns what is asked of an application.
+func (s IntentSource) Project(key converge.Key) (converge.Object, bool) {
+	app, ok := s.get(key)
+	if !ok {
+		return converge.Object{}, false
+	}
+	payload := intentsOf(app)
+	if payload == nil {
+		return converge.Object{}, false
+	}
+	state := converge.State{UID: string(app.UID), Version: converge.VersionOf(payload)}
+	return converge.Object{State: state, Payload: payload}, true
+}
+
+// Settled withdraws what the spoke refuses to do, and tells so on the application.
+func (s IntentSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
+	if r.Code != converge.Refused {
+		return nil
+	}
+	_, err := s.change(ctx, s.Mapping.ToHub(s.Agent, key), func(app *argocd.App) (argocd.Patch, error) {
+		if app == nil || intentsOf(app) == nil {
+			return nil, nil
+		}
+		patch := withTrouble(app, r)
+		if argocd.OperationInfo(app.Operation, argocd.InfoIntent) != "" {
+			patch.Remove("operation")
+		}
+		withdrawRefresh(app, &patch)
+		return patch, nil
+	})
+	return err
+}
+
+// withdrawRefresh adds to a patch what ends the asking for a refresh.
+func withdrawRefresh(app *argocd.App, patch *argocd.Patch) {
+	for _, a := range []string{argocd.AnnotationRefresh, argocd.AnnotationHydrate} {
+		if _, ok := app.Annotations[a]; ok {
+			patch.Remove("metadata", "annotations", a)
+		}
+	}
+}
+
+// taken is what an application on a spoke has taken from the hub and the hub has not withdrawn. It is kept in an
+// annotation.
+type taken struct {
+	Version   string `json:"version,omitempty"` // of the whole; empty if the operation has to wait
+	Operation string `json:"operation,omitempty"`
+	Refresh   string `json:"refresh,omitempty"`
+	At        string `json:"at,omitempty"` // when the operation was taken, RFC 3339
+}
+
+func takenBy(app *argocd.App) taken {
+	var t taken
+	if a := app.Annotations[argocd.AnnotationIntent]; a == "" || json.Unmarshal([]byte(a), &t) != nil {
+		return taken{}
+	}
+	return t
+}
+
+// lost reports whether the operation that an application has taken never began: it is gone, and the one that is over began
+// before it was taken. The application controller ends an operation by name: if the application was deleted meanwhile and
+// created again, with another operation, it takes that one away. Times are in whole seconds, of two clocks of one cluster;
+// where they tell nothing, the operation is taken to have run, since nothing may run twice.
+func lost(app *argocd.App, t taken) bool {
+	if t.Operation == "" || app.Operation != nil || app.Status.RanIntent == t.Operation {
+		return false
+	}
+	at, err := time.Parse(time.RFC3339, t.At)
+	if err != nil {
+		return false
+	}
+	started, err := time.Parse(time.RFC3339, app.Status.StartedAt)
+	return err == nil && started.Before(at)
+}
+
+// IntentReplica is the spoke's half of the application-intent facet.
+type IntentReplica struct{ Spoke }
+
+var _ converge.Replica = IntentReplica{}
+
+// All yields what was taken from the hub and is not yet withdrawn.
+func (r IntentReplica) All() iter.Seq2[converge.Key, converge.State] {
+	return func(yield func(converge.Key, converge.State) bool) {
+		for app := range r.Store.Group("") {
+			if state := takenState(app); state.UID != "" && !yield(r.Mapping.FromSpoke(app.Name), state) {
+				return
+			}
+		}
+	}
+}
+
+// Held returns what was taken for one application.
+func (r IntentReplica) Held(key converge.Key) converge.State {
+	app, _ := r.get(key)
+	return takenState(app)
+}
+
+func takenState(app *argocd.App) converge.State {
+	if app == nil || app.SourceUID() == "" {
+		return converge.State{}
+	}
+	t := takenBy(app)
+	version, err := converge.ParseVersion(t.Version)
+	if err != nil || lost(app, t) {
+		return converge.State{}
+	}
+	return converge.State{UID: app.SourceUID(), Version: version}
+}
+
+// errNotThere and errBusy are worth waiting for.
+var (
+	errNotThere = errors.New("the application is not on the spoke yet")
+	errBusy     = errors.New("another operation is in progress")
+)
+
+// Apply takes what is asked, and writes down in the same write that it did.
+func (r IntentReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
+	var in intents
+	if err := json.Unmarshal(obj.Payload, &in); err != nil {
+		return converge.State{}, fmt.Errorf("decode the intent: %w: %w", converge.ErrRefused, err)
+	}
+	app, err := r.change(ctx, r.Mapping.ToSpoke(key), func(app *argocd.App) (argocd.Patch, error) {
+		if app == nil || app.SourceUID() == "" || app.SourceUID() != obj.UID || app.Deleting {
+			return nil, errNotThere
+		}
+		return take(app, in, obj.Version)
+	})
+	state := takenState(app)
+	if err == nil && state != obj.State {
+		err = errBusy
+	}
+	return state, err
+}
+
+// take returns the patch by which an application takes what is asked of it and was not taken before, nil if nothing is.
+// While another operation is in progress everything but the operation is taken: what is asked may be to end that one.
+func take(app *argocd.App, in intents, version converge.Version) (argocd.Patch, error) {
+	t := takenBy(app)
+	again := lost(app, t)
+	if t.Version == version.String() && !again {
+		return nil, nil
+	}
+	var patch argocd.Patch
+	next := taken{Version: version.String(), Operation: in.OperationName, Refresh: in.RefreshName, At: t.At}
+	ran := []string{app.Status.RanIntent, argocd.OperationInfo(app.Operation, argocd.InfoIntent)}
+	if !again {
+		ran = append(ran, t.Operation)
+	}
+	switch {
+	case in.OperationName == "" || slices.Contains(ran, in.OperationName):
+	case app.Operation != nil:
+		next.Version, next.Operation = "", t.Operation
+	default:
+		patch.Replace(in.Operation, "operation")
+		next.At = time.Now().UTC().Format(time.RFC3339)
+	}
+	annotations := maps.Clone(app.Annotations)
+	if in.RefreshName != "" && in.RefreshName != t.Refresh {
+		annotations[argocd.AnnotationRefresh] = in.Refresh
+		if in.Hydrate != "" && app.Hydrates() {
+			annotations[argocd.AnnotationHydrate] = in.Hydrate
+		}
+	}
+	if in.Terminate != "" && in.Terminate == app.Status.StartedAt && app.Status.Phase == argocd.PhaseRunning {
+		patch.Replace(argocd.PhaseTerminating, "status", "operationState", "phase")
+	}
+	note, err := json.Marshal(next)
+	if err != nil {
+		return nil, fmt.Errorf("encode what was taken: %w", err)
+	}
+	if next != t {
+		annotations[argocd.AnnotationIntent] = string(note)
+		patch.Replace(annotations, "metadata", "annotations")
+	}
+	return patch, nil
+}
+
+// Remove forgets what the hub has withdrawn. What runs runs on.
+func (r IntentReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
+	app, err := r.change(ctx, r.Mapping.ToSpoke(key), func(app *argocd.App) (argocd.Patch, error) {
+		if app == nil || app.Annotations[argocd.AnnotationIntent] == "" || uid != "" && app.SourceUID() != uid {
+			return nil, nil
+		}
+		var patch argocd.Patch
+		patch.Remove("metadata", "annotations", argocd.AnnotationIntent)
+		return patch, nil
+	})
+	return takenState(app), err
+}

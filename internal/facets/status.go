@@ -1,0 +1,223 @@
+package facets
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+)
+
+// statusPayload is what a spoke says of an application.
+type statusPayload struct {
+	Status json.RawMessage `json:"status,omitempty"`
+	// Operation is one that runs on the spoke without the hub's asking, for example an automated sync.
+	Operation json.RawMessage `json:"operation,omitempty"`
+	// Over names the intents that the spoke took from the hub and that are over.
+	Over over `json:"over,omitzero"`
+}
+
+type over struct {
+	Operation string `json:"operation,omitempty"`
+	Refresh   string `json:"refresh,omitempty"`
+}
+
+// statusVersion is the version of a statusPayload. It is made of hashes, because the hub keeps no more of a status.
+func statusVersion(status converge.Version, mirror string, o over) converge.Version {
+	if status == (converge.Version{}) && mirror == "" && o == (over{}) {
+		return converge.Version{}
+	}
+	return converge.VersionOf(fmt.Appendf(status[:], "|%s|%s|%s", mirror, o.Operation, o.Refresh))
+}
+
+// mirrorOf names an operation of the spoke's own, empty if there is none.
+func mirrorOf(operation json.RawMessage) string {
+	if operation == nil || argocd.OperationInfo(operation, argocd.InfoIntent) != "" {
+		return ""
+	}
+	return converge.VersionOf(operation).String()
+}
+
+// StatusSource is the spoke's half of the application-status facet.
+type StatusSource struct{ Spoke }
+
+var _ converge.Source = StatusSource{}
+
+// All yields the status of every application that came from the hub.
+func (s StatusSource) All() iter.Seq2[converge.Key, converge.State] {
+	return func(yield func(converge.Key, converge.State) bool) {
+		for app := range s.Store.Group("") {
+			state := spokeStatus(app)
+			if state.UID != "" && !yield(s.Mapping.FromSpoke(app.Name), state) {
+				return
+			}
+		}
+	}
+}
+
+// spokeStatus is the state of the status of a spoke's application, zero if there is nothing to say.
+func spokeStatus(app *argocd.App) converge.State {
+	if app.SourceUID() == "" {
+		return converge.State{}
+	}
+	version := statusVersion(app.Status.Version, mirrorOf(app.Operation), overOf(app))
+	if version == (converge.Version{}) {
+		return converge.State{}
+	}
+	return converge.State{UID: app.SourceUID(), Version: version}
+}
+
+// overOf returns which of the intents that an application took from the hub are over.
+func overOf(app *argocd.App) over {
+	t := takenBy(app)
+	var o over
+	if t.Operation != argocd.OperationInfo(app.Operation, argocd.InfoIntent) && !lost(app, t) {
+		o.Operation = t.Operation
+	}
+	if _, pending := app.Annotations[argocd.AnnotationRefresh]; !pending {
+		o.Refresh = t.Refresh
+	}
+	return o
+}
+
+// Project returns what the spoke says of an application.
+func (s StatusSource) Project(key converge.Key) (converge.Object, bool) {
+	app, ok := s.get(key)
+	if !ok {
+		return converge.Object{}, false
+	}
+	state := spokeStatus(app)
+	if state == (converge.State{}) {
+		return converge.Object{}, false
+	}
+	p := statusPayload{Status: app.Status.Raw, Over: overOf(app)}
+	if mirrorOf(app.Operation) != "" {
+		p.Operation = app.Operation
+	}
+	payload, err := json.Marshal(p)
+	if err != nil {
+		return converge.Object{}, false
+	}
+	return converge.Object{State: state, Payload: payload}, true
+}
+
+// Settled has nothing to do: a status that the hub refuses shows in the agent's metrics.
+func (s StatusSource) Settled(context.Context, converge.Key, converge.Result) error { return nil }
+
+// StatusReplica is the hub's half of the application-status facet.
+type StatusReplica struct{ Hub }
+
+var _ converge.Replica = StatusReplica{}
+
+// All yields the status of the agent's applications.
+func (r StatusReplica) All() iter.Seq2[converge.Key, converge.State] {
+	return func(yield func(converge.Key, converge.State) bool) {
+		for app := range r.Store.Group(r.Agent) {
+			_, key := r.Mapping.FromHub(app.Name)
+			if state := hubStatus(app); state.UID != "" && !yield(key, state) {
+				return
+			}
+		}
+	}
+}
+
+// Held returns what the hub holds of a status.
+func (r StatusReplica) Held(key converge.Key) converge.State {
+	app, ok := r.get(key)
+	if !ok {
+		return converge.State{}
+	}
+	return hubStatus(app)
+}
+
+func hubStatus(app *argocd.App) converge.State {
+	if app == nil {
+		return converge.State{}
+	}
+	version := statusVersion(app.Status.Version, argocd.OperationInfo(app.Operation, argocd.InfoMirror), over{})
+	if version == (converge.Version{}) {
+		return converge.State{}
+	}
+	return converge.State{UID: string(app.UID), Version: version}
+}
+
+// Apply shows on the hub what the spoke says. It takes back intents that are over and no others.
+func (r StatusReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
+	var want statusPayload
+	if err := json.Unmarshal(obj.Payload, &want); err != nil {
+		return converge.State{}, fmt.Errorf("decode the status: %w: %w", converge.ErrRefused, err)
+	}
+	app, err := r.change(ctx, r.Mapping.ToHub(r.Agent, key), func(app *argocd.App) (argocd.Patch, error) {
+		if app == nil || string(app.UID) != obj.UID {
+			return nil, nil // it is of an application that is no more
+		}
+		return showStatus(app, want)
+	})
+	return hubStatus(app), err
+}
+
+// showStatus returns the patch that makes the hub's application show what the spoke says.
+func showStatus(app *argocd.App, want statusPayload) (argocd.Patch, error) {
+	var patch argocd.Patch
+	status, err := overlay(app, want.Status)
+	if err != nil {
+		return nil, err
+	}
+	if status != nil {
+		patch.Replace(status, "status")
+	}
+	mirror, wanted := argocd.OperationInfo(app.Operation, argocd.InfoMirror), mirrorOf(want.Operation)
+	intent := argocd.OperationInfo(app.Operation, argocd.InfoIntent)
+	switch {
+	case mirror != wanted && wanted != "" && (mirror != "" || app.Operation == nil):
+		operation, err := argocd.WithInfo(want.Operation, argocd.InfoMirror, wanted)
+		if err != nil {
+			return nil, err
+		}
+		patch.Replace(operation, "operation")
+	case mirror != "" && wanted == "", intent != "" && intent == want.Over.Operation:
+		patch.Remove("operation")
+	}
+	if _, name, _ := refreshOf(app); name != "" && name == want.Over.Refresh {
+		withdrawRefresh(app, &patch)
+	}
+	return patch, nil
+}
+
+// overlay returns the status that the hub's application should have, nil if it has it. What the hub adds stays: the
+// agent's condition, and that the operation is to be terminated, until it is over.
+func overlay(app *argocd.App, want json.RawMessage) (json.RawMessage, error) {
+	spoke := argocd.ReadStatus(want)
+	status := want
+	if app.Status.Phase == argocd.PhaseTerminating && spoke.Phase == argocd.PhaseRunning &&
+		app.Status.StartedAt == spoke.StartedAt {
+		var err error
+		if status, err = argocd.WithPhase(want, argocd.PhaseTerminating); err != nil {
+			return nil, err
+		}
+		spoke = argocd.ReadStatus(status)
+	}
+	if spoke.Version == app.Status.Version {
+		return nil, nil
+	}
+	if status == nil {
+		status = json.RawMessage("{}")
+	}
+	return argocd.WithTrouble(status, app.Status.Trouble)
+}
+
+// Remove clears the status of an application that the spoke does not have.
+func (r StatusReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
+	app, err := r.change(ctx, r.Mapping.ToHub(r.Agent, key), func(app *argocd.App) (argocd.Patch, error) {
+		if app == nil || app.Deleting || uid != "" && string(app.UID) != uid {
+			return nil, nil
+		}
+		return showStatus(app, statusPayload{})
+	})
+	if app != nil && app.Deleting {
+		return converge.State{}, err
+	}
+	return hubStatus(app), err
+}

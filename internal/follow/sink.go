@@ -1,0 +1,108 @@
+package follow
+
+import (
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// sink is a Store as client-go's Reflector writes to it.
+type sink[R runtime.Object, T Object] Store[R, T]
+
+func (s *sink[R, T]) store() *Store[R, T] { return (*Store[R, T])(s) }
+
+// Add takes in an object that the watch brought.
+func (s *sink[R, T]) Add(obj any) error { return s.Update(obj) }
+
+// Update takes in an object that the watch brought.
+func (s *sink[R, T]) Update(obj any) error {
+	object, ok := obj.(R)
+	if !ok {
+		return fmt.Errorf("followed %T, got %T", s.options.Kind, obj)
+	}
+	_, err := s.store().put(object, false)
+	return err
+}
+
+// Delete takes in that an object was deleted. The watch brings it as it was last, with the revision of its deletion.
+func (s *sink[R, T]) Delete(obj any) error {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return fmt.Errorf("read a deleted object's metadata: %w", err)
+	}
+	revision, err := revisionOf(m)
+	if err != nil {
+		return err
+	}
+	id := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
+	st := s.store()
+	st.notices.Lock()
+	defer st.notices.Unlock()
+	st.mu.Lock()
+	old, ok := st.objects[id]
+	if ok && old.revision <= revision {
+		st.set(id, old.object, entry[T]{})
+	}
+	st.mu.Unlock()
+	st.advance(revision, false)
+	if ok && old.revision <= revision {
+		var none T
+		st.options.Changed(old.object, none)
+	}
+	return nil
+}
+
+// Replace takes in a new list. What this program wrote after the list was made is kept: the watch will bring it.
+func (s *sink[R, T]) Replace(list []any, resourceVersion string) error {
+	revision, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		return fmt.Errorf("resource version of a list: %w", err)
+	}
+	st := s.store()
+	there := make(map[types.NamespacedName]bool, len(list))
+	for _, obj := range list {
+		object, ok := obj.(R)
+		if !ok {
+			return fmt.Errorf("followed %T, got %T", s.options.Kind, obj)
+		}
+		now, err := st.put(object, false)
+		if err != nil {
+			return err
+		}
+		there[now.ID()] = true
+	}
+	st.notices.Lock()
+	defer st.notices.Unlock()
+	st.mu.Lock()
+	var gone []T
+	for id, e := range st.objects {
+		if !there[id] && e.revision <= revision {
+			gone = append(gone, e.object)
+			st.set(id, e.object, entry[T]{})
+		}
+	}
+	st.mu.Unlock()
+	st.advance(revision, false)
+	if len(gone) > 0 && st.options.Vanished != nil {
+		st.options.Vanished(gone)
+	}
+	select {
+	case <-st.synced:
+	default:
+		close(st.synced)
+	}
+	return nil
+}
+
+// Resync has nothing to do: nobody is told twice.
+func (s *sink[R, T]) Resync() error { return nil }
+
+// UpdateResourceVersion takes in how far the watch has come.
+func (s *sink[R, T]) UpdateResourceVersion(resourceVersion string) {
+	if revision, err := strconv.ParseUint(resourceVersion, 10, 64); err == nil {
+		s.store().advance(revision, false)
+	}
+}

@@ -1,0 +1,133 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync/atomic"
+	"syscall"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// ClientOptions says how a client uses a Source.
+type ClientOptions struct {
+	// Source may lack a Pair, and then presents no certificate; or Roots, and then trusts the operating system's authorities.
+	Source *Source
+	Policy Policy
+	// ServerName, when set, is required of the server's certificate instead of the name that was dialled.
+	ServerName string
+	// InsecureSkipVerify accepts any server. Our own certificate is presented all the same.
+	InsecureSkipVerify bool
+}
+
+// clientCredentials does TLS handshakes for a gRPC client.
+type clientCredentials struct {
+	options ClientOptions
+}
+
+// ClientCredentials returns gRPC credentials that present and trust what is current at the time of each handshake.
+// Handshakes that come to nothing fail with a *HandshakeError. With TLS 1.3 a client learns that its certificate was
+// refused only when it first reads; that error is a *HandshakeError too.
+func ClientCredentials(options ClientOptions) credentials.TransportCredentials {
+	return &clientCredentials{options: options}
+}
+
+// Info tells gRPC the kind of security. The server's name is for ClientHandshake alone: it does not change what
+// requests are addressed to.
+func (c *clientCredentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+}
+
+// ClientHandshake checks the server's name: the option's, or else the host of the authority.
+func (c *clientCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	ours := &side{peer: "server certificate", own: "our client certificate"}
+	var err error
+	if ours.material, err = c.options.Source.Current(); err != nil {
+		return nil, nil, ours.explain(materialError{err})
+	}
+	if c.options.ServerName != "" {
+		authority = c.options.ServerName
+	}
+	ours.name = hostOf(authority)
+	conn, info, err := credentials.NewTLS(c.config(ours)).ClientHandshake(ctx, authority, raw)
+	if err != nil && ctx.Err() != nil {
+		return nil, nil, err // the caller's deadline: nothing to explain
+	}
+	if err != nil {
+		return nil, nil, ours.explain(err)
+	}
+	return &clientConn{Conn: conn, ours: ours}, info, nil
+}
+
+// config returns the configuration for one handshake.
+func (c *clientCredentials) config(ours *side) *tls.Config {
+	config := c.options.Policy.config()
+	config.InsecureSkipVerify = c.options.InsecureSkipVerify
+	config.RootCAs = ours.material.Roots
+	// Left to itself, crypto/tls presents nothing when the server does not list our authority, and the server could
+	// only say that a certificate is missing. It shall see ours, and say what is wrong with it.
+	config.GetClientCertificate = func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		ours.accepted = request.AcceptableCAs
+		if ours.material.Certificate == nil {
+			return new(tls.Certificate), nil
+		}
+		return ours.material.Certificate, nil
+	}
+	return config
+}
+
+// ServerHandshake is not for clients.
+func (c *clientCredentials) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("TLS handshake: client credentials cannot serve: use ServerCredentials")
+}
+
+// Clone returns an independent copy.
+func (c *clientCredentials) Clone() credentials.TransportCredentials {
+	return &clientCredentials{options: c.options}
+}
+
+// OverrideServerName is deprecated by gRPC: ClientOptions.ServerName is the way.
+func (c *clientCredentials) OverrideServerName(name string) error {
+	c.options.ServerName = name
+	return nil
+}
+
+// clientConn explains the first read, if that is where the server's refusal arrives.
+type clientConn struct {
+	net.Conn
+	ours     *side
+	accepted atomic.Bool // the server has sent something, so it has accepted us
+}
+
+func (c *clientConn) Read(buffer []byte) (int, error) {
+	n, err := c.Conn.Read(buffer)
+	if n > 0 && !c.accepted.Load() {
+		c.accepted.Store(true)
+	}
+	refusal := new(net.OpError)
+	if err != nil && !c.accepted.Load() && errors.As(err, &refusal) && refusal.Op == "remote error" {
+		err = c.ours.explain(err)
+	}
+	return n, err
+}
+
+// Write hides that a server hung up before it accepted us: its reason is there to be read, and gRPC, which always has a
+// read under way, would otherwise report a broken pipe instead.
+func (c *clientConn) Write(data []byte) (int, error) {
+	n, err := c.Conn.Write(data)
+	if err != nil && !c.accepted.Load() && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
+		return len(data), nil
+	}
+	return n, err
+}
+
+// hostOf returns the host of host:port, or the whole when there is no port.
+func hostOf(authority string) string {
+	host, _, err := net.SplitHostPort(authority)
+	if err != nil {
+		return authority
+	}
+	return host
+}

@@ -1,0 +1,39 @@
+package certs
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Metrics are the figures that all Sources and credentials of a process share. The label name is the Source's name for
+// its certificate, and that name with "-ca" appended for its trusted authorities.
+type Metrics struct {
+	reloads  *prometheus.CounterVec
+	notAfter *prometheus.GaugeVec
+	failures *prometheus.CounterVec
+}
+
+// The values of the label result.
+const (
+	resultSuccess = "success"
+	resultFailure = "failure"
+)
+
+// NewMetrics makes the metrics and registers them, unless the registerer is nil.
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
+	factory := promauto.With(registerer)
+	return &Metrics{
+		reloads: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "argocd_agent_certificate_reloads_total",
+			Help: "Changes of TLS material seen after the first load, by result: success (in use now) or failure (the last good stays in use).",
+		}, []string{"name", "result"}),
+		notAfter: factory.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "argocd_agent_certificate_not_after_timestamp_seconds",
+			Help: "When the TLS material in use stops being valid: the certificate, or the last of the trusted authorities.",
+		}, []string{"name"}),
+		failures: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "argocd_agent_tls_handshake_failures_total",
+			Help: "TLS handshakes that came to nothing on the server side, by reason.",
+		}, []string{"name", "reason"}),
+	}
+}

@@ -1,0 +1,58 @@
+package certs
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+)
+
+// Blocks is PEM text as an Origin holds it: either a certificate (with its chain) and its key, or trusted authorities.
+type Blocks struct {
+	Certificate []byte
+	Key         []byte
+	Authorities []byte
+}
+
+// digest tells equal blocks from different ones.
+func (b Blocks) digest() [sha256.Size]byte {
+	hash := sha256.New()
+	for _, block := range [][]byte{b.Certificate, b.Key, b.Authorities} {
+		sum := sha256.Sum256(block)
+		hash.Write(sum[:])
+	}
+	return [sha256.Size]byte(hash.Sum(nil))
+}
+
+// Origin is a place where PEM text is kept and may change.
+type Origin interface {
+	// Watch reports what the place holds, or why it holds nothing, at the start and then after each change. It blocks
+	// until ctx ends, which is no error, or until the place cannot be watched at all. It calls report from one
+	// goroutine at a time.
+	Watch(ctx context.Context, report func(Blocks, error)) error
+	// String names the place as a person would look for it.
+	String() string
+}
+
+// Reports that say nothing about the material, only about its place. Their texts differ from one attempt to the next, so
+// they count as repeated when they are of one kind.
+var (
+	errUnreachable = errors.New("unreachable")
+	errDenied      = errors.New("not allowed")
+)
+
+// fixed is an Origin in memory.
+type fixed struct {
+	name   string
+	blocks Blocks
+}
+
+// Fixed returns an Origin that never changes, for material that the process made itself. The name tells people of it.
+func Fixed(name string, blocks Blocks) Origin { return fixed{name: name, blocks: blocks} }
+
+func (f fixed) String() string { return f.name }
+
+func (f fixed) Watch(ctx context.Context, report func(Blocks, error)) error {
+	report(f.blocks, nil)
+	<-ctx.Done()
+	return nil
+}

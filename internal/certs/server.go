@@ -1,0 +1,113 @@
+package certs
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/credentials"
+)
+
+// Refused handshakes are counted all, and logged a few at a time: anyone who reaches the port can cause them.
+const (
+	refusalLogInterval = 5 * time.Second
+	refusalLogBurst    = 20
+)
+
+// ServerOptions says how a server uses a Source.
+type ServerOptions struct {
+	// Source must have both a Pair and Roots.
+	Source *Source
+	Policy Policy
+	// Protocols are offered by ALPN, best first. ServerCredentials always adds "h2".
+	Protocols []string
+}
+
+// ServerTLS returns a configuration for a server that requires clients to present a certificate, verified against the
+// authorities trusted at the time of each handshake. Session tickets are off, because Go does not verify certificates
+// again when a session is resumed.
+func ServerTLS(options ServerOptions) *tls.Config {
+	return serverConfig(options, options.Source.Current)
+}
+
+func serverConfig(options ServerOptions, current func() (Material, error)) *tls.Config {
+	config := options.Policy.config()
+	config.SessionTicketsDisabled = true
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	config.NextProtos = options.Protocols
+	base := config.Clone()
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		material, err := current()
+		if err != nil {
+			return nil, materialError{err}
+		}
+		if material.Certificate == nil || material.Roots == nil {
+			return nil, materialError{errors.New("a server needs a certificate and trusted authorities: configure both")}
+		}
+		fresh := base.Clone()
+		fresh.Certificates = []tls.Certificate{*material.Certificate}
+		fresh.ClientCAs = material.Roots
+		return fresh, nil
+	}
+	return config
+}
+
+// serverCredentials does TLS handshakes for a gRPC server, and tells of those that come to nothing: gRPC itself says
+// nothing of them.
+type serverCredentials struct {
+	credentials.TransportCredentials // with no material: it answers everything but handshakes
+
+	options ServerOptions
+	limit   *rate.Limiter
+}
+
+// ServerCredentials returns gRPC credentials that work like ServerTLS. Handshakes that come to nothing are counted, and
+// logged by the Source's logger with their cause.
+func ServerCredentials(options ServerOptions) credentials.TransportCredentials {
+	return &serverCredentials{
+		TransportCredentials: credentials.NewTLS(ServerTLS(options)),
+		options:              options,
+		limit:                rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst),
+	}
+}
+
+// ServerHandshake returns a *HandshakeError when it comes to nothing.
+func (c *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	ours := side{
+		peer:    "client certificate",
+		own:     "our server certificate",
+		missing: "the client presented no certificate: configure one on its side",
+	}
+	// The explanation must speak of the very material that the handshake used.
+	current := func() (material Material, err error) {
+		ours.material, err = c.options.Source.Current()
+		return ours.material, err
+	}
+	conn, info, err := credentials.NewTLS(serverConfig(c.options, current)).ServerHandshake(raw)
+	if err == nil {
+		return conn, info, nil
+	}
+	err = ours.explain(err)
+	c.tell(raw.RemoteAddr(), err)
+	return nil, nil, err
+}
+
+// tell counts and logs a handshake that came to nothing. Peers that merely hang up are no news: health checks do.
+func (c *serverCredentials) tell(peer net.Addr, err error) {
+	reason := Other
+	if explained := new(HandshakeError); errors.As(err, &explained) {
+		reason = explained.Reason
+	}
+	source := c.options.Source
+	source.metrics.failures.WithLabelValues(source.name, string(reason)).Inc()
+	if reason != Disconnected && c.limit.Allow() {
+		source.logger.Warn("TLS handshake refused", "peer", peer.String(), "reason", string(reason), "error", err)
+	}
+}
+
+// Clone returns an independent copy.
+func (c *serverCredentials) Clone() credentials.TransportCredentials {
+	return ServerCredentials(c.options)
+}

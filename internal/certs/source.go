@@ -1,0 +1,237 @@
+package certs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Options says where a Source takes its material from. Pair or Roots may be left out, not both.
+type Options struct {
+	// Name tells this Source from others of the process in logs, metrics and errors, e.g. "principal".
+	Name string
+	// Pair holds our own certificate and key. PairRemedy tells a person what to do when it is missing or bad,
+	// e.g. "create it with: argocd-agentctl pki issue agent".
+	Pair       Origin
+	PairRemedy string
+	// Roots holds the authorities that peers are verified against. RootsRemedy is like PairRemedy.
+	Roots       Origin
+	RootsRemedy string
+
+	Logger *slog.Logger
+	// Metrics may be nil when nobody reads them.
+	Metrics *Metrics
+}
+
+// Source holds the current TLS material. It is safe for concurrent use.
+type Source struct {
+	name    string
+	logger  *slog.Logger
+	metrics *Metrics
+	parts   []*part
+	ready   chan struct{} // closed once every part has been good
+
+	mu      sync.RWMutex  // guards the fields below and the mutable ones of parts
+	changed chan struct{} // closed and replaced when the material changes
+}
+
+// part is one half of a Source: the pair or the roots.
+type part struct {
+	name   string
+	origin Origin
+	remedy string
+	parse  func(Blocks) (content, error)
+
+	// Guarded by Source.mu.
+	good    bool // content holds something
+	content content
+	digest  [32]byte // of the blocks that content was parsed from
+	failure error    // why the latest report was not taken; nil when it was
+}
+
+// New returns a Source that has no material until Run has found it.
+func New(options Options) (*Source, error) {
+	if options.Name == "" || options.Logger == nil {
+		return nil, errors.New("TLS material: a name and a logger are required")
+	}
+	s := &Source{
+		name:    options.Name,
+		logger:  options.Logger,
+		metrics: options.Metrics,
+		ready:   make(chan struct{}),
+		changed: make(chan struct{}),
+	}
+	if s.metrics == nil {
+		s.metrics = NewMetrics(nil)
+	}
+	if options.Pair != nil {
+		s.parts = append(s.parts, &part{name: options.Name, origin: options.Pair, remedy: options.PairRemedy, parse: parsePair})
+	}
+	if options.Roots != nil {
+		s.parts = append(s.parts, &part{name: options.Name + "-ca", origin: options.Roots, remedy: options.RootsRemedy, parse: parseRoots})
+	}
+	if len(s.parts) == 0 {
+		return nil, fmt.Errorf("TLS material %q: neither a certificate nor trusted authorities are configured", options.Name)
+	}
+	for _, p := range s.parts {
+		s.metrics.reloads.WithLabelValues(p.name, resultSuccess)
+		s.metrics.reloads.WithLabelValues(p.name, resultFailure)
+	}
+	return s, nil
+}
+
+// Run follows the material until ctx ends, which is no error. It fails only when an origin cannot be watched at all;
+// material that is missing or bad is waited for.
+func (s *Source) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, p := range s.parts {
+		group.Go(func() error {
+			err := p.origin.Watch(ctx, func(blocks Blocks, err error) { s.report(p, blocks, err) })
+			if err != nil {
+				return fmt.Errorf("TLS material %q: watch %s: %w", p.name, p.origin, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// Wait blocks until all of the material has been good once. When ctx ends before, the error says what is missing, where
+// it was looked for, and what to do.
+func (s *Source) Wait(ctx context.Context) error {
+	select {
+	case <-s.ready:
+		return nil
+	case <-ctx.Done():
+		_, err := s.Current()
+		if err == nil {
+			return nil
+		}
+		return fmt.Errorf("wait for TLS material: %w: %w", context.Cause(ctx), err)
+	}
+}
+
+// Current returns the newest good material, or, as long as some was never there, an error that says what is missing.
+func (s *Source) Current() (Material, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var material Material
+	var missing []error
+	for _, p := range s.parts {
+		switch {
+		case !p.good && p.failure != nil:
+			missing = append(missing, fmt.Errorf("TLS material %q: %w", p.name, p.failure))
+		case !p.good:
+			missing = append(missing, fmt.Errorf("TLS material %q: %s has not been read yet", p.name, p.origin))
+		case p.content.pair != nil:
+			material.Certificate = p.content.pair
+		default:
+			material.Roots, material.Authorities = p.content.roots, p.content.authorities
+		}
+	}
+	if len(missing) > 0 {
+		return Material{}, errors.Join(missing...)
+	}
+	return material, nil
+}
+
+// Changed returns a channel that is closed when the material changes next. Ask for it before reading Current, so that
+// no change goes unseen.
+func (s *Source) Changed() <-chan struct{} {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.changed
+}
+
+// report takes in what the part's origin holds now.
+func (s *Source) report(p *part, blocks Blocks, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.refuse(p, err)
+		return
+	}
+	digest := blocks.digest()
+	if p.good && digest == p.digest {
+		if !errors.Is(p.failure, errDenied) { // which may come with every other attempt: list yes, watch no
+			p.failure = nil
+		}
+		return
+	}
+	next, err := p.parse(blocks)
+	if err != nil {
+		s.refuse(p, err)
+		return
+	}
+	now := time.Now()
+	if p.good && p.content.validAt(now) && !next.validAt(now) {
+		s.refuse(p, fmt.Errorf("valid only from %s to %s", stamp(next.notBefore), stamp(next.notAfter)))
+		return
+	}
+	p.digest = digest
+	s.accept(p, next, now)
+}
+
+// accept puts the content to use. s.mu is held.
+func (s *Source) accept(p *part, next content, now time.Time) {
+	first := !p.good
+	p.good, p.content, p.failure = true, next, nil
+	s.metrics.notAfter.WithLabelValues(p.name).Set(float64(next.notAfter.Unix()))
+	if !first {
+		s.metrics.reloads.WithLabelValues(p.name, resultSuccess).Inc()
+	}
+	log := s.logger.Info
+	if !next.validAt(now) {
+		log = s.logger.Warn
+	}
+	log("TLS material loaded", "name", p.name, "from", p.origin.String(),
+		"not_before", stamp(next.notBefore), "not_after", stamp(next.notAfter), "valid", next.validAt(now))
+	close(s.changed)
+	s.changed = make(chan struct{})
+	if first && s.complete() {
+		close(s.ready)
+	}
+}
+
+// complete says whether every part has content. s.mu is held.
+func (s *Source) complete() bool {
+	for _, p := range s.parts {
+		if !p.good {
+			return false
+		}
+	}
+	return true
+}
+
+// refuse keeps what the part has, and says so once per cause. s.mu is held.
+func (s *Source) refuse(p *part, err error) {
+	unreachable, denied := errors.Is(err, errUnreachable), errors.Is(err, errDenied)
+	if p.good && unreachable {
+		return
+	}
+	failure := fmt.Errorf("%s: %w", p.origin, err)
+	if p.remedy != "" && !unreachable && !denied {
+		failure = fmt.Errorf("%w: %s", failure, p.remedy)
+	}
+	repeated := p.failure != nil && (p.failure.Error() == failure.Error() ||
+		unreachable && errors.Is(p.failure, errUnreachable) || denied && errors.Is(p.failure, errDenied))
+	p.failure = failure
+	if repeated {
+		return
+	}
+	if !p.good {
+		s.logger.Warn("TLS material missing, waiting for it", "name", p.name, "error", failure)
+		return
+	}
+	s.metrics.reloads.WithLabelValues(p.name, resultFailure).Inc()
+	s.logger.Warn("TLS material changed but is not usable, keeping the last good", "name", p.name, "error", failure,
+		"not_after", stamp(p.content.notAfter))
+}
+
+// stamp writes a time as people compare it.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

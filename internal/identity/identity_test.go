@@ -1,0 +1,304 @@
+package identity_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/hex"
+	"math/big"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestParseAgent(t *testing.T) {
+	for _, name := range []string{"a", "agent-a", "0", "cluster-1", strings.Repeat("a", 63)} {
+		agent, err := identity.ParseAgent(name, "argocd")
+		require.NoError(t, err)
+		require.Equal(t, identity.Agent(name), agent)
+	}
+	for name, problem := range map[string]string{
+		"":                        "it is empty",
+		strings.Repeat("a", 64):   "it has 64 characters, and 63 is the limit",
+		strings.Repeat("a", 9999): "it has 9999 characters",
+		"Agent-A":                 "upper-case",
+		"agent.a":                 "characters other than",
+		"agent_a":                 "characters other than",
+		"agent a":                 "characters other than",
+		"agent\na":                "characters other than",
+		"agént":                   "characters other than",
+		"../argocd":               "characters other than",
+		"-agent":                  "begins or ends with '-'",
+		"agent-":                  "begins or ends with '-'",
+	} {
+		_, err := identity.ParseAgent(name, "argocd")
+		require.ErrorIs(t, err, identity.ErrAgentName)
+		require.ErrorContains(t, err, problem)
+		require.ErrorContains(t, err, "rename the agent")
+		require.Less(t, len(err.Error()), 300)
+	}
+	_, err := identity.ParseAgent("argocd", "other", "argocd")
+	require.ErrorIs(t, err, identity.ErrAgentName)
+	require.ErrorContains(t, err, "the hub's own namespace")
+}
+
+func TestBadAuthValuesShowARightOne(t *testing.T) {
+	for value, problem := range map[string]string{
+		"":                          "must begin with mtls",
+		"CN=([^,]+)":                "must begin with mtls",
+		"mtls":                      "regular expression is missing",
+		"mtls:":                     "regular expression is missing",
+		"mtls:subject:":             "regular expression is missing",
+		"mtls:uri:":                 "regular expression is missing",
+		"mtls:subject:CN=([^,]+":    "missing closing )",
+		"mtls:subject:CN=[^,]+":     "no group in parentheses",
+		"mtls:CN=(?:[^,]+)":         "no group in parentheses",
+		"header:x-client:(.*)":      `method "header" is not available`,
+		"userpass:/etc/agents.pass": `method "userpass" is not available`,
+	} {
+		_, err := identity.New(identity.Options{Auth: value})
+		require.ErrorContains(t, err, problem, value)
+		require.ErrorContains(t, err, "mtls:subject:CN=([^,]+)", value)
+	}
+}
+
+// holder is what a test puts into a certificate.
+type holder struct {
+	subject pkix.Name
+	uris    []string
+}
+
+func named(name string) holder { return holder{subject: pkix.Name{CommonName: name}} }
+
+// issue signs a client certificate with a subject and URIs that package pki would not issue.
+func issue(t *testing.T, authority *pki.Authority, who holder) tls.Certificate {
+	t.Helper()
+	signer, err := authority.PEM().TLS()
+	require.NoError(t, err)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      who.subject,
+		NotBefore:    time.Now().Add(-time.Minute),
+		NotAfter:     time.Now().Add(time.Hour),
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	for _, text := range who.uris {
+		parsed, err := url.Parse(text)
+		require.NoError(t, err)
+		template.URIs = append(template.URIs, parsed)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, authority.Certificate(), key.Public(), signer.PrivateKey)
+	require.NoError(t, err)
+	leaf, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+func newAuthority(t *testing.T) *pki.Authority {
+	t.Helper()
+	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "authority"})
+	require.NoError(t, err)
+	return authority
+}
+
+type answer struct {
+	peer identity.Peer
+	err  error
+}
+
+// ask makes one real gRPC call, and returns what the authenticator makes of its caller.
+func ask(t *testing.T, authenticator *identity.Authenticator, server, client credentials.TransportCredentials) answer {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	answers := make(chan answer, 1)
+	grpcServer := grpc.NewServer(grpc.Creds(server), grpc.UnaryInterceptor(
+		func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			found, err := authenticator.Authenticate(ctx)
+			answers <- answer{found, err}
+			return handler(ctx, request)
+		}))
+	grpc_health_v1.RegisterHealthServer(grpcServer, health.NewServer())
+	done := make(chan error, 1)
+	go func() { done <- grpcServer.Serve(listener) }()
+	defer func() {
+		grpcServer.Stop()
+		require.NoError(t, <-done)
+	}()
+	conn, err := grpc.NewClient("passthrough:///"+listener.Addr().String(), grpc.WithTransportCredentials(client))
+	require.NoError(t, err)
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err = grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	require.NoError(t, err)
+	return <-answers
+}
+
+// meet asks over mutual TLS.
+func meet(t *testing.T, auth string, authority *pki.Authority, certificate tls.Certificate) answer {
+	t.Helper()
+	authenticator, err := identity.New(identity.Options{Auth: auth, Reserved: []string{"argocd"}})
+	require.NoError(t, err)
+	return ask(t, authenticator, serverCredentials(t, authority, tls.RequireAndVerifyClientCert), clientCredentials(authority, certificate))
+}
+
+func serverCredentials(t *testing.T, authority *pki.Authority, clients tls.ClientAuthType) credentials.TransportCredentials {
+	t.Helper()
+	pair, err := authority.IssueServer(pki.ServerOptions{Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	require.NoError(t, err)
+	loaded, err := pair.TLS()
+	require.NoError(t, err)
+	return credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{loaded}, ClientAuth: clients, ClientCAs: pool(authority)})
+}
+
+func clientCredentials(authority *pki.Authority, certificates ...tls.Certificate) credentials.TransportCredentials {
+	return credentials.NewTLS(&tls.Config{Certificates: certificates, RootCAs: pool(authority)})
+}
+
+func pool(authority *pki.Authority) *x509.CertPool {
+	trusted := x509.NewCertPool()
+	trusted.AddCert(authority.Certificate())
+	return trusted
+}
+
+func TestTheAgentIsWhomTheCertificateNames(t *testing.T) {
+	authority := newAuthority(t)
+	const id = "spiffe://example.org/ns/argocd/sa/agent-a"
+	full := pkix.Name{CommonName: "agent-a", Organization: []string{"Example, Inc."}, OrganizationalUnit: []string{"spokes"}}
+	tests := map[string]struct {
+		auth string
+		who  holder
+	}{
+		"the default":               {identity.DefaultAuth, named("agent-a")},
+		"the default, long subject": {identity.DefaultAuth, holder{subject: full}},
+		"subject":                   {"mtls:subject:^CN=([^,]+),OU=spokes,", holder{subject: full}},
+		"another attribute":         {"mtls:subject:OU=([^,]+)", holder{subject: pkix.Name{CommonName: "x", OrganizationalUnit: []string{"agent-a"}}}},
+		"more groups than needed":   {"mtls:subject:CN=(agent-([a-z]))", named("agent-a")},
+		"uri":                       {`mtls:uri:^spiffe://example\.org/ns/argocd/sa/([^/]+)$`, holder{named("ignored").subject, []string{id}}},
+		"uri, not anchored":         {`mtls:uri:/sa/([^/]+)`, holder{uris: []string{id}}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := meet(t, test.auth, authority, issue(t, authority, test.who))
+			require.NoError(t, got.err)
+			require.Equal(t, identity.Agent("agent-a"), got.peer.Agent)
+		})
+	}
+}
+
+func TestThePeerSaysWhatProvedIt(t *testing.T) {
+	authority := newAuthority(t)
+	certificate := issue(t, authority, holder{named("agent-a").subject, []string{"spiffe://example.org/agent-a"}})
+	got := meet(t, identity.DefaultAuth, authority, certificate)
+	require.NoError(t, got.err)
+	sum := sha256.Sum256(certificate.Leaf.Raw)
+	require.Equal(t, hex.EncodeToString(sum[:]), got.peer.Fingerprint)
+	require.True(t, got.peer.NotAfter.Equal(certificate.Leaf.NotAfter))
+	require.Equal(t, "CN=agent-a", got.peer.Subject)
+	require.Equal(t, "spiffe://example.org/agent-a", got.peer.URI)
+	require.Contains(t, got.peer.Address, "127.0.0.1:")
+}
+
+func TestTheProofEndsWithTheAuthorityWhenThatIsFirst(t *testing.T) {
+	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "short", Validity: pki.Validity{NotAfter: time.Now().Add(10 * time.Minute)}})
+	require.NoError(t, err)
+	got := meet(t, identity.DefaultAuth, authority, issue(t, authority, named("agent-a")))
+	require.NoError(t, got.err)
+	require.True(t, got.peer.NotAfter.Equal(authority.Certificate().NotAfter))
+}
+
+func TestRefusals(t *testing.T) {
+	authority := newAuthority(t)
+	commonName := func(value string) pkix.AttributeTypeAndValue {
+		return pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: value}
+	}
+	const id = "spiffe://example.org/ns/argocd/sa/agent-a"
+	tests := map[string]struct {
+		auth    string
+		who     holder
+		kind    error
+		problem string
+	}{
+		"no match": {"mtls:subject:OU=([^,]+)", named("agent-a"), identity.ErrUnproven,
+			`its subject "CN=agent-a" does not match OU=([^,]+)`},
+		"two matches": {identity.DefaultAuth,
+			holder{subject: pkix.Name{CommonName: "agent-a", Organization: []string{"CN=agent-b"}}}, identity.ErrUnproven, "more than one place"},
+		"a match before the common name": {identity.DefaultAuth,
+			holder{subject: pkix.Name{CommonName: "agent-a", SerialNumber: "CN=agent-b"}}, identity.ErrUnproven, "more than one place"},
+		"two common names": {identity.DefaultAuth,
+			holder{subject: pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{commonName("agent-a"), commonName("agent-b")}}},
+			identity.ErrUnproven, "2 common names"},
+		"a comma in the name": {identity.DefaultAuth, named("agent-a,CN"), identity.ErrAgentName, "characters other than"},
+		"an upper-case name":  {identity.DefaultAuth, named("Agent-A"), identity.ErrAgentName, "upper-case"},
+		"the hub's namespace": {identity.DefaultAuth, named("argocd"), identity.ErrAgentName, "hub's own namespace"},
+		"an empty group":      {"mtls:subject:CN=(x*)", named("agent-a"), identity.ErrAgentName, "it is empty"},
+		"no URI":              {"mtls:uri:/sa/([^/]+)", named("agent-a"), identity.ErrUnproven, "no URI"},
+		"two URIs": {"mtls:uri:/sa/([^/]+)", holder{uris: []string{id, "spiffe://example.org/ns/argocd/sa/agent-b"}},
+			identity.ErrUnproven, "2 URIs"},
+		"another trust domain": {`mtls:uri:^spiffe://example\.org/ns/argocd/sa/([^/]+)$`,
+			holder{uris: []string{"spiffe://elsewhere.org/ns/argocd/sa/agent-a"}}, identity.ErrUnproven, "does not match"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := meet(t, test.auth, authority, issue(t, authority, test.who))
+			require.ErrorIs(t, got.err, test.kind)
+			require.ErrorContains(t, got.err, test.problem)
+			require.Contains(t, got.err.Error(), "127.0.0.1:")
+			require.Equal(t, identity.Peer{}, got.peer)
+		})
+	}
+}
+
+func TestWithoutAVerifiedCertificateNobodyIsAnybody(t *testing.T) {
+	authority, stranger := newAuthority(t), newAuthority(t)
+	authenticator, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
+	require.NoError(t, err)
+	tests := map[string]struct {
+		server, client credentials.TransportCredentials
+		problem        string
+	}{
+		"plain text": {insecure.NewCredentials(), insecure.NewCredentials(), "does not use TLS"},
+		"no certificate": {serverCredentials(t, authority, tls.VerifyClientCertIfGiven), clientCredentials(authority),
+			"no verified client certificate"},
+		"a certificate that nobody verified": {serverCredentials(t, authority, tls.RequireAnyClientCert),
+			clientCredentials(authority, issue(t, authority, named("agent-a"))), "no verified client certificate"},
+		"a stranger's certificate that nobody verified": {serverCredentials(t, stranger, tls.RequireAnyClientCert),
+			clientCredentials(stranger, issue(t, stranger, named("agent-a"))), "no verified client certificate"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := ask(t, authenticator, test.server, test.client)
+			require.ErrorIs(t, got.err, identity.ErrUnproven)
+			require.ErrorContains(t, got.err, test.problem)
+		})
+	}
+	_, err = authenticator.Authenticate(t.Context())
+	require.ErrorIs(t, err, identity.ErrUnproven)
+	_, err = authenticator.Authenticate(peer.NewContext(t.Context(), &peer.Peer{}))
+	require.ErrorIs(t, err, identity.ErrUnproven)
+}

@@ -1,0 +1,129 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// AuthorityLifetime is how long an authority is valid when its options do not say.
+	AuthorityLifetime = 3650 * 24 * time.Hour
+	// LeafLifetime is how long a certificate is valid when its options do not say, unless its authority ends earlier.
+	LeafLifetime = 180 * 24 * time.Hour
+
+	// backdate makes new certificates acceptable to machines whose clock is a little behind.
+	backdate = 5 * time.Minute
+)
+
+// Validity is the time in which a certificate is valid. A zero NotBefore means a few minutes ago; a zero NotAfter means
+// the default lifetime of its kind after NotBefore. X.509 keeps whole seconds.
+type Validity struct {
+	NotBefore time.Time
+	NotAfter  time.Time
+}
+
+// resolve fills in the defaults and refuses an empty span.
+func (v Validity) resolve(lifetime time.Duration) (Validity, error) {
+	if v.NotBefore.IsZero() {
+		v.NotBefore = time.Now().Add(-backdate)
+	}
+	if v.NotAfter.IsZero() {
+		v.NotAfter = v.NotBefore.Add(lifetime)
+	}
+	if !v.NotAfter.After(v.NotBefore) {
+		return v, fmt.Errorf("validity: ends at %s, not after its start at %s: choose a later end",
+			v.NotAfter.UTC().Format(time.RFC3339), v.NotBefore.UTC().Format(time.RFC3339))
+	}
+	return v, nil
+}
+
+// Authority is a certificate authority. It is safe for concurrent use.
+type Authority struct {
+	certificate *x509.Certificate
+	key         crypto.Signer
+	pem         Pair
+}
+
+// AuthorityOptions says what an authority is called and how long it lives.
+type AuthorityOptions struct {
+	// CommonName is required: people see it as the issuer of every certificate.
+	CommonName string
+	Validity   Validity
+	Algorithm  Algorithm
+}
+
+// NewAuthority makes a self-signed authority with a new key.
+func NewAuthority(options AuthorityOptions) (*Authority, error) {
+	if options.CommonName == "" {
+		return nil, errors.New("authority: no common name: give it one that people will recognise")
+	}
+	validity, err := options.Validity.resolve(AuthorityLifetime)
+	if err != nil {
+		return nil, fmt.Errorf("authority %q: %w", options.CommonName, err)
+	}
+	key, err := newKey(options.Algorithm)
+	if err != nil {
+		return nil, fmt.Errorf("authority %q: generate key: %w", options.CommonName, err)
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: options.CommonName},
+		NotBefore:             validity.NotBefore,
+		NotAfter:              validity.NotAfter,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("authority %q: sign: %w", options.CommonName, err)
+	}
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("authority %q: %w", options.CommonName, err)
+	}
+	return LoadAuthority(encodeCertificate(der), keyPEM)
+}
+
+// LoadAuthority reads an authority from PEM: its certificate, and its private key in PKCS #8, PKCS #1 or SEC 1 form.
+func LoadAuthority(certificatePEM, keyPEM []byte) (*Authority, error) {
+	pair := Pair{Certificate: certificatePEM, Key: keyPEM}
+	loaded, err := pair.TLS()
+	if err != nil {
+		return nil, fmt.Errorf("authority: %w", err)
+	}
+	key, ok := loaded.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, errors.New("authority: its private key cannot sign")
+	}
+	if !loaded.Leaf.IsCA {
+		return nil, fmt.Errorf("authority: certificate of %q is not one of an authority: use one with the CA flag set", loaded.Leaf.Subject)
+	}
+	return &Authority{certificate: loaded.Leaf, key: key, pem: pair}, nil
+}
+
+// Certificate returns the authority's certificate. The caller must not change it.
+func (a *Authority) Certificate() *x509.Certificate { return a.certificate }
+
+// PEM returns the authority's own certificate and private key. The caller must not change them.
+func (a *Authority) PEM() Pair { return a.pem }
+
+// Pair is a certificate and its private key (PKCS #8 when made by this package), both as PEM.
+type Pair struct {
+	Certificate []byte
+	Key         []byte
+}
+
+// TLS returns the pair in the form that package crypto/tls uses, with Leaf set. It fails when the key is not the certificate's.
+func (p Pair) TLS() (tls.Certificate, error) {
+	pair, err := tls.X509KeyPair(p.Certificate, p.Key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("key pair: %w", err)
+	}
+	return pair, nil
+}

@@ -1,0 +1,119 @@
+package pki
+
+import (
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+)
+
+// ServerOptions says what a server certificate is for.
+type ServerOptions struct {
+	// CommonName is for people only; clients check Names and Addresses. The default is the first of them.
+	CommonName string
+	// Names are the DNS names and Addresses the IP addresses by which clients reach the server. One at least is required.
+	Names     []string
+	Addresses []net.IP
+	Validity  Validity
+	Algorithm Algorithm
+}
+
+// IssueServer makes a key and signs a certificate for a TLS server.
+func (a *Authority) IssueServer(options ServerOptions) (Pair, error) {
+	name := options.CommonName
+	switch {
+	case len(options.Names)+len(options.Addresses) == 0:
+		return Pair{}, errors.New("server certificate: no DNS name and no IP address: name those by which clients reach the server")
+	case name == "" && len(options.Names) > 0:
+		name = options.Names[0]
+	case name == "":
+		name = options.Addresses[0].String()
+	}
+	return a.issue(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: name},
+		DNSNames:    options.Names,
+		IPAddresses: options.Addresses,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, options.Validity, options.Algorithm)
+}
+
+// ClientOptions says whom a client certificate names.
+type ClientOptions struct {
+	// CommonName is required: the agent's name.
+	CommonName string
+	// SPIFFEID, when set, becomes the certificate's one URI, e.g. spiffe://example.org/ns/argocd/sa/agent-a.
+	SPIFFEID  string
+	Validity  Validity
+	Algorithm Algorithm
+}
+
+// IssueClient makes a key and signs a certificate for a TLS client.
+func (a *Authority) IssueClient(options ClientOptions) (Pair, error) {
+	if options.CommonName == "" {
+		return Pair{}, errors.New("client certificate: no common name: give the agent's name")
+	}
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: options.CommonName},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if options.SPIFFEID != "" {
+		id, err := url.Parse(options.SPIFFEID)
+		if err != nil {
+			return Pair{}, fmt.Errorf("client certificate of %q: SPIFFE ID: %w", options.CommonName, err)
+		}
+		if id.Scheme != "spiffe" || id.Host == "" {
+			return Pair{}, fmt.Errorf("client certificate of %q: SPIFFE ID %q: it must look like spiffe://example.org/path",
+				options.CommonName, options.SPIFFEID)
+		}
+		template.URIs = []*url.URL{id}
+	}
+	return a.issue(template, options.Validity, options.Algorithm)
+}
+
+// issue completes the template, which names the holder and the use, with validity and a new key, and signs it.
+func (a *Authority) issue(template *x509.Certificate, validity Validity, algorithm Algorithm) (Pair, error) {
+	holder := template.Subject.CommonName
+	validity, err := a.leafValidity(validity)
+	if err != nil {
+		return Pair{}, fmt.Errorf("certificate of %q: %w", holder, err)
+	}
+	key, err := newKey(algorithm)
+	if err != nil {
+		return Pair{}, fmt.Errorf("certificate of %q: generate key: %w", holder, err)
+	}
+	template.NotBefore, template.NotAfter = validity.NotBefore, validity.NotAfter
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.BasicConstraintsValid = true
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	if err != nil {
+		return Pair{}, fmt.Errorf("certificate of %q: sign: %w", holder, err)
+	}
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return Pair{}, fmt.Errorf("certificate of %q: %w", holder, err)
+	}
+	return Pair{Certificate: encodeCertificate(der), Key: keyPEM}, nil
+}
+
+// leafValidity fills in the defaults. No certificate may outlive its authority: it would stop working on a day that
+// its own dates do not show. A default lifetime is shortened, one that was asked for is refused.
+func (a *Authority) leafValidity(asked Validity) (Validity, error) {
+	end := a.certificate.NotAfter
+	validity, err := asked.resolve(LeafLifetime)
+	if err != nil {
+		return validity, err
+	}
+	if !validity.NotAfter.Truncate(time.Second).After(end) {
+		return validity, nil
+	}
+	if asked.NotAfter.IsZero() && end.After(validity.NotBefore) {
+		validity.NotAfter = end
+		return validity, nil
+	}
+	return validity, fmt.Errorf("validity: its authority %q ends at %s: choose an earlier end, or renew the authority first",
+		a.certificate.Subject.CommonName, end.UTC().Format(time.RFC3339))
+}

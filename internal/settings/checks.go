@@ -1,0 +1,139 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const maxPort = 65535
+
+// Port accepts the number of a TCP port.
+func Port(port int) error {
+	if port < 1 || port > maxPort {
+		return fmt.Errorf("want a port, 1 to %d", maxPort)
+	}
+	return nil
+}
+
+// PortOrOff accepts the number of a TCP port, or 0 for none.
+func PortOrOff(port int) error {
+	if port < 0 || port > maxPort {
+		return fmt.Errorf("want a port, 1 to %d, or 0 for none", maxPort)
+	}
+	return nil
+}
+
+// HostPort accepts the address of a server, host and port. Nothing at all is accepted too: add NonEmpty.
+func HostPort(address string) error {
+	if address == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	number, numberErr := strconv.Atoi(port)
+	if err != nil || numberErr != nil || host == "" || Port(number) != nil {
+		return errors.New("want host:port")
+	}
+	return nil
+}
+
+// Host accepts a host name or an IP address, by which a server is dialled or which a server listens on. Nothing at all is
+// accepted too: add NonEmpty.
+func Host(host string) error {
+	if host == "" || net.ParseIP(host) != nil || DNSSubdomain(strings.ToLower(strings.TrimSuffix(host, "."))) == nil {
+		return nil
+	}
+	return errors.New("want a host name or an IP address, without a scheme and without a port")
+}
+
+// NonEmpty accepts any text but none.
+func NonEmpty(text string) error {
+	if text == "" {
+		return errors.New("want a value; this setting has no default")
+	}
+	return nil
+}
+
+// NonNegative accepts zero and more.
+func NonNegative[T int | time.Duration](number T) error {
+	if number < 0 {
+		return errors.New("want zero or more")
+	}
+	return nil
+}
+
+// Positive accepts more than zero.
+func Positive[T int | time.Duration](number T) error {
+	if number <= 0 {
+		return errors.New("want more than zero")
+	}
+	return nil
+}
+
+// OneOf accepts the named values only.
+func OneOf(allowed ...string) Check[string] {
+	return func(text string) error {
+		if slices.Contains(allowed, text) {
+			return nil
+		}
+		return fmt.Errorf("want one of %s", strings.Join(allowed, ", "))
+	}
+}
+
+// Each accepts a list whose every value the check accepts.
+func Each(check Check[string]) Check[[]string] {
+	return func(texts []string) error {
+		for _, text := range texts {
+			if err := check(text); err != nil {
+				return fmt.Errorf("%q: %w", text, err)
+			}
+		}
+		return nil
+	}
+}
+
+// File accepts the path of a file that this process can read. Nothing at all is accepted too: add NonEmpty.
+func File(path string) error {
+	if path == "" {
+		return nil
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("want a file that can be read: %w", err)
+	}
+	defer func() { _ = file.Close() }() // nothing was written
+	if info, err := file.Stat(); err != nil || info.IsDir() {
+		return errors.New("want a file, not a folder")
+	}
+	return nil
+}
+
+// DNSLabel accepts what Kubernetes takes as the name of a namespace. Nothing at all is accepted too: add NonEmpty.
+func DNSLabel(name string) error {
+	const longest = 63
+	wrong := strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" ||
+		strings.HasPrefix(name, "-") || strings.HasSuffix(name, "-") || len(name) > longest
+	if wrong {
+		return fmt.Errorf("want at most %d lower-case letters, digits and inner hyphens", longest)
+	}
+	return nil
+}
+
+// DNSSubdomain accepts what Kubernetes takes as the name of a Secret. Nothing at all is accepted too: add NonEmpty.
+func DNSSubdomain(name string) error {
+	const longest = 253
+	if name == "" {
+		return nil
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || DNSLabel(label) != nil || len(name) > longest {
+			return fmt.Errorf("want at most %d lower-case letters, digits and inner hyphens and dots", longest)
+		}
+	}
+	return nil
+}

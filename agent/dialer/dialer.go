@@ -1,0 +1,208 @@
+// Package dialer keeps an agent connected to its principal.
+package dialer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+)
+
+// Between attempts to connect it waits from waitFirst to waitLast, doubling, each less up to half of itself at random, so
+// that a principal that restarts is not met by all its agents at once. A connection that lasted for steady resets that.
+const (
+	waitFirst = 500 * time.Millisecond
+	waitLast  = 30 * time.Second
+	steady    = 10 * time.Second
+	greeting  = 10 * time.Second
+	// settle is how long a new certificate waits before it is shown to the principal, jittered likewise.
+	settle = 5 * time.Second
+)
+
+// errRenewed ends a conversation in favour of one that shows a newer certificate.
+var errRenewed = errors.New("there is a newer certificate")
+
+// Options configure a Dialer.
+type Options struct {
+	// Address is the principal's, host:port.
+	Address string
+	// Dial are the options of gRPC, with the credentials.
+	Dial []grpc.DialOption
+	// Peer is what is shared with the principal.
+	Peer *converge.Peer
+	// Hello is the agent's.
+	Hello wire.Hello
+	// Renewed returns a channel that is closed when the agent gets another certificate.
+	Renewed func() <-chan struct{}
+	// Registerer takes the metrics.
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+}
+
+// Dialer keeps an agent connected.
+type Dialer struct {
+	options   Options
+	metrics   metrics
+	connected atomic.Bool
+	reason    atomic.Pointer[error] // why it is not connected
+}
+
+// New returns a dialer that is not connected.
+func New(o Options) *Dialer {
+	d := &Dialer{options: o, metrics: newMetrics(o.Registerer)}
+	d.because(errors.New("the first connection is being made"))
+	return d
+}
+
+// Connected returns nil while the agent is connected, and otherwise why it is not.
+func (d *Dialer) Connected() error {
+	if d.connected.Load() {
+		return nil
+	}
+	return *d.reason.Load()
+}
+
+func (d *Dialer) because(err error) { d.reason.Store(&err) }
+
+// Run connects, again and again, until the context ends.
+func (d *Dialer) Run(ctx context.Context) {
+	wait := waitFirst
+	for {
+		lasted, err := d.converse(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		d.because(err)
+		if lasted > steady {
+			wait = waitFirst
+		}
+		delay := jitter(wait)
+		switch {
+		case errors.Is(err, errRenewed):
+			delay = 0
+			d.options.Logger.Info("Connect again to show the new certificate")
+		case status.Code(err) == codes.Aborted:
+			wait = waitLast // an agent of the same name is served; to insist would drive it away
+			delay = jitter(wait)
+			d.options.Logger.Error("The principal serves another agent of this name", "retry", delay.String(), "reason", text(err))
+		default:
+			wait = min(2*wait, waitLast)
+			d.options.Logger.Warn("Not connected to the principal", "address", d.options.Address, "retry", delay.String(), "reason", text(err))
+		}
+		timer := time.NewTimer(delay)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// jitter returns d less up to half of it.
+func jitter(d time.Duration) time.Duration {
+	return d - rand.N(d/2) //nolint:gosec // this needs no secrecy
+}
+
+// text returns what an error says, without what gRPC puts around it.
+func text(err error) string {
+	if s, ok := status.FromError(err); ok {
+		return s.Message()
+	}
+	return err.Error()
+}
+
+// converse connects and holds one conversation, and returns for how long: not at all, if nobody answered the hello.
+func (d *Dialer) converse(ctx context.Context) (lasted time.Duration, err error) {
+	renewed := d.options.Renewed()
+	conn, err := grpc.NewClient(d.options.Address, d.options.Dial...)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }() // it only ever says that it was closed before
+	streaming, end := context.WithCancel(context.WithoutCancel(ctx))
+	grpcStream, err := openStream(ctx, streaming, end, conn)
+	if err != nil {
+		end()
+		return 0, err
+	}
+	stream := wire.Open(grpcStream, "/agent", d.options.Logger)
+	defer stream.Wait()
+	defer end()
+	defer stream.Close()
+	if err := d.greet(ctx, stream); err != nil {
+		return 0, err
+	}
+	greeted := time.Now()
+	stream.Beat(d.options.Hello.Every())
+	d.connected.Store(true)
+	defer d.connected.Store(false)
+	d.metrics.connections.Inc()
+	d.metrics.connected.Set(1)
+	defer d.metrics.connected.Set(0)
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer watch(ctx, renewed, cancel)()
+	err = d.options.Peer.Converse(ctx, stream)
+	return time.Since(greeted), err
+}
+
+// openStream opens the stream, whose context outlives ctx: ctx's end is to end the conversation first.
+func openStream(ctx, streaming context.Context, end context.CancelFunc, conn *grpc.ClientConn) (syncv1.Sync_ConnectClient, error) {
+	stop := context.AfterFunc(ctx, end) // but not while nothing is open
+	defer stop()
+	return syncv1.NewSyncClient(conn).Connect(streaming)
+}
+
+// greet exchanges hellos.
+func (d *Dialer) greet(ctx context.Context, stream *wire.Stream) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, greeting, errors.New("the principal did not answer the hello"))
+	defer cancel()
+	if err := stream.Greet(ctx, d.options.Hello); err != nil {
+		return err
+	}
+	theirs, err := stream.Greeting(ctx)
+	if err != nil {
+		return err
+	}
+	d.options.Logger.Info("Starting to receive events from event stream",
+		"principal", d.options.Address, "build", theirs.Build, "agent", theirs.Agent, "protocol", theirs.Newest)
+	return nil
+}
+
+// watch cancels a conversation a little after there is a newer certificate. The function that it returns ends that.
+func watch(ctx context.Context, renewed <-chan struct{}, cancel context.CancelCauseFunc) func() {
+	ctx, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-ctx.Done():
+			return
+		case <-renewed:
+		}
+		timer := time.NewTimer(jitter(settle))
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+			cancel(errRenewed)
+		}
+	}()
+	return func() {
+		stop()
+		<-done
+	}
+}

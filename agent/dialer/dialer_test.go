@@ -1,0 +1,205 @@
+package dialer_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+var (
+	errAway       = status.Error(codes.Unavailable, "the principal is shutting down")
+	errSuperseded = status.Error(codes.Aborted, "another agent connected by the same name")
+)
+
+func TestConnectionIsShown(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		require.ErrorContains(t, o.Connected(), "first connection")
+		c := <-o.principal.calls
+		require.Equal(t, hello(), c.greet(t))
+		synctest.Wait()
+		require.NoError(t, o.Connected())
+		require.InDelta(t, 1, o.metric(t, "argocd_agent_connection_status"), 0)
+		require.InDelta(t, 1, o.metric(t, "argocd_agent_connections_total"), 0)
+		require.Contains(t, o.log.String(), `msg="Starting to receive events from event stream"`)
+		require.Contains(t, o.log.String(), "agent=a")
+
+		c.end(errAway)
+		synctest.Wait()
+		require.ErrorContains(t, o.Connected(), "the principal is shutting down")
+		require.Zero(t, o.metric(t, "argocd_agent_connection_status"))
+		(<-o.principal.calls).greet(t)
+		synctest.Wait()
+		require.NoError(t, o.Connected())
+		require.InDelta(t, 2, o.metric(t, "argocd_agent_connections_total"), 0)
+	})
+}
+
+// refuse has so many calls end at once, and returns how long the agent waits before it calls again after each.
+func (o *office) refuse(c *call, err error, times int) (next *call, waits []time.Duration) {
+	for range times {
+		ended := time.Now()
+		c.end(err)
+		c = <-o.principal.calls
+		waits = append(waits, c.at.Sub(ended))
+	}
+	return c, waits
+}
+
+// requireJittered fails unless a wait is what it should be, less up to half of it.
+func requireJittered(t *testing.T, want, wait time.Duration) {
+	t.Helper()
+	require.Greater(t, wait, want/2)
+	require.LessOrEqual(t, wait, want+distance)
+}
+
+func TestRetriesWaitEverLonger(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		_, waits := o.refuse(<-o.principal.calls, errAway, 30)
+		want := 500 * time.Millisecond
+		different := make(map[time.Duration]bool)
+		for _, wait := range waits {
+			requireJittered(t, want, wait)
+			different[wait] = true
+			want = min(2*want, 30*time.Second)
+		}
+		require.Greater(t, len(different), len(waits)/2, "agents that lost a principal together must not return together")
+	})
+}
+
+func TestSteadyConnectionEndsTheWaiting(t *testing.T) {
+	for lasted, want := range map[time.Duration]time.Duration{
+		9 * time.Second: 16 * time.Second, time.Minute: 500 * time.Millisecond,
+	} {
+		clocked(t, func(t *testing.T, o *office) {
+			c, _ := o.refuse(<-o.principal.calls, errAway, 5)
+			c.greet(t)
+			after(lasted)
+			_, waits := o.refuse(c, errAway, 1)
+			requireJittered(t, want, waits[0])
+		})
+	}
+}
+
+// A principal that is too busy to answer is not called more often for that.
+func TestUnansweredHelloIsNoConnection(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		want := 500 * time.Millisecond
+		c := <-o.principal.calls
+		for range 8 {
+			<-c.Context().Done()
+			require.Equal(t, 10*time.Second, time.Since(c.at))
+			ended := time.Now()
+			synctest.Wait()
+			require.ErrorContains(t, o.Connected(), "did not answer the hello")
+			c = <-o.principal.calls
+			requireJittered(t, want, c.at.Sub(ended))
+			want = min(2*want, 30*time.Second)
+		}
+		require.Zero(t, o.metric(t, "argocd_agent_connections_total"))
+	})
+}
+
+// Two agents of one name that both insisted would drive each other away for ever.
+func TestSupersededAgentDoesNotInsist(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		c := <-o.principal.calls
+		c.greet(t)
+		_, waits := o.refuse(c, errSuperseded, 1)
+		requireJittered(t, 30*time.Second, waits[0])
+		require.Contains(t, o.log.String(), "level=ERROR")
+		require.Contains(t, o.log.String(), "another agent connected by the same name")
+	})
+}
+
+func TestNewCertificateIsShownSoon(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		c := <-o.principal.calls
+		for range 5 {
+			c.greet(t)
+			after(time.Second)
+			renewed := time.Now()
+			o.renew()
+			<-c.Context().Done()
+			c = <-o.principal.calls
+			require.Less(t, c.at.Sub(renewed), 5*time.Second)
+		}
+		require.NotContains(t, o.log.String(), "Not connected")
+	})
+}
+
+// A certificate that is renewed while there is no connection is shown by the next one anyway.
+func TestNewCertificateWhileNotConnected(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		c := <-o.principal.calls
+		c.end(errAway)
+		synctest.Wait()
+		o.renew()
+		c = <-o.principal.calls
+		c.greet(t)
+		after(time.Hour)
+		require.NoError(t, o.Connected())
+		require.NoError(t, c.Context().Err())
+	})
+}
+
+// Whatever the agent is at, it ends at once when it is told to, and the principal sees that.
+func TestEnd(t *testing.T) {
+	for name, until := range map[string]func(t *testing.T, o *office) *call{
+		"while it waits for an answer to its hello": func(_ *testing.T, o *office) *call { return <-o.principal.calls },
+		"while it is connected": func(t *testing.T, o *office) *call {
+			c := <-o.principal.calls
+			c.greet(t)
+			after(time.Second)
+			return c
+		},
+		"while it waits before it tries again": func(_ *testing.T, o *office) *call {
+			c := <-o.principal.calls
+			c.end(errAway)
+			synctest.Wait()
+			return c
+		},
+		"while a new certificate waits to be shown": func(t *testing.T, o *office) *call {
+			c := <-o.principal.calls
+			c.greet(t)
+			o.renew()
+			return c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocked(t, func(t *testing.T, o *office) {
+				c := until(t, o)
+				began := time.Now()
+				o.stop()
+				require.Zero(t, time.Since(began))
+				<-c.Context().Done()
+			})
+		})
+	}
+}
+
+// A network that answers nothing does not keep the agent from ending.
+func TestEndWhileTheNetworkHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dialled := make(chan struct{}, 100)
+		renewed, _ := renewal()
+		o := newOffice("passthrough:principal", renewed, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				dialled <- struct{}{}
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}))
+		o.run(t)
+		<-dialled
+		began := time.Now()
+		o.stop()
+		require.Zero(t, time.Since(began))
+	})
+}

@@ -1,0 +1,196 @@
+package dialer_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/dialer"
+	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// log is a log that tests can read.
+type log struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *log) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// principal hands each call to a test, which ends it.
+type principal struct {
+	syncv1.UnimplementedSyncServer
+	calls chan *call
+}
+
+// call is a call of an agent, under way.
+type call struct {
+	syncv1.Sync_ConnectServer
+	at    time.Time
+	ended chan error
+}
+
+func newPrincipal() *principal { return &principal{calls: make(chan *call)} }
+
+// Connect waits for the test to say how the call ends, or for the agent to end it.
+func (p *principal) Connect(stream syncv1.Sync_ConnectServer) error {
+	c := &call{Sync_ConnectServer: stream, at: time.Now(), ended: make(chan error, 1)}
+	select {
+	case p.calls <- c:
+	case <-stream.Context().Done():
+		return stream.Context().Err()
+	}
+	select {
+	case err := <-c.ended:
+		return err
+	case <-stream.Context().Done():
+		return stream.Context().Err()
+	}
+}
+
+// end ends the call.
+func (c *call) end(err error) { c.ended <- err }
+
+// greet reads the agent's hello and answers it, and returns what it was. The call is then only to be ended.
+func (c *call) greet(t *testing.T) wire.Hello {
+	t.Helper()
+	ctx, stop := context.WithCancel(c.Context())
+	defer stop()
+	s := wire.Open(c, "/principal", slog.New(slog.DiscardHandler))
+	defer s.Close()
+	h, err := s.Greeting(ctx)
+	require.NoError(t, err)
+	answer := hello()
+	answer.Agent = "a"
+	require.NoError(t, s.Greet(ctx, answer))
+	return h
+}
+
+// office is a dialer with all that it needs.
+type office struct {
+	*dialer.Dialer
+	principal *principal
+	registry  *prometheus.Registry
+	log       *log
+	stop      func() // ends the dialer, and waits for that
+
+	renew func() // gives the agent another certificate
+}
+
+func hello() wire.Hello {
+	h := wire.NewHello()
+	h.Build, h.Mode, h.Mapping = "v1.2.3", "managed", "namespace"
+	return h
+}
+
+// newOffice makes a dialer that does not run.
+func newOffice(address string, renewed func() <-chan struct{}, options ...grpc.DialOption) *office {
+	o := &office{principal: newPrincipal(), registry: prometheus.NewRegistry(), log: &log{}, stop: func() {}}
+	o.Dialer = dialer.New(dialer.Options{
+		Address: address, Dial: append(options, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec()))),
+		Peer: converge.NewPeer(converge.Options{}), Hello: hello(), Renewed: renewed,
+		Registerer: o.registry, Logger: slog.New(slog.NewTextHandler(o.log, nil)),
+	})
+	return o
+}
+
+// run has the dialer run until the test is over.
+func (o *office) run(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		o.Run(ctx)
+	}()
+	o.stop = func() { cancel(); <-ended }
+	t.Cleanup(o.stop)
+}
+
+// renewal returns what tells of another certificate, and what makes there be one.
+func renewal() (renewed func() <-chan struct{}, renew func()) {
+	var mu sync.Mutex
+	next := make(chan struct{})
+	renewed = func() <-chan struct{} {
+		mu.Lock()
+		defer mu.Unlock()
+		return next
+	}
+	return renewed, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		close(next)
+		next = make(chan struct{})
+	}
+}
+
+// distance is how long it takes to connect, where the clock is a fake one.
+const distance = time.Millisecond
+
+// after lets time pass, for as long as the timer of a fake clock takes.
+func after(d time.Duration) { <-time.After(d) }
+
+// clocked runs a test with a fake clock, of a dialer that runs and a principal that is reached without a network.
+func clocked(t *testing.T, test func(t *testing.T, o *office)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		listener := bufconn.Listen(1 << 20)
+		renewed, renew := renewal()
+		o := newOffice("passthrough:principal", renewed, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				after(distance)
+				return listener.DialContext(ctx)
+			}))
+		o.renew = renew
+		server := grpc.NewServer(grpc.ForceServerCodecV2(wire.NewCodec()))
+		syncv1.RegisterSyncServer(server, o.principal)
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(listener) }()
+		o.run(t)
+		test(t, o)
+		o.stop()
+		server.Stop()
+		require.NoError(t, <-served)
+	})
+}
+
+// metric reads a metric that has no labels.
+func (o *office) metric(t *testing.T, name string) float64 {
+	t.Helper()
+	families, err := o.registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			m := f.GetMetric()[0]
+			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	require.Fail(t, "there is no metric "+name)
+	return 0
+}

@@ -1,0 +1,162 @@
+package dialer_test
+
+import (
+	"context"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 20 * time.Second
+
+func newAuthority(t *testing.T) *pki.Authority {
+	t.Helper()
+	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
+	require.NoError(t, err)
+	return authority
+}
+
+func fixed(authority *pki.Authority, pair pki.Pair) certs.Options {
+	return certs.Options{
+		Pair:  certs.Fixed("pair", certs.Blocks{Certificate: pair.Certificate, Key: pair.Key}),
+		Roots: certs.Fixed("roots", certs.Blocks{Authorities: authority.PEM().Certificate}),
+	}
+}
+
+// follow runs a source of certificates until the test is over.
+func follow(t *testing.T, options certs.Options) *certs.Source {
+	t.Helper()
+	options.Name, options.Logger = "test", slog.New(slog.DiscardHandler)
+	s, err := certs.New(options)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	wait, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, s.Wait(wait))
+	return s
+}
+
+// serve runs a principal with TLS on loopback until the test is over, and returns its address.
+func serve(t *testing.T, p *principal, authority *pki.Authority) string {
+	t.Helper()
+	pair, err := authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	require.NoError(t, err)
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer(
+		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: follow(t, fixed(authority, pair))})),
+		grpc.ForceServerCodecV2(wire.NewCodec()))
+	syncv1.RegisterSyncServer(server, p)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		require.NoError(t, <-served)
+	})
+	return listener.Addr().String()
+}
+
+func issue(t *testing.T, authority *pki.Authority) pki.Pair {
+	t.Helper()
+	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: "a"})
+	require.NoError(t, err)
+	return pair
+}
+
+func serial(t *testing.T, pair pki.Pair) *big.Int {
+	t.Helper()
+	c, err := pair.TLS()
+	require.NoError(t, err)
+	return c.Leaf.SerialNumber
+}
+
+// shown returns the serial number of the certificate that an agent called with.
+func shown(t *testing.T, c *call) *big.Int {
+	t.Helper()
+	p, ok := peer.FromContext(c.Context())
+	require.True(t, ok)
+	return p.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0].SerialNumber
+}
+
+func write(t *testing.T, dir string, pair pki.Pair) {
+	t.Helper()
+	for name, data := range map[string][]byte{"tls.key": pair.Key, "tls.crt": pair.Certificate} {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path+".new", data, 0o600))
+		require.NoError(t, os.Rename(path+".new", path))
+	}
+}
+
+func credential(s *certs.Source) grpc.DialOption {
+	return grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: s}))
+}
+
+// A certificate that is written to the agent's files is shown to the principal, without anybody's doing.
+func TestRenewedCertificateIsShown(t *testing.T) {
+	authority, dir := newAuthority(t), t.TempDir()
+	first, second := issue(t, authority), issue(t, authority)
+	write(t, dir, first)
+	material := follow(t, certs.Options{
+		Pair:  certs.PairFiles(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")),
+		Roots: certs.Fixed("roots", certs.Blocks{Authorities: authority.PEM().Certificate}),
+	})
+	p := newPrincipal()
+	o := newOffice(serve(t, p, authority), material.Changed, credential(material))
+	o.run(t)
+	c := <-p.calls
+	require.Equal(t, serial(t, first), shown(t, c))
+	c.greet(t)
+	write(t, dir, second)
+	require.Equal(t, serial(t, second), shown(t, <-p.calls))
+}
+
+// Why there is no connection is told in words that say what to do.
+func TestReasonIsTold(t *testing.T) {
+	authority := newAuthority(t)
+	var config net.ListenConfig
+	nobody, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, nobody.Close())
+	for name, c := range map[string]struct {
+		address string
+		pair    pki.Pair
+		trusted *pki.Authority
+		want    string
+	}{
+		"nobody listens":              {nobody.Addr().String(), issue(t, authority), authority, "connection refused"},
+		"the principal is a stranger": {serve(t, newPrincipal(), authority), issue(t, authority), newAuthority(t), "certificate"},
+		"the agent is a stranger":     {serve(t, newPrincipal(), authority), issue(t, newAuthority(t)), authority, "certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			material := follow(t, fixed(c.trusted, c.pair))
+			o := newOffice(c.address, material.Changed, credential(material))
+			o.run(t)
+			require.Eventually(t, func() bool { // that an attempt has failed shows in nothing else
+				return o.Connected().Error() != "the first connection is being made"
+			}, patience, 10*time.Millisecond)
+			require.ErrorContains(t, o.Connected(), c.want)
+		})
+	}
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+)
+
+// agentSettings are what an operator decides. The names are those of the documentation of argocd-agent.
+type agentSettings struct {
+	help string
+
+	kube            kube.Options
+	namespace, mode string
+
+	serverAddress                      string
+	serverPort                         int
+	metricsPort, healthPort, pprofPort int
+	log                                logging.Options
+
+	credentials               string
+	certFile, keyFile, caFile string
+	certSecret, caSecret      string
+	insecureTLS               bool
+	tlsMin, tlsMax            string
+	tlsSuites                 []string
+	policy                    certs.Policy
+
+	keepAlive, heartbeat, compareEvery time.Duration
+}
+
+func readSettings(args []string, lookup func(string) (string, bool)) (*agentSettings, error) {
+	s := &agentSettings{}
+	set := settings.New("agent", lookup)
+	set.String(&s.kube.Kubeconfig, "kubeconfig", "", "", "path of a kubeconfig file, when not running in a pod", settings.File)
+	set.String(&s.kube.Context, "kubecontext", "", "", "context in the kubeconfig file, if not its current one")
+	set.String(&s.namespace, "namespace", "ARGOCD_AGENT_NAMESPACE", "argocd",
+		"namespace of Argo CD on the spoke, whose applications are managed", settings.NonEmpty, settings.DNSLabel)
+	set.Shorthand("namespace", "n")
+	set.String(&s.mode, "agent-mode", "ARGOCD_AGENT_MODE", "managed", "managed: applications are defined on the hub", settings.OneOf("managed"))
+	set.String(&s.serverAddress, "server-address", "ARGOCD_AGENT_REMOTE_SERVER", "", "host name of the principal",
+		settings.NonEmpty, settings.Host)
+	set.Int(&s.serverPort, "server-port", "ARGOCD_AGENT_REMOTE_PORT", 443, "port of the principal", settings.Port)
+	set.Int(&s.metricsPort, "metrics-port", "ARGOCD_AGENT_METRICS_PORT", 8181, "port of /metrics, 0 for none", settings.PortOrOff)
+	set.Int(&s.healthPort, "healthz-port", "ARGOCD_AGENT_HEALTH_CHECK_PORT", 8002, "port of /healthz and /readyz, 0 for none", settings.PortOrOff)
+	set.Int(&s.pprofPort, "pprof-port", "ARGOCD_AGENT_PPROF_PORT", 0, "port on 127.0.0.1 of /debug/pprof/, 0 for none", settings.PortOrOff)
+	set.Strings(&s.log.Levels, "log-level", "ARGOCD_AGENT_LOG_LEVEL", []string{"info"},
+		"[component=]level: debug, info, warn or error", logging.CheckLevels)
+	set.String(&s.log.Format, "log-format", "ARGOCD_AGENT_LOG_FORMAT", logging.Text, "text or json",
+		settings.OneOf(logging.Text, logging.JSON))
+	set.String(&s.credentials, "creds", "ARGOCD_AGENT_CREDS", "mtls:any", "how the agent proves who it is: mtls:any, by its certificate", checkCredentials)
+	set.String(&s.certSecret, "tls-secret-name", "ARGOCD_AGENT_TLS_SECRET_NAME", "argocd-agent-client-tls", "Secret of the agent's certificate and key",
+		settings.NonEmpty, settings.DNSSubdomain)
+	set.String(&s.certFile, "tls-client-cert", "ARGOCD_AGENT_TLS_CLIENT_CERT_PATH", "", "file of the agent's certificate, instead of the Secret")
+	set.String(&s.keyFile, "tls-client-key", "ARGOCD_AGENT_TLS_CLIENT_KEY_PATH", "", "file of its key")
+	set.String(&s.caSecret, "root-ca-secret-name", "ARGOCD_AGENT_TLS_ROOT_CA_SECRET_NAME", "argocd-agent-ca",
+		"Secret of the authority that the principal's certificate comes from", settings.NonEmpty, settings.DNSSubdomain)
+	set.String(&s.caFile, "root-ca-path", "ARGOCD_AGENT_TLS_ROOT_CA_PATH", "", "file of that authority, instead of the Secret")
+	set.Bool(&s.insecureTLS, "insecure-tls", "ARGOCD_AGENT_TLS_INSECURE", false, "INSECURE: trust any principal")
+	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_AGENT_TLS_MIN_VERSION", "", "oldest TLS version to use")
+	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_AGENT_TLS_MAX_VERSION", "", "newest TLS version to use")
+	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_AGENT_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to use")
+	set.Duration(&s.keepAlive, "keep-alive-ping-interval", "ARGOCD_AGENT_KEEP_ALIVE_PING_INTERVAL", 10*time.Second,
+		"how often to see whether a quiet connection still works; at least 10s", settings.NonNegative)
+	set.Duration(&s.heartbeat, "heartbeat-interval", "ARGOCD_AGENT_HEARTBEAT_INTERVAL", 30*time.Second,
+		"how often to say something on a quiet stream, for proxies that end quiet ones; 0 for never", settings.NonNegative)
+	set.Duration(&s.compareEvery, "compare-interval", "ARGOCD_AGENT_COMPARE_INTERVAL", 5*time.Minute,
+		"how often everything is compared with the hub, less up to half of it at random", settings.Positive)
+	set.Rule(func() (err error) {
+		if (s.certFile == "") != (s.keyFile == "") {
+			return errors.New(set.Names("tls-client-cert", "tls-client-key") + ": set both or neither")
+		}
+		if s.policy, err = certs.ParsePolicy(s.tlsMin, s.tlsMax, s.tlsSuites); err != nil {
+			return fmt.Errorf("%s: %w", set.Names("tls-min-version", "tls-max-version", "tls-ciphersuites"), err)
+		}
+		return nil
+	})
+	s.help = set.Help()
+	return s, set.Parse(args)
+}
+
+// checkCredentials accepts "mtls:" followed by anything, as the documentation of argocd-agent has it.
+func checkCredentials(value string) error {
+	if !strings.HasPrefix(value, "mtls:") {
+		return fmt.Errorf("want mtls:any; the agent proves who it is by its certificate")
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/brake"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/version"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/hub"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
+)
+
+// drain is how long connections may take to end after the conversations over them.
+const drain = 15 * time.Second
+
+// run runs a principal until the context ends. It is the one place where its parts are put together.
+func run(ctx context.Context, s *principalSettings, out io.Writer) error {
+	s.log.Output = out
+	logger, err := logging.New(s.log)
+	if err != nil {
+		return err
+	}
+	ctx = klog.NewContext(ctx, logr.FromSlogHandler(logging.Component(logger, "kubernetes").Handler()))
+	logger.Info("Principal", "version", version.Version(), "revision", version.Revision())
+	config, err := kube.Config(kube.Options{
+		Kubeconfig: s.kube.Kubeconfig, Context: s.kube.Context, UserAgent: "argocd-agent-principal/" + version.Version(),
+	})
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("kubernetes client: %w", err)
+	}
+	registry := ops.NewRegistry(version.Version(), version.Revision())
+	metrics := telemetry.NewSync("argocd_principal", registry)
+	material, err := certs.New(s.certificates(client, logger, certs.NewMetrics(registry)))
+	if err != nil {
+		return err
+	}
+	identify, err := identity.New(identity.Options{Auth: s.auth, Reserved: []string{s.namespace}})
+	if err != nil {
+		return err
+	}
+	applications, err := hub.New(config, mapping.ByNamespace{}, logging.Component(logger, "hub"))
+	if err != nil {
+		return err
+	}
+	desk := brake.New(brake.Options{
+		Client: client.CoreV1(), Namespace: s.namespace, Component: "argocd-agent-principal", Logger: logging.Component(logger, "brake"),
+	})
+	hello := wire.NewHello()
+	hello.Build, hello.Mode, hello.Mapping = version.Version(), "managed", mapping.ByNamespaceName
+	service := sessions.New(sessions.Options{
+		Identify: identify, Ready: applications.Ready, Hello: hello,
+		Share: applications.Sharing(s.compareEvery, func(agent string) converge.Observer {
+			return desk.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
+		}),
+		Registerer: registry, Logger: logging.Component(logger, "agents"),
+	})
+	telemetry.Backlog("argocd_principal", registry, facets.FromHub, service.Backlog)
+
+	operations, err := s.operations(ctx, registry, logger, applications, material)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return operations.Run(ctx) })
+	group.Go(func() error { return material.Run(ctx) })
+	group.Go(func() error { applications.Run(ctx, service); return nil })
+	group.Go(func() error { service.Run(ctx); return nil })
+	group.Go(func() error { desk.Run(ctx, service.Release); return nil })
+	group.Go(func() error { return s.serve(ctx, service, material, logger) })
+	return group.Wait()
+}
+
+// operations returns what serves health, metrics and profiles.
+func (s *principalSettings) operations(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger,
+	applications *hub.Hub, material *certs.Source,
+) (*ops.Server, error) {
+	return ops.New(ctx, ops.Options{
+		Health: ops.Port("--healthz-port", s.healthPort), Metrics: ops.Port("--metrics-port", s.metricsPort),
+		Profiles: ops.LoopbackPort("--pprof-port", s.pprofPort), Registry: registry, Logger: logger,
+		Checks: []ops.Check{
+			{Name: "applications", Ready: func(context.Context) error { return applications.Ready() }},
+			{Name: "certificate", Ready: func(context.Context) error { _, err := material.Current(); return err }},
+		},
+	})
+}
+
+// serve serves agents until the context ends and their conversations with it.
+func (s *principalSettings) serve(ctx context.Context, service syncv1.SyncServer, material *certs.Source, logger *slog.Logger) error {
+	server := grpc.NewServer(
+		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: material, Policy: s.policy})),
+		grpc.ForceServerCodecV2(wire.NewCodec()),
+		// The end waits for connections that are being made, whatever is said below. One that is never finished, such as a
+		// port scanner's, would hold it up for two minutes otherwise.
+		grpc.ConnectionTimeout(drain),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: s.keepAliveMin, PermitWithoutStream: true}),
+	)
+	syncv1.RegisterSyncServer(server, service)
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)))
+	if err != nil {
+		return fmt.Errorf("--listen-host and --listen-port: %w", err)
+	}
+	logger.Info("Listen for agents", "address", listener.Addr().String())
+	stopped := make(chan struct{})
+	defer func() { <-stopped }()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		defer close(stopped)
+		select {
+		case <-ctx.Done():
+			// The service ends its conversations by itself; a connection that does not end then is not waited for.
+			force := time.AfterFunc(drain, server.Stop)
+			server.GracefulStop()
+			force.Stop()
+		case <-ended:
+		}
+	}()
+	if err := server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve agents: %w", err)
+	}
+	return nil
+}
+
+// certificates says where the principal's certificate and the agents' authority are.
+func (s *principalSettings) certificates(client kubernetes.Interface, logger *slog.Logger, metrics *certs.Metrics) certs.Options {
+	o := certs.Options{
+		Name:        "principal",
+		Pair:        certs.PairSecret(client.CoreV1(), s.namespace, s.certSecret),
+		PairRemedy:  "create it with: argocd-agentctl pki issue principal",
+		Roots:       certs.RootsSecret(client.CoreV1(), s.namespace, s.caSecret),
+		RootsRemedy: "create it with: argocd-agentctl pki init",
+		Logger:      logging.Component(logger, "certificates"),
+		Metrics:     metrics,
+	}
+	if s.certFile != "" {
+		o.Pair, o.PairRemedy = certs.PairFiles(s.certFile, s.keyFile), "see --tls-cert and --tls-key"
+	}
+	if s.caFile != "" {
+		o.Roots, o.RootsRemedy = certs.RootsFile(s.caFile), "see --root-ca-path"
+	}
+	return o
+}

@@ -1,0 +1,144 @@
+package sessions_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+)
+
+// call is a call of Connect without a network, for tests whose clock is a fake one. Like gRPC, it ends when the handler
+// returns, and with it whatever blocks.
+type call struct {
+	grpc.ServerStream
+	ctx     context.Context //nolint:containedctx // that is what a gRPC stream has
+	in, out chan *pb.CloudEvent
+}
+
+func (c *call) Context() context.Context { return c.ctx }
+
+func (c *call) Send(e *pb.CloudEvent) error {
+	select {
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	case c.out <- e:
+		return nil
+	}
+}
+
+func (c *call) Recv() (*pb.CloudEvent, error) {
+	select {
+	case <-c.ctx.Done():
+		return nil, c.ctx.Err()
+	case e := <-c.in:
+		return e, nil
+	}
+}
+
+// ring calls Connect as an agent whose certificate is valid for so long, and returns its end of the stream and a channel
+// for how the call ends.
+func (o *office) ring(t *testing.T, name string, validFor time.Duration) (agent, <-chan error) {
+	t.Helper()
+	pair, err := o.authority.IssueClient(pki.ClientOptions{CommonName: name, Validity: pki.Validity{
+		NotBefore: time.Now(), NotAfter: time.Now().Add(validFor),
+	}})
+	require.NoError(t, err)
+	certificate, err := pair.TLS()
+	require.NoError(t, err)
+	ctx, end := context.WithCancel(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{
+		State: tls.ConnectionState{
+			HandshakeComplete: true, PeerCertificates: []*x509.Certificate{certificate.Leaf},
+			VerifiedChains: [][]*x509.Certificate{{certificate.Leaf, o.authority.Certificate()}},
+		},
+		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+	}}))
+	up, down := make(chan *pb.CloudEvent), make(chan *pb.CloudEvent)
+	ended := make(chan error, 1)
+	go func() {
+		defer end()
+		ended <- o.Connect(&call{ctx: ctx, in: up, out: down}) //nolint:contextcheck // the call has it, as in gRPC
+	}()
+	s := wire.Open(&call{ctx: ctx, in: down, out: up}, "/agent", nil)
+	t.Cleanup(func() { s.Close(); end(); s.Wait() })
+	return agent{s}, ended
+}
+
+// clocked runs a test of a running service with a fake clock.
+func clocked(t *testing.T, test func(t *testing.T, o *office)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice(t)
+		o.run(t)
+		synctest.Wait()
+		test(t, o)
+	})
+}
+
+func TestStreamDoesNotOutliveItsCertificate(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		began := time.Now()
+		a, ended := o.ring(t, "a", time.Hour)
+		require.NoError(t, a.Greet(t.Context(), hello()))
+		_, err := a.Greeting(t.Context())
+		require.NoError(t, err)
+		err = <-ended
+		require.Equal(t, time.Hour, time.Since(began))
+		require.Equal(t, codes.Unauthenticated, status.Code(err))
+		require.ErrorContains(t, err, "expired")
+	})
+}
+
+func TestAgentThatSaysNothingIsLetGo(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		began := time.Now()
+		_, ended := o.ring(t, "a", time.Hour)
+		err := <-ended
+		require.Equal(t, 10*time.Second, time.Since(began))
+		require.Equal(t, codes.DeadlineExceeded, status.Code(err))
+		require.ErrorContains(t, err, "hello")
+	})
+}
+
+// One that says nothing, while another of its name is served, drives nobody away.
+func TestAgentThatSaysNothingDrivesNobodyAway(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		served, ended := o.ring(t, "a", time.Hour)
+		require.NoError(t, served.Greet(t.Context(), hello()))
+		_, err := served.Greeting(t.Context())
+		require.NoError(t, err)
+		_, silent := o.ring(t, "a", time.Hour)
+		require.Error(t, <-silent)
+		require.Empty(t, ended)
+		served.empty(t)
+		o.change("a", "guestbook", "one")
+		served.requirePut(t, "guestbook", "one")
+		o.stop()
+		require.Equal(t, codes.Unavailable, status.Code(<-ended))
+	})
+}
+
+// The end of the service waits no longer for an agent than a hello may take.
+func TestEndWaitsForNobodyForLong(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		began := time.Now()
+		_, ended := o.ring(t, "a", time.Hour)
+		synctest.Wait()
+		o.stop()
+		<-o.stopped
+		require.Error(t, <-ended)
+		require.LessOrEqual(t, time.Since(began), 10*time.Second)
+	})
+}

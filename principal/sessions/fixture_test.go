@@ -1,0 +1,370 @@
+package sessions_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	// patience is how long a test waits for what must happen.
+	patience = 20 * time.Second
+	facet    = converge.Facet("application")
+	// reserved is a name that no agent may have.
+	reserved = "argocd"
+)
+
+func patient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// shelf is the truth about one agent's objects, in memory.
+type shelf struct {
+	mu      sync.Mutex
+	objects map[converge.Key]converge.Object
+}
+
+func (s *shelf) set(key converge.Key, payload string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects[key] = converge.Object{
+		State: converge.State{UID: "uid", Version: converge.VersionOf([]byte(payload))}, Payload: []byte(payload),
+	}
+}
+
+func (s *shelf) All() iter.Seq2[converge.Key, converge.State] {
+	return func(yield func(converge.Key, converge.State) bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for k, o := range s.objects {
+			if !yield(k, o.State) {
+				return
+			}
+		}
+	}
+}
+
+func (s *shelf) Project(k converge.Key) (converge.Object, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, ok := s.objects[k]
+	return o, ok
+}
+
+func (s *shelf) Settled(context.Context, converge.Key, converge.Result) error { return nil }
+
+// witness takes no notice.
+type witness struct{}
+
+func (witness) Acknowledged(converge.Facet, converge.Code, time.Duration) {}
+func (witness) Repaired(converge.Facet, converge.Key, converge.Result)    {}
+func (witness) Braked(converge.Brake)                                     {}
+func (witness) Released(converge.Facet)                                   {}
+
+// log is a log that tests can read.
+type log struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *log) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// office is a service with all that it needs.
+type office struct {
+	*sessions.Service
+	authority *pki.Authority
+	address   string
+	registry  *prometheus.Registry
+	log       *log
+	stop      context.CancelFunc // ends Run
+	stopped   chan struct{}      // closed when Run has returned
+
+	mu      sync.Mutex
+	refusal error             // why it is not ready
+	shelves map[string]*shelf // by agent
+}
+
+// newOffice makes a service that does not run.
+func newOffice(t *testing.T) *office {
+	t.Helper()
+	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
+	require.NoError(t, err)
+	o := &office{
+		authority: authority, registry: prometheus.NewRegistry(), log: &log{},
+		stop: func() {}, stopped: make(chan struct{}), shelves: make(map[string]*shelf),
+	}
+	who, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Reserved: []string{reserved}})
+	require.NoError(t, err)
+	o.Service = sessions.New(sessions.Options{
+		Identify: who, Ready: o.ready, Hello: hello(), Registerer: o.registry,
+		Logger: slog.New(slog.NewTextHandler(o.log, nil)),
+		Share: func(agent string) converge.Options {
+			return converge.Options{
+				Sources:  map[converge.Facet]converge.Origin{facet: {Source: o.shelf(agent)}},
+				Observer: witness{},
+			}
+		},
+	})
+	return o
+}
+
+// run has the service run until the test is over.
+func (o *office) run(t *testing.T) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	o.stop = stop
+	go func() {
+		defer close(o.stopped)
+		o.Run(ctx)
+	}()
+	t.Cleanup(func() { stop(); <-o.stopped })
+}
+
+// open makes a service, and has it run and listen until the test is over.
+func open(t *testing.T) *office {
+	t.Helper()
+	o := newOffice(t)
+	o.listen(t)
+	o.run(t)
+	return o
+}
+
+// listen lets agents connect.
+func (o *office) listen(t *testing.T) {
+	t.Helper()
+	server, err := o.authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	require.NoError(t, err)
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	o.address = listener.Addr().String()
+	grpcServer := grpc.NewServer(
+		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: source(t, o.authority, server)})),
+		grpc.ForceServerCodecV2(wire.NewCodec()),
+	)
+	syncv1.RegisterSyncServer(grpcServer, o)
+	served := make(chan error, 1)
+	go func() { served <- grpcServer.Serve(listener) }()
+	t.Cleanup(func() {
+		grpcServer.Stop()
+		require.NoError(t, <-served)
+	})
+}
+
+// source returns the material of one side, whose pair may be none.
+func source(t *testing.T, trusted *pki.Authority, pair pki.Pair) *certs.Source {
+	t.Helper()
+	options := certs.Options{
+		Name:   "test",
+		Roots:  certs.Fixed("roots", certs.Blocks{Authorities: trusted.PEM().Certificate}),
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	if pair.Certificate != nil {
+		options.Pair = certs.Fixed("pair", certs.Blocks{Certificate: pair.Certificate, Key: pair.Key})
+	}
+	s, err := certs.New(options)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	require.NoError(t, s.Wait(patient(t)))
+	return s
+}
+
+func (o *office) ready() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.refusal
+}
+
+// refuse makes the service not ready.
+func (o *office) refuse(why error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.refusal = why
+}
+
+func (o *office) shelf(agent string) *shelf {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.shelves[agent] == nil {
+		o.shelves[agent] = &shelf{objects: make(map[converge.Key]converge.Object)}
+	}
+	return o.shelves[agent]
+}
+
+// change changes one of an agent's objects.
+func (o *office) change(agent string, key converge.Key, payload string) {
+	o.shelf(agent).set(key, payload)
+	o.Changed(agent, key, facet)
+}
+
+// metric reads a metric that has no labels.
+func (o *office) metric(t *testing.T, name string) float64 {
+	t.Helper()
+	families, err := o.registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == name {
+			m := f.GetMetric()[0]
+			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	require.Fail(t, "there is no metric "+name)
+	return 0
+}
+
+// hello is what principal and agents say here.
+func hello() wire.Hello {
+	h := wire.NewHello()
+	h.Build, h.Mode, h.Mapping = "v1.2.3", "managed", "namespace"
+	return h
+}
+
+// certified returns a certificate for an agent.
+func (o *office) certified(t *testing.T, name string) pki.Pair {
+	t.Helper()
+	pair, err := o.authority.IssueClient(pki.ClientOptions{CommonName: name})
+	require.NoError(t, err)
+	return pair
+}
+
+// agent is an agent's end of a stream.
+type agent struct{ *wire.Stream }
+
+// connect opens a stream, over a connection of its own, as the agent that a certificate names.
+func (o *office) connect(t *testing.T, trusted *pki.Authority, pair pki.Pair) agent {
+	t.Helper()
+	connection, err := grpc.NewClient(o.address,
+		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: source(t, trusted, pair)})),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec()), grpc.WaitForReady(false)))
+	require.NoError(t, err)
+	ctx, end := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		end()
+		require.NoError(t, connection.Close())
+	})
+	grpcStream, err := syncv1.NewSyncClient(connection).Connect(ctx)
+	if err != nil {
+		return agent{wire.Open(failed{err}, "/agent", slog.New(slog.DiscardHandler))}
+	}
+	s := wire.Open(grpcStream, "/agent", slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { s.Close(); end(); s.Wait() })
+	return agent{s}
+}
+
+// begin connects and says hello.
+func (o *office) begin(t *testing.T, name string, h wire.Hello) agent {
+	t.Helper()
+	a := o.connect(t, o.authority, o.certified(t, name))
+	if err := a.Greet(patient(t), h); err != nil {
+		t.Log(err) // the principal may be faster to refuse the agent, which says so when it is read
+	}
+	return a
+}
+
+// welcome connects and is served.
+func (o *office) welcome(t *testing.T, name string) agent {
+	t.Helper()
+	a := o.begin(t, name, hello())
+	h, err := a.Greeting(patient(t))
+	require.NoError(t, err)
+	require.Equal(t, name, h.Agent)
+	return a
+}
+
+// empty tells the principal that the agent holds nothing, upon which it sends everything once its question is answered.
+func (a agent) empty(t *testing.T) {
+	t.Helper()
+	require.NoError(t, a.Send(patient(t), converge.Summary{Facet: facet, Round: 1}))
+}
+
+// requirePut receives an object.
+func (a agent) requirePut(t *testing.T, key converge.Key, payload string) {
+	t.Helper()
+	for {
+		put, err := a.put(patient(t))
+		require.NoError(t, err)
+		if put.Key == key && string(put.Payload) == payload {
+			return
+		}
+	}
+}
+
+// put receives and acknowledges an object. What else it is asked it answers as one that holds nothing.
+func (a agent) put(ctx context.Context) (converge.Put, error) {
+	for {
+		m, err := a.Recv(ctx)
+		if err != nil {
+			return converge.Put{}, err
+		}
+		switch m := m.(type) {
+		case converge.Put:
+			return m, a.Send(ctx, converge.Ack{Facet: m.Facet, Key: m.Key, Seq: m.Seq, Result: converge.Result{Code: converge.Done}})
+		case converge.Inquiry:
+			for _, b := range m.Buckets {
+				err = errors.Join(err, a.Send(ctx, converge.Holdings{Facet: m.Facet, Round: m.Round, Bucket: b}))
+			}
+			if err != nil {
+				return converge.Put{}, err
+			}
+		}
+	}
+}
+
+// ending returns why the stream ends.
+func (a agent) ending(t *testing.T) error {
+	t.Helper()
+	ctx := patient(t)
+	for {
+		if _, err := a.Recv(ctx); err != nil {
+			require.NoError(t, ctx.Err(), "the stream did not end")
+			return err
+		}
+	}
+}
+
+// failed is a stream that never was.
+type failed struct{ err error }
+
+func (f failed) Send(*pb.CloudEvent) error     { return f.err }
+func (f failed) Recv() (*pb.CloudEvent, error) { return nil, f.err }

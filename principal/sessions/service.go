@@ -1,0 +1,262 @@
+// Package sessions serves agents: it says who may connect, holds one conversation with each, and hands the hub's changes
+// to those whom they concern.
+package sessions
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+)
+
+// greeting is how long an agent may take to say hello.
+const greeting = 10 * time.Second
+
+// Why a conversation ends that did not fail. The texts are for the people who look after the agent.
+var (
+	errSuperseded = status.Error(codes.Aborted, "another agent connected by the same name, and the newer one is served: "+
+		"give one of the two a certificate of its own name")
+	errDraining = status.Error(codes.Unavailable, "the principal is shutting down: connect again")
+	errExpired  = status.Error(codes.Unauthenticated, "the agent's certificate has expired: connect again with a newer one")
+	errNoHello  = status.Error(codes.DeadlineExceeded, "no hello came")
+)
+
+// Options configure a Service.
+type Options struct {
+	// Identify tells which agent the peer of a connection is.
+	Identify *identity.Authenticator
+	// Ready returns nil when conversations may begin, and otherwise why not: until the hub's objects are all known,
+	// agents would be told to delete what is not known yet.
+	Ready func() error
+	// Share returns what is shared with an agent.
+	Share func(agent string) converge.Options
+	// Hello is the principal's.
+	Hello wire.Hello
+	// Registerer takes the metrics.
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+}
+
+// Service implements the gRPC service by which agents connect.
+type Service struct {
+	syncv1.UnimplementedSyncServer
+
+	options     Options
+	metrics     metrics
+	connections sync.WaitGroup // streams and what carries them
+	work        sync.WaitGroup // what peers do
+
+	mu      sync.RWMutex
+	running context.Context   //nolint:containedctx // what peers do ends with Run. Nil when Run does not run. Guarded by mu
+	agents  map[string]*agent // everyone who has connected since the start. Guarded by mu
+}
+
+// agent is an agent that has connected.
+type agent struct {
+	peer *converge.Peer
+	turn chan struct{}           // of capacity one: is taken for the length of a conversation
+	end  context.CancelCauseFunc // ends the newest conversation. Guarded by Service.mu
+}
+
+// New returns a service that refuses agents until Run runs.
+func New(o Options) *Service {
+	return &Service{options: o, metrics: newMetrics(o.Registerer), agents: make(map[string]*agent)}
+}
+
+// Run serves until the context ends, and returns when all conversations are over. Agents are told to connect again.
+func (s *Service) Run(ctx context.Context) {
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	s.mu.Lock()
+	s.running = work
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	s.running = nil
+	for _, a := range s.agents {
+		a.end(errDraining)
+	}
+	s.mu.Unlock()
+	s.connections.Wait()
+	stop()
+	s.work.Wait()
+}
+
+// Changed says that an agent's application changed, appeared or vanished, as far as these facets are concerned.
+func (s *Service) Changed(agent string, key converge.Key, facets ...converge.Facet) {
+	if p := s.peer(agent); p != nil {
+		for _, f := range facets {
+			p.Changed(f, key)
+		}
+	}
+}
+
+// Compare has facets compared with what an agent holds.
+func (s *Service) Compare(agent string, facets ...converge.Facet) {
+	if p := s.peer(agent); p != nil {
+		for _, f := range facets {
+			p.Compare(f)
+		}
+	}
+}
+
+// Release lets deletions go that are held back, and reports whether there were any.
+func (s *Service) Release(agent string, f converge.Facet, word string) bool {
+	p := s.peer(agent)
+	return p != nil && p.Release(f, word)
+}
+
+// Backlog returns how many keys of a facet may differ from what the agents hold.
+func (s *Service) Backlog(f converge.Facet) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	sum := 0
+	for _, a := range s.agents {
+		sum += a.peer.Backlog(f)
+	}
+	return sum
+}
+
+func (s *Service) peer(name string) *converge.Peer {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if a := s.agents[name]; a != nil {
+		return a.peer
+	}
+	return nil
+}
+
+// Connect serves one agent over one stream.
+func (s *Service) Connect(grpcStream syncv1.Sync_ConnectServer) error {
+	ctx := grpcStream.Context()
+	who, err := s.options.Identify.Authenticate(ctx)
+	if err != nil {
+		s.options.Logger.Warn("An agent was refused", "reason", err)
+		return status.Error(codes.Unauthenticated, err.Error())
+	}
+	logger := s.options.Logger.With("agent", string(who.Agent), "address", who.Address)
+	if err := s.options.Ready(); err != nil {
+		return status.Error(codes.Unavailable, "the principal is not ready: "+err.Error())
+	}
+	ctx, end := context.WithDeadlineCause(ctx, who.NotAfter, errExpired)
+	defer end()
+	stream, err := s.open(grpcStream, logger)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+
+	began := time.Now()
+	err = asStatus(s.serve(ctx, string(who.Agent), stream, logger))
+	logger.Info("An agent disconnected", "after", time.Since(began).Round(time.Millisecond).String(),
+		"reason", status.Convert(err).Message())
+	return err
+}
+
+// open opens a stream, of which Run waits for the end.
+func (s *Service) open(grpcStream syncv1.Sync_ConnectServer, logger *slog.Logger) (*wire.Stream, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.running == nil {
+		return nil, errDraining
+	}
+	stream := wire.Open(grpcStream, "/principal", logger)
+	s.connections.Go(stream.Wait)
+	return stream, nil
+}
+
+// asStatus returns the gRPC status that an error is or stands for. An agent that closes its side ends a stream well.
+func asStatus(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.FromContextError(err).Err()
+}
+
+// serve greets an agent, waits until an older conversation with it has ended, and holds one.
+func (s *Service) serve(ctx context.Context, name string, stream *wire.Stream, logger *slog.Logger) error {
+	theirs, err := s.greet(ctx, name, stream)
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	a, err := s.enter(name, end)
+	if err != nil {
+		return err
+	}
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	stream.Beat(theirs.Every())
+	s.metrics.connections.Inc()
+	s.metrics.connected.Inc()
+	defer s.metrics.connected.Dec()
+	logger.Info("An agent connected to the subscription stream", "build", theirs.Build, "mode", theirs.Mode)
+	return a.peer.Converse(ctx, stream)
+}
+
+// greet exchanges hellos.
+func (s *Service) greet(ctx context.Context, name string, stream *wire.Stream) (wire.Hello, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, greeting, errNoHello)
+	defer cancel()
+	theirs, err := stream.Greeting(ctx)
+	if err != nil {
+		return theirs, err
+	}
+	mine := s.options.Hello
+	mine.Agent = name
+	mine.Newest, err = wire.Agree(mine, theirs)
+	switch {
+	case err != nil:
+		return theirs, status.Error(codes.FailedPrecondition, err.Error())
+	case theirs.Mode != mine.Mode:
+		return theirs, status.Errorf(codes.FailedPrecondition,
+			"mode: the agent's is %q, this principal serves %q: set --agent-mode=%s", theirs.Mode, mine.Mode, mine.Mode)
+	case theirs.Mapping != mine.Mapping:
+		return theirs, status.Errorf(codes.FailedPrecondition, "mapping: the agent maps applications by %q, the principal by %q: "+
+			"set --destination-based-mapping on both or on neither", theirs.Mapping, mine.Mapping)
+	}
+	return theirs, stream.Greet(ctx, mine)
+}
+
+// enter makes this the newest conversation with an agent, and ends any older one.
+//
+//nolint:contextcheck // what a peer does outlives a connection, and so does its context
+func (s *Service) enter(name string, end context.CancelCauseFunc) (*agent, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == nil {
+		return nil, errDraining
+	}
+	a := s.agents[name]
+	if a == nil {
+		a = &agent{peer: converge.NewPeer(s.options.Share(name)), turn: make(chan struct{}, 1)}
+		s.agents[name] = a
+		running := s.running
+		s.work.Go(func() { a.peer.Run(running) })
+	} else {
+		a.end(errSuperseded)
+	}
+	a.end = end
+	return a, nil
+}

@@ -1,0 +1,270 @@
+package sessions_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+)
+
+func TestAgentIsServed(t *testing.T) {
+	o := open(t)
+	o.shelf("a").set("guestbook", "one")
+	a := o.welcome(t, "a")
+	a.empty(t)
+	a.requirePut(t, "guestbook", "one")
+	require.InDelta(t, 1, o.metric(t, "argocd_principal_connected_agents"), 0)
+	require.InDelta(t, 1, o.metric(t, "argocd_principal_agent_connections_total"), 0)
+	require.Contains(t, o.log.String(), `msg="An agent connected to the subscription stream" agent=a`)
+}
+
+// What changes on the hub gets to the agent that it belongs to, and to no other.
+func TestChangesGetToTheirAgent(t *testing.T) {
+	o := open(t)
+	agents := make(map[string]agent)
+	for _, name := range []string{"a", "b", "c"} {
+		agents[name] = o.welcome(t, name)
+		agents[name].empty(t)
+		o.change(name, "first", name)
+	}
+	for name, a := range agents {
+		a.requirePut(t, "first", name)
+	}
+	for name, a := range agents {
+		o.change(name, "second", name+" again")
+		a.requirePut(t, "second", name+" again")
+	}
+	o.Changed("nobody", "guestbook", facet)
+	o.Compare("nobody", facet)
+	require.Zero(t, o.Backlog("nothing"))
+	require.False(t, o.Release("a", facet, "no such word"))
+}
+
+func TestComparisonIsAskedFor(t *testing.T) {
+	o := open(t)
+	a := o.welcome(t, "a")
+	a.empty(t)
+	o.change("a", "guestbook", "one")
+	a.requirePut(t, "guestbook", "one")
+	o.Compare("a", facet)
+	m, err := a.Recv(patient(t))
+	require.NoError(t, err)
+	require.Equal(t, converge.Inquiry{Facet: facet, Buckets: []converge.Bucket{}}, m)
+}
+
+// Who may not connect learns why, and is not served.
+func TestWhoIsNoAgentIsRefused(t *testing.T) {
+	o := open(t)
+	stranger, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "a stranger's"})
+	require.NoError(t, err)
+	foreign, err := stranger.IssueClient(pki.ClientOptions{CommonName: "a"})
+	require.NoError(t, err)
+	old, err := o.authority.IssueClient(pki.ClientOptions{CommonName: "a", Validity: pki.Validity{
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour),
+	}})
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		pair pki.Pair
+		code codes.Code
+		want string
+	}{
+		"none":                 {pki.Pair{}, codes.Unavailable, "certificate"},
+		"of another authority": {foreign, codes.Unavailable, "certificate"},
+		"expired":              {old, codes.Unavailable, "expired"},
+		"no DNS label":         {o.certified(t, "Not_A_Label"), codes.Unauthenticated, "Not_A_Label"},
+		"reserved":             {o.certified(t, reserved), codes.Unauthenticated, reserved},
+	} {
+		a := o.connect(t, o.authority, c.pair)
+		err := a.ending(t)
+		require.Equal(t, c.code, status.Code(err), "%s: %v", name, err)
+		require.ErrorContains(t, err, c.want, name)
+	}
+	require.Zero(t, o.metric(t, "argocd_principal_agent_connections_total"))
+}
+
+// An agent does not talk to a principal that it does not trust.
+func TestStrangePrincipalIsRefused(t *testing.T) {
+	o := open(t)
+	stranger, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "a stranger's"})
+	require.NoError(t, err)
+	a := o.connect(t, stranger, o.certified(t, "a"))
+	require.Equal(t, codes.Unavailable, status.Code(a.ending(t)))
+}
+
+func TestNobodyIsServedBeforeTheHubIsKnown(t *testing.T) {
+	o := open(t)
+	o.refuse(errors.New("the first list is under way"))
+	err := o.begin(t, "a", hello()).ending(t)
+	require.Equal(t, codes.Unavailable, status.Code(err))
+	require.ErrorContains(t, err, "the first list is under way")
+	o.refuse(nil)
+	o.welcome(t, "a")
+}
+
+func TestNobodyIsServedBeforeRun(t *testing.T) {
+	o := newOffice(t)
+	o.listen(t)
+	require.Equal(t, codes.Unavailable, status.Code(o.begin(t, "a", hello()).ending(t)))
+	o.run(t)
+	require.Eventually(t, func() bool { // that Run has begun shows in nothing else
+		_, err := o.begin(t, "a", hello()).Greeting(patient(t))
+		return err == nil
+	}, patience, 10*time.Millisecond)
+}
+
+// Two agents of one name: the newer is served, and the older told why it no longer is.
+func TestNewerAgentOfTheSameNameIsServed(t *testing.T) {
+	o := open(t)
+	older := o.welcome(t, "a")
+	older.empty(t)
+	o.change("a", "guestbook", "one")
+	older.requirePut(t, "guestbook", "one")
+	newer := o.welcome(t, "a")
+	err := older.ending(t)
+	require.Equal(t, codes.Aborted, status.Code(err))
+	require.ErrorContains(t, err, "another agent connected by the same name")
+	newer.empty(t)
+	newer.requirePut(t, "guestbook", "one")
+	o.change("a", "guestbook", "two")
+	newer.requirePut(t, "guestbook", "two")
+	require.InDelta(t, 1, o.metric(t, "argocd_principal_connected_agents"), 0)
+}
+
+// Of several that come at once, one is served in the end, and all others are told why they are not.
+func TestOneOfManyAgentsOfTheSameNameIsServed(t *testing.T) {
+	const many = 3
+	o := open(t)
+	o.shelf("a").set("guestbook", "one")
+	pair := o.certified(t, "a")
+	agents := make([]agent, many)
+	for i := range agents {
+		agents[i] = o.connect(t, o.authority, pair)
+	}
+	served, ended := make(chan int, many), make(chan error, many)
+	var all sync.WaitGroup
+	for i, a := range agents {
+		all.Go(func() {
+			ctx := t.Context()
+			err := errors.Join(a.Greet(ctx, hello()), a.Send(ctx, converge.Summary{Facet: facet, Round: 1}))
+			for err == nil {
+				var put converge.Put
+				if put, err = a.put(ctx); string(put.Payload) == "last" {
+					served <- i
+				}
+			}
+			ended <- err
+		})
+	}
+	for range many - 1 {
+		err := <-ended
+		require.Equal(t, codes.Aborted, status.Code(err), "%v", err)
+	}
+	o.change("a", "guestbook", "last")
+	<-served
+	require.Empty(t, ended)
+	require.InDelta(t, 1, o.metric(t, "argocd_principal_connected_agents"), 0)
+	o.stop()
+	all.Wait()
+}
+
+func TestAgentsThatDoNotFitAreRefused(t *testing.T) {
+	o := open(t)
+	for want, change := range map[string]func(*wire.Hello){
+		"upgrade the agent":           func(h *wire.Hello) { h.Oldest, h.Newest = -1, 0 },
+		"upgrade the principal":       func(h *wire.Hello) { h.Oldest, h.Newest = 99, 100 },
+		"set --agent-mode=managed":    func(h *wire.Hello) { h.Mode = "autonomous" },
+		"--destination-based-mapping": func(h *wire.Hello) { h.Mapping = "destination" },
+	} {
+		h := hello()
+		change(&h)
+		err := o.begin(t, "a", h).ending(t)
+		require.Equal(t, codes.FailedPrecondition, status.Code(err), "%v", err)
+		require.ErrorContains(t, err, want)
+	}
+	o.welcome(t, "a")
+}
+
+// A newer agent is spoken to in the version that both know.
+func TestVersionIsAgreedOn(t *testing.T) {
+	o := open(t)
+	h := hello()
+	h.Newest = 99
+	answer, err := o.begin(t, "a", h).Greeting(patient(t))
+	require.NoError(t, err)
+	require.Equal(t, wire.NewestProtocol, answer.Newest)
+}
+
+// One that does not fit does not end the conversation of one that does.
+func TestRefusedAgentDrivesNobodyAway(t *testing.T) {
+	o := open(t)
+	a := o.welcome(t, "a")
+	h := hello()
+	h.Mode = "autonomous"
+	require.Equal(t, codes.FailedPrecondition, status.Code(o.begin(t, "a", h).ending(t)))
+	a.empty(t)
+	o.change("a", "guestbook", "one")
+	a.requirePut(t, "guestbook", "one")
+}
+
+func TestStreamThatDoesNotBeginWithHello(t *testing.T) {
+	o := open(t)
+	a := o.connect(t, o.authority, o.certified(t, "a"))
+	require.NoError(t, a.Send(patient(t), converge.Summary{Facet: facet, Round: 1}))
+	require.ErrorContains(t, a.ending(t), "instead of a hello")
+}
+
+// A silent agent that promised to be heard is let go, so that it does not count as connected.
+func TestSilentAgentIsLetGo(t *testing.T) {
+	o := open(t)
+	h := hello()
+	h.Heartbeat = 1 // taken for the shortest that there is
+	a := o.begin(t, "a", h)
+	require.ErrorContains(t, a.ending(t), "nothing was heard")
+}
+
+// An agent that reads nothing stops nobody but itself.
+func TestSlowAgentStopsNobodyElse(t *testing.T) {
+	o := open(t)
+	slow, quick := o.welcome(t, "slow"), o.welcome(t, "quick")
+	for name, a := range map[string]agent{"slow": slow, "quick": quick} {
+		a.empty(t)
+		o.change(name, "guestbook", "before")
+		a.requirePut(t, "guestbook", "before")
+	}
+	for i := range 300 {
+		o.shelf("slow").set(converge.Key(fmt.Sprint("app-", i)), string(make([]byte, 64<<10)))
+	}
+	for i := range 100 {
+		for j := range 300 {
+			o.Changed("slow", converge.Key(fmt.Sprint("app-", j)), facet)
+		}
+		o.change("quick", "guestbook", fmt.Sprint(i))
+		quick.requirePut(t, "guestbook", fmt.Sprint(i))
+	}
+	require.GreaterOrEqual(t, o.Backlog(facet), 300)
+}
+
+// The stream that ends tells the agent to come back, to another replica of the principal or to this one when it is there
+// again.
+func TestAgentsAreToldOfTheEnd(t *testing.T) {
+	o := open(t)
+	a, b := o.welcome(t, "a"), o.welcome(t, "b")
+	o.stop()
+	for _, agent := range []agent{a, b} {
+		err := agent.ending(t)
+		require.Equal(t, codes.Unavailable, status.Code(err))
+		require.ErrorContains(t, err, "shutting down")
+	}
+	<-o.stopped
+	require.Zero(t, o.metric(t, "argocd_principal_connected_agents"))
+	require.Equal(t, codes.Unavailable, status.Code(o.begin(t, "a", hello()).ending(t)))
+}

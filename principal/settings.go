@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+)
+
+// principalSettings are what an operator decides. The names are those of the documentation of argocd-agent.
+type principalSettings struct {
+	help string
+
+	kube      kube.Options
+	namespace string
+
+	listenHost                         string
+	listenPort                         int
+	metricsPort, healthPort, pprofPort int
+	log                                logging.Options
+
+	auth                       string
+	certFile, keyFile, caFile  string
+	certSecret, caSecret       string
+	tlsMin, tlsMax             string
+	tlsSuites                  []string
+	policy                     certs.Policy
+	keepAliveMin, compareEvery time.Duration
+}
+
+func readSettings(args []string, lookup func(string) (string, bool)) (*principalSettings, error) {
+	s := &principalSettings{}
+	set := settings.New("principal", lookup)
+	set.String(&s.kube.Kubeconfig, "kubeconfig", "", "", "path of a kubeconfig file, when not running in a pod", settings.File)
+	set.String(&s.kube.Context, "kubecontext", "", "", "context in the kubeconfig file, if not its current one")
+	set.String(&s.namespace, "namespace", "ARGOCD_PRINCIPAL_NAMESPACE", "argocd",
+		"namespace of Argo CD on the hub, which holds the principal's Secrets", settings.NonEmpty, settings.DNSLabel)
+	set.Shorthand("namespace", "n")
+	set.String(&s.listenHost, "listen-host", "ARGOCD_PRINCIPAL_LISTEN_HOST", "", "address to listen on for agents; all addresses if empty",
+		settings.Host)
+	set.Int(&s.listenPort, "listen-port", "ARGOCD_PRINCIPAL_LISTEN_PORT", 8443, "port to listen on for agents", settings.Port)
+	set.Int(&s.metricsPort, "metrics-port", "ARGOCD_PRINCIPAL_METRICS_PORT", 8000, "port of /metrics, 0 for none", settings.PortOrOff)
+	set.Int(&s.healthPort, "healthz-port", "ARGOCD_PRINCIPAL_HEALTH_CHECK_PORT", 8003, "port of /healthz and /readyz, 0 for none", settings.PortOrOff)
+	set.Int(&s.pprofPort, "pprof-port", "ARGOCD_PRINCIPAL_PPROF_PORT", 0, "port on 127.0.0.1 of /debug/pprof/, 0 for none", settings.PortOrOff)
+	set.Strings(&s.log.Levels, "log-level", "ARGOCD_PRINCIPAL_LOG_LEVEL", []string{"info"},
+		"[component=]level: debug, info, warn or error", logging.CheckLevels)
+	set.String(&s.log.Format, "log-format", "ARGOCD_PRINCIPAL_LOG_FORMAT", logging.Text, "text or json",
+		settings.OneOf(logging.Text, logging.JSON))
+	set.String(&s.auth, "auth", "ARGOCD_PRINCIPAL_AUTH", identity.DefaultAuth,
+		"how an agent's certificate names it: mtls:subject:<regexp> or mtls:uri:<regexp>; the first group is the name", s.checkAuth)
+	set.String(&s.certSecret, "tls-secret-name", "ARGOCD_PRINCIPAL_TLS_SECRET_NAME", "argocd-agent-principal-tls",
+		"Secret of the principal's certificate and key", settings.NonEmpty, settings.DNSSubdomain)
+	set.String(&s.certFile, "tls-cert", "ARGOCD_PRINCIPAL_TLS_SERVER_CERT_PATH", "", "file of the principal's certificate, instead of the Secret")
+	set.String(&s.keyFile, "tls-key", "ARGOCD_PRINCIPAL_TLS_SERVER_KEY_PATH", "", "file of its key")
+	set.String(&s.caSecret, "tls-ca-secret-name", "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_SECRET_NAME", "argocd-agent-ca",
+		"Secret of the authority that agents' certificates come from", settings.NonEmpty, settings.DNSSubdomain)
+	set.String(&s.caFile, "root-ca-path", "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_PATH", "", "file of that authority, instead of the Secret")
+	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_PRINCIPAL_TLS_MIN_VERSION", "tls1.3", "oldest TLS version to accept")
+	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_PRINCIPAL_TLS_MAX_VERSION", "", "newest TLS version to accept")
+	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_PRINCIPAL_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to accept")
+	set.Duration(&s.keepAliveMin, "keepalive-min-interval", "ARGOCD_PRINCIPAL_KEEP_ALIVE_MIN_INTERVAL", 5*time.Second,
+		"drop agents that send keep-alive pings more often", settings.NonNegative)
+	set.Duration(&s.compareEvery, "compare-interval", "ARGOCD_PRINCIPAL_COMPARE_INTERVAL", 5*time.Minute,
+		"how often everything is compared with the agents, less up to half of it at random", settings.Positive)
+	set.Rule(func() (err error) {
+		if (s.certFile == "") != (s.keyFile == "") {
+			return errors.New(set.Names("tls-cert", "tls-key") + ": set both or neither")
+		}
+		if s.policy, err = certs.ParsePolicy(s.tlsMin, s.tlsMax, s.tlsSuites); err != nil {
+			return fmt.Errorf("%s: %w", set.Names("tls-min-version", "tls-max-version", "tls-ciphersuites"), err)
+		}
+		return nil
+	})
+	s.help = set.Help()
+	return s, set.Parse(args)
+}
+
+// checkAuth accepts what identity.New does.
+func (s *principalSettings) checkAuth(value string) error {
+	_, err := identity.New(identity.Options{Auth: value})
+	return err
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/figures"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/load"
+)
+
+// quiet is how long after a reconnect bytes are still counted as its.
+const quiet = 3 * time.Second
+
+// part is one thing that is measured.
+type part struct {
+	name    string
+	counted bool // whether bytes between the clusters are
+	once    bool // whether it takes so long, and is of so many, that once is enough
+	measure func(context.Context, *stage) (figures.Sample, error)
+}
+
+func parts() []part {
+	return []part{
+		{name: "propagate", measure: propagate},
+		{name: "bulk", measure: bulk},
+		{name: "status", once: true, measure: status},
+		{name: "reconnect", counted: true, measure: reconnect},
+	}
+}
+
+// propagate creates Applications on the hub, one after the other has been seen on the spoke.
+func propagate(ctx context.Context, s *stage) (figures.Sample, error) {
+	if err := s.carrier.carry(ctx, down); err != nil {
+		return nil, err
+	}
+	view, stop, err := s.look(ctx, s.spoke)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	if err := s.meter.start(); err != nil {
+		return nil, err
+	}
+	var times []time.Duration
+	for _, name := range load.Names("propagate", s.options.samples) {
+		expected := view.Expect(load.Present, name)
+		began := time.Now()
+		if err := s.hub.Create(ctx, spokeName, name); err != nil {
+			return nil, err
+		}
+		seen, err := expected.Wait(ctx)
+		if err != nil {
+			return nil, err
+		}
+		times = append(times, seen[name].Sub(began))
+	}
+	return s.withUsage(figures.Sample{
+		figures.Duration("p50", figures.Milliseconds, figures.Percentile(times, 50)),
+		figures.Duration("p99", figures.Milliseconds, figures.Percentile(times, 99)),
+	})
+}
+
+// bulk creates many Applications on the hub until all are on the spoke, and deletes them until none is.
+func bulk(ctx context.Context, s *stage) (figures.Sample, error) {
+	if err := s.carrier.carry(ctx, down); err != nil {
+		return nil, err
+	}
+	view, stop, err := s.look(ctx, s.spoke)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	if err := s.meter.start(); err != nil {
+		return nil, err
+	}
+	names := load.Names("bulk", s.options.applications)
+	began, expected := time.Now(), view.Expect(load.Present, names...)
+	if err := s.hub.Create(ctx, spokeName, names...); err != nil {
+		return nil, err
+	}
+	seen, err := expected.Wait(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("creates: %w", err)
+	}
+	created := latest(seen).Sub(began)
+	memory, err := s.meter.memory() // now, with the Applications in place
+	if err != nil {
+		return nil, err
+	}
+	began, expected = time.Now(), view.Expect(load.Absent, names...)
+	if err := s.hub.Delete(ctx, names...); err != nil {
+		return nil, err
+	}
+	if seen, err = expected.Wait(ctx); err != nil {
+		return nil, fmt.Errorf("deletes: %w", err)
+	}
+	cpu, err := s.meter.stop()
+	return slices.Concat(figures.Sample{
+		figures.Duration("creates", figures.Seconds, created),
+		figures.Duration("deletes", figures.Seconds, latest(seen).Sub(began)),
+	}, memory, cpu), err
+}
+
+// status changes the statuses of many Applications on the spoke until the hub shows each one's last.
+func status(ctx context.Context, s *stage) (figures.Sample, error) {
+	statuses, err := load.Statuses(s.options.changes + 1)
+	if err != nil {
+		return nil, err
+	}
+	names := load.Names("status", s.options.applications)
+	if err := s.settle(ctx, statuses[0], names...); err != nil {
+		return nil, fmt.Errorf("preparation: %w", err)
+	}
+	view, stop, err := s.look(ctx, s.hub)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	if err := s.meter.start(); err != nil {
+		return nil, err
+	}
+	expected := view.Expect(load.Showing(statuses[s.options.changes]), names...)
+	began := time.Now()
+	asked, err := s.spoke.WriteStatuses(ctx, statuses[1:], names...)
+	if err != nil {
+		return nil, err
+	}
+	written := time.Since(began)
+	shown, err := expected.Wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var lags []time.Duration
+	for name, at := range shown {
+		lags = append(lags, at.Sub(asked[name]))
+	}
+	changes := float64(s.options.changes * s.options.applications)
+	return s.withUsage(figures.Sample{
+		{Name: "changes", Unit: figures.PerSecond, Value: changes / latest(shown).Sub(began).Seconds()},
+		{Name: "changes written on the spoke", Unit: figures.PerSecond, Value: changes / written.Seconds()},
+		figures.Duration("lag of the last p50", figures.Milliseconds, figures.Percentile(lags, 50)),
+		figures.Duration("lag of the last p99", figures.Milliseconds, figures.Percentile(lags, 99)),
+	})
+}
+
+// reconnect restarts the hub's side of the carrier when nothing has changed, and waits for the next change to arrive.
+func reconnect(ctx context.Context, s *stage) (figures.Sample, error) {
+	statuses, err := load.Statuses(1)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.settle(ctx, statuses[0], load.Names("reconnect", s.options.applications)...); err != nil {
+		return nil, fmt.Errorf("preparation: %w", err)
+	}
+	view, stop, err := s.look(ctx, s.spoke)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	if err := s.meter.start(); err != nil {
+		return nil, err
+	}
+	again, err := s.carrier.restart(ctx)
+	if err != nil {
+		return nil, err
+	}
+	connected := time.Since(again.began)
+	expected := view.Expect(load.Present, "next")
+	if err := s.hub.Create(ctx, spokeName, "next"); err != nil {
+		return nil, err
+	}
+	seen, err := expected.Wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	moved, err := settled(ctx, again.traffic)
+	if err != nil {
+		return nil, err
+	}
+	return s.withUsage(figures.Sample{
+		figures.Duration("next change", figures.Seconds, seen["next"].Sub(again.began)),
+		figures.Duration("connected", figures.Seconds, connected),
+		{Name: "moved", Unit: figures.Kilobytes, Value: float64(moved) / 1e3},
+	})
+}
+
+// settled is how many bytes were moved when a while has passed in which a resume that is not over would go on.
+func settled(ctx context.Context, traffic func() int64) (int64, error) {
+	timer := time.NewTimer(quiet)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return traffic(), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// withUsage adds to a sample what the measurement took of the machine.
+func (s *stage) withUsage(sample figures.Sample) (figures.Sample, error) {
+	cpu, err := s.meter.stop()
+	memory, err2 := s.meter.memory()
+	return slices.Concat(sample, memory, cpu), errors.Join(err, err2)
+}
+
+func latest(times map[string]time.Time) time.Time {
+	var last time.Time
+	for _, at := range times {
+		if at.After(last) {
+			last = at
+		}
+	}
+	return last
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/floor"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/link"
+)
+
+// plainWorkers is how many writes the floor has under way at a time.
+const plainWorkers = 16
+
+// plain is the floor, run as a carrier in this process.
+type plain struct {
+	options floor.Options
+	link    *link.Link // between the loop and the hub's API server; nil unless bytes are counted
+
+	loop     *floor.Loop // nil while it rests
+	stopping context.CancelFunc
+	ended    chan error // gets what the loop ended with
+}
+
+// newPlain makes the floor's carrier. It has the same rights and the same place with the API servers' priorities as ours.
+func newPlain(ctx context.Context, l *lab.Lab, counted bool) (*plain, error) {
+	p := &plain{}
+	address := l.Hub.Address
+	if counted {
+		var err error
+		if p.link, err = l.Host.Link(ctx, "floor to hub", address); err != nil {
+			return nil, err
+		}
+		address = p.link.Address()
+	}
+	hub, err := configFor(l.Hub, lab.PrincipalUser, address)
+	if err != nil {
+		return nil, err
+	}
+	spoke, err := configFor(l.Spoke(spokeName), lab.AgentUser, l.Spoke(spokeName).Address)
+	if err != nil {
+		return nil, err
+	}
+	p.options = floor.Options{
+		Hub: floor.Side{Config: hub, Namespace: spokeName}, Spoke: floor.Side{Config: spoke, Namespace: lab.Namespace},
+		Workers: plainWorkers,
+	}
+	return p, nil
+}
+
+// configFor is for a client that has a connection of its own and no limits on its rate.
+func configFor(c *lab.Cluster, user, address string) (*rest.Config, error) {
+	path, err := c.KubeconfigFor(user, address, lab.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig of %s: %w", user, err)
+	}
+	config.QPS = -1
+	config.Dial = (&net.Dialer{}).DialContext // clients with a dialer of their own share no connections
+	return config, nil
+}
+
+func (p *plain) carry(ctx context.Context, d direction) error {
+	if err := p.rest(ctx); err != nil {
+		return err
+	}
+	construct := floor.NewDown
+	if d == up {
+		construct = floor.NewUp
+	}
+	loop, err := construct(p.options)
+	if err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- loop.Run(running) }() // rest waits for it
+	p.loop, p.stopping, p.ended = loop, cancel, ended
+	select {
+	case <-loop.Synced():
+		return nil
+	case err := <-ended:
+		ended <- nil // rest has nothing left to tell
+		return fmt.Errorf("floor: %w", errors.Join(err, ctx.Err()))
+	}
+}
+
+func (p *plain) restart(ctx context.Context) (restarted, error) {
+	if err := p.rest(ctx); err != nil {
+		return restarted{}, err
+	}
+	before, began := p.bytes(), time.Now()
+	err := p.carry(ctx, down)
+	return restarted{began: began, traffic: func() int64 { return p.bytes() - before }}, err
+}
+
+func (p *plain) bytes() int64 {
+	if p.link == nil {
+		return 0
+	}
+	traffic := p.link.Traffic()
+	return traffic.Sent + traffic.Received
+}
+
+func (p *plain) rest(context.Context) error {
+	if p.loop == nil {
+		return nil
+	}
+	p.stopping()
+	p.loop = nil
+	return <-p.ended
+}
+
+// report tells of the last write that did not succeed at once.
+func (p *plain) report() string {
+	if p.loop == nil || p.loop.Err() == nil {
+		return ""
+	}
+	return "last error of the floor: " + p.loop.Err().Error()
+}
+
+// processes are none: its memory would be that of the benchmark.
+func (p *plain) processes() []program { return nil }

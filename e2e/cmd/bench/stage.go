@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"sync"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/load"
+)
+
+// stage is what one measurement works on.
+type stage struct {
+	*bench
+	carrier carrier
+	meter   *meter
+}
+
+// look makes a view of a site; stop ends it. Nobody looks where nothing is to be seen: it would take time.
+func (s *stage) look(ctx context.Context, site load.Site) (view *load.View, stop func(), err error) {
+	if view, err = load.NewView(site); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { view.Run(ctx) })
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	if err := view.WaitComplete(ctx); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return view, stop, nil
+}
+
+// settle brings Applications with a status to hub and spoke.
+func (s *stage) settle(ctx context.Context, status load.Status, names ...string) error {
+	if err := s.carrier.carry(ctx, down); err != nil {
+		return err
+	}
+	err := s.await(ctx, s.spoke, load.Present, names, func() error { return s.hub.Create(ctx, spokeName, names...) })
+	if err != nil {
+		return err
+	}
+	if err := s.carrier.carry(ctx, up); err != nil {
+		return err
+	}
+	return s.await(ctx, s.hub, load.Showing(status), names, func() error {
+		_, err := s.spoke.WriteStatuses(ctx, []load.Status{status}, names...)
+		return err
+	})
+}
+
+// await does something and returns when the condition holds for all of the named Applications.
+func (s *stage) await(ctx context.Context, site load.Site, holds func(load.Sighting) bool, names []string, do func() error) error {
+	view, stop, err := s.look(ctx, site)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	expected := view.Expect(holds, names...)
+	if err := do(); err != nil {
+		return err
+	}
+	_, err = expected.Wait(ctx)
+	return err
+}

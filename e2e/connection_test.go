@@ -1,0 +1,228 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+)
+
+// disconnect ends the connection of one of the lab's agents and lets it make no other. Tests that use it cannot run beside
+// others.
+func disconnect(t *testing.T, name string) {
+	t.Helper()
+	agent := shared.Agent(name)
+	mark := agent.Mark()
+	agent.Principal.Refuse()
+	t.Cleanup(agent.Principal.Restore)
+	saysNow(t, agent, mark, "Not connected to the principal")
+}
+
+// reconnect undoes disconnect.
+func reconnect(t *testing.T, name string) {
+	t.Helper()
+	agent := shared.Agent(name)
+	mark := agent.Mark()
+	agent.Principal.Restore()
+	saysNow(t, agent, mark, lab.ConnectedAgentLine)
+}
+
+// start starts a program, or starts it again, as begin does.
+func start(t *testing.T, begin func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, begin(ctx))
+}
+
+// Both sides notice a connection that died without a word, and the agent makes a new one.
+func TestASilentConnectionIsGivenUp(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "silent", lab.AgentOptions{Args: []string{"--heartbeat-interval=1s"}}).connected(t)
+	mark, seen := s.agent.Mark(), shared.Principal.Mark()
+	s.agent.Principal.Cut()
+	saysNow(t, s.agent, mark, "Not connected to the principal")
+	saysNow(t, shared.Principal, seen, "An agent disconnected\" component=agents agent="+s.name)
+	s.agent.Principal.Restore()
+	saysNow(t, s.agent, mark, lab.ConnectedAgentLine)
+	s.newTwin("afterwards").create(t).arrives(t)
+}
+
+// A short outage costs nothing: what was under way arrives, over the same connection.
+func TestAShortCutGoesUnnoticed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "blinking", lab.AgentOptions{}).connected(t)
+	app := s.newTwin("blinking").create(t)
+	app.arrives(t)
+	s.agent.Principal.Cut()
+	app.hub.edit(t, label("team", "blue"))
+	s.agent.Principal.Restore()
+	app.spoke.becomes(t, labelled("team", "blue"))
+	_, metrics := get(t, s.agent.MetricsURL)
+	require.Contains(t, metrics, "\nargocd_agent_connections_total 1\n")
+}
+
+// Proxies end connections over which nothing goes. Heartbeats go over them, in both directions.
+func TestHeartbeatsKeepAQuietStreamAlive(t *testing.T) {
+	t.Parallel()
+	proxy := newImpatientProxy(t, shared.Principal.Address, 2*time.Second)
+	host, port, err := net.SplitHostPort(proxy.listener.Addr().String())
+	require.NoError(t, err)
+	s := newSite(t, "quiet", lab.AgentOptions{Args: []string{
+		"--server-address=" + host, "--server-port=" + port, "--heartbeat-interval=250ms",
+	}}).connected(t)
+	for range 16 { // twice as long as the proxy's patience
+		proxy.carries(t, proxy.up)
+		proxy.carries(t, proxy.down)
+	}
+	_, metrics := get(t, s.agent.MetricsURL)
+	require.Contains(t, metrics, "\nargocd_agent_connections_total 1\n")
+}
+
+// impatientProxy carries connections, and ends those over which nothing goes for a while in one of the directions.
+type impatientProxy struct {
+	listener net.Listener
+	target   string
+	patience time.Duration
+	up, down chan struct{} // get one whenever something went there
+	work     sync.WaitGroup
+}
+
+func newImpatientProxy(t *testing.T, target string, patience time.Duration) *impatientProxy {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &impatientProxy{
+		listener: listener, target: target, patience: patience, up: make(chan struct{}), down: make(chan struct{}),
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.work.Go(func() { p.accept(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		_ = listener.Close()
+		p.work.Wait()
+	})
+	return p
+}
+
+func (p *impatientProxy) accept(ctx context.Context) {
+	for {
+		near, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		var dialer net.Dialer
+		far, err := dialer.DialContext(ctx, "tcp", p.target)
+		if err != nil {
+			_ = near.Close()
+			continue
+		}
+		p.work.Go(func() {
+			<-ctx.Done()
+			_ = near.Close()
+			_ = far.Close()
+		})
+		p.work.Go(func() { p.carry(far, near, p.up) })
+		p.work.Go(func() { p.carry(near, far, p.down) })
+	}
+}
+
+func (p *impatientProxy) carry(to, from net.Conn, went chan<- struct{}) {
+	defer func() { _ = errors.Join(to.Close(), from.Close()) }()
+	buffer := make([]byte, 64<<10)
+	for {
+		if from.SetReadDeadline(time.Now().Add(p.patience)) != nil {
+			return
+		}
+		n, err := from.Read(buffer)
+		if _, writing := to.Write(buffer[:n]); writing != nil || err != nil && !errors.Is(err, io.EOF) || n == 0 {
+			return
+		}
+		select {
+		case went <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (p *impatientProxy) carries(t *testing.T, went <-chan struct{}) {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-went:
+	case <-timer.C:
+		t.Fatal("nothing goes over the connection")
+	}
+}
+
+func TestAPrincipalThatIsStoppedSaysGoodbye(t *testing.T) {
+	t.Parallel()
+	principal := newPrincipal(t, lab.PrincipalOptions{})
+	s := newSite(t, "drained", lab.AgentOptions{Principal: principal}).connected(t)
+	var apps []*twin
+	for n := range 20 {
+		apps = append(apps, s.newTwin("drained-"+strconv.Itoa(n)).create(t))
+	}
+	stopped(t, principal.Stop)
+	require.Zero(t, principal.ExitCode())
+	says(t, s.agent, "the principal is shutting down: connect again")
+	start(t, principal.Start)
+	for _, app := range apps {
+		app.arrives(t)
+	}
+}
+
+func TestAnAgentThatIsStoppedSaysGoodbye(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "leaver", lab.AgentOptions{}).connected(t)
+	mark := shared.Principal.Mark()
+	stopped(t, s.agent.Stop)
+	require.Zero(t, s.agent.ExitCode())
+	saysNow(t, shared.Principal, mark, "An agent disconnected\" component=agents agent="+s.name)
+}
+
+// Nothing that hangs keeps a program that was asked to end.
+func TestProgramsEndWhateverHangs(t *testing.T) {
+	t.Parallel()
+	principal := newPrincipal(t, lab.PrincipalOptions{})
+	s := newSite(t, "hung", lab.AgentOptions{Principal: principal}).connected(t)
+	s.agent.APIServer.Cut()
+	app := s.newTwin("hung").create(t)
+	principal.APIServer.Cut()
+	s.agent.Principal.Cut()
+	stopped(t, s.agent.Stop)
+	require.Zero(t, s.agent.ExitCode())
+	stopped(t, principal.Stop)
+	require.Zero(t, principal.ExitCode())
+	s.agent.APIServer.Restore()
+	principal.APIServer.Restore()
+	s.agent.Principal.Restore()
+
+	start(t, principal.Start)
+	start(t, s.agent.Start)
+	app.arrives(t)
+}
+
+// The principal's view of the hub, and the agent's of its spoke, outlive API servers that go away and come back.
+func TestAPIServersRestart(t *testing.T) {
+	for name, c := range map[string]*lab.Cluster{"hub": shared.Hub, "spoke": shared.Spoke("b")} {
+		t.Run(name, func(t *testing.T) {
+			app := newTwin("b", "after-"+name).create(t)
+			app.arrives(t)
+			c.APIServer.Kill()
+			start(t, c.APIServer.Start)
+			app.hub.edit(t, label("team", "blue"))
+			app.spoke.becomes(t, labelled("team", "blue"))
+		})
+	}
+}

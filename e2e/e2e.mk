@@ -1,0 +1,20 @@
+# The lab's targets: real Kubernetes, Argo CD and Redis on this machine. Included by the Makefile at the top.
+# Programs are built and then become the recipe's process (exec), so that a signal to make reaches them: `go run` would
+# die of a SIGTERM and leave its program behind.
+
+.PHONY: tools demo test-e2e e2e bench
+
+tools: ## Build the real programs that the lab runs (once; some 15 minutes the first time)
+	cd e2e && go run ./cmd/tools
+
+demo: tools ## Run a hub and two spokes with Applications on them, until Ctrl-C
+	cd e2e && go build -o ../bin/demo ./cmd/demo && exec ../bin/demo
+
+test-e2e: tools ## Run the end-to-end tests, without the slow ones
+	cd e2e && go test -race -count=1 -timeout 20m -short ./...
+
+e2e: tools ## Run all end-to-end tests, the slow ones too
+	cd e2e && go test -race -count=1 -timeout 60m ./...
+
+bench: tools ## Measure beside a floor: the same work done by a plain client on the same API servers
+	cd e2e && go build -o ../bin/bench ./cmd/bench && exec ../bin/bench

@@ -1,0 +1,80 @@
+package e2e_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+)
+
+// An agent owns the namespace of its name on the hub. So its name must be one that a namespace can have, and not the one
+// in which the hub's own things are.
+func TestNamesThatNoAgentCanHave(t *testing.T) {
+	t.Parallel()
+	for name, reasons := range map[string][]string{
+		"Upper":         {`agent name \"Upper\": it has upper-case letters: rename the agent`},
+		"under_score":   {`agent name \"under_score\": it has characters other than lower-case letters, digits and '-': rename the agent`},
+		"a.b":           {`agent name \"a.b\": it has characters other than`},
+		"-dash":         {`agent name \"-dash\": it begins or ends with '-': rename the agent`},
+		lab.Namespace:   {`agent name \"argocd\": it is the name of the hub's own namespace`, "rename the agent"},
+		"kube/system=1": {`agent name \"kube/system=1\": it has characters other than`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mark := shared.Principal.Mark()
+			agent, err := shared.NewAgent(t.Context(), lab.AgentOptions{
+				Spoke: "b", Name: name, Args: []string{"--namespace=nobodys"},
+				Certificates: certificates(shared.CA, clientPair(t, shared.CA, name, pki.Validity{})),
+			})
+			require.NoError(t, err)
+			start(t, agent.Start)
+			t.Cleanup(func() { stopped(t, agent.Stop) })
+			says(t, agent, append(reasons, "Not connected to the principal")...)
+			saysNow(t, shared.Principal, mark, append(reasons, "An agent was refused")...)
+			requireNotReady(t, agent.HealthURL, "connection: not ready")
+		})
+	}
+}
+
+// The certificate says who an agent is, in the place that the principal looks at.
+func TestAnAgentIsWhoItsCertificateSays(t *testing.T) {
+	t.Parallel()
+	principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{`--auth=mtls:uri:^spiffe://example\.org/ns/argocd/sa/([^/]+)$`}})
+	pair, err := shared.CA.IssueClient(pki.ClientOptions{CommonName: "a", SPIFFEID: "spiffe://example.org/ns/argocd/sa/by-uri"})
+	require.NoError(t, err)
+	s := startSite(t, "by-uri", lab.AgentOptions{Principal: principal, Certificates: certificates(shared.CA, pair)})
+	s.newTwin("mine").create(t).arrives(t)
+
+	nobody := newSite(t, "no-uri", lab.AgentOptions{Principal: principal})
+	says(t, nobody.agent, "it has no URI among its alternative names: issue it with one")
+}
+
+// Two agents by one name, as after a copy of a cluster: one of them is served, and the other told why it is not.
+func TestOfTwoAgentsByOneNameTheNewerIsServed(t *testing.T) {
+	t.Parallel()
+	name := unique("namesakes")
+	older := startSite(t, name, lab.AgentOptions{}).connected(t)
+	older.newTwin("first").create(t).arrives(t)
+	newer := startSite(t, name, lab.AgentOptions{Spoke: "a"}).connected(t)
+	says(t, older.agent, "The principal serves another agent of this name",
+		"another agent connected by the same name, and the newer one is served", "give one of the two a certificate of its own name")
+	newer.newTwin("second").create(t).arrives(t)
+	requireNotReady(t, older.agent.HealthURL, "connection: not ready: ", "another agent connected by the same name")
+	requireReady(t, newer.agent.HealthURL)
+
+	// When the newer one is gone the older one is served again, without anybody's doing.
+	mark := older.agent.Mark()
+	stopped(t, newer.agent.Stop)
+	saysNow(t, older.agent, mark, lab.ConnectedAgentLine)
+}
+
+// An agent that is not meant for this hub finds out at once why it cannot be served.
+func TestAnAgentOfAnotherModeIsToldSo(t *testing.T) {
+	t.Parallel()
+	agent, err := shared.NewAgent(t.Context(), lab.AgentOptions{Spoke: "b", Name: "modal", Mode: "autonomous"})
+	require.NoError(t, err)
+	err = agent.Start(t.Context())
+	require.ErrorContains(t, err, `--agent-mode or ARGOCD_AGENT_MODE: "autonomous" (by flag): want one of managed`)
+}

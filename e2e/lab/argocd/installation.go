@@ -1,0 +1,128 @@
+// Package argocd runs Argo CD against one cluster of the lab: its real programs, with the definitions and settings of
+// its own namespace installation. It knows nothing of principals and agents.
+package argocd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/host"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/process"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
+)
+
+// Namespace is where Argo CD lives on every cluster of the lab.
+const Namespace = "argocd"
+
+// Options say which of Argo CD's programs run. Cluster, Host and Tools are required.
+type Options struct {
+	Cluster    *cluster.Cluster
+	Host       *host.Host
+	Tools      *toolset.Set
+	Server     bool // argocd-server, for people
+	Controller bool // the application controller, which makes Applications true
+}
+
+// Installation is Argo CD on one cluster. Its processes belong to the host.
+type Installation struct {
+	Redis      *process.Process
+	RepoServer *process.Process
+	Server     *process.Process // nil when not asked for
+	Controller *process.Process // nil when not asked for
+
+	RedisAddress string // host:port, without a password
+	URL          string // of argocd-server's API, which asks nobody who they are
+
+	options    Options
+	kubeconfig string
+	repoServer string // host:port
+	wrappers   string // folder of scripts that the repo server expects on its PATH
+}
+
+// Define installs Argo CD's definitions of Application, AppProject and ApplicationSet, its namespace, and the AppProject
+// "default", which here lets everything through. It runs no program.
+func Define(ctx context.Context, c *cluster.Cluster, tools *toolset.Set) error {
+	var names []string
+	for _, file := range []string{toolset.ApplicationCRD, toolset.AppProjectCRD, toolset.AppSetCRD} {
+		text, err := os.ReadFile(tools.File(file))
+		if err != nil {
+			return fmt.Errorf("definitions of Argo CD: %w", err)
+		}
+		objects, err := cluster.Parse(text)
+		if err != nil {
+			return fmt.Errorf("definitions of Argo CD: %w", err)
+		}
+		if err := c.Apply(ctx, objects...); err != nil {
+			return err
+		}
+		for _, object := range objects {
+			names = append(names, object.GetName())
+		}
+	}
+	if err := established(ctx, c, names); err != nil {
+		return err
+	}
+	return c.Apply(ctx, namespace(Namespace), defaultProject())
+}
+
+// established waits until the API server serves the definitions.
+func established(ctx context.Context, c *cluster.Cluster, names []string) error {
+	_, err := c.WaitAll(ctx, definitions(), func(objects cluster.Objects) bool {
+		return !slices.ContainsFunc(names, func(name string) bool {
+			return objects[name] == nil || cluster.Condition(objects[name], "Established") != "True"
+		})
+	})
+	return err
+}
+
+// Install applies the settings of Argo CD's own namespace installation and starts its programs.
+func Install(ctx context.Context, options Options) (*Installation, error) {
+	i := &Installation{options: options, kubeconfig: options.Cluster.Kubeconfig}
+	if err := i.configure(ctx); err != nil {
+		return nil, fmt.Errorf("argocd on %s: %w", options.Cluster.Name, err)
+	}
+	if err := i.run(ctx); err != nil {
+		return nil, fmt.Errorf("argocd on %s: %w", options.Cluster.Name, err)
+	}
+	return i, nil
+}
+
+func (i *Installation) configure(ctx context.Context) error {
+	text, err := os.ReadFile(i.options.Tools.File(toolset.ArgoCDManifests))
+	if err != nil {
+		return err
+	}
+	objects, err := cluster.Parse(text)
+	if err != nil {
+		return err
+	}
+	// The rest of the installation are programs, which run outside of the cluster here, and networking for them.
+	kinds := []string{"ConfigMap", "Secret", "Role", "RoleBinding", "ServiceAccount"}
+	for _, object := range objects {
+		if !slices.Contains(kinds, object.GetKind()) {
+			continue
+		}
+		object.SetNamespace(Namespace)
+		adapt(object)
+		if err := i.options.Cluster.Apply(ctx, object); err != nil {
+			return err
+		}
+	}
+	i.wrappers, err = wrappers(i.options.Host)
+	return err
+}
+
+// adapt sets what the installation leaves to be set by its people.
+func adapt(object *unstructured.Unstructured) {
+	switch object.GetName() {
+	case "argocd-cmd-params-cm":
+		object.Object["data"] = map[string]any{"application.namespaces": "*"}
+	case "argocd-secret":
+		object.Object["stringData"] = map[string]any{"server.secretkey": "not a secret in a lab"}
+	}
+}

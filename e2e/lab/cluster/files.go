@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"path/filepath"
+
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+)
+
+// pkiFiles are the paths of what the API server reads.
+type pkiFiles struct {
+	certificate, key, tokens string
+}
+
+// token is what a user shows to the API server. It is not a secret: it opens a cluster on loopback that holds nothing.
+func token(user string) string { return "token-of-" + user }
+
+func writeFiles(options Options) (pkiFiles, error) {
+	pair, err := options.CA.IssueServer(pki.ServerOptions{
+		Names:     []string{"localhost", "kubernetes", "kubernetes.default.svc"},
+		Addresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
+	})
+	if err != nil {
+		return pkiFiles{}, err
+	}
+	var tokens bytes.Buffer
+	fmt.Fprintf(&tokens, "%s,%s,%s,system:masters\n", token(Admin), Admin, Admin)
+	for _, user := range options.Users {
+		fmt.Fprintf(&tokens, "%s,%s,%s\n", token(user), user, user)
+	}
+	var files pkiFiles
+	for _, file := range []struct {
+		path *string
+		name string
+		data []byte
+	}{
+		{&files.certificate, "apiserver.crt", pair.Certificate},
+		{&files.key, "apiserver.key", pair.Key},
+		{&files.tokens, "tokens.csv", tokens.Bytes()},
+	} {
+		*file.path, err = options.Host.Write(filepath.Join("clusters", options.Name, file.name), file.data)
+		if err != nil {
+			return pkiFiles{}, err
+		}
+	}
+	return files, nil
+}
+
+func kubeconfig(cluster, user, address, namespace string, ca []byte) ([]byte, error) {
+	return clientcmd.Write(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{
+			cluster: {Server: "https://" + address, CertificateAuthorityData: ca},
+		},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{user: {Token: token(user)}},
+		Contexts: map[string]*clientcmdapi.Context{
+			cluster: {Cluster: cluster, AuthInfo: user, Namespace: namespace},
+		},
+		CurrentContext: cluster,
+	})
+}

@@ -1,0 +1,130 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/host"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/process"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
+)
+
+// NodeName is the name of the one node of a cluster with Pods.
+const NodeName = "node"
+
+// PodLog is what every container has logged.
+const PodLog = "hello from a fake container\n"
+
+// startPods starts what turns a Deployment into running Pods.
+func (c *Cluster) startPods(ctx context.Context) error {
+	var err error
+	c.ControllerManager, _, err = c.host.Launch(ctx, host.Program{
+		Name: c.Name + "-kube-controller-manager", Path: c.tools.Program(toolset.ControllerManager),
+		Args: func([]int) []string {
+			return []string{
+				"--kubeconfig=" + c.Kubeconfig, "--leader-elect=false", "--secure-port=0", "--profiling=false",
+				"--controllers=deployment,replicaset,job,endpointslice,serviceaccount,namespace,garbagecollector",
+				"--kube-api-qps=200", "--kube-api-burst=400",
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	c.Scheduler, _, err = c.host.Launch(ctx, host.Program{
+		Name: c.Name + "-kube-scheduler", Path: c.tools.Program(toolset.Scheduler),
+		Args: func([]int) []string {
+			return []string{"--kubeconfig=" + c.Kubeconfig, "--leader-elect=false", "--secure-port=0", "--profiling=false"}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.startNode(ctx); err != nil {
+		return err
+	}
+	return c.joinNode(ctx)
+}
+
+func (c *Cluster) startNode(ctx context.Context) error {
+	config, err := c.nodeConfig()
+	if err != nil {
+		return fmt.Errorf("configuration of the fake node: %w", err)
+	}
+	c.Node, _, err = c.host.Launch(ctx, host.Program{
+		Name: c.Name + "-kwok", Path: c.tools.Program(toolset.Kwok), Ports: 1,
+		Args: func(ports []int) []string {
+			return []string{
+				"--kubeconfig=" + c.Kubeconfig, "--config=" + config, "--manage-all-nodes=true",
+				"--node-ip=127.0.0.1", "--node-port=" + strconv.Itoa(ports[0]),
+				"--server-address=" + port.Address(ports[0]),
+				"--tls-cert-file=" + c.files.certificate, "--tls-private-key-file=" + c.files.key,
+			}
+		},
+		Ready: func(ports []int) func(context.Context) error { return process.Listens(port.Address(ports[0])) },
+	})
+	return err
+}
+
+// nodeConfig writes how nodes and pods of this cluster behave: as kwok's own fast stages say, with a log and a shell.
+func (c *Cluster) nodeConfig() (string, error) {
+	var config bytes.Buffer
+	for _, stage := range []string{
+		toolset.NodeStage, toolset.HeartbeatStage, toolset.PodReadyStage, toolset.PodDoneStage, toolset.PodDeleteStage,
+	} {
+		data, err := os.ReadFile(c.tools.File(stage))
+		if err != nil {
+			return "", err
+		}
+		config.Write(data)
+		config.WriteString("\n---\n")
+	}
+	log, err := c.host.Write(filepath.Join("clusters", c.Name, "pod.log"), []byte("2026-01-01T00:00:00.000000000Z stdout F "+PodLog))
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprintf(&config, `apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterLogs
+metadata: {name: every-container}
+spec: {logs: [{logsFile: %q, follow: true}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterExec
+metadata: {name: every-container}
+spec: {execs: [{local: {}}]}
+`, log)
+	return c.host.Write(filepath.Join("clusters", c.Name, "kwok.yaml"), config.Bytes())
+}
+
+// joinNode creates the node and waits until kwok has made it ready, then lets Pods on it: it is the node lifecycle
+// controller, which does not run here, that would.
+func (c *Cluster) joinNode(ctx context.Context) error {
+	nodes := schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	node := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Node",
+		"metadata": map[string]any{
+			"name":   NodeName,
+			"labels": map[string]any{"kubernetes.io/hostname": NodeName, "kubernetes.io/os": "linux"},
+		},
+	}}
+	if err := c.Apply(ctx, node); err != nil {
+		return err
+	}
+	_, err := c.Wait(ctx, Selection{Resource: nodes, Name: NodeName}, func(node *unstructured.Unstructured) bool {
+		return node != nil && Condition(node, "Ready") == "True"
+	})
+	if err != nil {
+		return err
+	}
+	return c.Update(ctx, Selection{Resource: nodes, Name: NodeName}, func(node *unstructured.Unstructured) {
+		unstructured.RemoveNestedField(node.Object, "spec", "taints")
+	})
+}

@@ -1,0 +1,70 @@
+package lab
+
+import (
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
+)
+
+// Namespace is where Argo CD, the principal and the agents live on their clusters.
+const Namespace = argocd.Namespace
+
+// Paths in the Git repository of the lab.
+const (
+	GuestbookPath = "guestbook" // a ConfigMap, a Deployment of two Pods and a Service
+	ConfigPath    = "config"    // a ConfigMap, for where no Pods run
+)
+
+// Names of the users that principals and agents are to their API servers, and of what gives them their rights: the
+// ClusterRole and ClusterRoleBinding are called the same.
+const (
+	PrincipalUser = "argocd-agent-principal"
+	AgentUser     = "argocd-agent-agent"
+)
+
+// Options declare a lab. The zero value is a hub alone, with Argo CD's definitions and none of its programs.
+type Options struct {
+	Spokes []string // names of the spokes, which are their agents' names too
+	ArgoCD bool     // real Argo CD: server on the hub, application controller on each spoke
+	Pods   bool     // Deployments and Pods come to life on the spokes
+	Agents bool     // one principal and an agent for each spoke, started and connected
+	// Direct leaves the links out: parts talk to each other without a proxy between them that takes time of its own. The
+	// links of the principal and agents are nil then.
+	Direct bool
+
+	Principal PrincipalOptions // of the principal that Agents starts
+	Agent     AgentOptions     // of the agents that Agents starts; Spoke and Name are set for each
+
+	// BuildFlags are given to `go build` for the principal and the agent, such as -race.
+	BuildFlags []string
+
+	Dir  string // where everything is kept: a folder that is empty or does not exist; the empty string for a new one
+	Keep bool   // whether the folder is left when the lab is closed
+
+	// Progress is told what is going on, a line at a time, by many goroutines. Nil for nobody.
+	Progress func(line string)
+}
+
+// PrincipalOptions change a principal from what the lab would run.
+type PrincipalOptions struct {
+	Args []string // more flags; a flag given again wins
+	Env  []string // as KEY=value
+	// Certificates are given as files instead of the Secrets that the lab has put on the hub.
+	Certificates *Certificates
+	// Alive makes Start return when the principal lives (/healthz) rather than when it is ready (/readyz).
+	Alive bool
+}
+
+// AgentOptions change an agent from what the lab would run.
+type AgentOptions struct {
+	Spoke        string     // the cluster that it works on; required
+	Name         string     // whom its certificate names; the spoke's name when empty
+	Mode         string     // managed when empty
+	Principal    *Principal // whom it dials; the lab's first one when nil
+	Args         []string   // more flags; a flag given again wins
+	Env          []string   // as KEY=value
+	Certificates *Certificates
+}
+
+// Certificates are PEM texts that replace what the lab would issue. An empty one is left out altogether.
+type Certificates struct {
+	CA, Certificate, Key []byte
+}

@@ -1,0 +1,132 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+)
+
+// webhook is an admission webhook of a test's own, that a spoke asks about the Applications that are labelled "hooked"
+// in one namespace.
+type webhook struct {
+	hanging chan struct{} // of capacity one: is given something when somebody waits for an answer
+
+	mu     sync.Mutex    // guards all below
+	reason string        // why it denies everything; empty if it does not
+	open   chan struct{} // is closed while it answers
+}
+
+// newWebhook serves a webhook for the namespace that an Application has on its spoke. It denies everything for a reason.
+func newWebhook(t *testing.T, app *twin, reason string) *webhook {
+	t.Helper()
+	pair, err := shared.CA.IssueServer(pki.ServerOptions{Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	require.NoError(t, err)
+	certificate, err := tls.X509KeyPair(pair.Certificate, pair.Key)
+	require.NoError(t, err)
+	hook := &webhook{hanging: make(chan struct{}, 1)}
+	hook.hang()
+	hook.answer(reason)
+	server := httptest.NewUnstartedServer(hook)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+
+	fail, none, seconds := registrationv1.Fail, registrationv1.SideEffectClassNone, int32(3)
+	configurations := app.spoke.cluster.Kubernetes.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	created, err := configurations.Create(t.Context(), &registrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: app.spoke.selection.Namespace + "-" + app.declared.Name},
+		Webhooks: []registrationv1.ValidatingWebhook{{
+			Name:         "cake.example.com",
+			ClientConfig: registrationv1.WebhookClientConfig{URL: &server.URL, CABundle: shared.CA.PEM().Certificate},
+			Rules: []registrationv1.RuleWithOperations{{
+				Operations: []registrationv1.OperationType{registrationv1.Create, registrationv1.Update},
+				Rule: registrationv1.Rule{
+					APIGroups: []string{"argoproj.io"}, APIVersions: []string{"v1alpha1"}, Resources: []string{"applications"},
+				},
+			}},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{
+				"kubernetes.io/metadata.name": app.spoke.selection.Namespace,
+			}},
+			ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"hooked": "yes"}},
+			FailurePolicy:  &fail, SideEffects: &none, TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{"v1"},
+		}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, configurations.Delete(context.WithoutCancel(t.Context()), created.Name, metav1.DeleteOptions{}))
+	})
+	return hook
+}
+
+// answer has everything denied from now on, for a reason; without one, all is allowed.
+func (h *webhook) answer(reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reason = reason
+	select {
+	case <-h.open:
+	default:
+		close(h.open)
+	}
+}
+
+// hang has nothing answered any more.
+func (h *webhook) hang() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.open = make(chan struct{})
+}
+
+// wait returns why everything is denied, as soon as it does not hang; false if the one who asks gives up before.
+func (h *webhook) wait(ctx context.Context) (reason string, ok bool) {
+	h.mu.Lock()
+	open := h.open
+	h.mu.Unlock()
+	select {
+	case <-open:
+	default:
+		select {
+		case h.hanging <- struct{}{}:
+		default:
+		}
+	}
+	select {
+	case <-open:
+	case <-ctx.Done():
+		return "", false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.reason, true
+}
+
+// ServeHTTP answers one question.
+func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var review admissionv1.AdmissionReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
+		http.Error(w, "no review", http.StatusBadRequest)
+		return
+	}
+	reason, ok := h.wait(r.Context())
+	if !ok {
+		return
+	}
+	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: reason == ""}
+	if reason != "" {
+		review.Response.Result = &metav1.Status{Message: reason}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(review) // to an API server that has hung up, if it does not work
+}

@@ -86,10 +86,12 @@ func Reduce(keepStatus bool) func(a *Application, old *App) *App {
 
 // present returns nil for a JSON value that says nothing.
 func present(raw json.RawMessage) json.RawMessage {
-	if s := string(raw); s == "null" || s == "{}" || s == "" {
+	switch string(raw) {
+	case "", "null", "{}":
 		return nil
+	default:
+		return raw
 	}
-	return raw
 }
 
 func (a *App) sameDefinition(b *App) bool {

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/klauspost/compress/s2"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 )
@@ -18,8 +21,6 @@ const (
 
 // Status is what is kept of an application's status.
 type Status struct {
-	// Raw is the status as it came, without the agent's condition; nil if there is none, or if it is not kept.
-	Raw json.RawMessage
 	// Version is that of the status without the agent's condition; the zero Version if nothing else is in it.
 	Version converge.Version
 	// Phase and StartedAt are those of the operation that runs or ran last.
@@ -28,6 +29,10 @@ type Status struct {
 	RanIntent string
 	// Trouble is the agent's condition, nil if there is none.
 	Trouble *Condition
+
+	// packed is the status as it came, without the agent's condition, compressed: a thousand applications have a dozen
+	// megabytes of it, which is read only when it changes. It is nil if there is none, or if it is not kept.
+	packed []byte
 
 	// present, conditions and troubleAt say how a patch gets at the agent's condition where the status is not kept:
 	// whether there is a status, how many conditions (-1: not even an empty list), and which of them it is.
@@ -68,8 +73,20 @@ type Info struct {
 	Value string `json:"value"`
 }
 
-// ReadStatus returns what is to be known of a status.
-func ReadStatus(raw json.RawMessage) Status { return reduceStatus(present(raw), true) }
+// ReadStatus returns what is to be known of a status besides the status itself.
+func ReadStatus(raw json.RawMessage) Status { return reduceStatus(present(raw), false) }
+
+// Raw returns the status as it came, without the agent's condition; nil if there is none, or if it is not kept.
+func (s Status) Raw() (json.RawMessage, error) {
+	if s.packed == nil {
+		return nil, nil
+	}
+	raw, err := s2.Decode(nil, s.packed)
+	if err != nil {
+		return nil, fmt.Errorf("unpack a status: %w", err)
+	}
+	return raw, nil
+}
 
 // reduceStatus returns what is kept of a status. One that does not decode is kept as nothing: the API server's schema
 // does not let that happen.
@@ -98,7 +115,7 @@ func reduceStatus(raw json.RawMessage, keep bool) Status {
 	}
 	s.Version = converge.VersionOf(raw)
 	if keep {
-		s.Raw = raw
+		s.packed = slices.Clone(s2.Encode(nil, raw)) // Encode makes room for the worst case
 	}
 	return s
 }

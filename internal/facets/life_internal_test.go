@@ -177,11 +177,8 @@ func (l *life) report() {
 }
 
 func (l *life) said() statusPayload {
-	app := l.spok.app()
-	p := statusPayload{Status: app.Status.Raw, Over: overOf(app)}
-	if mirrorOf(app.Operation) != "" {
-		p.Operation = app.Operation
-	}
+	p, err := said(l.spok.app())
+	require.NoError(l.t, err)
 	return p
 }
 

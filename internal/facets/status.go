@@ -92,15 +92,25 @@ func (s StatusSource) Project(key converge.Key) (converge.Object, bool) {
 	if state == (converge.State{}) {
 		return converge.Object{}, false
 	}
-	p := statusPayload{Status: app.Status.Raw, Over: overOf(app)}
-	if mirrorOf(app.Operation) != "" {
-		p.Operation = app.Operation
+	p, err := said(app)
+	if err != nil {
+		return converge.Object{}, false
 	}
 	payload, err := json.Marshal(p)
 	if err != nil {
 		return converge.Object{}, false
 	}
 	return converge.Object{State: state, Payload: payload}, true
+}
+
+// said returns what the spoke says of an application.
+func said(app *argocd.App) (statusPayload, error) {
+	status, err := app.Status.Raw()
+	p := statusPayload{Status: status, Over: overOf(app)}
+	if mirrorOf(app.Operation) != "" {
+		p.Operation = app.Operation
+	}
+	return p, err
 }
 
 // Settled has nothing to do: a status that the hub refuses shows in the agent's metrics.

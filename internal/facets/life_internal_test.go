@@ -16,6 +16,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 )
 
+//nolint:gochecknoglobals // flags of a test are
 var (
 	lives    = flag.Int("lives", 200, "how many random lives TestAnyLifeOfIntents runs")
 	lifeSeed = flag.Uint64("life", 0, "run the one life with this seed")

@@ -57,9 +57,9 @@ type Service struct {
 	connections sync.WaitGroup // streams and what carries them
 	work        sync.WaitGroup // what peers do
 
-	mu      sync.RWMutex
-	running context.Context   //nolint:containedctx // what peers do ends with Run. Nil when Run does not run. Guarded by mu
-	agents  map[string]*agent // everyone who has connected since the start. Guarded by mu
+	mu     sync.RWMutex
+	begin  func(*converge.Peer) // has a peer do its work as long as Run runs; nil when it does not. Guarded by mu
+	agents map[string]*agent    // everyone who has connected since the start. Guarded by mu
 }
 
 // agent is an agent that has connected.
@@ -79,11 +79,11 @@ func (s *Service) Run(ctx context.Context) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s.mu.Lock()
-	s.running = work
+	s.begin = func(p *converge.Peer) { s.work.Go(func() { p.Run(work) }) }
 	s.mu.Unlock()
 	<-ctx.Done()
 	s.mu.Lock()
-	s.running = nil
+	s.begin = nil
 	for _, a := range s.agents {
 		a.end(errDraining)
 	}
@@ -168,7 +168,7 @@ func (s *Service) Connect(grpcStream syncv1.Sync_ConnectServer) error {
 func (s *Service) open(grpcStream syncv1.Sync_ConnectServer, logger *slog.Logger) (*wire.Stream, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.running == nil {
+	if s.begin == nil {
 		return nil, errDraining
 	}
 	stream := wire.Open(grpcStream, "/principal", logger)
@@ -239,21 +239,19 @@ func (s *Service) greet(ctx context.Context, name string, stream *wire.Stream) (
 	return theirs, stream.Greet(ctx, mine)
 }
 
-// enter makes this the newest conversation with an agent, and ends any older one.
-//
-//nolint:contextcheck // what a peer does outlives a connection, and so does its context
+// enter makes this the newest conversation with an agent, and ends any older one. What a peer does outlives a connection,
+// and so does its context.
 func (s *Service) enter(name string, end context.CancelCauseFunc) (*agent, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running == nil {
+	if s.begin == nil {
 		return nil, errDraining
 	}
 	a := s.agents[name]
 	if a == nil {
 		a = &agent{peer: converge.NewPeer(s.options.Share(name)), turn: make(chan struct{}, 1)}
 		s.agents[name] = a
-		running := s.running
-		s.work.Go(func() { a.peer.Run(running) })
+		s.begin(a.peer)
 	} else {
 		a.end(errSuperseded)
 	}

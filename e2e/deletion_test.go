@@ -117,6 +117,41 @@ func TestDeletionsAreDoneAfterADisconnection(t *testing.T) {
 	kept(t, orphaning)
 }
 
+// argocd-server adds the finalizer, or another one, and then deletes. A spoke that was away hears of both at once. The
+// application controller goes by the first.
+func TestACascadeIsAskedForWhileDisconnected(t *testing.T) {
+	cases := map[string]struct {
+		before []string
+		query  string
+		after  []string
+	}{
+		"added":            {nil, "&cascade=true", []string{cascadeFinalizer}},
+		"added-background": {nil, "&cascade=true&propagationPolicy=background", []string{cascade}},
+		"to-background":    {[]string{cascadeFinalizer}, "&cascade=true&propagationPolicy=background", []string{cascadeFinalizer, cascade}},
+		"from-background":  {[]string{cascade}, "&cascade=true", []string{cascade, cascadeFinalizer}},
+	}
+	apps := make(map[string]*twin)
+	for name, c := range cases {
+		apps[name] = deployed(t, newTwin("b", name), finalize(c.before...))
+		apps[name].configMap().edit(t, finalize("example.com/not-yet"))
+	}
+	disconnect(t, "b")
+	for name, c := range cases {
+		ask(t, http.MethodDelete, apps[name], "", c.query, nil)
+		apps[name].hub.becomes(t, beingDeleted, finalized(c.after...))
+		require.True(t, finalized(c.before...)(apps[name].spoke.get(t)))
+	}
+	reconnect(t, "b")
+	for name, c := range cases {
+		apps[name].configMap().becomes(t, beingDeleted)
+		apps[name].spoke.becomes(t, beingDeleted, finalized(c.after...))
+		apps[name].configMap().edit(t, finalize())
+		apps[name].configMap().vanishes(t)
+		apps[name].spoke.vanishes(t)
+		apps[name].hub.vanishes(t)
+	}
+}
+
 // One that is deleted and created again is another one, even by the same name: but what it deploys is not touched.
 func TestAnApplicationIsReplaced(t *testing.T) {
 	replace := func(t *testing.T, app *twin, outage func(), over func()) {

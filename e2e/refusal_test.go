@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -205,6 +206,40 @@ func TestWhatAWebhookOfTheSpokeDeniesIsShownOnTheHub(t *testing.T) {
 	app.hub.edit(t, label("again", "please"))
 	app.arrives(t)
 	app.hub.becomes(t, accepted)
+
+	// The code is the webhook's choice, and may be one that stands for a conflict, or for nothing being there.
+	for _, code := range []int32{http.StatusConflict, http.StatusNotFound} {
+		reason := fmt.Sprint("no cake either, by ", code)
+		hook.answerBy(code, reason)
+		app.hub.edit(t, label("again", fmt.Sprint(code)))
+		app.hub.becomes(t, refused("admission webhook", reason))
+	}
+	hook.answer("")
+	app.hub.edit(t, label("again", "please"))
+	app.hub.becomes(t, accepted)
+}
+
+// What was refused is not tried again, so it is told until something that is asked for later is taken. Nobody takes it for
+// the other thing that may be refused, the Application itself.
+func TestWhatIsAskedForAndRefusedIsShownOnTheHub(t *testing.T) {
+	t.Parallel()
+	app := newTwin("b", "no-sync")
+	hook := newWebhook(t, app, "no cake")
+	inEffect(t, app.spoke, app.onSpoke(hooked))
+	hook.answer("")
+	app.create(t, hooked)
+	app.arrives(t)
+
+	hook.answerBy(http.StatusConflict, "no syncing today")
+	clickSync(t, app)
+	app.hub.becomes(t, refused("what was asked for", "no syncing today"), idle)
+	hook.answer("")
+	app.hub.edit(t, label("team", "blue"))
+	app.spoke.becomes(t, labelled("team", "blue"))
+	app.hub.becomes(t, refused("no syncing today"))
+
+	clickSync(t, app)
+	app.hub.becomes(t, settled, phase("Succeeded"), idle, ran(1), accepted)
 }
 
 // A webhook that does not answer says nothing of the Application: that is tried again, without anybody's doing.

@@ -25,6 +25,7 @@ type webhook struct {
 
 	mu     sync.Mutex    // guards all below
 	reason string        // why it denies everything; empty if it does not
+	code   int32         // by which code; zero leaves that to the API server
 	open   chan struct{} // is closed while it answers
 }
 
@@ -71,10 +72,13 @@ func newWebhook(t *testing.T, app *twin, reason string) *webhook {
 }
 
 // answer has everything denied from now on, for a reason; without one, all is allowed.
-func (h *webhook) answer(reason string) {
+func (h *webhook) answer(reason string) { h.answerBy(0, reason) }
+
+// answerBy is answer with an HTTP code of the webhook's choice.
+func (h *webhook) answerBy(code int32, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.reason = reason
+	h.code, h.reason = code, reason
 	select {
 	case <-h.open:
 	default:
@@ -89,8 +93,9 @@ func (h *webhook) hang() {
 	h.open = make(chan struct{})
 }
 
-// wait returns why everything is denied, as soon as it does not hang; false if the one who asks gives up before.
-func (h *webhook) wait(ctx context.Context) (reason string, ok bool) {
+// wait returns by which code and why everything is denied, as soon as it does not hang; false if the one who asks gives up
+// before.
+func (h *webhook) wait(ctx context.Context) (code int32, reason string, ok bool) {
 	h.mu.Lock()
 	open := h.open
 	h.mu.Unlock()
@@ -105,11 +110,11 @@ func (h *webhook) wait(ctx context.Context) (reason string, ok bool) {
 	select {
 	case <-open:
 	case <-ctx.Done():
-		return "", false
+		return 0, "", false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.reason, true
+	return h.code, h.reason, true
 }
 
 // ServeHTTP answers one question.
@@ -119,13 +124,13 @@ func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no review", http.StatusBadRequest)
 		return
 	}
-	reason, ok := h.wait(r.Context())
+	code, reason, ok := h.wait(r.Context())
 	if !ok {
 		return
 	}
 	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: reason == ""}
 	if reason != "" {
-		review.Response.Result = &metav1.Status{Message: reason}
+		review.Response.Result = &metav1.Status{Code: code, Message: reason}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(review) // to an API server that has hung up, if it does not work

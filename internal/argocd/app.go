@@ -107,7 +107,9 @@ type Definition struct {
 	Finalizers  []string          `json:"finalizers,omitempty"`
 	Spec        json.RawMessage   `json:"spec,omitempty"`
 	// Deleting says that the application is being deleted, along with its resources if its finalizers say so. The rest
-	// is empty then, so that the version of a deletion does not depend on how far it has come.
+	// is empty then. The finalizers go along because whoever deletes with a cascade adds one first, and the spoke may
+	// hear of both at once. They are taken away one by one as a deletion proceeds, on each side at its own time, so they
+	// are no part of its version: that is the same on both sides however far the deletion has come.
 	Deleting bool `json:"deleting,omitempty"`
 }
 
@@ -115,32 +117,49 @@ type Definition struct {
 // It fails for a spec that is no JSON object, which no API server stores.
 func (a *App) Define() ([]byte, converge.Version, error) {
 	d := a.definition
-	d.once.Do(func() {
-		d.payload, d.err = define(a)
-		d.version = converge.VersionOf(d.payload)
-	})
+	d.once.Do(func() { d.payload, d.version, d.err = define(a) })
 	return d.payload, d.version, d.err
 }
 
-func define(a *App) ([]byte, error) {
+func define(a *App) ([]byte, converge.Version, error) {
 	if a.Deleting {
-		return json.Marshal(Definition{Deleting: true})
+		_, version, err := encode(Definition{Deleting: true})
+		if err != nil {
+			return nil, version, err
+		}
+		payload, _, err := encode(Definition{Deleting: true, Finalizers: a.Cascades()})
+		return payload, version, err
 	}
 	spec, err := normaliseSpec(a.Spec)
 	if err != nil {
-		return nil, err
+		return nil, converge.Version{}, err
 	}
-	d := Definition{Labels: a.Labels, Annotations: shared(a.Annotations)}
+	d := Definition{Labels: a.Labels, Annotations: shared(a.Annotations), Finalizers: a.Cascades()}
 	if d.Spec, err = json.Marshal(spec); err != nil {
-		return nil, fmt.Errorf("spec: %w", err)
+		return nil, converge.Version{}, fmt.Errorf("spec: %w", err)
 	}
+	return encode(d)
+}
+
+// encode returns a definition in its JSON encoding, and the version of that.
+func encode(d Definition) ([]byte, converge.Version, error) {
+	payload, err := json.Marshal(d)
+	if err != nil {
+		return nil, converge.Version{}, fmt.Errorf("encode a definition: %w", err)
+	}
+	return payload, converge.VersionOf(payload), nil
+}
+
+// Cascades returns those of an application's finalizers that are synchronised, in their order: the application controller
+// goes by the first. argocd-server adds another after the one that is there.
+func (a *App) Cascades() []string {
+	var out []string
 	for _, f := range a.Finalizers {
 		if IsCascade(f) {
-			d.Finalizers = append(d.Finalizers, f)
+			out = append(out, f)
 		}
 	}
-	slices.Sort(d.Finalizers)
-	return json.Marshal(d)
+	return out
 }
 
 // shared returns the annotations that both sides have.

@@ -88,13 +88,13 @@ func (c *Client) Patch(ctx context.Context, id types.NamespacedName, revision st
 	return stored, classify(err)
 }
 
-// Delete deletes an application, if it still has this UID, and returns it as it is while finalizers hold it, nil if it is
-// gone. That it was not there is no error.
-func (c *Client) Delete(ctx context.Context, id types.NamespacedName, uid types.UID) (*Application, error) {
+// Delete deletes one revision of an application, and returns it as it is while finalizers hold it, nil if it is gone. That
+// it was not there is no error. A conflict means that there is a newer revision, which may have other finalizers.
+func (c *Client) Delete(ctx context.Context, id types.NamespacedName, uid types.UID, revision string) (*Application, error) {
 	propagation := metav1.DeletePropagationBackground // nothing but finalizers holds an application
 	options := metav1.DeleteOptions{
 		TypeMeta:          metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
-		Preconditions:     &metav1.Preconditions{UID: &uid},
+		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &revision},
 		PropagationPolicy: &propagation,
 	}
 	body, err := json.Marshal(options)
@@ -107,11 +107,12 @@ func (c *Client) Delete(ctx context.Context, id types.NamespacedName, uid types.
 	if err != nil {
 		err = result.Error() // which says what the API server said; Raw's says only that it said something
 	}
+	err = classify(err)
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err) && !errors.Is(err, converge.ErrRefused):
 		return nil, nil //nolint:nilnil // nothing is left, which is what was asked for
 	case err != nil:
-		return nil, classify(err)
+		return nil, err
 	}
 	left := &Application{}
 	if err := json.Unmarshal(answer, left); err != nil {
@@ -132,20 +133,28 @@ func classify(err error) error {
 		return nil
 	case !errors.As(err, &status):
 		return err // nobody answered
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err),
-		apierrors.IsRequestEntityTooLargeError(err), apierrors.IsMethodNotSupported(err),
+	case isDenial(status.Status().Message), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
+		apierrors.IsForbidden(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsMethodNotSupported(err),
 		apierrors.IsNotAcceptable(err), apierrors.IsUnsupportedMediaType(err),
-		strings.Contains(err.Error(), "request is too large"), // etcd's own limit comes as an internal error
-		strings.Contains(err.Error(), "admission webhook") && !apierrors.IsInternalError(err):
+		strings.Contains(err.Error(), "request is too large"): // etcd's own limit comes as an internal error
 		return fmt.Errorf("%w: %w", converge.ErrRefused, err)
 	default:
 		return err
 	}
 }
 
-// IsConflict reports whether a write failed because the object is not, or no longer, as the writer believed.
+// isDenial reports whether a message is that of an API server whose admission webhook or policy denied something. The code
+// tells nothing: that is for the webhook to choose, and may stand for a conflict or for an object that is not there. A
+// webhook that did not answer has denied nothing, and its message reads otherwise.
+func isDenial(message string) bool {
+	return strings.Contains(message, `admission webhook "`) && strings.Contains(message, "denied the request") ||
+		strings.Contains(message, "ValidatingAdmissionPolicy '") && strings.Contains(message, "denied request")
+}
+
+// IsConflict reports whether a request failed because the object is not, or no longer, as the one who made it believed.
 func IsConflict(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+	return !errors.Is(err, converge.ErrRefused) &&
+		(apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err))
 }
 
 // Patch is a JSON patch (RFC 6902) under construction.

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 )
 
 // reduced returns what is kept of an application with this spec.
@@ -158,17 +159,20 @@ func TestDefinitionHoldsWhatBothSidesHave(t *testing.T) {
 	require.JSONEq(t, `{
 		"labels":{"team":"a"},
 		"annotations":{"note":"for both"},
-		"finalizers":["resources-finalizer.argocd.argoproj.io","resources-finalizer.argocd.argoproj.io/background"],
+		"finalizers":["resources-finalizer.argocd.argoproj.io/background","resources-finalizer.argocd.argoproj.io"],
 		"spec":{"destination":{"name":"in-cluster"},"project":"default"}
 	}`, string(payload))
 }
 
+// What holds an application is taken away on each side at its own time. But what it is to be deleted with goes along.
 func TestDeletionIsTheSameHoweverFarItHasCome(t *testing.T) {
 	t.Parallel()
 	now := metav1.Now()
 	first := argocd.Reduce(true)(&argocd.Application{
-		ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now, Finalizers: []string{argocd.FinalizerCascade}},
-		Spec:       json.RawMessage(`{"project":"a"}`),
+		ObjectMeta: metav1.ObjectMeta{
+			DeletionTimestamp: &now, Finalizers: []string{"example.com/own", argocd.FinalizerCascade + "/background", argocd.FinalizerCascade},
+		},
+		Spec: json.RawMessage(`{"project":"a"}`),
 	}, nil)
 	last := argocd.Reduce(true)(&argocd.Application{
 		ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now, Labels: map[string]string{"a": "b"}},
@@ -178,9 +182,10 @@ func TestDeletionIsTheSameHoweverFarItHasCome(t *testing.T) {
 	require.NoError(t, err)
 	b, same, err := last.Define()
 	require.NoError(t, err)
-	require.JSONEq(t, `{"deleting":true}`, string(a))
-	require.Equal(t, string(a), string(b))
+	require.JSONEq(t, `{"deleting":true,"finalizers":["resources-finalizer.argocd.argoproj.io/background","resources-finalizer.argocd.argoproj.io"]}`, string(a))
+	require.Equal(t, `{"deleting":true}`, string(b))
 	require.Equal(t, version, same)
+	require.Equal(t, converge.VersionOf(b), same)
 }
 
 // The definition is made once for all revisions that differ only in their status, and anew for any other.

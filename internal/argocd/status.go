@@ -21,23 +21,23 @@ const (
 
 // Status is what is kept of an application's status.
 type Status struct {
-	// Version is that of the status without the agent's condition; the zero Version if nothing else is in it.
+	// Version is that of the status without the agent's conditions; the zero Version if nothing else is in it.
 	Version converge.Version
 	// Phase and StartedAt are those of the operation that runs or ran last.
 	Phase, StartedAt string
 	// RanIntent is the intent that the operation that runs or ran last was for, empty if for none.
 	RanIntent string
-	// Trouble is the agent's condition, nil if there is none.
-	Trouble *Condition
+	// Troubles are the agent's conditions.
+	Troubles []Condition
 
-	// packed is the status as it came, without the agent's condition, compressed: a thousand applications have a dozen
+	// packed is the status as it came, without the agent's conditions, compressed: a thousand applications have a dozen
 	// megabytes of it, which is read only when it changes. It is nil if there is none, or if it is not kept.
 	packed []byte
 
-	// present, conditions and troubleAt say how a patch gets at the agent's condition where the status is not kept:
-	// whether there is a status, how many conditions (-1: not even an empty list), and which of them it is.
-	present               bool
-	conditions, troubleAt int
+	// present, listed and troubleAt say how a patch gets at the agent's conditions where the status is not kept: whether
+	// there is a status, whether it has a list of conditions, if an empty one, and which of them are the agent's.
+	present, listed bool
+	troubleAt       []int
 }
 
 // Condition is an application's condition.
@@ -47,9 +47,9 @@ type Condition struct {
 	LastTransitionTime string `json:"lastTransitionTime,omitempty"`
 }
 
-// Trouble returns the agent's condition with a message for the application's owner.
-func Trouble(message string, now time.Time) *Condition {
-	return &Condition{Type: ConditionAgent, Message: message, LastTransitionTime: now.UTC().Format(time.RFC3339)}
+// Trouble returns a condition of the agent's with a message for the application's owner.
+func Trouble(message string, now time.Time) Condition {
+	return Condition{Type: ConditionAgent, Message: message, LastTransitionTime: now.UTC().Format(time.RFC3339)}
 }
 
 // excerpt is the part of a status that decisions need.
@@ -76,7 +76,7 @@ type Info struct {
 // ReadStatus returns what is to be known of a status besides the status itself.
 func ReadStatus(raw json.RawMessage) Status { return reduceStatus(present(raw), false) }
 
-// Raw returns the status as it came, without the agent's condition; nil if there is none, or if it is not kept.
+// Raw returns the status as it came, without the agent's conditions; nil if there is none, or if it is not kept.
 func (s Status) Raw() (json.RawMessage, error) {
 	if s.packed == nil {
 		return nil, nil
@@ -96,19 +96,16 @@ func reduceStatus(raw json.RawMessage, keep bool) Status {
 	if raw == nil || json.Unmarshal(raw, &e) != nil {
 		return s
 	}
-	s.present, s.conditions = true, len(e.Conditions)
-	if e.Conditions == nil {
-		s.conditions = -1
-	}
+	s.present, s.listed = true, e.Conditions != nil
 	s.Phase, s.StartedAt = e.OperationState.Phase, e.OperationState.StartedAt
 	s.RanIntent = e.OperationState.Operation.info(InfoIntent)
 	for i, c := range e.Conditions {
 		if c.Type == ConditionAgent {
-			s.Trouble, s.troubleAt = &c, i
+			s.Troubles, s.troubleAt = append(s.Troubles, c), append(s.troubleAt, i)
 		}
 	}
-	if s.Trouble != nil {
-		raw = withoutTrouble(raw)
+	if s.Troubles != nil {
+		raw = withoutTroubles(raw)
 	}
 	if raw = present(raw); raw == nil {
 		return s
@@ -152,9 +149,9 @@ func WithInfo(operation json.RawMessage, name, value string) (json.RawMessage, e
 	return json.Marshal(o)
 }
 
-// WithTrouble returns a status with the agent's condition added, or as it is if c is nil.
-func WithTrouble(status json.RawMessage, c *Condition) (json.RawMessage, error) {
-	if c == nil {
+// WithTroubles returns a status with conditions of the agent's added.
+func WithTroubles(status json.RawMessage, troubles []Condition) (json.RawMessage, error) {
+	if len(troubles) == 0 {
 		return status, nil
 	}
 	s, err := decodeObject(status)
@@ -162,7 +159,10 @@ func WithTrouble(status json.RawMessage, c *Condition) (json.RawMessage, error) 
 		return nil, fmt.Errorf("status: %w", err)
 	}
 	conditions, _ := s["conditions"].([]any)
-	s["conditions"] = append(conditions, c)
+	for _, c := range troubles {
+		conditions = append(conditions, c)
+	}
+	s["conditions"] = conditions
 	return json.Marshal(s)
 }
 
@@ -178,31 +178,29 @@ func WithPhase(status json.RawMessage, phase string) (json.RawMessage, error) {
 	return json.Marshal(s)
 }
 
-// PatchTrouble adds to a patch what makes c the agent's condition, or what removes that if c is nil. It reports whether
-// there was anything to add. The time of a condition that stays is kept.
-func (s Status) PatchTrouble(p *Patch, c *Condition) bool {
-	index := strconv.Itoa(s.troubleAt)
-	switch {
-	case c == nil && s.Trouble == nil, c != nil && s.Trouble != nil && s.Trouble.Message == c.Message:
-		return false
-	case c == nil:
-		p.Remove("status", "conditions", index)
-	case s.Trouble != nil:
-		p.Replace(c, "status", "conditions", index)
-		// "add" before an element does not replace it.
-		p.Remove("status", "conditions", strconv.Itoa(s.troubleAt+1))
-	case !s.present:
-		p.Replace(map[string]any{"conditions": []any{c}}, "status")
-	case s.conditions < 0:
-		p.Replace([]any{c}, "status", "conditions")
-	default:
-		p.Replace(c, "status", "conditions", "-")
+// PatchTroubles adds to a patch what makes these the agent's conditions, unless they are.
+func (s Status) PatchTroubles(p *Patch, troubles []Condition) {
+	if slices.Equal(s.Troubles, troubles) {
+		return
 	}
-	return true
+	for _, i := range slices.Backward(s.troubleAt) { // the last first, since what follows moves up
+		p.Remove("status", "conditions", strconv.Itoa(i))
+	}
+	switch {
+	case len(troubles) == 0:
+	case !s.present:
+		p.Replace(map[string]any{"conditions": troubles}, "status")
+	case !s.listed:
+		p.Replace(troubles, "status", "conditions")
+	default:
+		for _, c := range troubles {
+			p.Replace(c, "status", "conditions", "-")
+		}
+	}
 }
 
-// withoutTrouble returns a status without the agent's condition.
-func withoutTrouble(status json.RawMessage) json.RawMessage {
+// withoutTroubles returns a status without the agent's conditions.
+func withoutTroubles(status json.RawMessage) json.RawMessage {
 	s, err := decodeObject(status)
 	if err != nil {
 		return status

@@ -46,47 +46,62 @@ func TestStatusThatSaysNothing(t *testing.T) {
 	}
 }
 
-// The agent's own condition is no part of the status that both sides have.
-func TestAgentsConditionIsApart(t *testing.T) {
+// The agent's own conditions are no part of the status that both sides have.
+func TestAgentsConditionsAreApart(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	first, second := argocd.Trouble("first", now), argocd.Trouble("second", now)
 	for _, status := range []string{
 		"", `{}`, `{"health":{}}`, `{"conditions":[]}`, `{"conditions":[{"type":"Other","message":"m"}],"health":{}}`,
 	} {
 		plain := kept(status)
-		require.Nil(t, plain.Trouble)
+		require.Empty(t, plain.Troubles)
 
-		document := patched(t, status, plain, argocd.Trouble("first", now))
+		document := patched(t, status, plain, first)
 		troubled := kept(document)
-		require.Equal(t, "first", troubled.Trouble.Message, document)
-		require.Equal(t, "2026-01-02T03:04:05Z", troubled.Trouble.LastTransitionTime)
+		require.Equal(t, []argocd.Condition{first}, troubled.Troubles, document)
+		require.Equal(t, "2026-01-02T03:04:05Z", troubled.Troubles[0].LastTransitionTime)
 		if status == `{"health":{}}` {
 			require.Equal(t, plain.Version, troubled.Version)
 		}
+		require.Equal(t, document, patched(t, document, troubled, first), "nothing to do")
 
-		again := troubled
-		var none argocd.Patch
-		require.False(t, again.PatchTrouble(&none, argocd.Trouble("first", now.Add(time.Hour))), "the same, later")
-		require.Empty(t, none)
+		document = patched(t, document, troubled, first, second)
+		both := kept(document)
+		require.Equal(t, []argocd.Condition{first, second}, both.Troubles)
+		require.Equal(t, troubled.Version, both.Version)
+		raw, err := argocd.WithTroubles(json.RawMessage(`{"health":{}}`), both.Troubles)
+		require.NoError(t, err)
+		require.Equal(t, both.Troubles, kept(string(raw)).Troubles)
 
-		document = patched(t, document, troubled, argocd.Trouble("second", now))
-		second := kept(document)
-		require.Equal(t, "second", second.Trouble.Message)
-		require.Equal(t, troubled.Version, second.Version)
+		document = patched(t, document, both, second)
+		rest := kept(document)
+		require.Equal(t, []argocd.Condition{second}, rest.Troubles)
 
-		document = patched(t, document, second, nil)
-		require.Nil(t, kept(document).Trouble, document)
-		require.NotContains(t, document, "second")
+		document = patched(t, document, kept(document), first)
+		require.Equal(t, []argocd.Condition{first}, kept(document).Troubles)
+		document = patched(t, document, kept(document))
+		require.Empty(t, kept(document).Troubles, document)
 		if status == `{"conditions":[{"type":"Other","message":"m"}],"health":{}}` {
 			require.JSONEq(t, status, document)
 		}
 	}
 }
 
-// patched returns a status in which c is the agent's condition.
-func patched(t *testing.T, status string, s argocd.Status, c *argocd.Condition) string {
+// Somebody else's conditions may stand between the agent's.
+func TestAgentsConditionsAreAnywhere(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	status := `{"conditions":[{"type":"AgentError","message":"a"},{"type":"Other","message":"m"},{"type":"AgentError","message":"b"}]}`
+	require.JSONEq(t, `{"conditions":[{"type":"Other","message":"m"}]}`, patched(t, status, kept(status)))
+	require.JSONEq(t, `{"conditions":[{"type":"Other","message":"m"},
+		{"type":"AgentError","message":"c","lastTransitionTime":"2026-01-02T03:04:05Z"}]}`,
+		patched(t, status, kept(status), argocd.Trouble("c", now)))
+}
+
+// patched returns a status in which these are the agent's conditions.
+func patched(t *testing.T, status string, s argocd.Status, troubles ...argocd.Condition) string {
 	t.Helper()
-	var patch argocd.Patch
-	require.True(t, s.PatchTrouble(&patch, c))
+	patch := argocd.Patch{}
+	s.PatchTroubles(&patch, troubles)
 	body, err := json.Marshal(patch)
 	require.NoError(t, err)
 	decoded, err := jsonpatch.DecodePatch(body)

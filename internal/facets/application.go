@@ -9,7 +9,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,19 +22,15 @@ type ApplicationSource struct{ Hub }
 var _ converge.Source = ApplicationSource{}
 
 // All yields the agent's applications.
-func (s ApplicationSource) All() iter.Seq2[converge.Key, converge.State] {
-	return func(yield func(converge.Key, converge.State) bool) {
-		for app := range s.Store.Group(s.Agent) {
-			_, version, err := app.Define()
-			if err != nil {
-				continue
-			}
-			_, key := s.Mapping.FromHub(app.Name)
-			if !yield(key, converge.State{UID: string(app.UID), Version: version}) {
-				return
-			}
-		}
+func (s ApplicationSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(hubDefinition) }
+
+// hubDefinition is the state of a hub's application, zero if it has no definition that could be sent.
+func hubDefinition(app *argocd.App) converge.State {
+	_, version, err := app.Define()
+	if err != nil {
+		return converge.State{}
 	}
+	return converge.State{UID: string(app.UID), Version: version}
 }
 
 // Project returns an application as its spoke should have it.
@@ -55,26 +50,29 @@ func (s ApplicationSource) Project(key converge.Key) (converge.Object, bool) {
 // refuses it.
 func (s ApplicationSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
 	_, err := s.change(ctx, s.Mapping.ToHub(s.Agent, key), func(app *argocd.App) (argocd.Patch, error) {
-		switch {
-		case app == nil:
+		if app == nil {
 			return nil, nil
-		case r.Absent && app.Deleting:
-			return withoutFinalizers(app), nil
 		}
-		return withTrouble(app, r), nil
+		var patch argocd.Patch
+		if r.Absent && app.Deleting {
+			patch = withoutFinalizers(app)
+		}
+		switch r.Code {
+		case converge.Done:
+			ofApplication.withdraw(app, &patch)
+		case converge.Refused:
+			ofApplication.tell(app, &patch, r.Reason)
+		case converge.Retry: // that says nothing yet
+		}
+		return patch, nil
 	})
 	return err
 }
 
-// withTrouble returns the patch by which an application tells why the spoke refused it, or no longer tells so.
-func withTrouble(app *argocd.App, r converge.Result) argocd.Patch {
-	var trouble *argocd.Condition
-	if r.Code == converge.Refused {
-		trouble = argocd.Trouble(r.Reason, time.Now())
-	}
-	var patch argocd.Patch
-	app.Status.PatchTrouble(&patch, trouble)
-	return patch
+// Troubled reports whether an application tells that its spoke refuses it.
+func (s ApplicationSource) Troubled(key converge.Key) bool {
+	app, ok := s.get(key)
+	return ok && ofApplication.isIn(app)
 }
 
 // withoutFinalizers returns the patch that takes Argo CD's finalizers away, nil if there are none.
@@ -95,19 +93,12 @@ var _ converge.Replica = ApplicationReplica{}
 
 // All yields the applications that came from the hub.
 func (r ApplicationReplica) All() iter.Seq2[converge.Key, converge.State] {
-	return func(yield func(converge.Key, converge.State) bool) {
-		for app := range r.Store.Group("") {
-			if state := definitionState(app); state.UID != "" && !yield(r.Mapping.FromSpoke(app.Name), state) {
-				return
-			}
-		}
-	}
+	return r.all(definitionState)
 }
 
 // Held returns what is held of an application that came from the hub.
 func (r ApplicationReplica) Held(key converge.Key) converge.State {
-	app, _ := r.get(key)
-	return definitionState(app)
+	return r.held(key, definitionState)
 }
 
 // definitionState is the state of a spoke's application, zero if there is none or if it did not come from the hub.
@@ -149,7 +140,7 @@ func (r ApplicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 	app, exists := r.get(key)
 	switch {
 	case want.Deleting:
-		return r.delete(ctx, key, obj.UID)
+		return r.delete(ctx, key, obj.UID, want.Finalizers)
 	case !exists:
 		id := r.Mapping.ToSpoke(key)
 		app, err := r.create(ctx, &argocd.Application{
@@ -191,8 +182,7 @@ func difference(app *argocd.App, want argocd.Definition, from converge.State) (a
 		patch.Replace(annotations, "metadata", "annotations")
 	}
 	if !slices.Equal(have.Finalizers, want.Finalizers) {
-		others := slices.DeleteFunc(slices.Clone(app.Finalizers), argocd.IsCascade)
-		patch.Replace(append(others, want.Finalizers...), "metadata", "finalizers")
+		patch = append(patch, withCascades(app, want.Finalizers)...)
 	}
 	if !bytes.Equal(have.Spec, want.Spec) {
 		patch.Replace(want.Spec, "spec")
@@ -221,42 +211,36 @@ func orEmpty(m map[string]string) map[string]string {
 	return m
 }
 
-// delete deletes an application as the hub's is deleted: its finalizers decide about its resources.
-func (r ApplicationReplica) delete(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
-	app, ok := r.get(key)
-	if !ok || app.SourceUID() != uid {
-		return converge.State{}, nil
+// delete deletes an application as the hub's is deleted: its finalizers decide about its resources. They may have changed
+// along with the deletion, so they are made to match first. Once a deletion has begun none can be added, and which are left
+// says how far it has come: then nothing is changed.
+func (r ApplicationReplica) delete(ctx context.Context, key converge.Key, uid string, finalizers []string) (converge.State, error) {
+	ours := func(app *argocd.App) bool { return app.SourceUID() == uid }
+	left, err := r.remove(ctx, r.Mapping.ToSpoke(key), ours, func(app *argocd.App) argocd.Patch {
+		if app.Deleting || slices.Equal(app.Cascades(), finalizers) {
+			return nil
+		}
+		return withCascades(app, finalizers)
+	})
+	if left == nil || !ours(left) {
+		return converge.State{}, err
 	}
-	if app.Deleting {
-		return definitionState(app), nil
-	}
-	left, err := r.remove(ctx, app)
 	return definitionState(left), err
+}
+
+// withCascades returns the patch that gives an application these of the finalizers that are synchronised, and no others.
+func withCascades(app *argocd.App, finalizers []string) argocd.Patch {
+	others := slices.DeleteFunc(slices.Clone(app.Finalizers), argocd.IsCascade)
+	var patch argocd.Patch
+	patch.Replace(append(others, finalizers...), "metadata", "finalizers")
+	return patch
 }
 
 // Remove deletes an application that is gone on the hub. There the finalizers were taken away before, or never were:
 // somebody wants its resources to stay. So they are taken away here too.
 func (r ApplicationReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
-	app, ok := r.get(key)
-	if !ok || app.SourceUID() == "" || uid != "" && app.SourceUID() != uid {
-		return definitionState(app), nil
-	}
-	app, err := r.change(ctx, app.Name, func(app *argocd.App) (argocd.Patch, error) {
-		if app == nil {
-			return nil, nil
-		}
-		return withoutFinalizers(app), nil
-	})
-	if err != nil || app == nil {
-		return converge.State{}, err
-	}
-	if app.Deleting && len(app.Finalizers) == 0 { // taking away the last finalizer ended it
-		r.Store.Erased(app)
-		return converge.State{}, nil
-	}
-	if app.Deleting {
-		return definitionState(app), nil
-	}
-	left, err := r.remove(ctx, app)
+	left, err := r.remove(ctx, r.Mapping.ToSpoke(key), func(app *argocd.App) bool {
+		return app.SourceUID() != "" && (uid == "" || app.SourceUID() == uid)
+	}, withoutFinalizers)
 	return definitionState(left), err
 }

@@ -64,19 +64,15 @@ type IntentSource struct{ Hub }
 var _ converge.Source = IntentSource{}
 
 // All yields what is asked of the agent's applications.
-func (s IntentSource) All() iter.Seq2[converge.Key, converge.State] {
-	return func(yield func(converge.Key, converge.State) bool) {
-		for app := range s.Store.Group(s.Agent) {
-			payload := intentsOf(app)
-			if payload == nil {
-				continue
-			}
-			_, key := s.Mapping.FromHub(app.Name)
-			if !yield(key, converge.State{UID: string(app.UID), Version: converge.VersionOf(payload)}) {
-				return
-			}
-		}
+func (s IntentSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(askedState) }
+
+// askedState is the state of what is asked of a hub's application, zero if nothing is.
+func askedState(app *argocd.App) converge.State {
+	payload := intentsOf(app)
+	if payload == nil {
+		return converge.State{}
 	}
+	return converge.State{UID: string(app.UID), Version: converge.VersionOf(payload)}
 }
 
 // Project returns what is asked of an application.
@@ -93,24 +89,33 @@ func (s IntentSource) Project(key converge.Key) (converge.Object, bool) {
 	return converge.Object{State: state, Payload: payload}, true
 }
 
-// Settled withdraws what the spoke refuses to do, and tells so on the application.
+// Settled withdraws what the spoke refuses to do, and tells so on the application, until something that is asked later is
+// taken. An answer while nothing is asked is to a withdrawal, of which there is nothing to tell; whatever was taken and is
+// over by now has withdrawn the refusal along with itself, see showStatus.
 func (s IntentSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
-	if r.Code != converge.Refused {
-		return nil
-	}
 	_, err := s.change(ctx, s.Mapping.ToHub(s.Agent, key), func(app *argocd.App) (argocd.Patch, error) {
 		if app == nil || intentsOf(app) == nil {
 			return nil, nil
 		}
-		patch := withTrouble(app, r)
-		if argocd.OperationInfo(app.Operation, argocd.InfoIntent) != "" {
-			patch.Remove("operation")
+		var patch argocd.Patch
+		switch r.Code {
+		case converge.Done:
+			ofIntent.withdraw(app, &patch)
+		case converge.Refused:
+			ofIntent.tell(app, &patch, r.Reason)
+			if argocd.OperationInfo(app.Operation, argocd.InfoIntent) != "" {
+				patch.Remove("operation")
+			}
+			withdrawRefresh(app, &patch)
+		case converge.Retry: // that says nothing yet
 		}
-		withdrawRefresh(app, &patch)
 		return patch, nil
 	})
 	return err
 }
+
+// Troubled returns false: what is asked and was not refused does not tell what became of what was asked before.
+func (s IntentSource) Troubled(converge.Key) bool { return false }
 
 // withdrawRefresh adds to a patch what ends the asking for a refresh.
 func withdrawRefresh(app *argocd.App, patch *argocd.Patch) {
@@ -160,22 +165,12 @@ type IntentReplica struct{ Spoke }
 var _ converge.Replica = IntentReplica{}
 
 // All yields what was taken from the hub and is not yet withdrawn.
-func (r IntentReplica) All() iter.Seq2[converge.Key, converge.State] {
-	return func(yield func(converge.Key, converge.State) bool) {
-		for app := range r.Store.Group("") {
-			if state := takenState(app); state.UID != "" && !yield(r.Mapping.FromSpoke(app.Name), state) {
-				return
-			}
-		}
-	}
-}
+func (r IntentReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(takenState) }
 
 // Held returns what was taken for one application.
-func (r IntentReplica) Held(key converge.Key) converge.State {
-	app, _ := r.get(key)
-	return takenState(app)
-}
+func (r IntentReplica) Held(key converge.Key) converge.State { return r.held(key, takenState) }
 
+// takenState is the state of what was taken for a spoke's application, zero if nothing was.
 func takenState(app *argocd.App) converge.State {
 	if app == nil || app.SourceUID() == "" {
 		return converge.State{}
@@ -188,10 +183,10 @@ func takenState(app *argocd.App) converge.State {
 	return converge.State{UID: app.SourceUID(), Version: version}
 }
 
-// errNotThere and errBusy are worth waiting for.
+// errNotThere and errOccupied are worth waiting for.
 var (
 	errNotThere = errors.New("the application is not on the spoke yet")
-	errBusy     = errors.New("another operation is in progress")
+	errOccupied = errors.New("another operation is in progress")
 )
 
 // Apply takes what is asked, and writes down in the same write that it did.
@@ -208,7 +203,7 @@ func (r IntentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	})
 	state := takenState(app)
 	if err == nil && state != obj.State {
-		err = errBusy
+		err = errOccupied
 	}
 	return state, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -42,9 +43,50 @@ func (h Hub) get(key converge.Key) (*argocd.App, bool) {
 	return app, agent == h.Agent
 }
 
+// all yields, by their keys, the states of this agent's applications that are not zero.
+func (h Hub) all(state func(*argocd.App) converge.State) iter.Seq2[converge.Key, converge.State] {
+	return func(yield func(converge.Key, converge.State) bool) {
+		for app := range h.Store.Group(h.Agent) {
+			_, key := h.Mapping.FromHub(app.Name)
+			if s := state(app); s != (converge.State{}) && !yield(key, s) {
+				return
+			}
+		}
+	}
+}
+
+// held returns the state of the application under a key, zero if there is none or if it is not this agent's.
+func (h Hub) held(key converge.Key, state func(*argocd.App) converge.State) converge.State {
+	app, ok := h.get(key)
+	if !ok {
+		return converge.State{}
+	}
+	return state(app)
+}
+
 // get returns the spoke's application under a key.
 func (s Spoke) get(key converge.Key) (*argocd.App, bool) {
 	return s.Store.Get(s.Mapping.ToSpoke(key))
+}
+
+// all yields, by their keys, the states of the spoke's applications that are not zero.
+func (s Spoke) all(state func(*argocd.App) converge.State) iter.Seq2[converge.Key, converge.State] {
+	return func(yield func(converge.Key, converge.State) bool) {
+		for app := range s.Store.Group("") {
+			if st := state(app); st != (converge.State{}) && !yield(s.Mapping.FromSpoke(app.Name), st) {
+				return
+			}
+		}
+	}
+}
+
+// held returns the state of the application under a key, zero if there is none.
+func (s Spoke) held(key converge.Key, state func(*argocd.App) converge.State) converge.State {
+	app, ok := s.get(key)
+	if !ok {
+		return converge.State{}
+	}
+	return state(app)
 }
 
 // attempts is how often a write is tried that meets a newer revision each time.
@@ -111,20 +153,41 @@ func (a Applications) create(ctx context.Context, app *argocd.Application) (*arg
 	return nil, fmt.Errorf("create: %w", err)
 }
 
-// remove deletes an application and returns what is left of it, nil if nothing is.
-func (a Applications) remove(ctx context.Context, app *argocd.App) (*argocd.App, error) {
-	left, err := a.Client.Delete(ctx, app.Name, app.UID)
-	if argocd.IsConflict(err) { // it has another UID by now
-		if _, readErr := a.refresh(ctx, app.Name); readErr != nil {
-			err = errors.Join(err, readErr)
+// remove deletes an application once it has the finalizers that it should have, if it is ours. need returns the patch that
+// gives it those, nil if it has them. Since finalizers decide what becomes of its resources, only the revision that was
+// found to have the right ones is deleted. It returns what is left then: nil if nothing is, or what is not ours.
+func (a Applications) remove(ctx context.Context, id types.NamespacedName,
+	ours func(*argocd.App) bool, need func(*argocd.App) argocd.Patch,
+) (*argocd.App, error) {
+	for range attempts {
+		app, err := a.change(ctx, id, func(app *argocd.App) (argocd.Patch, error) {
+			if app == nil || !ours(app) {
+				return nil, nil
+			}
+			return need(app), nil
+		})
+		switch {
+		case err != nil, app == nil, !ours(app):
+			return app, err
+		case app.Deleting && len(app.Finalizers) > 0:
+			return app, nil
+		case app.Deleting: // taking away the last finalizer ended it
+			a.Store.Erased(app)
+			return nil, nil //nolint:nilnil // nothing is left, which is what was asked for
+		}
+		left, err := a.Client.Delete(ctx, id, app.UID, app.Version)
+		switch {
+		case err == nil && left == nil:
+			a.Store.Erased(app)
+			return nil, nil //nolint:nilnil // as above
+		case err == nil:
+			return a.Store.Wrote(left)
+		case !argocd.IsConflict(err):
+			return app, fmt.Errorf("delete: %w", err)
+		}
+		if _, err := a.refresh(ctx, id); err != nil {
+			return app, err
 		}
 	}
-	switch {
-	case err != nil:
-		return app, fmt.Errorf("delete: %w", err)
-	case left == nil:
-		a.Store.Erased(app)
-		return nil, nil //nolint:nilnil // nothing is left, which is what was asked for
-	}
-	return a.Store.Wrote(left)
+	return nil, errContended
 }

@@ -46,16 +46,7 @@ type StatusSource struct{ Spoke }
 var _ converge.Source = StatusSource{}
 
 // All yields the status of every application that came from the hub.
-func (s StatusSource) All() iter.Seq2[converge.Key, converge.State] {
-	return func(yield func(converge.Key, converge.State) bool) {
-		for app := range s.Store.Group("") {
-			state := spokeStatus(app)
-			if state.UID != "" && !yield(s.Mapping.FromSpoke(app.Name), state) {
-				return
-			}
-		}
-	}
-}
+func (s StatusSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(spokeStatus) }
 
 // spokeStatus is the state of the status of a spoke's application, zero if there is nothing to say.
 func spokeStatus(app *argocd.App) converge.State {
@@ -116,32 +107,21 @@ func said(app *argocd.App) (statusPayload, error) {
 // Settled has nothing to do: a status that the hub refuses shows in the agent's metrics.
 func (s StatusSource) Settled(context.Context, converge.Key, converge.Result) error { return nil }
 
+// Troubled returns false, since nothing is ever told.
+func (s StatusSource) Troubled(converge.Key) bool { return false }
+
 // StatusReplica is the hub's half of the application-status facet.
 type StatusReplica struct{ Hub }
 
 var _ converge.Replica = StatusReplica{}
 
 // All yields the status of the agent's applications.
-func (r StatusReplica) All() iter.Seq2[converge.Key, converge.State] {
-	return func(yield func(converge.Key, converge.State) bool) {
-		for app := range r.Store.Group(r.Agent) {
-			_, key := r.Mapping.FromHub(app.Name)
-			if state := hubStatus(app); state.UID != "" && !yield(key, state) {
-				return
-			}
-		}
-	}
-}
+func (r StatusReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(hubStatus) }
 
 // Held returns what the hub holds of a status.
-func (r StatusReplica) Held(key converge.Key) converge.State {
-	app, ok := r.get(key)
-	if !ok {
-		return converge.State{}
-	}
-	return hubStatus(app)
-}
+func (r StatusReplica) Held(key converge.Key) converge.State { return r.held(key, hubStatus) }
 
+// hubStatus is the state of the status that a hub's application shows, zero if it shows none.
 func hubStatus(app *argocd.App) converge.State {
 	if app == nil {
 		return converge.State{}
@@ -171,15 +151,9 @@ func (r StatusReplica) Apply(ctx context.Context, key converge.Key, obj converge
 // showStatus returns the patch that makes the hub's application show what the spoke says.
 func showStatus(app *argocd.App, want statusPayload) (argocd.Patch, error) {
 	var patch argocd.Patch
-	status, err := overlay(app, want.Status)
-	if err != nil {
-		return nil, err
-	}
-	if status != nil {
-		patch.Replace(status, "status")
-	}
 	mirror, wanted := argocd.OperationInfo(app.Operation, argocd.InfoMirror), mirrorOf(want.Operation)
 	intent := argocd.OperationInfo(app.Operation, argocd.InfoIntent)
+	operated := intent != "" && intent == want.Over.Operation
 	switch {
 	case mirror != wanted && wanted != "" && (mirror != "" || app.Operation == nil):
 		operation, err := argocd.WithInfo(want.Operation, argocd.InfoMirror, wanted)
@@ -187,35 +161,47 @@ func showStatus(app *argocd.App, want statusPayload) (argocd.Patch, error) {
 			return nil, err
 		}
 		patch.Replace(operation, "operation")
-	case mirror != "" && wanted == "", intent != "" && intent == want.Over.Operation:
+	case mirror != "" && wanted == "", operated:
 		patch.Remove("operation")
 	}
-	if _, name, _ := refreshOf(app); name != "" && name == want.Over.Refresh {
+	_, name, _ := refreshOf(app)
+	refreshed := name != "" && name == want.Over.Refresh
+	if refreshed {
 		withdrawRefresh(app, &patch)
 	}
+	status, raw, err := overlay(app, want.Status)
+	if err != nil {
+		return nil, err
+	}
+	terminated := app.Status.Phase == argocd.PhaseTerminating && status.Phase != argocd.PhaseTerminating
+	troubles := app.Status.Troubles
+	if operated || refreshed || terminated {
+		troubles = ofIntent.without(troubles) // what is over was taken
+	}
+	if status.Version == app.Status.Version {
+		app.Status.PatchTroubles(&patch, troubles)
+		return patch, nil
+	}
+	if raw, err = argocd.WithTroubles(raw, troubles); err != nil {
+		return nil, err
+	}
+	patch.Replace(raw, "status")
 	return patch, nil
 }
 
-// overlay returns the status that the hub's application should have, nil if it has it. What the hub adds stays: the
-// agent's condition, and that the operation is to be terminated, until it is over.
-func overlay(app *argocd.App, want json.RawMessage) (json.RawMessage, error) {
-	spoke := argocd.ReadStatus(want)
-	status := want
-	if app.Status.Phase == argocd.PhaseTerminating && spoke.Phase == argocd.PhaseRunning &&
-		app.Status.StartedAt == spoke.StartedAt {
-		var err error
-		if status, err = argocd.WithPhase(want, argocd.PhaseTerminating); err != nil {
-			return nil, err
-		}
-		spoke = argocd.ReadStatus(status)
+// overlay returns the status that the hub's application should have, without the agent's conditions, and that in JSON. What
+// the hub adds stays: that the operation is to be terminated, until it is over.
+func overlay(app *argocd.App, want json.RawMessage) (argocd.Status, json.RawMessage, error) {
+	status := argocd.ReadStatus(want)
+	if app.Status.Phase == argocd.PhaseTerminating && status.Phase == argocd.PhaseRunning &&
+		app.Status.StartedAt == status.StartedAt {
+		raw, err := argocd.WithPhase(want, argocd.PhaseTerminating)
+		return argocd.ReadStatus(raw), raw, err
 	}
-	if spoke.Version == app.Status.Version {
-		return nil, nil
+	if want == nil {
+		want = json.RawMessage("{}")
 	}
-	if status == nil {
-		status = json.RawMessage("{}")
-	}
-	return argocd.WithTrouble(status, app.Status.Trouble)
+	return status, want, nil
 }
 
 // Remove clears the status of an application that the spoke does not have.

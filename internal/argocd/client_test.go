@@ -1,0 +1,91 @@
+package argocd_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+)
+
+// answering returns a client of an API server that has one answer for everything.
+func answering(t *testing.T, status metav1.Status) *argocd.Client {
+	t.Helper()
+	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	status.Status = metav1.StatusFailure
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(int(status.Code))
+		_ = json.NewEncoder(w).Encode(status) // to a client that has hung up, if it does not work
+	}))
+	t.Cleanup(server.Close)
+	client, err := argocd.NewClient(&rest.Config{Host: server.URL}, "")
+	require.NoError(t, err)
+	return client
+}
+
+// What somebody who may say so denies would be denied again, whatever the code: that is for a webhook to choose. What only
+// went wrong is tried again.
+func TestErrorsThatTheSameRequestWouldMeetAgain(t *testing.T) {
+	t.Parallel()
+	const (
+		hook   = `admission webhook "cake.example.com" denied the request: no cake`
+		silent = `admission webhook "cake.example.com" denied the request without explanation`
+		policy = `applications.argoproj.io "a" is forbidden: ValidatingAdmissionPolicy 'cake' with binding 'all' denied request: no cake`
+	)
+	for name, c := range map[string]struct {
+		status            metav1.Status
+		refused, conflict bool
+	}{
+		"denied, bad request": {metav1.Status{Code: 400, Message: hook}, true, false},
+		"denied, forbidden":   {metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Message: hook}, true, false},
+		"denied, not found":   {metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound, Message: hook}, true, false},
+		"denied, 404":         {metav1.Status{Code: 404, Message: hook}, true, false},
+		"denied, conflict":    {metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict, Message: hook}, true, false},
+		"denied, exists":      {metav1.Status{Code: 409, Reason: metav1.StatusReasonAlreadyExists, Message: silent}, true, false},
+		"denied, 409":         {metav1.Status{Code: 409, Message: silent}, true, false},
+		"denied, internal":    {metav1.Status{Code: 500, Reason: metav1.StatusReasonInternalError, Message: hook}, true, false},
+		"denied by a policy":  {metav1.Status{Code: 401, Reason: metav1.StatusReasonUnauthorized, Message: policy}, true, false},
+		"invalid":             {metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid}, true, false},
+		"too large":           {metav1.Status{Code: 500, Message: "etcdserver: request is too large"}, true, false},
+		"unauthorized":        {metav1.Status{Code: 401, Reason: metav1.StatusReasonUnauthorized}, false, false},
+		"conflict":            {metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict}, false, true},
+		"exists":              {metav1.Status{Code: 409, Reason: metav1.StatusReasonAlreadyExists}, false, true},
+		"webhook is away": {metav1.Status{
+			Code: 500, Reason: metav1.StatusReasonInternalError,
+			Message: `Internal error occurred: failed calling webhook "cake.example.com": context deadline exceeded`,
+		}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, id := answering(t, c.status), types.NamespacedName{Namespace: "argocd", Name: "a"}
+			_, create := client.Create(t.Context(), &argocd.Application{ObjectMeta: metav1.ObjectMeta{Namespace: "argocd", Name: "a"}})
+			_, patch := client.Patch(t.Context(), id, "1", nil)
+			_, remove := client.Delete(t.Context(), id, "uid", "1")
+			for act, err := range map[string]error{"create": create, "patch": patch, "delete": remove} {
+				require.Error(t, err, act)
+				require.Equal(t, c.conflict, argocd.IsConflict(err), act)
+				if c.refused {
+					require.ErrorIs(t, err, converge.ErrRefused, act)
+				} else {
+					require.NotErrorIs(t, err, converge.ErrRefused, act)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatIsNotThereIsDeleted(t *testing.T) {
+	t.Parallel()
+	client := answering(t, metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound})
+	left, err := client.Delete(t.Context(), types.NamespacedName{Namespace: "argocd", Name: "a"}, "uid", "1")
+	require.NoError(t, err)
+	require.Nil(t, left)
+}

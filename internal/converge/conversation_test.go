@@ -3,6 +3,7 @@ package converge_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,28 +58,38 @@ func TestConversationSaysWhyItEnded(t *testing.T) {
 	})
 }
 
-// Whatever is under way when a conversation ends is ended and waited for.
-func TestConversationWaitsForWhatItBegan(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{})
-		var running atomic.Int32
-		p.replica.apply = func(ctx context.Context, _ converge.Key, _ converge.Object) error {
-			running.Add(1)
-			<-ctx.Done()
-			time.Sleep(time.Second) // it takes a while to notice
-			running.Add(-1)
-			return ctx.Err()
+// What is being applied when a conversation ends is not broken off, and nobody waits for it. What the source did meanwhile is
+// not lost for that: the next conversation is told how it went.
+func TestApplyOutlivesItsConversation(t *testing.T) {
+	for name, meanwhile := range map[string]func(*shelf){
+		"nothing":  func(*shelf) {},
+		"changed":  func(s *shelf) { s.set(key(0), object("uid0", "newer")) },
+		"deleted":  func(s *shelf) { s.drop(key(0)) },
+		"replaced": func(s *shelf) { s.set(key(0), object("uid1", "another")) },
+	} {
+		for _, retain := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", retain), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					p := newPair(t, shape{retain: retain})
+					slow := pausing(10 * time.Second)
+					p.replica.apply = func(ctx context.Context, k converge.Key, _ converge.Object) error { return slow(ctx, k) }
+					p.source.fill(1)
+					p.connect()
+					pass(time.Second)
+					p.disconnect()
+					meanwhile(p.source)
+					p.connect()
+					pass(time.Second)
+					require.False(t, p.replica.has(key(0)))
+					pass(time.Hour)
+					p.requireEqual()
+				})
+			})
 		}
-		p.source.fill(1)
-		p.connect()
-		synctest.Wait()
-		require.EqualValues(t, 1, running.Load())
-		p.disconnect()
-		require.Zero(t, running.Load())
-	})
+	}
 }
 
-// An apply that hangs for one key leaves all others alone, and ends with the conversation.
+// An apply that hangs for one key leaves all others alone, and is given up after a while.
 func TestApplyThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, shape{})
@@ -97,9 +108,8 @@ func TestApplyThatHangs(t *testing.T) {
 		p.source.set(key(8), object("uid8", "newer"))
 		synctest.Wait()
 		require.Equal(t, p.source.Held(key(8)), p.replica.Held(key(8)))
-		p.disconnect()
-		p.replica.apply = nil
-		p.connect()
+		p.replica.heal()
+		pass(2 * time.Minute)
 		p.requireEqual()
 	})
 }

@@ -103,6 +103,13 @@ func (s *shelf) settledWith(k converge.Key) []converge.Result {
 	return append([]converge.Result(nil), s.settled[k]...)
 }
 
+// heal has everything asked of the shelf work from now on.
+func (s *shelf) heal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.apply, s.remove, s.settle = nil, nil, nil
+}
+
 func (s *shelf) All() iter.Seq2[converge.Key, converge.State] {
 	return maps.All(s.states())
 }
@@ -118,6 +125,8 @@ func (s *shelf) Held(k converge.Key) converge.State {
 	o, _ := s.Project(k)
 	return o.State
 }
+
+func (s *shelf) Troubled(converge.Key) bool { return false }
 
 func (s *shelf) Settled(ctx context.Context, k converge.Key, r converge.Result) error {
 	s.mu.Lock()

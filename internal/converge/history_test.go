@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +27,8 @@ var (
 )
 
 // TestAnyHistoryEndsEqual drives two sides through random histories: changes on both sides, restarts of either, cuts,
-// late and repeated messages, applies that fail, and that fail and yet happened. Once all is quiet, both are equal.
+// late, repeated and overlooked messages, applies that are refused, that fail, and that fail and yet happened. Nothing that
+// the source had removed comes back, and once all is quiet, both are equal.
 func TestAnyHistoryEndsEqual(t *testing.T) {
 	t.Parallel()
 	if *seedFlag != 0 {
@@ -75,6 +77,8 @@ type world struct {
 	noise   *watcher
 
 	compareEvery time.Duration
+	compare      bool // at the end: what is refused or overlooked, only a comparison mends
+	deaf         int  // of a hundred messages, how many are overlooked
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
@@ -86,10 +90,18 @@ func newWorld(t *testing.T, seed uint64) *world {
 	if w.rand.IntN(4) == 0 {
 		w.compareEvery = time.Minute
 	}
+	refusing := 0
+	switch w.rand.IntN(6) {
+	case 0:
+		w.compare, refusing = true, 20
+	case 1:
+		w.compare, w.deaf = true, 5
+	}
 	for i, f := range []converge.Facet{downward, upward} {
 		w.truth[f] = newStore(seed + uint64(2*i))
 		w.replica[f] = newStore(seed + uint64(2*i) + 1)
-		w.replica[f].failing = 20
+		w.replica[f].failing, w.replica[f].refusing = 20, refusing
+		w.replica[f].truth = w.truth[f]
 	}
 	w.start(&w.left)
 	w.start(&w.right)
@@ -112,7 +124,7 @@ func (w *world) start(side **process) {
 	if side == &w.right {
 		down, up = w.replica[downward], w.truth[upward]
 		o.Sources = map[converge.Facet]converge.Origin{upward: {Source: up}}
-		o.Replicas = map[converge.Facet]converge.Holding{downward: {Replica: down, Retain: true}}
+		o.Replicas = map[converge.Facet]converge.Holding{downward: {Replica: down, Retain: true, Recall: down.recall}}
 	} else {
 		o.Sources = map[converge.Facet]converge.Origin{downward: {Source: down}}
 		o.Replicas = map[converge.Facet]converge.Holding{upward: {Replica: up}}
@@ -134,7 +146,7 @@ func (p *process) stop() {
 // connect ends a conversation, if there is one, and begins another.
 func (w *world) connect() {
 	w.cut()
-	w.line = newLine(w.rand.Uint64())
+	w.line = newLine(w.rand.Uint64(), w.deaf)
 	ctx, l := w.t.Context(), w.line
 	for _, end := range []struct {
 		p *process
@@ -194,13 +206,20 @@ func (w *world) step() {
 func (w *world) quiet() {
 	for _, s := range w.replica {
 		s.mu.Lock()
-		s.failing = 0
+		s.failing, s.refusing = 0, 0
 		s.mu.Unlock()
 	}
+	w.deaf = 0
+	w.line.hear()
 	if w.line.isCut() {
 		w.connect()
 	}
 	time.Sleep(5 * time.Minute)
+	if w.compare {
+		w.left.peer.Compare(upward)
+		w.right.peer.Compare(downward)
+		time.Sleep(5 * time.Minute)
+	}
 	w.noise.release(w.left.peer, w.right.peer)
 	time.Sleep(5 * time.Minute)
 	synctest.Wait()
@@ -209,6 +228,8 @@ func (w *world) quiet() {
 func (w *world) requireEqual() {
 	for f := range w.truth {
 		require.Equal(w.t, w.truth[f].content(), w.replica[f].content(), "facet %s", f)
+		require.Empty(w.t, w.replica[f].returned, "facet %s: they were removed, and came back", f)
+		require.Empty(w.t, w.truth[f].troubled, "facet %s: they are as they should be, and shown as refused", f)
 	}
 	require.Zero(w.t, w.left.peer.Backlog(downward))
 	require.Zero(w.t, w.right.peer.Backlog(upward))
@@ -245,18 +266,32 @@ func (w *watcher) release(peers ...*converge.Peer) {
 	}
 }
 
-// store is a memory backend: a Source or a Replica that outlives its process, watches like a real one (late, and its own
-// writes too), and fails on demand, also when it did what was asked.
+// store is a memory backend: a Source or a Replica that outlives its process, tells of its own writes too, and fails on
+// demand, also when it did what was asked.
 type store struct {
 	mu      sync.Mutex
 	objects map[converge.Key]converge.Object
 	changed func(converge.Key)
 	rand    *rand.Rand
-	failing int // of a hundred applies
+
+	// Of a source:
+	puts     map[converge.Key]int // how often
+	troubled map[converge.Key]bool
+
+	// Of a replica:
+	truth             *store
+	failing, refusing int                              // of a hundred applies
+	notes             map[converge.Key]converge.Object // what was last applied, kept beside the object
+	removed           map[converge.Key]int             // puts at the source, when the source had what was then removed no more
+	returned          []converge.Key                   // what was applied although removed, and not put since
 }
 
 func newStore(seed uint64) *store {
-	return &store{objects: map[converge.Key]converge.Object{}, rand: rand.New(rand.NewPCG(seed, 2))}
+	return &store{
+		objects: map[converge.Key]converge.Object{}, changed: func(converge.Key) {},
+		rand: rand.New(rand.NewPCG(seed, 2)), puts: map[converge.Key]int{}, troubled: map[converge.Key]bool{},
+		notes: map[converge.Key]converge.Object{}, removed: map[converge.Key]int{},
+	}
 }
 
 // normal is what the store makes of a payload: as an API server does, it adds a default to some.
@@ -282,6 +317,7 @@ func (s *store) put(k converge.Key, uid, payload string) converge.State {
 	s.mu.Lock()
 	o := object(uid, payload)
 	s.objects[k] = o
+	s.puts[k]++
 	changed := s.changed
 	s.mu.Unlock()
 	changed(k)
@@ -291,6 +327,8 @@ func (s *store) put(k converge.Key, uid, payload string) converge.State {
 func (s *store) del(k converge.Key) converge.State {
 	s.mu.Lock()
 	delete(s.objects, k)
+	delete(s.troubled, k)
+	delete(s.notes, k)
 	changed := s.changed
 	s.mu.Unlock()
 	changed(k)
@@ -333,38 +371,91 @@ func (s *store) Held(k converge.Key) converge.State {
 	return o.State
 }
 
-func (s *store) Settled(context.Context, converge.Key, converge.Result) error {
+func (s *store) Settled(_ context.Context, k converge.Key, r converge.Result) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rand.IntN(10) == 0 {
 		return errNotNow
 	}
+	if _, exists := s.objects[k]; exists && r.Code == converge.Refused {
+		s.troubled[k] = true
+	} else {
+		delete(s.troubled, k)
+	}
 	return nil
 }
 
-// fate decides about one write: whether it happens, and whether it says so.
-func (s *store) fate() (happens, says bool) {
+func (s *store) Troubled(k converge.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rand.IntN(100) >= s.failing {
-		return true, true
+	return s.troubled[k]
+}
+
+// recall returns what was last applied, if the object still is that.
+func (s *store) recall(k converge.Key) (converge.Object, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	note, ok := s.notes[k]
+	return note, ok && s.objects[k].State == object(note.UID, normal(string(note.Payload))).State
+}
+
+// fate decides about one write: whether it happens, and what it says.
+func (s *store) fate() (happens bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch n := s.rand.IntN(100); {
+	case n < s.refusing:
+		return false, converge.ErrRefused
+	case n < s.refusing+s.failing:
+		return s.rand.IntN(2) == 0, errNotNow
+	default:
+		return true, nil
 	}
-	return s.rand.IntN(2) == 0, false
+}
+
+// sourcePuts returns how often the source put a key, and whether it has it now.
+func (s *store) sourcePuts(k converge.Key) (int, bool) {
+	if s.truth == nil {
+		return 0, true // nobody wants to know
+	}
+	s.truth.mu.Lock()
+	defer s.truth.mu.Unlock()
+	_, exists := s.truth.objects[k]
+	return s.truth.puts[k], exists
 }
 
 func (s *store) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
-	return s.write(ctx, func() converge.State { return s.put(k, o.UID, normal(string(o.Payload))) })
+	puts, _ := s.sourcePuts(k)
+	s.mu.Lock()
+	if before, removed := s.removed[k]; removed && before == puts {
+		s.returned = append(s.returned, k)
+	}
+	s.mu.Unlock()
+	return s.write(ctx, func() converge.State {
+		s.mu.Lock()
+		s.notes[k] = o
+		s.mu.Unlock()
+		return s.put(k, o.UID, normal(string(o.Payload)))
+	})
 }
 
 func (s *store) Remove(ctx context.Context, k converge.Key, uid string) (converge.State, error) {
 	if held := s.Held(k); uid != "" && held.UID != uid {
 		return held, nil
 	}
-	return s.write(ctx, func() converge.State { return s.del(k) })
+	puts, exists := s.sourcePuts(k)
+	return s.write(ctx, func() converge.State {
+		if !exists {
+			s.mu.Lock()
+			s.removed[k] = puts
+			s.mu.Unlock()
+		}
+		return s.del(k)
+	})
 }
 
 func (s *store) write(ctx context.Context, do func() converge.State) (converge.State, error) {
-	happens, says := s.fate()
+	happens, err := s.fate()
 	s.mu.Lock()
 	wait := time.Duration(s.rand.IntN(20)) * time.Millisecond
 	s.mu.Unlock()
@@ -377,19 +468,20 @@ func (s *store) write(ctx context.Context, do func() converge.State) (converge.S
 	if happens {
 		held = do()
 	}
-	if !says {
-		return converge.State{}, errNotNow
+	if err != nil {
+		return converge.State{}, err
 	}
 	return held, nil
 }
 
 var errNotNow = errors.New("not this time")
 
-// line connects two ends. Messages arrive late and some twice, in order, until it is cut.
+// line connects two ends. Messages arrive late, some twice and some not, in order, until it is cut.
 type line struct {
 	left, right *end
 	gone        chan struct{}
 	once        sync.Once
+	deaf        atomic.Int64 // of a hundred Puts and Deletes, how many are overlooked
 }
 
 // end is one end of a line.
@@ -402,8 +494,9 @@ type end struct {
 
 var errCut = errors.New("the line was cut")
 
-func newLine(seed uint64) *line {
+func newLine(seed uint64, deaf int) *line {
 	l := &line{gone: make(chan struct{})}
+	l.deaf.Store(int64(deaf))
 	a, b := make(chan converge.Message, 4), make(chan converge.Message, 4)
 	l.left = &end{line: l, out: a, in: b, rand: rand.New(rand.NewPCG(seed, 3))}
 	l.right = &end{line: l, out: b, in: a, rand: rand.New(rand.NewPCG(seed, 4))}
@@ -419,12 +512,21 @@ func (l *line) isCut() bool {
 	}
 }
 
+// hear lets everything be heard from now on.
+func (l *line) hear() { l.deaf.Store(0) }
+
 func (l *line) cut() { l.once.Do(func() { close(l.gone) }) }
 
 func (e *end) Send(ctx context.Context, m converge.Message) error {
 	times := 1
 	if e.rand.IntN(20) == 0 {
 		times = 2
+	}
+	switch m.(type) {
+	case converge.Put, converge.Delete:
+		if e.rand.Int64N(100) < e.line.deaf.Load() {
+			times = 0
+		}
 	}
 	time.Sleep(time.Duration(e.rand.IntN(3)) * time.Millisecond)
 	for range times {

@@ -32,14 +32,16 @@ type keeper struct {
 
 // record is what is remembered of one key.
 type record struct {
-	object Object // what was applied, as the source sent it; the payload only if it is retained
+	object Object // what is to be held, as the source sent it; the payload only if it is retained
 	seen   State  // what the replica held right after: not object.State if the store changes what is written to it
 	told   State  // what the source was last told is held
+	doubt  bool   // object was not applied as far as is known, and seen is from before: it may have happened all the same
+	owed   bool   // the source was answered Retry: whatever changes may be what that waited for, and is worth a Notice
 }
 
 // inSourceTerms returns what is held as the source would name it, given what the replica says.
 func (r record) inSourceTerms(seen State) State {
-	if seen == r.seen {
+	if seen == r.seen && !r.doubt {
 		return r.object.State
 	}
 	return seen
@@ -51,7 +53,7 @@ func newKeeper(h Holding) *keeper {
 
 // set replaces a key's record. k.mu is held.
 func (k *keeper) set(key Key, r record) {
-	if r.object.State == (State{}) && r.seen == (State{}) && r.told == (State{}) {
+	if r.object.State == (State{}) && r.seen == (State{}) && r.told == (State{}) && !r.doubt && !r.owed {
 		delete(k.records, key)
 		return
 	}
@@ -108,7 +110,7 @@ func (k *keeper) moved(key Key) bool {
 			k.set(key, r)
 		}
 	}
-	return r.seen != seen || r.told != r.object.State
+	return r.seen != seen || r.owed || r.told != r.object.State && !r.doubt
 }
 
 // drift is what a change of a replica's object calls for.
@@ -134,7 +136,10 @@ func (k *keeper) examine(key Key) finding {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	r := k.records[key]
-	if r.seen == seen {
+	if r.doubt && seen == r.object.State {
+		r.seen, r.doubt = seen, false
+	}
+	if r.seen == seen && !r.doubt {
 		return k.untold(key, r)
 	}
 	if wait := k.pause(key); wait > 0 {
@@ -150,8 +155,8 @@ func (k *keeper) examine(key Key) finding {
 // untold tells what the source is to be told of a key, and counts that as told. k.mu is held.
 func (k *keeper) untold(key Key, r record) finding {
 	found := finding{object: r.object}
-	if r.told != r.object.State {
-		r.told, found.drift = r.object.State, notify
+	if r.told != r.object.State || r.owed {
+		r.told, r.owed, found.drift = r.object.State, false, notify
 	}
 	k.set(key, r)
 	return found
@@ -164,47 +169,89 @@ func (k *keeper) restored(key Key) finding {
 	return k.untold(key, k.records[key])
 }
 
-// apply makes the replica hold an object. The source learns of it by the Ack, unless it is asked for by nobody: then
-// told stays, and the next examination tells what needs to be.
-func (k *keeper) apply(ctx context.Context, key Key, obj Object, asked bool) Result {
+// apply makes the replica hold an object. What the source asks for is what is kept from then on, even if it fails: it may
+// have happened all the same, and must not be undone then.
+func (k *keeper) apply(ctx context.Context, key Key, obj Object) Result {
+	before := k.intend(key, obj)
 	held, err := k.Apply(ctx, key, obj)
-	r := resultOf(err)
-	if r.Code != Done {
-		// It may have happened all the same. The next attempt, or the next comparison, finds out; until then what was
-		// applied before is what is kept.
-		return r
-	}
-	r.Absent = held == (State{})
-	switch {
-	case r.Absent:
-		obj = Object{}
-	case !k.Retain:
-		obj.Payload = nil
-	}
+	result := resultOf(err)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	told := obj.State
-	if !asked {
-		told = k.records[key].told
+	r := k.records[key]
+	switch result.Code {
+	case Refused:
+		r.object, r.seen, r.doubt = before.object, before.seen, before.doubt
+	case Retry:
+		r.owed = true
+	case Done:
+		result.Absent = held == (State{})
+		switch {
+		case result.Absent:
+			obj = Object{}
+		case !k.Retain:
+			obj.Payload = nil
+		}
+		r = record{object: obj, seen: held, told: r.told}
 	}
-	k.set(key, record{object: obj, seen: held, told: told})
-	return r
+	k.set(key, r)
+	return result
 }
 
-// remove makes the replica hold nothing under a key.
-func (k *keeper) remove(ctx context.Context, key Key, uid string) Result {
-	held, err := k.Remove(ctx, key, uid)
-	r := resultOf(err)
-	if r.Code != Done {
-		return r
-	}
-	if uid != "" && held.UID != uid {
-		held = State{} // it was spared; that it is there will be news to the source
-	}
+// intend notes, if payloads are retained, that an object is to be held, and returns the record from before.
+func (k *keeper) intend(key Key, obj Object) record {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.set(key, record{seen: held})
-	return r
+	before := k.records[key]
+	if k.Retain {
+		r := before
+		r.object, r.doubt = obj, true
+		k.set(key, r)
+	}
+	return before
+}
+
+// remove makes the replica hold nothing under a key. From then on nothing is put back, even if it fails.
+func (k *keeper) remove(ctx context.Context, key Key, uid string) Result {
+	k.relinquish(key)
+	held, err := k.Remove(ctx, key, uid)
+	result := resultOf(err)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.records[key]
+	switch result.Code {
+	case Refused:
+	case Retry:
+		r.owed = true
+	case Done:
+		if uid != "" && held.UID != uid {
+			held = State{} // it was spared; that it is there will be news to the source
+		}
+		r = record{seen: held, told: r.told}
+	}
+	k.set(key, r)
+	return result
+}
+
+// relinquish forgets the payload that is retained under a key: the source has nothing there.
+func (k *keeper) relinquish(key Key) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.records[key]
+	r.object.Payload = nil
+	if r.doubt {
+		r.object, r.doubt = Object{State: r.seen}, false
+	}
+	k.set(key, r)
+}
+
+// acknowledged notes that the source is told how it went.
+func (k *keeper) acknowledged(key Key, result Result) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r := k.records[key]; result.Code == Done {
+		r.told = r.object.State
+		k.set(key, r)
+	}
 }
 
 // Putting back, by this side or by the source, waits ever longer, from pauseFirst to pauseLast, for a key that is changed

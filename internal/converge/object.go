@@ -120,9 +120,12 @@ type Source interface {
 	All() iter.Seq2[Key, State]
 	// Project returns the newest form of an object, and false when the peer should hold nothing under the key.
 	Project(Key) (Object, bool)
-	// Settled tells how the peer answered the last message about a key. It may write to its store. It is called for
-	// one key at a time, and again, after a backoff, while it returns an error.
+	// Settled tells how the peer answered the last message about a key, or that a comparison found that it holds what it
+	// should. It may write to its store. It is called for one key at a time and again, after a backoff, while it returns an
+	// error; not if the error wraps ErrRefused.
 	Settled(context.Context, Key, Result) error
+	// Troubled reports whether the source shows of an object that the peer refused it.
+	Troubled(Key) bool
 }
 
 // Replica is the side of a facet that comes to hold what the source says. All and Held are called from several

@@ -1,6 +1,9 @@
 package converge
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // window is how many Puts and Deletes of a facet may be unanswered. It bounds what both sides buffer, and is wide
 // enough that a replica applying dozens at a time is never idle for want of messages.
@@ -9,10 +12,10 @@ const window = 256
 // outbox is the source's half of a facet during one conversation: what the peer is known to hold, and which keys may
 // differ from that.
 type outbox struct {
-	facet    Facet
-	source   Origin
-	observer Observer
-	backlog  *backlog[Key] // keys to look at; a key is busy from its sending until its Ack
+	facet   Facet
+	source  Origin
+	session *session
+	backlog *backlog[Key] // keys to look at; a key is busy from its sending until its Ack
 
 	mu       sync.Mutex
 	compared bool            // a comparison is over, so known is complete. Guarded by mu, as are all fields below
@@ -29,11 +32,17 @@ type outbox struct {
 	released map[string]bool // the words that were given
 }
 
-// sent is a message that is not answered: which one, and what the peer then holds. After a Delete, that is nothing.
+// sent is a message that is not answered: which one, when it was sent, and what the peer then holds. After a Delete, that
+// is nothing.
 type sent struct {
 	seq   uint64
+	at    time.Time
 	state State
 }
+
+// lostAfter is when a message counts as lost that is not answered: the peer has passed over it, perhaps because it could
+// not read it. Its patience is over by then.
+const lostAfter = 2 * patience
 
 // round is a comparison of which some answers are still to come.
 type round struct {
@@ -43,10 +52,10 @@ type round struct {
 	deletion map[Key]State            // what the replica holds and the source does not have
 }
 
-// newOutbox returns an outbox that signals on wake when it may have something to send.
-func newOutbox(f Facet, s Origin, o Observer, wake chan struct{}) *outbox {
+// newOutbox returns the outbox of a facet for a conversation, which is woken when there may be something to send.
+func newOutbox(f Facet, source Origin, s *session) *outbox {
 	return &outbox{
-		facet: f, source: s, observer: o, backlog: newBacklog[Key](wake),
+		facet: f, source: source, session: s, backlog: newBacklog[Key](s.wake),
 		known: make(map[Key]State), unsure: make(map[Key]bool), flight: make(map[Key]sent),
 		doomed: make(map[Key]bool), released: make(map[string]bool),
 	}
@@ -90,7 +99,7 @@ func (o *outbox) next() (Message, bool) {
 			continue
 		}
 		o.seq++
-		o.flight[key] = sent{o.seq, obj.State}
+		o.flight[key] = sent{o.seq, time.Now(), obj.State}
 		if exists {
 			delete(o.doomed, key)
 			return Put{Facet: o.facet, Key: key, Seq: o.seq, Object: obj}, true
@@ -116,7 +125,7 @@ func (o *outbox) settle(a Ack) bool {
 	if a.Code != Done && a.Code != Refused {
 		o.unsure[a.Key] = true
 		o.backlog.retry(a.Key)
-		o.observer.Acknowledged(o.facet, a.Code, 0)
+		o.session.peer.options.Observer.Acknowledged(o.facet, a.Code, 0)
 		return true
 	}
 	// A refused version is taken as held, so that it is not sent again before it changes; the next comparison finds
@@ -126,7 +135,7 @@ func (o *outbox) settle(a Ack) bool {
 		delete(o.doomed, a.Key)
 	}
 	lag := o.backlog.done(a.Key)
-	o.observer.Acknowledged(o.facet, a.Code, lag)
+	o.session.peer.options.Observer.Acknowledged(o.facet, a.Code, lag)
 	return true
 }
 
@@ -144,13 +153,15 @@ func (o *outbox) learn(k Key, s State) {
 // newer than this. A notice by itself deletes nothing and makes nothing be remembered that the source does not have: a
 // comparison judges that, with all that is like it.
 func (o *outbox) notice(k Key, s State) {
-	_, exists := o.source.Project(k)
+	obj, exists := o.source.Project(k)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	_, flying := o.flight[k]
 	_, held := o.held[k]
 	switch {
 	case flying:
+	case exists && obj.State != s: // even if the answer to an older question, still to come, says otherwise
+		o.differ(k)
 	case exists, o.doomed[k]:
 		o.learn(k, s)
 		o.backlog.add(k)
@@ -186,7 +197,7 @@ func (o *outbox) begin(s Summary) (Inquiry, bool) {
 	// What lies in the other buckets is held just as it is here.
 	for _, states := range mine {
 		for k, state := range states {
-			o.agree(k, state)
+			o.equal(k, state)
 		}
 	}
 	if len(ask) == 0 {
@@ -222,7 +233,7 @@ func (o *outbox) compare(h Holdings) {
 		case want != e.State:
 			o.differ(e.Key)
 		default:
-			o.agree(e.Key, e.State)
+			o.equal(e.Key, e.State)
 		}
 	}
 	for k := range mine {
@@ -251,21 +262,35 @@ func (o *outbox) agree(k Key, s State) {
 	}
 }
 
+// equal notes that the peer holds an object as it should. If the source still shows that the object was refused, it did not
+// learn that it was taken since. o.mu is held.
+func (o *outbox) equal(k Key, s State) {
+	o.agree(k, s)
+	_, flying := o.flight[k]
+	if !flying && !o.unsure[k] && o.known[k] == s && o.source.Troubled(k) {
+		o.session.settled(o.facet, k, Result{Code: Done})
+	}
+}
+
 // finish ends a round: deletions pass the brake, or wait before it. o.mu is held.
 func (o *outbox) finish() {
 	r := o.round
 	o.round, o.compared = nil, true
 	o.backlog.signal()
+	for k, s := range o.flight {
+		if time.Since(s.at) > lostAfter {
+			delete(o.flight, k)
+			o.unsure[k] = true
+			o.backlog.retry(k)
+		}
+	}
 	brake := judge(o.facet, r.deletion, r.count)
 	if brake == nil || o.source.Unbraked || o.released[brake.Word] {
 		o.letGo(r.deletion)
 		return
 	}
-	told := o.brake != nil && o.brake.Word == brake.Word
 	o.brake, o.held = brake, r.deletion
-	if !told {
-		o.observer.Braked(*brake)
-	}
+	o.session.peer.judged(o.facet, brake)
 }
 
 // letGo has keys deleted. o.mu is held.
@@ -279,10 +304,8 @@ func (o *outbox) letGo(deletion map[Key]State) {
 		o.doomed[k] = true
 		o.backlog.add(k)
 	}
-	if o.brake != nil {
-		o.observer.Released(o.facet)
-	}
 	o.brake, o.held = nil, nil
+	o.session.peer.judged(o.facet, nil)
 }
 
 // release lets the deletions go that wait for this word, and reports whether there were any.

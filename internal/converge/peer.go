@@ -7,8 +7,14 @@ import (
 	"time"
 )
 
-// parallel is how many applies and settlements run at a time for one peer. Each is mostly the wait for an API server.
-const parallel = 32
+const (
+	// parallel is how many applies or settlements run at a time for one facet of one peer. Each is mostly the wait for an
+	// API server.
+	parallel = 32
+	// patience is how long each may take. A connection that ends does not end it: a write that is broken off may have
+	// happened all the same.
+	patience = time.Minute
+)
 
 // Options say what a Peer keeps equal.
 type Options struct {
@@ -26,24 +32,38 @@ type Options struct {
 type Peer struct {
 	options Options
 	keepers map[Facet]*keeper
-	work    *backlog[task]
+	work    map[Facet]*backlog[task]
 
-	mu      sync.Mutex
-	session *session     // the conversation under way, if any. Guarded by mu
-	pending map[task]job // what its messages ask for, not yet begun. Guarded by mu
+	mu       sync.Mutex
+	session  *session           // the conversation under way, if any. Guarded by mu, as are all fields below
+	orders   map[object]order   // the Puts and Deletes of that conversation that are not begun
+	verdicts map[object]verdict // how the peer fared with what it was sent, of which the source is still to be told
+	braked   map[Facet]string   // the words of the brakes that the observer was last told of
 }
 
-// task names work to be done for one key; there is no more than one of each at a time.
+// object is a key of a facet.
+type object struct {
+	facet Facet
+	key   Key
+}
+
+// task names work to be done for one object; there is no more than one of each at a time.
 type task struct {
-	facet  Facet
-	key    Key
+	object
+
 	settle bool // tell the source how it went; otherwise make or keep the replica's object as it should be
 }
 
-// job is a task that a message asks for.
-type job struct {
+// order is a Put or Delete that a conversation brought.
+type order struct {
 	session *session
-	message Message // Put, Delete or Ack
+	message Message
+}
+
+// verdict is how the peer fared, as a conversation brought it.
+type verdict struct {
+	session *session
+	result  Result
 }
 
 // errBusy means that Converse was called during a conversation.
@@ -55,12 +75,18 @@ func NewPeer(o Options) *Peer {
 		o.CompareEvery = 5 * time.Minute
 	}
 	p := &Peer{
-		options: o,
-		keepers: make(map[Facet]*keeper),
-		work:    newBacklog[task](make(chan struct{}, 1)),
-		pending: make(map[task]job),
+		options:  o,
+		keepers:  make(map[Facet]*keeper),
+		work:     make(map[Facet]*backlog[task]),
+		orders:   make(map[object]order),
+		verdicts: make(map[object]verdict),
+		braked:   make(map[Facet]string),
+	}
+	for f := range o.Sources {
+		p.work[f] = newBacklog[task](make(chan struct{}, 1))
 	}
 	for f, h := range o.Replicas {
+		p.work[f] = newBacklog[task](make(chan struct{}, 1))
 		p.keepers[f] = newKeeper(h)
 	}
 	return p
@@ -71,7 +97,7 @@ func NewPeer(o Options) *Peer {
 func (p *Peer) Changed(f Facet, k Key) {
 	if keeper, ok := p.keepers[f]; ok {
 		if keeper.moved(k) {
-			p.work.add(task{facet: f, key: k})
+			p.work[f].add(task{object: object{f, k}})
 		}
 		return
 	}
@@ -115,9 +141,18 @@ func (p *Peer) Backlog(f Facet) int {
 // Run does the work: applies what the peer sends, puts back what was changed, tells sources how it went. It returns when
 // the context ends and all that it had begun is over.
 func (p *Peer) Run(ctx context.Context) {
+	var serving sync.WaitGroup
+	for _, work := range p.work {
+		serving.Go(func() { p.serve(ctx, work) })
+	}
+	serving.Wait()
+}
+
+// serve does the work of one facet.
+func (p *Peer) serve(ctx context.Context, work *backlog[task]) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	defer p.work.close()
+	defer work.close()
 	slots := make(chan struct{}, parallel)
 	for {
 		select {
@@ -125,13 +160,13 @@ func (p *Peer) Run(ctx context.Context) {
 			return
 		case slots <- struct{}{}:
 		}
-		t, ok := p.work.take()
+		t, ok := work.take()
 		for !ok {
 			select {
 			case <-ctx.Done():
 				return
-			case <-p.work.wake:
-				t, ok = p.work.take()
+			case <-work.wake:
+				t, ok = work.take()
 			}
 		}
 		running.Go(func() {
@@ -141,58 +176,78 @@ func (p *Peer) Run(ctx context.Context) {
 	}
 }
 
-// perform does one task: what a message asks for or, if none does, a look at whether the object is as it was applied.
+// perform does one task.
 func (p *Peer) perform(ctx context.Context, t task) {
-	p.mu.Lock()
-	j, asked := p.pending[t]
-	delete(p.pending, t)
-	p.mu.Unlock()
-	switch {
-	case asked:
-		p.answer(t, j)
-		signal(j.session.room)
-		j.session.jobs.Done()
-	case t.settle:
-		p.work.done(t)
-	default:
-		p.keep(ctx, t)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if t.settle {
+		p.settle(ctx, t)
+		return
 	}
+	p.mu.Lock()
+	o, ordered := p.orders[t.object]
+	delete(p.orders, t.object)
+	p.mu.Unlock()
+	if !ordered {
+		p.keep(ctx, t)
+		return
+	}
+	p.obey(ctx, t, o)
+	signal(o.session.room)
 }
 
-// answer does what a message asks for.
-func (p *Peer) answer(t task, j job) {
-	var r Result
-	switch m := j.message.(type) {
+// obey does what a Put or Delete says.
+func (p *Peer) obey(ctx context.Context, t task, o order) {
+	keeper := p.keepers[t.facet]
+	ack := Ack{Facet: t.facet, Key: t.key}
+	switch m := o.message.(type) {
 	case Put:
-		r = p.keepers[t.facet].apply(j.session.ctx, t.key, m.Object, true)
-		j.session.say(Ack{Facet: t.facet, Key: t.key, Seq: m.Seq, Result: r})
+		ack.Seq, ack.Result = m.Seq, keeper.apply(ctx, t.key, m.Object)
 	case Delete:
-		r = p.keepers[t.facet].remove(j.session.ctx, t.key, m.UID)
-		j.session.say(Ack{Facet: t.facet, Key: t.key, Seq: m.Seq, Result: r})
-		p.Changed(t.facet, t.key) // what was spared is news to the source
-	case Ack:
-		if err := p.options.Sources[t.facet].Settled(j.session.ctx, t.key, m.Result); err != nil {
-			p.assign(t, j, false)
-			p.work.retry(t)
+		ack.Seq, ack.Result = m.Seq, keeper.remove(ctx, t.key, m.UID)
+	}
+	if p.current() == o.session {
+		keeper.acknowledged(t.key, ack.Result)
+		o.session.say(ack)
+	}
+	if ack.Code == Done {
+		// What was spared is news to the source, and everything is if it has connected anew meanwhile.
+		p.Changed(t.facet, t.key)
+	}
+	p.work[t.facet].done(t)
+}
+
+// settle tells the source how it went.
+func (p *Peer) settle(ctx context.Context, t task) {
+	p.mu.Lock()
+	v, waiting := p.verdicts[t.object]
+	delete(p.verdicts, t.object)
+	p.mu.Unlock()
+	if waiting {
+		err := p.options.Sources[t.facet].Settled(ctx, t.key, v.result)
+		if err != nil && !errors.Is(err, ErrRefused) && p.pass(t.object, v, false) {
+			p.work[t.facet].retry(t)
 			return
 		}
 	}
-	p.work.done(t)
+	p.work[t.facet].done(t)
 }
 
 // keep looks at a replica's object and puts it back, or asks the source to.
 func (p *Peer) keep(ctx context.Context, t task) {
-	keeper := p.keepers[t.facet]
+	keeper, work := p.keepers[t.facet], p.work[t.facet]
 	found := keeper.examine(t.key)
 	switch found.drift {
 	case tooSoon:
-		p.work.later(t, found.pause)
+		work.later(t, found.pause)
 		return
 	case putBack:
-		r := keeper.apply(ctx, t.key, found.object, false)
-		p.options.Observer.Repaired(t.facet, t.key, r)
+		r := keeper.apply(ctx, t.key, found.object)
+		if r.Code != Done || !r.Absent {
+			p.options.Observer.Repaired(t.facet, t.key, r)
+		}
 		if r.Code != Done {
-			p.work.retry(t)
+			work.retry(t)
 			return
 		}
 		found = keeper.restored(t.key)
@@ -201,7 +256,7 @@ func (p *Peer) keep(ctx context.Context, t task) {
 	if found.drift == notify {
 		p.notice(t, found.object.State)
 	}
-	p.work.done(t)
+	work.done(t)
 }
 
 // notice tells the source, if it is there, what is held under a key.
@@ -211,21 +266,52 @@ func (p *Peer) notice(t task, held State) {
 	}
 }
 
-// assign has a task done because of a message. A newer message about the same task replaces an older one; what a settled
-// task was to say is only repeated if nothing newer is to be said.
-func (p *Peer) assign(t task, j job, replace bool) {
+// order has a Put or Delete obeyed. A newer one about the same object replaces an older one that was not begun.
+func (p *Peer) order(o object, by order) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, waiting := p.pending[t]
-	if p.session != j.session || waiting && !replace {
-		return
+	if p.session == by.session {
+		p.orders[o] = by
+		p.work[o.facet].add(task{object: o})
 	}
-	if !waiting {
-		j.session.jobs.Add(1)
+}
+
+// ordered returns how many orders are not begun.
+func (p *Peer) ordered() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.orders)
+}
+
+// pass notes what the source is to be told, unless the conversation is over or, without replace, something newer is to be
+// told. It reports whether there is something to tell then.
+func (p *Peer) pass(o object, v verdict, replace bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.session != v.session {
+		return false
 	}
-	p.pending[t] = j
-	if replace {
-		p.work.add(t)
+	if _, newer := p.verdicts[o]; !newer || replace {
+		p.verdicts[o] = v
+	}
+	return true
+}
+
+// judged takes in which deletions of a facet wait for a person's word, nil if none do, and tells the observer what is new.
+func (p *Peer) judged(f Facet, b *Brake) {
+	p.mu.Lock()
+	before, braked := p.braked[f]
+	if b != nil {
+		p.braked[f] = b.Word
+	} else {
+		delete(p.braked, f)
+	}
+	p.mu.Unlock()
+	switch {
+	case b != nil && b.Word != before:
+		p.options.Observer.Braked(*b)
+	case b == nil && braked:
+		p.options.Observer.Released(f)
 	}
 }
 
@@ -246,14 +332,12 @@ func (p *Peer) enter(s *session) error {
 	return nil
 }
 
-// leave ends the conversation: what its messages asked for and was not begun is forgotten, what was begun is waited for.
-func (p *Peer) leave(s *session) {
+// leave ends the conversation: what its messages asked for and was not begun is forgotten. What was begun goes on; if that
+// brings news, the next conversation tells it.
+func (p *Peer) leave() {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.session = nil
-	for t := range p.pending {
-		delete(p.pending, t)
-		s.jobs.Done()
-	}
-	p.mu.Unlock()
-	s.jobs.Wait()
+	clear(p.orders)
+	clear(p.verdicts)
 }

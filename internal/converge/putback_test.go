@@ -78,9 +78,7 @@ func TestPuttingBackThatFailsIsTriedAgain(t *testing.T) {
 		at := len(p.replica.appliedAt(key(0)))
 		require.Greater(t, at, 10)
 		require.Less(t, at, 50)
-		p.replica.mu.Lock()
-		p.replica.apply = nil
-		p.replica.mu.Unlock()
+		p.replica.heal()
 		pass(2 * time.Minute)
 		p.requireEqual()
 	})

@@ -38,9 +38,7 @@ func TestRefusedObjectIsNotSentAgain(t *testing.T) {
 		require.Len(t, p.replica.appliedAt(key(1)), 1)
 
 		// Until it changes.
-		p.replica.mu.Lock()
-		p.replica.apply = nil
-		p.replica.mu.Unlock()
+		p.replica.heal()
 		p.source.set(key(1), object("uid1", "good"))
 		p.requireEqual()
 		require.Equal(t, converge.Done, p.source.settledWith(key(1))[1].Code)
@@ -56,9 +54,7 @@ func TestRefusedObjectIsTriedAgainByAComparison(t *testing.T) {
 		p.left.Compare(facet)
 		synctest.Wait()
 		require.Len(t, p.replica.appliedAt(key(1)), 2)
-		p.replica.mu.Lock()
-		p.replica.apply = nil // somebody allowed it
-		p.replica.mu.Unlock()
+		p.replica.heal() // somebody allowed it
 		p.left.Compare(facet)
 		p.requireEqual()
 	})
@@ -71,7 +67,7 @@ func TestRefusedObjectIsTriedAgainByTheNextConversation(t *testing.T) {
 		p.source.set(key(1), object("uid1", "bad"))
 		synctest.Wait()
 		p.disconnect()
-		p.replica.apply = nil
+		p.replica.heal()
 		p.connect()
 		p.requireEqual()
 	})
@@ -104,7 +100,7 @@ func TestRefusedDeletion(t *testing.T) {
 		pass(time.Hour)
 		require.Len(t, p.replica.removed[key(1)], 1)
 		require.Equal(t, converge.Refused, p.source.settledWith(key(1))[0].Code)
-		p.replica.remove = nil
+		p.replica.heal()
 		p.left.Compare(facet)
 		p.requireEqual()
 	})

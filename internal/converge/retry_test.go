@@ -45,9 +45,7 @@ func TestRetryEndsWhenItWorks(t *testing.T) {
 		p.replica.apply = failing(errNotNow, key(1))
 		p.source.set(key(1), object("uid1", "newer"))
 		pass(10 * time.Minute)
-		p.replica.mu.Lock()
-		p.replica.apply = nil
-		p.replica.mu.Unlock()
+		p.replica.heal()
 		pass(31 * time.Second)
 		p.requireEqual()
 		require.Equal(t, []converge.Result{{Code: converge.Done}}, p.source.settledWith(key(1)))
@@ -68,9 +66,7 @@ func TestChangeDoesNotWaitForTheBackoff(t *testing.T) {
 		p.replica.apply = failing(errNotNow, key(1))
 		p.source.set(key(1), object("uid1", "newer"))
 		pass(10 * time.Minute)
-		p.replica.mu.Lock()
-		p.replica.apply = nil
-		p.replica.mu.Unlock()
+		p.replica.heal()
 		p.source.set(key(1), object("uid1", "newest"))
 		p.requireEqual()
 	})

@@ -20,9 +20,8 @@ type session struct {
 	outboxes map[Facet]*outbox
 	order    []Facet // of outboxes, so that they take turns
 
-	wake chan struct{}  // there may be something to send
-	room chan struct{}  // there may be room again
-	jobs sync.WaitGroup // tasks that messages of this conversation asked for
+	wake chan struct{} // there may be something to send
+	room chan struct{} // there may be room again
 
 	mu      sync.Mutex
 	control []Message          // what to send before any Put or Delete; notices as pointers. Guarded by mu
@@ -32,12 +31,6 @@ type session struct {
 
 	turn     int              // only used by send
 	accepted map[Facet]uint64 // the last Put or Delete that was accepted. Only used by receive
-}
-
-// object is a key of a facet.
-type object struct {
-	facet Facet
-	key   Key
 }
 
 // Converse holds a conversation over conn until that fails or the context ends, and returns why. There is one at a time.
@@ -52,7 +45,7 @@ func (p *Peer) Converse(ctx context.Context, conn Conn) error {
 		notices: make(map[object]*Notice), rounds: make(map[Facet]uint64), accepted: make(map[Facet]uint64),
 	}
 	for f, source := range p.options.Sources {
-		s.outboxes[f] = newOutbox(f, source, p.options.Observer, s.wake)
+		s.outboxes[f] = newOutbox(f, source, s)
 		s.order = append(s.order, f)
 	}
 	slices.Sort(s.order)
@@ -64,7 +57,7 @@ func (p *Peer) Converse(ctx context.Context, conn Conn) error {
 		loops.Go(func() { cancel(loop()) })
 	}
 	loops.Wait()
-	p.leave(s)
+	p.leave()
 	for _, o := range s.outboxes {
 		o.backlog.close()
 	}
@@ -169,9 +162,7 @@ func (s *session) receive() error {
 // crowded reports whether the peer should wait. Notices do not count: both sides may have many of them to send, and would
 // wait for each other.
 func (s *session) crowded() bool {
-	s.peer.mu.Lock()
-	waiting := len(s.peer.pending)
-	s.peer.mu.Unlock()
+	waiting := s.peer.ordered()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return waiting+s.answers > backpressure
@@ -189,7 +180,7 @@ func (s *session) take(m Message) {
 		s.report(m)
 	case Ack:
 		if o := s.outboxes[m.Facet]; o != nil && o.settle(m) && m.Code != Retry {
-			s.peer.assign(task{facet: m.Facet, key: m.Key, settle: true}, job{session: s, message: m}, true)
+			s.settled(m.Facet, m.Key, m.Result)
 		}
 	case Notice:
 		if o := s.outboxes[m.Facet]; o != nil {
@@ -219,7 +210,15 @@ func (s *session) accept(f Facet, k Key, seq uint64, m Message) {
 		s.say(Ack{Facet: f, Key: k, Seq: seq, Result: Result{Code: Refused, Reason: reason}})
 		return
 	}
-	s.peer.assign(task{facet: f, key: k}, job{session: s, message: m}, true)
+	s.peer.order(object{f, k}, order{session: s, message: m})
+}
+
+// settled has the source told how the peer fared with an object.
+func (s *session) settled(f Facet, k Key, r Result) {
+	o := object{f, k}
+	if s.peer.pass(o, verdict{session: s, result: r}, true) {
+		s.peer.work[f].add(task{object: o, settle: true})
+	}
 }
 
 // report answers an inquiry.

@@ -49,9 +49,7 @@ func TestSettlingTellsTheNewest(t *testing.T) {
 		p.replica.apply = failing(errInvalid, key(1))
 		p.source.set(key(1), object("uid1", "bad"))
 		pass(5 * time.Second)
-		p.replica.mu.Lock()
-		p.replica.apply = nil
-		p.replica.mu.Unlock()
+		p.replica.heal()
 		p.source.set(key(1), object("uid1", "good"))
 		synctest.Wait()
 		p.source.mu.Lock()
@@ -115,9 +113,7 @@ func TestSettlingTellsTheNewestLast(t *testing.T) {
 		p.replica.apply = failing(errInvalid, key(1))
 		p.source.set(key(1), object("uid1", "bad"))
 		synctest.Wait()
-		p.replica.mu.Lock()
-		p.replica.apply = nil
-		p.replica.mu.Unlock()
+		p.replica.heal()
 		p.source.set(key(1), object("uid1", "good"))
 		pass(time.Hour)
 		settled := p.source.settledWith(key(1))

@@ -2,21 +2,14 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"strconv"
-	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/keepalive"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/dialer"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/spoke"
@@ -24,45 +17,35 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/version"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
 )
 
+// name is what the agent is called in logs and on its spoke.
+const name = "argocd-agent-agent"
+
 // run runs an agent until the context ends. It is the one place where its parts are put together.
 func run(ctx context.Context, s *agentSettings, out io.Writer) error {
-	s.log.Output = out
-	logger, err := logging.New(s.log)
+	ctx, base, err := program.Begin(ctx, program.Options{Name: name, Log: s.log, Kube: s.kube, Output: out})
 	if err != nil {
 		return err
 	}
-	ctx = klog.NewContext(ctx, logr.FromSlogHandler(logging.Component(logger, "kubernetes").Handler()))
-	logger.Info("Agent", "version", version.Version(), "revision", version.Revision())
-	config, err := kube.Config(kube.Options{
-		Kubeconfig: s.kube.Kubeconfig, Context: s.kube.Context, UserAgent: "argocd-agent-agent/" + version.Version(),
-	})
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("kubernetes client: %w", err)
-	}
-	registry := ops.NewRegistry(version.Version(), version.Revision())
+	logger, client, registry := base.Logger, base.Client, base.Registry
 	metrics := telemetry.NewSync("argocd_agent", registry)
 	material, err := certs.New(s.certificates(client, logger, certs.NewMetrics(registry)))
 	if err != nil {
 		return err
 	}
 	desk := brake.New(brake.Options{
-		Client: client.CoreV1(), Namespace: s.namespace, Component: "argocd-agent-agent", Logger: logging.Component(logger, "brake"),
+		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
 	applications, err := spoke.New(spoke.Options{
-		Config: config, Namespace: s.namespace, Mapping: mapping.ByNamespace{Spoke: s.namespace},
+		Config: base.Config, Namespace: s.namespace, Mapping: mapping.ByNamespace{Spoke: s.namespace},
 		CompareEvery: s.compareEvery, Observer: desk.Observer("", metrics.Observer("", logging.Component(logger, "sync"))),
 	})
 	if err != nil {
@@ -70,8 +53,11 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	}
 	telemetry.Backlog("argocd_agent", registry, facets.FromSpoke, applications.Peer().Backlog)
 	principal := dialer.New(dialer.Options{
-		Address: net.JoinHostPort(s.serverAddress, strconv.Itoa(s.serverPort)), Dial: s.dialOptions(material),
-		Peer: applications.Peer(), Hello: s.hello(), Renewed: material.Changed,
+		Address: net.JoinHostPort(s.serverAddress, strconv.Itoa(s.serverPort)),
+		Credentials: certs.ClientCredentials(certs.ClientOptions{
+			Source: material, Policy: s.policy, InsecureSkipVerify: s.insecureTLS,
+		}),
+		KeepAlive: s.keepAlive, Peer: applications.Peer(), Hello: s.hello(), Renewed: material.Changed,
 		Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})
 	operations, err := s.operations(ctx, registry, logger, applications, material, principal)
@@ -126,23 +112,6 @@ func (s *agentSettings) hello() wire.Hello {
 	h.Build, h.Mode, h.Mapping = version.Version(), s.mode, mapping.ByNamespaceName
 	h.Heartbeat = s.heartbeat.Milliseconds()
 	return h
-}
-
-func (s *agentSettings) dialOptions(material *certs.Source) []grpc.DialOption {
-	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{
-			Source: material, Policy: s.policy, InsecureSkipVerify: s.insecureTLS,
-		})),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())),
-		// The dialer decides when to try again.
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-		}),
-	}
-	if s.keepAlive > 0 {
-		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: s.keepAlive, Timeout: s.keepAlive}))
-	}
-	return options
 }
 
 // certificates says where the agent's certificate and the principal's authority are.

@@ -250,6 +250,31 @@ func TestAConnectionEndsWithItsCertificate(t *testing.T) {
 	h.site.newTwin("renewed").create(t).arrives(t)
 }
 
+// Nor does it outlive the trust in who issued the certificate. Other connections notice nothing.
+func TestAConnectionEndsWithItsAuthority(t *testing.T) {
+	t.Parallel()
+	h := inSecrets(t, "distrusted")
+	h.site.connected(t)
+	second := newAuthority(t, "second authority", pki.Validity{})
+	h.replaces(t, h.ours, h.principal, append(h.authority.PEM().Certificate, second.PEM().Certificate...), pki.Pair{})
+	name := unique("trusted")
+	other := certificates(second, clientPair(t, second, name, pki.Validity{}))
+	other.CA = h.authority.PEM().Certificate // the principal's certificate is still its own
+	trusted := startSite(t, name, lab.AgentOptions{Principal: h.principal, Certificates: other}).connected(t)
+
+	mark, seen := h.site.agent.Mark(), h.principal.Mark()
+	h.ours.holds(t, second.PEM().Certificate, pki.Pair{})
+	saysNow(t, h.site.agent, mark, "the agent's certificate is no longer trusted",
+		"which is none of the authorities trusted here", "the other side refused our client certificate")
+	saysNow(t, h.principal, seen, "An agent disconnected\" component=agents agent="+h.site.name, "TLS handshake refused")
+	trusted.newTwin("undisturbed").create(t).arrives(t)
+	_, metrics := get(t, trusted.agent.MetricsURL)
+	require.Contains(t, metrics, "\nargocd_agent_connections_total 1\n")
+
+	h.theirs.holds(t, nil, clientPair(t, second, h.site.name, pki.Validity{}))
+	h.site.newTwin("trusted-again").create(t).arrives(t)
+}
+
 func TestBadCertificatesOfAgents(t *testing.T) {
 	t.Parallel()
 	past := pki.Validity{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}

@@ -70,6 +70,16 @@ func TestAShortCutGoesUnnoticed(t *testing.T) {
 	require.Contains(t, metrics, "\nargocd_agent_connections_total 1\n")
 }
 
+// A hub on another continent, over a bad line, is still a hub.
+func TestAPrincipalMayBeFarAway(t *testing.T) {
+	t.Parallel()
+	s := prepareSite(t, unique("far-away"), lab.AgentOptions{})
+	s.agent.Principal.Delay(150 * time.Millisecond)
+	start(t, s.agent.Start)
+	s.connected(t)
+	s.newTwin("far-away").create(t).arrives(t)
+}
+
 // Proxies end connections over which nothing goes. Heartbeats go over them, in both directions.
 func TestHeartbeatsKeepAQuietStreamAlive(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -64,10 +65,12 @@ func TestOfTwoAgentsByOneNameTheNewerIsServed(t *testing.T) {
 	requireNotReady(t, older.agent.HealthURL, "connection: not ready: ", "another agent connected by the same name")
 	requireReady(t, newer.agent.HealthURL)
 
-	// When the newer one is gone the older one is served again, without anybody's doing.
+	// When the newer one is gone the older one is served again, without anybody's doing. It stays away for a minute at first.
 	mark := older.agent.Mark()
 	stopped(t, newer.agent.Stop)
-	saysNow(t, older.agent, mark, lab.ConnectedAgentLine)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	require.NoError(t, older.agent.WaitLogFrom(ctx, mark, lab.ConnectedAgentLine))
 }
 
 // An agent that is not meant for this hub finds out at once why it cannot be served.

@@ -10,13 +10,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/brake"
@@ -24,10 +22,10 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/version"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
@@ -38,26 +36,16 @@ import (
 // drain is how long connections may take to end after the conversations over them.
 const drain = 15 * time.Second
 
+// name is what the principal is called in logs and on the hub.
+const name = "argocd-agent-principal"
+
 // run runs a principal until the context ends. It is the one place where its parts are put together.
 func run(ctx context.Context, s *principalSettings, out io.Writer) error {
-	s.log.Output = out
-	logger, err := logging.New(s.log)
+	ctx, base, err := program.Begin(ctx, program.Options{Name: name, Log: s.log, Kube: s.kube, Output: out})
 	if err != nil {
 		return err
 	}
-	ctx = klog.NewContext(ctx, logr.FromSlogHandler(logging.Component(logger, "kubernetes").Handler()))
-	logger.Info("Principal", "version", version.Version(), "revision", version.Revision())
-	config, err := kube.Config(kube.Options{
-		Kubeconfig: s.kube.Kubeconfig, Context: s.kube.Context, UserAgent: "argocd-agent-principal/" + version.Version(),
-	})
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("kubernetes client: %w", err)
-	}
-	registry := ops.NewRegistry(version.Version(), version.Revision())
+	logger, client, registry := base.Logger, base.Client, base.Registry
 	metrics := telemetry.NewSync("argocd_principal", registry)
 	material, err := certs.New(s.certificates(client, logger, certs.NewMetrics(registry)))
 	if err != nil {
@@ -67,17 +55,17 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	applications, err := hub.New(config, mapping.ByNamespace{}, logging.Component(logger, "hub"))
+	applications, err := hub.New(base.Config, mapping.ByNamespace{}, logging.Component(logger, "hub"))
 	if err != nil {
 		return err
 	}
 	desk := brake.New(brake.Options{
-		Client: client.CoreV1(), Namespace: s.namespace, Component: "argocd-agent-principal", Logger: logging.Component(logger, "brake"),
+		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
 	hello := wire.NewHello()
 	hello.Build, hello.Mode, hello.Mapping = version.Version(), "managed", mapping.ByNamespaceName
 	service := sessions.New(sessions.Options{
-		Identify: identify, Ready: applications.Ready, Hello: hello,
+		Identify: identify, Trust: material, Ready: applications.Ready, Hello: hello,
 		Share: applications.Sharing(s.compareEvery, func(agent string) converge.Observer {
 			return desk.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),
@@ -122,7 +110,7 @@ func (s *principalSettings) serve(ctx context.Context, service syncv1.SyncServer
 		// port scanner's, would hold it up for two minutes otherwise.
 		grpc.ConnectionTimeout(drain),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 10 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: s.keepAliveMin, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(s.enforcement()),
 	)
 	syncv1.RegisterSyncServer(server, service)
 	var config net.ListenConfig
@@ -150,6 +138,12 @@ func (s *principalSettings) serve(ctx context.Context, service syncv1.SyncServer
 		return fmt.Errorf("serve agents: %w", err)
 	}
 	return nil
+}
+
+// enforcement says how often an agent may ask whether its connection still works.
+func (s *principalSettings) enforcement() keepalive.EnforcementPolicy {
+	// gRPC takes 0 for its default, which is five minutes. Nobody can ask more often than this.
+	return keepalive.EnforcementPolicy{MinTime: max(s.keepAliveMin, time.Nanosecond), PermitWithoutStream: true}
 }
 
 // certificates says where the principal's certificate and the agents' authority are.

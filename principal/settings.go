@@ -64,7 +64,7 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*principal
 	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_PRINCIPAL_TLS_MAX_VERSION", "", "newest TLS version to accept")
 	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_PRINCIPAL_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to accept")
 	set.Duration(&s.keepAliveMin, "keepalive-min-interval", "ARGOCD_PRINCIPAL_KEEP_ALIVE_MIN_INTERVAL", 5*time.Second,
-		"drop agents that send keep-alive pings more often", settings.NonNegative)
+		"drop agents that send keep-alive pings more often than this; 0 for no limit", settings.NonNegative)
 	set.Duration(&s.compareEvery, "compare-interval", "ARGOCD_PRINCIPAL_COMPARE_INTERVAL", 5*time.Minute,
 		"how often everything is compared with the agents, less up to half of it at random", settings.Positive)
 	set.Rule(func() (err error) {

@@ -5,13 +5,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
@@ -19,14 +18,10 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
 )
 
-// Between attempts to connect it waits from waitFirst to waitLast, doubling, each less up to half of itself at random, so
-// that a principal that restarts is not met by all its agents at once. A connection that lasted for steady resets that.
 const (
-	waitFirst = 500 * time.Millisecond
-	waitLast  = 30 * time.Second
-	steady    = 10 * time.Second
-	greeting  = 10 * time.Second
-	// settle is how long a new certificate waits before it is shown to the principal, jittered likewise.
+	// greeting is how long the principal may take to answer the hello.
+	greeting = 10 * time.Second
+	// settle is how long a new certificate waits before it is shown to the principal, less up to half of it at random.
 	settle = 5 * time.Second
 )
 
@@ -37,7 +32,11 @@ var errRenewed = errors.New("there is a newer certificate")
 type Options struct {
 	// Address is the principal's, host:port.
 	Address string
-	// Dial are the options of gRPC, with the credentials.
+	// Credentials secure the connection.
+	Credentials credentials.TransportCredentials
+	// KeepAlive is how often to see whether a quiet connection still works; 0 for never.
+	KeepAlive time.Duration
+	// Dial are more options of gRPC, such as another way to get to the address.
 	Dial []grpc.DialOption
 	// Peer is what is shared with the principal.
 	Peer *converge.Peer
@@ -77,30 +76,14 @@ func (d *Dialer) because(err error) { d.reason.Store(&err) }
 
 // Run connects, again and again, until the context ends.
 func (d *Dialer) Run(ctx context.Context) {
-	wait := waitFirst
+	again := newRetry()
 	for {
 		lasted, err := d.converse(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		d.because(err)
-		if lasted > steady {
-			wait = waitFirst
-		}
-		delay := jitter(wait)
-		switch {
-		case errors.Is(err, errRenewed):
-			delay = 0
-			d.options.Logger.Info("Connect again to show the new certificate")
-		case status.Code(err) == codes.Aborted:
-			wait = waitLast // an agent of the same name is served; to insist would drive it away
-			delay = jitter(wait)
-			d.options.Logger.Error("The principal serves another agent of this name", "retry", delay.String(), "reason", text(err))
-		default:
-			wait = min(2*wait, waitLast)
-			d.options.Logger.Warn("Not connected to the principal", "address", d.options.Address, "retry", delay.String(), "reason", text(err))
-		}
-		timer := time.NewTimer(delay)
+		timer := time.NewTimer(d.next(again, lasted, err))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -110,9 +93,22 @@ func (d *Dialer) Run(ctx context.Context) {
 	}
 }
 
-// jitter returns d less up to half of it.
-func jitter(d time.Duration) time.Duration {
-	return d - rand.N(d/2) //nolint:gosec // this needs no secrecy
+// next returns how long to wait before the next attempt, and tells people why.
+func (d *Dialer) next(again *retry, lasted time.Duration, err error) time.Duration {
+	news := again.news(lasted)
+	delay := again.after(lasted, err)
+	logger := d.options.Logger.With("retry", delay.String())
+	switch {
+	case errors.Is(err, errRenewed):
+		d.options.Logger.Info("Connect again to show the new certificate")
+	case superseded(err) && news:
+		logger.Error("The principal serves another agent of this name", "reason", text(err))
+	case superseded(err):
+		logger.Info("Another agent of this name is still there")
+	default:
+		logger.Warn("Not connected to the principal", "address", d.options.Address, "reason", text(err))
+	}
+	return delay
 }
 
 // text returns what an error says, without what gRPC puts around it.
@@ -126,7 +122,7 @@ func text(err error) string {
 // converse connects and holds one conversation, and returns for how long: not at all, if nobody answered the hello.
 func (d *Dialer) converse(ctx context.Context) (lasted time.Duration, err error) {
 	renewed := d.options.Renewed()
-	conn, err := grpc.NewClient(d.options.Address, d.options.Dial...)
+	conn, err := grpc.NewClient(d.options.Address, transport(d.options)...)
 	if err != nil {
 		return 0, err
 	}

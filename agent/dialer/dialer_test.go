@@ -3,6 +3,7 @@ package dialer_test
 import (
 	"context"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,15 +108,62 @@ func TestUnansweredHelloIsNoConnection(t *testing.T) {
 	})
 }
 
-// Two agents of one name that both insisted would drive each other away for ever.
-func TestSupersededAgentDoesNotInsist(t *testing.T) {
+// Two agents of one name that both insisted would drive each other away for ever, every few seconds.
+func TestSupersededAgentStaysAwayEverLonger(t *testing.T) {
 	clocked(t, func(t *testing.T, o *office) {
 		c := <-o.principal.calls
-		c.greet(t)
-		_, waits := o.refuse(c, errSuperseded, 1)
-		requireJittered(t, 30*time.Second, waits[0])
-		require.Contains(t, o.log.String(), "level=ERROR")
+		for _, minutes := range []int{1, 2, 4, 8, 15, 15, 15} {
+			want := time.Duration(minutes) * time.Minute
+			c.greet(t)
+			after(want) // that long the other one stays away
+			var waits []time.Duration
+			c, waits = o.refuse(c, errSuperseded, 1)
+			requireJittered(t, want, waits[0])
+			require.ErrorContains(t, o.Connected(), "another agent connected by the same name")
+		}
+		require.Equal(t, 1, strings.Count(o.log.String(), "level=ERROR"), "it is said once")
+		require.Contains(t, o.log.String(), `msg="The principal serves another agent of this name"`)
 		require.Contains(t, o.log.String(), "another agent connected by the same name")
+	})
+}
+
+// When the other one is gone for good, another that comes later is news again.
+func TestSupersededAgentForgets(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		c, _ := o.refuse(<-o.principal.calls, errSuperseded, 4)
+		c.greet(t)
+		after(31 * time.Minute)
+		_, waits := o.refuse(c, errSuperseded, 1)
+		requireJittered(t, time.Minute, waits[0])
+		require.Equal(t, 2, strings.Count(o.log.String(), "level=ERROR"))
+	})
+}
+
+// That a principal cannot be reached has nothing to do with agents of the same name.
+func TestSupersededAgentRetriesOtherFailuresAsEver(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		c, _ := o.refuse(<-o.principal.calls, errSuperseded, 4)
+		_, waits := o.refuse(c, errAway, 1)
+		requireJittered(t, 500*time.Millisecond, waits[0])
+	})
+}
+
+// An agent whose connection breaks without the principal's noticing supersedes itself. That is no reason to stay away.
+func TestAgentThatSupersedesItselfIsConnected(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		broken := <-o.principal.calls
+		broken.greet(t)
+		after(time.Minute)
+		o.cut()
+		cut := time.Now()
+		c := <-o.principal.calls
+		requireJittered(t, 500*time.Millisecond, c.at.Sub(cut))
+		require.NoError(t, broken.Context().Err(), "the principal knows nothing")
+		c.greet(t)
+		broken.end(errSuperseded)
+		after(time.Hour)
+		require.NoError(t, o.Connected())
+		require.NotContains(t, o.log.String(), "another agent")
 	})
 }
 
@@ -190,7 +238,7 @@ func TestEndWhileTheNetworkHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dialled := make(chan struct{}, 100)
 		renewed, _ := renewal()
-		o := newOffice("passthrough:principal", renewed, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		o := newOffice("passthrough:principal", renewed, insecure.NewCredentials(),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 				dialled <- struct{}{}
 				<-ctx.Done()

@@ -2,6 +2,7 @@ package dialer_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
@@ -101,6 +103,7 @@ type office struct {
 	stop      func() // ends the dialer, and waits for that
 
 	renew func() // gives the agent another certificate
+	cut   func() // cuts the connection that was made last. The principal learns nothing of it
 }
 
 func hello() wire.Hello {
@@ -110,10 +113,10 @@ func hello() wire.Hello {
 }
 
 // newOffice makes a dialer that does not run.
-func newOffice(address string, renewed func() <-chan struct{}, options ...grpc.DialOption) *office {
+func newOffice(address string, renewed func() <-chan struct{}, c credentials.TransportCredentials, more ...grpc.DialOption) *office {
 	o := &office{principal: newPrincipal(), registry: prometheus.NewRegistry(), log: &log{}, stop: func() {}}
 	o.Dialer = dialer.New(dialer.Options{
-		Address: address, Dial: append(options, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec()))),
+		Address: address, Credentials: c, Dial: more,
 		Peer: converge.NewPeer(converge.Options{}), Hello: hello(), Renewed: renewed,
 		Registerer: o.registry, Logger: slog.New(slog.NewTextHandler(o.log, nil)),
 	})
@@ -156,18 +159,57 @@ const distance = time.Millisecond
 // after lets time pass, for as long as the timer of a fake clock takes.
 func after(d time.Duration) { <-time.After(d) }
 
+// cable is a connection that can be cut.
+type cable struct {
+	net.Conn
+	cut chan struct{} // closed when it is
+}
+
+var errCut = errors.New("the network is cut")
+
+func (c *cable) Read(buffer []byte) (int, error) {
+	type result struct {
+		n   int
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		n, err := c.Conn.Read(buffer)
+		done <- result{n, err}
+	}()
+	select {
+	case r := <-done:
+		return r.n, r.err
+	case <-c.cut:
+		return 0, errCut
+	}
+}
+
+// Close closes this end. The other one does not learn of it when the cable is cut.
+func (c *cable) Close() error {
+	select {
+	case <-c.cut:
+		return nil
+	default:
+		return c.Conn.Close()
+	}
+}
+
 // clocked runs a test with a fake clock, of a dialer that runs and a principal that is reached without a network.
 func clocked(t *testing.T, test func(t *testing.T, o *office)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		listener := bufconn.Listen(1 << 20)
+		var last *cable // that was laid
 		renewed, renew := renewal()
-		o := newOffice("passthrough:principal", renewed, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		o := newOffice("passthrough:principal", renewed, insecure.NewCredentials(),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 				after(distance)
-				return listener.DialContext(ctx)
+				conn, err := listener.DialContext(ctx)
+				last = &cable{Conn: conn, cut: make(chan struct{})}
+				return last, err
 			}))
-		o.renew = renew
+		o.renew, o.cut = renew, func() { close(last.cut) }
 		server := grpc.NewServer(grpc.ForceServerCodecV2(wire.NewCodec()))
 		syncv1.RegisterSyncServer(server, o.principal)
 		served := make(chan error, 1)

@@ -109,8 +109,8 @@ func write(t *testing.T, dir string, pair pki.Pair) {
 	}
 }
 
-func credential(s *certs.Source) grpc.DialOption {
-	return grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: s}))
+func credential(s *certs.Source) credentials.TransportCredentials {
+	return certs.ClientCredentials(certs.ClientOptions{Source: s})
 }
 
 // A certificate that is written to the agent's files is shown to the principal, without anybody's doing.

@@ -16,8 +16,6 @@ type ClientOptions struct {
 	// Source may lack a Pair, and then presents no certificate; or Roots, and then trusts the operating system's authorities.
 	Source *Source
 	Policy Policy
-	// ServerName, when set, is required of the server's certificate instead of the name that was dialled.
-	ServerName string
 	// InsecureSkipVerify accepts any server. Our own certificate is presented all the same.
 	InsecureSkipVerify bool
 }
@@ -40,15 +38,12 @@ func (c *clientCredentials) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
-// ClientHandshake checks the server's name: the option's, or else the host of the authority.
+// ClientHandshake checks the server's name: the host of the authority.
 func (c *clientCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	ours := &side{peer: "server certificate", own: "our client certificate"}
 	var err error
 	if ours.material, err = c.options.Source.Current(); err != nil {
 		return nil, nil, ours.explain(materialError{err})
-	}
-	if c.options.ServerName != "" {
-		authority = c.options.ServerName
 	}
 	ours.name = hostOf(authority)
 	conn, info, err := credentials.NewTLS(c.config(ours)).ClientHandshake(ctx, authority, raw)
@@ -88,10 +83,9 @@ func (c *clientCredentials) Clone() credentials.TransportCredentials {
 	return &clientCredentials{options: c.options}
 }
 
-// OverrideServerName is deprecated by gRPC: ClientOptions.ServerName is the way.
-func (c *clientCredentials) OverrideServerName(name string) error {
-	c.options.ServerName = name
-	return nil
+// OverrideServerName is deprecated by gRPC, which does not call it.
+func (c *clientCredentials) OverrideServerName(string) error {
+	return errors.New("TLS handshake: the server's name is the one that is dialled: dial it by that name")
 }
 
 // clientConn explains the first read, if that is where the server's refusal arrives.

@@ -104,7 +104,7 @@ func (s side) explain(err error) error {
 }
 
 // explainVerification explains why we did not accept the peer's certificate.
-func (s side) explainVerification(err *tls.CertificateVerificationError) error {
+func (s side) explainVerification(err *tls.CertificateVerificationError) *HandshakeError {
 	var (
 		leaf    = err.UnverifiedCertificates[0]
 		invalid x509.CertificateInvalidError

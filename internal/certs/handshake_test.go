@@ -3,6 +3,7 @@ package certs_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -250,9 +251,9 @@ func TestSessionsAreNeverResumed(t *testing.T) {
 	require.NoError(t, err)
 	config := &tls.Config{
 		Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true, ServerName: "principal.test",
-		ClientSessionCache: tls.NewLRUClientSessionCache(8), NextProtos: []string{"h2"},
+		ClientSessionCache: tls.NewLRUClientSessionCache(8),
 	}
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", certs.ServerTLS(certs.ServerOptions{Source: principal.Source, Protocols: []string{"h2"}}))
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", certs.ServerTLS(certs.ServerOptions{Source: principal.Source}))
 	require.NoError(t, err)
 	defer listener.Close()
 	exchange := func() error {
@@ -261,7 +262,6 @@ func TestSessionsAreNeverResumed(t *testing.T) {
 		conn, err := tls.Dial("tcp", listener.Addr().String(), config)
 		if err == nil {
 			require.False(t, conn.ConnectionState().DidResume)
-			require.Equal(t, "h2", conn.ConnectionState().NegotiatedProtocol)
 			_, err = io.ReadAll(conn)
 			conn.Close()
 		}
@@ -284,21 +284,43 @@ func greet(listener net.Listener) error {
 	return err
 }
 
-func TestServerNameAndInsecureSkipVerify(t *testing.T) {
+func TestInsecureSkipVerifyTrustsAnyServer(t *testing.T) {
 	authority, stranger := newAuthority(t, "authority"), newAuthority(t, "stranger")
 	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
 	agent := newEnd(t, clientPair(t, authority, "agent-a", pki.Validity{}), authority)
 	address := serve(t, server(principal))
 
-	named := certs.ClientOptions{Source: agent.Source, ServerName: "principal.test"}
-	require.NoError(t, call(t, address, certs.ClientCredentials(named)))
-	named.ServerName = "other.test"
-	require.ErrorContains(t, call(t, address, certs.ClientCredentials(named)),
-		"is for principal.test, 127.0.0.1, but other.test was wanted")
-
 	agent.after(t, func() { agent.roots.put(rootsBlocks(stranger)) })
 	require.Error(t, call(t, address, client(agent)))
 	require.NoError(t, call(t, address, certs.ClientCredentials(certs.ClientOptions{Source: agent.Source, InsecureSkipVerify: true})))
+}
+
+// What a handshake accepted is asked about again when what is trusted has changed.
+func TestClientsAreVerifiedAgain(t *testing.T) {
+	first, second := newAuthority(t, "first"), newAuthority(t, "second")
+	principal := newEnd(t, serverPair(t, first, pki.Validity{}), first)
+	presented := func(pair pki.Pair) []*x509.Certificate {
+		loaded, err := pair.TLS()
+		require.NoError(t, err)
+		return []*x509.Certificate{loaded.Leaf}
+	}
+	agent := presented(clientPair(t, first, "agent-a", pki.Validity{}))
+	require.NoError(t, principal.VerifyClient(agent))
+	require.ErrorContains(t, principal.VerifyClient(presented(clientPair(t, first, "agent-a", past()))), "expired at")
+	require.ErrorContains(t, principal.VerifyClient(presented(serverPair(t, first, pki.Validity{}))), "cannot be used")
+	require.Error(t, principal.VerifyClient(nil))
+
+	principal.after(t, func() { principal.roots.put(rootsBlocks(first, second)) })
+	require.NoError(t, principal.VerifyClient(agent))
+	principal.after(t, func() { principal.roots.put(rootsBlocks(second)) })
+	require.ErrorContains(t, principal.VerifyClient(agent),
+		"client certificate CN=agent-a was issued by CN=first, which is none of the authorities trusted here (CN=second)")
+	require.NoError(t, principal.VerifyClient(presented(clientPair(t, second, "agent-a", pki.Validity{}))))
+
+	missing := run(t, certs.Options{Roots: &memory{}})
+	require.ErrorContains(t, missing.VerifyClient(agent), "has not been read yet")
+	rootless := run(t, certs.Options{Pair: newMemory(pairBlocks(serverPair(t, first, pki.Validity{})))}).ready(t)
+	require.ErrorContains(t, rootless.VerifyClient(agent), "this side needs trusted authorities")
 }
 
 func TestWithoutMaterialHandshakesFailAndSayWhy(t *testing.T) {

@@ -2,7 +2,9 @@ package certs
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -21,8 +23,6 @@ type ServerOptions struct {
 	// Source must have both a Pair and Roots.
 	Source *Source
 	Policy Policy
-	// Protocols are offered by ALPN, best first. ServerCredentials always adds "h2".
-	Protocols []string
 }
 
 // ServerTLS returns a configuration for a server that requires clients to present a certificate, verified against the
@@ -36,7 +36,6 @@ func serverConfig(options ServerOptions, current func() (Material, error)) *tls.
 	config := options.Policy.config()
 	config.SessionTicketsDisabled = true
 	config.ClientAuth = tls.RequireAndVerifyClientCert
-	config.NextProtos = options.Protocols
 	base := config.Clone()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		material, err := current()
@@ -75,11 +74,7 @@ func ServerCredentials(options ServerOptions) credentials.TransportCredentials {
 
 // ServerHandshake returns a *HandshakeError when it comes to nothing.
 func (c *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	ours := side{
-		peer:    "client certificate",
-		own:     "our server certificate",
-		missing: "the client presented no certificate: configure one on its side",
-	}
+	ours := serverSide()
 	// The explanation must speak of the very material that the handshake used.
 	current := func() (material Material, err error) {
 		ours.material, err = c.options.Source.Current()
@@ -92,6 +87,39 @@ func (c *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	err = ours.explain(err)
 	c.tell(raw.RemoteAddr(), err)
 	return nil, nil, err
+}
+
+// serverSide is a server's end of a handshake, without material.
+func serverSide() side {
+	return side{
+		peer:    "client certificate",
+		own:     "our server certificate",
+		missing: "the client presented no certificate: configure one on its side",
+	}
+}
+
+// VerifyClient returns nil as long as a client that presented these certificates, its own first, would be accepted if it
+// came now, and otherwise why it would not. Connections outlive handshakes, so whoever keeps one asks after each change.
+func (s *Source) VerifyClient(presented []*x509.Certificate) error {
+	ours := serverSide()
+	var err error
+	if ours.material, err = s.Current(); err != nil {
+		return err
+	}
+	if ours.material.Roots == nil || len(presented) == 0 {
+		return errors.New("verify a client: it needs a certificate, and this side needs trusted authorities: configure both")
+	}
+	options := x509.VerifyOptions{
+		Roots: ours.material.Roots, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	for _, certificate := range presented[1:] {
+		options.Intermediates.AddCert(certificate)
+	}
+	if _, err := presented[0].Verify(options); err != nil {
+		failure := ours.explainVerification(&tls.CertificateVerificationError{UnverifiedCertificates: presented, Err: err})
+		return fmt.Errorf("%s (%w)", failure.text, failure.cause)
+	}
+	return nil
 }
 
 // tell counts and logs a handshake that came to nothing. Peers that merely hang up are no news: health checks do.

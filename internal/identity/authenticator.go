@@ -11,7 +11,12 @@ import (
 )
 
 // DefaultAuth is the value of --auth when nothing else is set: the agent's name is its certificate's common name.
-const DefaultAuth = "mtls:CN=([^,]+)"
+const DefaultAuth = "mtls:" + wholeName
+
+// wholeName is the expression that stands for the common name. As an expression on the subject's text it would also find
+// a common name in the text of another attribute, such as an organisation called "CN=agent-a". So it is not taken for one:
+// the common name itself is read.
+const wholeName = "CN=([^,]+)"
 
 // examples ends every error about a value of --auth.
 const examples = `use for example "mtls:subject:CN=([^,]+)" or "mtls:uri:^spiffe://example\.org/ns/argocd/sa/([^/]+)$"`
@@ -24,7 +29,9 @@ type Options struct {
 	//	mtls:uri:<regexp>      the one URI of the client certificate, such as a SPIFFE ID
 	//	mtls:<regexp>          an older spelling of mtls:subject
 	//
-	// The regular expression need not match the whole, but it must match in one place only.
+	// The regular expression need not match the whole, but it must match in one place only. On a subject it should begin
+	// with ^ or name what is before it: any attribute can have a text that looks like another one. Only CN=([^,]+) is
+	// safe as it is: it stands for the common name, whatever else there is.
 	Auth string
 	// Reserved are names that no agent may have, such as the hub's own namespace.
 	Reserved []string
@@ -59,6 +66,9 @@ func New(options Options) (*Authenticator, error) {
 	} else if expression, ok := strings.CutPrefix(rest, "uri:"); ok {
 		rest, source = expression, field{name: "URI", read: uri}
 	}
+	if rest == wholeName && source.name == "subject" {
+		rest, source = "(?s)^(.+)$", field{name: "common name", read: commonName}
+	}
 	if rest == "" {
 		return nil, fmt.Errorf("auth %q: the regular expression is missing: %s", options.Auth, examples)
 	}
@@ -76,12 +86,12 @@ func New(options Options) (*Authenticator, error) {
 // Authenticate returns the peer of the gRPC connection that ctx belongs to. Its errors wrap ErrUnproven or ErrAgentName;
 // either way the peer must not be served.
 func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
-	chains, address, err := verified(ctx)
+	state, address, err := verified(ctx)
 	if err != nil {
 		return Peer{}, err
 	}
-	found := describe(chains, address)
-	name, err := a.nameOf(chains[0][0])
+	found := describe(state, address)
+	name, err := a.nameOf(state.PeerCertificates[0])
 	if err != nil {
 		return Peer{}, fmt.Errorf("%w: client certificate %q from %s: %w", ErrUnproven, found.Subject, address, err)
 	}
@@ -109,8 +119,22 @@ func (a *Authenticator) nameOf(certificate *x509.Certificate) (string, error) {
 	return matches[0][1], nil
 }
 
-// subject returns the subject. Go drops all common names but the last, so a certificate with several is refused.
+// subject returns the subject.
 func subject(certificate *x509.Certificate) (string, error) {
+	return certificate.Subject.String(), requireOneName(certificate)
+}
+
+// commonName returns the one common name.
+func commonName(certificate *x509.Certificate) (string, error) {
+	if certificate.Subject.CommonName == "" {
+		return "", fmt.Errorf("its subject %q has no common name: issue it with one, or change the hub's setting --auth",
+			certificate.Subject.String())
+	}
+	return certificate.Subject.CommonName, requireOneName(certificate)
+}
+
+// requireOneName refuses a subject with several common names, of which Go drops all but the last.
+func requireOneName(certificate *x509.Certificate) error {
 	commonName := asn1.ObjectIdentifier{2, 5, 4, 3}
 	names := 0
 	for _, attribute := range certificate.Subject.Names {
@@ -119,9 +143,9 @@ func subject(certificate *x509.Certificate) (string, error) {
 		}
 	}
 	if names > 1 {
-		return "", fmt.Errorf("its subject has %d common names: issue it with one", names)
+		return fmt.Errorf("its subject has %d common names: issue it with one", names)
 	}
-	return certificate.Subject.String(), nil
+	return nil
 }
 
 // uri returns the one URI.

@@ -5,12 +5,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
-	"encoding/hex"
 	"math/big"
 	"net"
 	"net/url"
@@ -87,6 +85,7 @@ func TestBadAuthValuesShowARightOne(t *testing.T) {
 // holder is what a test puts into a certificate.
 type holder struct {
 	subject pkix.Name
+	raw     pkix.RDNSequence // instead of a subject that Go would put in order
 	uris    []string
 }
 
@@ -105,6 +104,10 @@ func issue(t *testing.T, authority *pki.Authority, who holder) tls.Certificate {
 		NotBefore:    time.Now().Add(-time.Minute),
 		NotAfter:     time.Now().Add(time.Hour),
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if who.raw != nil {
+		template.RawSubject, err = asn1.Marshal(who.raw)
+		require.NoError(t, err)
 	}
 	for _, text := range who.uris {
 		parsed, err := url.Parse(text)
@@ -199,7 +202,7 @@ func TestTheAgentIsWhomTheCertificateNames(t *testing.T) {
 		"subject":                   {"mtls:subject:^CN=([^,]+),OU=spokes,", holder{subject: full}},
 		"another attribute":         {"mtls:subject:OU=([^,]+)", holder{subject: pkix.Name{CommonName: "x", OrganizationalUnit: []string{"agent-a"}}}},
 		"more groups than needed":   {"mtls:subject:CN=(agent-([a-z]))", named("agent-a")},
-		"uri":                       {`mtls:uri:^spiffe://example\.org/ns/argocd/sa/([^/]+)$`, holder{named("ignored").subject, []string{id}}},
+		"uri":                       {`mtls:uri:^spiffe://example\.org/ns/argocd/sa/([^/]+)$`, holder{subject: named("ignored").subject, uris: []string{id}}},
 		"uri, not anchored":         {`mtls:uri:/sa/([^/]+)`, holder{uris: []string{id}}},
 	}
 	for name, test := range tests {
@@ -213,14 +216,13 @@ func TestTheAgentIsWhomTheCertificateNames(t *testing.T) {
 
 func TestThePeerSaysWhatProvedIt(t *testing.T) {
 	authority := newAuthority(t)
-	certificate := issue(t, authority, holder{named("agent-a").subject, []string{"spiffe://example.org/agent-a"}})
+	certificate := issue(t, authority, holder{subject: named("agent-a").subject, uris: []string{"spiffe://example.org/agent-a"}})
 	got := meet(t, identity.DefaultAuth, authority, certificate)
 	require.NoError(t, got.err)
-	sum := sha256.Sum256(certificate.Leaf.Raw)
-	require.Equal(t, hex.EncodeToString(sum[:]), got.peer.Fingerprint)
+	require.Len(t, got.peer.Certificates, 1)
+	require.True(t, certificate.Leaf.Equal(got.peer.Certificates[0]))
 	require.True(t, got.peer.NotAfter.Equal(certificate.Leaf.NotAfter))
 	require.Equal(t, "CN=agent-a", got.peer.Subject)
-	require.Equal(t, "spiffe://example.org/agent-a", got.peer.URI)
 	require.Contains(t, got.peer.Address, "127.0.0.1:")
 }
 
@@ -234,9 +236,6 @@ func TestTheProofEndsWithTheAuthorityWhenThatIsFirst(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	authority := newAuthority(t)
-	commonName := func(value string) pkix.AttributeTypeAndValue {
-		return pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: value}
-	}
 	const id = "spiffe://example.org/ns/argocd/sa/agent-a"
 	tests := map[string]struct {
 		auth    string
@@ -246,9 +245,9 @@ func TestRefusals(t *testing.T) {
 	}{
 		"no match": {"mtls:subject:OU=([^,]+)", named("agent-a"), identity.ErrUnproven,
 			`its subject "CN=agent-a" does not match OU=([^,]+)`},
-		"two matches": {identity.DefaultAuth,
+		"two matches": {"mtls:subject:CN=([^,+]+)",
 			holder{subject: pkix.Name{CommonName: "agent-a", Organization: []string{"CN=agent-b"}}}, identity.ErrUnproven, "more than one place"},
-		"a match before the common name": {identity.DefaultAuth,
+		"a match before the common name": {"mtls:subject:CN=([^,+]+)",
 			holder{subject: pkix.Name{CommonName: "agent-a", SerialNumber: "CN=agent-b"}}, identity.ErrUnproven, "more than one place"},
 		"two common names": {identity.DefaultAuth,
 			holder{subject: pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{commonName("agent-a"), commonName("agent-b")}}},
@@ -271,6 +270,78 @@ func TestRefusals(t *testing.T) {
 			require.Contains(t, got.err.Error(), "127.0.0.1:")
 			require.Equal(t, identity.Peer{}, got.peer)
 		})
+	}
+}
+
+// Attributes of a subject, to make one that Go would not.
+func commonName(value any) pkix.AttributeTypeAndValue {
+	return pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: value}
+}
+
+func organization(value string) pkix.AttributeTypeAndValue {
+	return pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{2, 5, 4, 10}, Value: value}
+}
+
+func private(value string) pkix.AttributeTypeAndValue {
+	return pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{1, 2, 3}, Value: value}
+}
+
+// whole are the spellings of the setting by which the common name is the agent's name.
+func whole() []string {
+	return []string{identity.DefaultAuth, "mtls:CN=([^,]+)", "mtls:subject:CN=([^,]+)"}
+}
+
+// No text of another attribute passes for a common name.
+func TestOnlyTheCommonNameIsOne(t *testing.T) {
+	authority := newAuthority(t)
+	for name, who := range map[string]holder{
+		"an organisation":                 {subject: pkix.Name{Organization: []string{"CN=victim"}}},
+		"a unit":                          {subject: pkix.Name{OrganizationalUnit: []string{"CN=victim"}}},
+		"a serial number":                 {subject: pkix.Name{SerialNumber: "CN=victim"}},
+		"several organisations":           {subject: pkix.Name{Organization: []string{"Example", "CN=victim"}}},
+		"behind a comma":                  {subject: pkix.Name{Organization: []string{"Example,CN=victim"}}},
+		"behind an escaped comma":         {subject: pkix.Name{Organization: []string{`Example\,CN=victim`}}},
+		"behind two backslashes":          {subject: pkix.Name{Organization: []string{`Example\\,CN=victim`}}},
+		"behind a plus":                   {subject: pkix.Name{Organization: []string{"Example+CN=victim"}}},
+		"on a line of its own":            {subject: pkix.Name{Organization: []string{"Example\nCN=victim"}}},
+		"in a part of many values":        {raw: pkix.RDNSequence{{organization("Example"), organization("CN=victim")}}},
+		"an attribute that nobody knows":  {raw: pkix.RDNSequence{{private("CN=victim")}}},
+		"an empty one beside a trick":     {raw: pkix.RDNSequence{{commonName("")}, {organization("CN=victim")}}},
+		"nothing":                         {raw: pkix.RDNSequence{}},
+		"two":                             {raw: pkix.RDNSequence{{commonName("agent-a")}, {commonName("victim")}}},
+		"two in a part of many values":    {raw: pkix.RDNSequence{{commonName("agent-a"), commonName("victim")}}},
+		"the same twice":                  {raw: pkix.RDNSequence{{commonName("victim")}, {commonName("victim")}}},
+		"one with a second one inside it": named("agent-a,CN=victim"),
+		"one with a plus inside it":       named("victim+CN=agent-a"),
+		"one with a line inside it":       named("victim\n"),
+		"one with spaces around it":       named(" victim "),
+		"one with a backslash behind it":  named(`victim\`),
+	} {
+		for _, auth := range whole() {
+			got := meet(t, auth, authority, issue(t, authority, who))
+			require.Error(t, got.err, "%s: %s", name, auth)
+			require.Equal(t, identity.Peer{}, got.peer)
+		}
+	}
+}
+
+// Whatever else a subject has, its common name is the agent's name.
+func TestTheCommonNameIsFoundAnywhere(t *testing.T) {
+	authority := newAuthority(t)
+	for name, who := range map[string]holder{
+		"before a trick":                {subject: pkix.Name{CommonName: "agent-a", Organization: []string{"CN=victim"}}},
+		"behind a trick":                {subject: pkix.Name{CommonName: "agent-a", SerialNumber: "CN=victim"}},
+		"behind an escaped comma":       {subject: pkix.Name{CommonName: "agent-a", SerialNumber: `x\,CN=victim`}},
+		"in a part of many values":      {raw: pkix.RDNSequence{{organization("Example"), commonName("agent-a")}}},
+		"first in a part of many":       {raw: pkix.RDNSequence{{commonName("agent-a"), organization("CN=victim")}}},
+		"behind what nobody knows":      {raw: pkix.RDNSequence{{private("CN=victim")}, {commonName("agent-a")}}},
+		"behind a name with characters": {raw: pkix.RDNSequence{{organization(`Ex, "amp"; <le>+`)}, {commonName("agent-a")}}},
+	} {
+		for _, auth := range whole() {
+			got := meet(t, auth, authority, issue(t, authority, who))
+			require.NoError(t, got.err, "%s: %s", name, auth)
+			require.Equal(t, identity.Agent("agent-a"), got.peer.Agent)
+		}
 	}
 }
 

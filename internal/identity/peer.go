@@ -2,9 +2,8 @@ package identity
 
 import (
 	"context"
-	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -20,11 +19,11 @@ type Peer struct {
 	// NotAfter is when the proof ends: no stream may outlive it. It is when the certificate expires, or an authority
 	// that it depends on, whichever is first.
 	NotAfter time.Time
-	// Fingerprint is the SHA-256 of the peer's certificate (DER) in lower-case hexadecimal digits.
-	Fingerprint string
-	// Subject is the certificate's subject, and URI its one URI, if it has exactly one. They are for people to read.
+	// Certificates are what the peer proved it with: its own first, then those between it and an authority, as the peer
+	// presented them. Whoever serves the peer for long asks again whether they are still good.
+	Certificates []*x509.Certificate
+	// Subject is the certificate's subject, for people to read.
 	Subject string
-	URI     string
 	// Address is where the connection comes from. It proves nothing.
 	Address string
 }
@@ -32,39 +31,34 @@ type Peer struct {
 // ErrUnproven is wrapped by errors about peers that have not proven who they are, by whatever name.
 var ErrUnproven = errors.New("peer identity")
 
-// verified returns the certificate chains that TLS has verified for the connection of ctx, and its remote address.
-func verified(ctx context.Context) (chains [][]*x509.Certificate, address string, err error) {
+// verified returns what TLS says of the connection of ctx, whose peer has a certificate that was verified, and its remote
+// address.
+func verified(ctx context.Context) (state tls.ConnectionState, address string, err error) {
 	connection, ok := peer.FromContext(ctx)
 	if !ok {
-		return nil, "", fmt.Errorf("%w: there is no gRPC connection", ErrUnproven)
+		return state, "", fmt.Errorf("%w: there is no gRPC connection", ErrUnproven)
 	}
 	if connection.Addr != nil {
 		address = connection.Addr.String()
 	}
 	info, ok := connection.AuthInfo.(credentials.TLSInfo)
 	if !ok {
-		return nil, address, fmt.Errorf("%w: the connection from %s does not use TLS: certificates cannot prove anything on it", ErrUnproven, address)
+		return state, address, fmt.Errorf("%w: the connection from %s does not use TLS: certificates cannot prove anything on it", ErrUnproven, address)
 	}
 	if len(info.State.VerifiedChains) == 0 {
-		return nil, address, fmt.Errorf("%w: the connection from %s brought no verified client certificate: configure one on the agent", ErrUnproven, address)
+		return state, address, fmt.Errorf("%w: the connection from %s brought no verified client certificate: configure one on the agent", ErrUnproven, address)
 	}
-	return info.State.VerifiedChains, address, nil
+	return info.State, address, nil
 }
 
-// describe returns what the chains prove, save for the agent's name.
-func describe(chains [][]*x509.Certificate, address string) Peer {
-	leaf := chains[0][0]
-	sum := sha256.Sum256(leaf.Raw)
-	described := Peer{
-		NotAfter:    provenUntil(chains),
-		Fingerprint: hex.EncodeToString(sum[:]),
-		Subject:     leaf.Subject.String(),
-		Address:     address,
+// describe returns what the connection proves, save for the agent's name.
+func describe(state tls.ConnectionState, address string) Peer {
+	return Peer{
+		NotAfter:     provenUntil(state.VerifiedChains),
+		Certificates: state.PeerCertificates,
+		Subject:      state.PeerCertificates[0].Subject.String(),
+		Address:      address,
 	}
-	if len(leaf.URIs) == 1 {
-		described.URI = leaf.URIs[0].String()
-	}
-	return described
 }
 
 // provenUntil returns when the last of the chains breaks. A chain breaks when the first of its certificates expires.

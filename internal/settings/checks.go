@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -25,19 +24,6 @@ func Port(port int) error {
 func PortOrOff(port int) error {
 	if port < 0 || port > maxPort {
 		return fmt.Errorf("want a port, 1 to %d, or 0 for none", maxPort)
-	}
-	return nil
-}
-
-// HostPort accepts the address of a server, host and port. Nothing at all is accepted too: add NonEmpty.
-func HostPort(address string) error {
-	if address == "" {
-		return nil
-	}
-	host, port, err := net.SplitHostPort(address)
-	number, numberErr := strconv.Atoi(port)
-	if err != nil || numberErr != nil || host == "" || Port(number) != nil {
-		return errors.New("want host:port")
 	}
 	return nil
 }

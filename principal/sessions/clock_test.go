@@ -52,19 +52,7 @@ func (c *call) Recv() (*pb.CloudEvent, error) {
 // for how the call ends.
 func (o *office) ring(t *testing.T, name string, validFor time.Duration) (agent, <-chan error) {
 	t.Helper()
-	pair, err := o.authority.IssueClient(pki.ClientOptions{CommonName: name, Validity: pki.Validity{
-		NotBefore: time.Now(), NotAfter: time.Now().Add(validFor),
-	}})
-	require.NoError(t, err)
-	certificate, err := pair.TLS()
-	require.NoError(t, err)
-	ctx, end := context.WithCancel(peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{
-		State: tls.ConnectionState{
-			HandshakeComplete: true, PeerCertificates: []*x509.Certificate{certificate.Leaf},
-			VerifiedChains: [][]*x509.Certificate{{certificate.Leaf, o.authority.Certificate()}},
-		},
-		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
-	}}))
+	ctx, end := context.WithCancel(o.proven(t, name, validFor))
 	up, down := make(chan *pb.CloudEvent), make(chan *pb.CloudEvent)
 	ended := make(chan error, 1)
 	go func() {
@@ -73,7 +61,25 @@ func (o *office) ring(t *testing.T, name string, validFor time.Duration) (agent,
 	}()
 	s := wire.Open(&call{ctx: ctx, in: down, out: up}, "/agent", nil)
 	t.Cleanup(func() { s.Close(); end(); s.Wait() })
-	return agent{s}, ended
+	return agent{s, end}, ended
+}
+
+// proven returns the context of a connection over which an agent has shown a certificate that is valid for so long.
+func (o *office) proven(t *testing.T, name string, validFor time.Duration) context.Context {
+	t.Helper()
+	pair, err := o.authority.IssueClient(pki.ClientOptions{CommonName: name, Validity: pki.Validity{
+		NotBefore: time.Now(), NotAfter: time.Now().Add(validFor),
+	}})
+	require.NoError(t, err)
+	certificate, err := pair.TLS()
+	require.NoError(t, err)
+	return peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{
+		State: tls.ConnectionState{
+			HandshakeComplete: true, PeerCertificates: []*x509.Certificate{certificate.Leaf},
+			VerifiedChains: [][]*x509.Certificate{{certificate.Leaf, o.authority.Certificate()}},
+		},
+		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+	}})
 }
 
 // clocked runs a test of a running service with a fake clock.
@@ -99,6 +105,67 @@ func TestStreamDoesNotOutliveItsCertificate(t *testing.T) {
 		require.Equal(t, codes.Unauthenticated, status.Code(err))
 		require.ErrorContains(t, err, "expired")
 	})
+}
+
+// An agent that took its connection for dead is served by another one. When the network delivers late what the agent had
+// said over the first one, its hello and its end, the agent is still served.
+func TestHelloOfAConnectionThatEndedDrivesNobodyAway(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		served, ended := o.ring(t, "a", time.Hour)
+		require.NoError(t, served.Greet(t.Context(), hello()))
+		_, err := served.Greeting(t.Context())
+		require.NoError(t, err)
+		served.empty(t)
+
+		late, refused := o.ring(t, "a", time.Hour)
+		synctest.Wait() // until it is asked for its hello
+		entering, proceed := make(chan struct{}), make(chan struct{})
+		o.sharing = func() { close(entering); <-proceed }
+		another, _ := o.ring(t, "b", time.Hour)
+		require.NoError(t, another.Greet(t.Context(), hello()))
+		<-entering // and the late one cannot, until this one has
+		require.NoError(t, late.Greet(t.Context(), hello()))
+		_, err = late.Greeting(t.Context())
+		require.NoError(t, err)
+		late.hangUp()
+		close(proceed)
+		require.Equal(t, codes.Canceled, status.Code(<-refused))
+
+		require.Empty(t, ended)
+		o.change("a", "guestbook", "one")
+		served.requirePut(t, "guestbook", "one")
+	})
+}
+
+// However the trust in a certificate ends, its stream does not outlive that.
+func TestStreamDoesNotOutliveTheTrustInItsCertificate(t *testing.T) {
+	for name, begin := range map[string]func(t *testing.T, a agent){
+		"while it is served": func(t *testing.T, a agent) {
+			require.NoError(t, a.Greet(t.Context(), hello()))
+			_, err := a.Greeting(t.Context())
+			require.NoError(t, err)
+		},
+		"before it said hello": func(*testing.T, agent) { synctest.Wait() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocked(t, func(t *testing.T, o *office) {
+				a, ended := o.ring(t, "a", time.Hour)
+				begin(t, a)
+				other, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "other"})
+				require.NoError(t, err)
+				began := time.Now()
+				o.roots.trust(o.authority, other)
+				synctest.Wait()
+				require.Empty(t, ended, "its authority is still among them")
+				o.roots.trust(other)
+				err = <-ended
+				require.Zero(t, time.Since(began))
+				require.Equal(t, codes.Unauthenticated, status.Code(err))
+				require.ErrorContains(t, err, "the agent's certificate is no longer trusted")
+				require.ErrorContains(t, err, "issue it by one of those")
+			})
+		})
+	}
 }
 
 func TestAgentThatSaysNothingIsLetGo(t *testing.T) {

@@ -78,6 +78,8 @@ func (s *shelf) Project(k converge.Key) (converge.Object, bool) {
 
 func (s *shelf) Settled(context.Context, converge.Key, converge.Result) error { return nil }
 
+func (s *shelf) Troubled(converge.Key) bool { return false }
+
 // witness takes no notice.
 type witness struct{}
 
@@ -108,11 +110,14 @@ func (l *log) String() string {
 type office struct {
 	*sessions.Service
 	authority *pki.Authority
+	roots     *roots        // what the service trusts
+	material  *certs.Source // of the service
 	address   string
 	registry  *prometheus.Registry
 	log       *log
 	stop      context.CancelFunc // ends Run
 	stopped   chan struct{}      // closed when Run has returned
+	sharing   func()             // is called when another agent has connected, while nobody else can
 
 	mu      sync.Mutex
 	refusal error             // why it is not ready
@@ -126,14 +131,20 @@ func newOffice(t *testing.T) *office {
 	require.NoError(t, err)
 	o := &office{
 		authority: authority, registry: prometheus.NewRegistry(), log: &log{},
-		stop: func() {}, stopped: make(chan struct{}), shelves: make(map[string]*shelf),
+		stop: func() {}, stopped: make(chan struct{}), sharing: func() {}, shelves: make(map[string]*shelf),
 	}
+	pair, err := authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	require.NoError(t, err)
+	o.roots = &roots{texts: make(chan []byte, 10)}
+	o.roots.trust(authority)
+	o.material = source(t, o.roots, pair)
 	who, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Reserved: []string{reserved}})
 	require.NoError(t, err)
 	o.Service = sessions.New(sessions.Options{
-		Identify: who, Ready: o.ready, Hello: hello(), Registerer: o.registry,
+		Identify: who, Trust: o.material, Ready: o.ready, Hello: hello(), Registerer: o.registry,
 		Logger: slog.New(slog.NewTextHandler(o.log, nil)),
 		Share: func(agent string) converge.Options {
+			o.sharing()
 			return converge.Options{
 				Sources:  map[converge.Facet]converge.Origin{facet: {Source: o.shelf(agent)}},
 				Observer: witness{},
@@ -167,14 +178,12 @@ func open(t *testing.T) *office {
 // listen lets agents connect.
 func (o *office) listen(t *testing.T) {
 	t.Helper()
-	server, err := o.authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
-	require.NoError(t, err)
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	o.address = listener.Addr().String()
 	grpcServer := grpc.NewServer(
-		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: source(t, o.authority, server)})),
+		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: o.material})),
 		grpc.ForceServerCodecV2(wire.NewCodec()),
 	)
 	syncv1.RegisterSyncServer(grpcServer, o)
@@ -186,14 +195,40 @@ func (o *office) listen(t *testing.T) {
 	})
 }
 
-// source returns the material of one side, whose pair may be none.
-func source(t *testing.T, trusted *pki.Authority, pair pki.Pair) *certs.Source {
-	t.Helper()
-	options := certs.Options{
-		Name:   "test",
-		Roots:  certs.Fixed("roots", certs.Blocks{Authorities: trusted.PEM().Certificate}),
-		Logger: slog.New(slog.DiscardHandler),
+// roots are trusted authorities that change.
+type roots struct{ texts chan []byte }
+
+func (r *roots) String() string { return "the test" }
+
+func (r *roots) Watch(ctx context.Context, report func(certs.Blocks, error)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case text := <-r.texts:
+			report(certs.Blocks{Authorities: text}, nil)
+		}
 	}
+}
+
+// trust makes these the trusted authorities.
+func (r *roots) trust(authorities ...*pki.Authority) {
+	var text []byte
+	for _, a := range authorities {
+		text = append(text, a.PEM().Certificate...)
+	}
+	r.texts <- text
+}
+
+// fixed are trusted authorities that do not change.
+func fixed(authority *pki.Authority) certs.Origin {
+	return certs.Fixed("roots", certs.Blocks{Authorities: authority.PEM().Certificate})
+}
+
+// source returns the material of one side, whose pair may be none.
+func source(t *testing.T, trusted certs.Origin, pair pki.Pair) *certs.Source {
+	t.Helper()
+	options := certs.Options{Name: "test", Roots: trusted, Logger: slog.New(slog.DiscardHandler)}
 	if pair.Certificate != nil {
 		options.Pair = certs.Fixed("pair", certs.Blocks{Certificate: pair.Certificate, Key: pair.Key})
 	}
@@ -269,27 +304,40 @@ func (o *office) certified(t *testing.T, name string) pki.Pair {
 }
 
 // agent is an agent's end of a stream.
-type agent struct{ *wire.Stream }
+type agent struct {
+	*wire.Stream
+	hangUp context.CancelFunc // ends the gRPC stream, without a word
+}
 
 // connect opens a stream, over a connection of its own, as the agent that a certificate names.
 func (o *office) connect(t *testing.T, trusted *pki.Authority, pair pki.Pair) agent {
 	t.Helper()
+	return stream(t, o.dial(t, trusted, pair))
+}
+
+// dial makes a connection.
+func (o *office) dial(t *testing.T, trusted *pki.Authority, pair pki.Pair) *grpc.ClientConn {
+	t.Helper()
 	connection, err := grpc.NewClient(o.address,
-		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: source(t, trusted, pair)})),
+		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: source(t, fixed(trusted), pair)})),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec()), grpc.WaitForReady(false)))
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, connection.Close()) })
+	return connection
+}
+
+// stream opens a stream over a connection.
+func stream(t *testing.T, connection *grpc.ClientConn) agent {
+	t.Helper()
 	ctx, end := context.WithCancel(context.Background())
-	t.Cleanup(func() {
-		end()
-		require.NoError(t, connection.Close())
-	})
+	t.Cleanup(end)
 	grpcStream, err := syncv1.NewSyncClient(connection).Connect(ctx)
 	if err != nil {
-		return agent{wire.Open(failed{err}, "/agent", slog.New(slog.DiscardHandler))}
+		return agent{wire.Open(failed{err}, "/agent", slog.New(slog.DiscardHandler)), end}
 	}
 	s := wire.Open(grpcStream, "/agent", slog.New(slog.DiscardHandler))
 	t.Cleanup(func() { s.Close(); end(); s.Wait() })
-	return agent{s}
+	return agent{s, end}
 }
 
 // begin connects and says hello.

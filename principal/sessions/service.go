@@ -36,6 +36,8 @@ var (
 type Options struct {
 	// Identify tells which agent the peer of a connection is.
 	Identify *identity.Authenticator
+	// Trust tells which of those that it told are to be believed still.
+	Trust Trust
 	// Ready returns nil when conversations may begin, and otherwise why not: until the hub's objects are all known,
 	// agents would be told to delete what is not known yet.
 	Ready func() error
@@ -60,6 +62,7 @@ type Service struct {
 	mu     sync.RWMutex
 	begin  func(*converge.Peer) // has a peer do its work as long as Run runs; nil when it does not. Guarded by mu
 	agents map[string]*agent    // everyone who has connected since the start. Guarded by mu
+	proofs map[*proof]struct{}  // of the streams that are open. Guarded by mu
 }
 
 // agent is an agent that has connected.
@@ -71,7 +74,9 @@ type agent struct {
 
 // New returns a service that refuses agents until Run runs.
 func New(o Options) *Service {
-	return &Service{options: o, metrics: newMetrics(o.Registerer), agents: make(map[string]*agent)}
+	return &Service{
+		options: o, metrics: newMetrics(o.Registerer), agents: make(map[string]*agent), proofs: make(map[*proof]struct{}),
+	}
 }
 
 // Run serves until the context ends, and returns when all conversations are over. Agents are told to connect again.
@@ -81,7 +86,7 @@ func (s *Service) Run(ctx context.Context) {
 	s.mu.Lock()
 	s.begin = func(p *converge.Peer) { s.work.Go(func() { p.Run(work) }) }
 	s.mu.Unlock()
-	<-ctx.Done()
+	s.watch(ctx)
 	s.mu.Lock()
 	s.begin = nil
 	for _, a := range s.agents {
@@ -149,7 +154,11 @@ func (s *Service) Connect(grpcStream syncv1.Sync_ConnectServer) error {
 	if err := s.options.Ready(); err != nil {
 		return status.Error(codes.Unavailable, "the principal is not ready: "+err.Error())
 	}
-	ctx, end := context.WithDeadlineCause(ctx, who.NotAfter, errExpired)
+	ctx, end, err := s.rest(ctx, who)
+	if err != nil {
+		logger.Warn("An agent was refused", "reason", status.Convert(err).Message())
+		return err
+	}
 	defer end()
 	stream, err := s.open(grpcStream, logger)
 	if err != nil {
@@ -195,7 +204,7 @@ func (s *Service) serve(ctx context.Context, name string, stream *wire.Stream, l
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	a, err := s.enter(name, end)
+	a, err := s.enter(ctx, name, end)
 	if err != nil {
 		return err
 	}
@@ -241,11 +250,16 @@ func (s *Service) greet(ctx context.Context, name string, stream *wire.Stream) (
 
 // enter makes this the newest conversation with an agent, and ends any older one. What a peer does outlives a connection,
 // and so does its context.
-func (s *Service) enter(name string, end context.CancelCauseFunc) (*agent, error) {
+func (s *Service) enter(ctx context.Context, name string, end context.CancelCauseFunc) (*agent, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.begin == nil {
 		return nil, errDraining
+	}
+	// What an agent gave up in favour of another connection may be heard of late, its hello and its end together. It must
+	// not end the other one.
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	a := s.agents[name]
 	if a == nil {

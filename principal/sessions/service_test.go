@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -98,6 +99,42 @@ func TestStrangePrincipalIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	a := o.connect(t, stranger, o.certified(t, "a"))
 	require.Equal(t, codes.Unavailable, status.Code(a.ending(t)))
+}
+
+// Whom the principal no longer trusts it serves no longer, not even over a connection that it has accepted before. All others
+// notice nothing.
+func TestAgentThatIsNoLongerTrustedIsLetGo(t *testing.T) {
+	o := open(t)
+	second, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "second"})
+	require.NoError(t, err)
+	changed := o.material.Changed()
+	o.roots.trust(o.authority, second)
+	<-changed
+	pair, err := second.IssueClient(pki.ClientOptions{CommonName: "b"})
+	require.NoError(t, err)
+	agents := make(map[string]agent)
+	old := o.dial(t, o.authority, o.certified(t, "a"))
+	for name, c := range map[string]*grpc.ClientConn{"a": old, "b": o.dial(t, o.authority, pair)} {
+		a := stream(t, c)
+		require.NoError(t, a.Greet(patient(t), hello()))
+		_, err := a.Greeting(patient(t))
+		require.NoError(t, err)
+		a.empty(t)
+		o.change(name, "guestbook", "one")
+		a.requirePut(t, "guestbook", "one")
+		agents[name] = a
+	}
+
+	o.roots.trust(second)
+	for _, a := range []agent{agents["a"], stream(t, old)} {
+		err = a.ending(t)
+		require.Equal(t, codes.Unauthenticated, status.Code(err), "%v", err)
+		require.ErrorContains(t, err, "the agent's certificate is no longer trusted")
+		require.ErrorContains(t, err, "client certificate CN=a was issued by CN=test, which is none of the authorities trusted here")
+	}
+	o.change("b", "guestbook", "two")
+	agents["b"].requirePut(t, "guestbook", "two")
+	require.InDelta(t, 2, o.metric(t, "argocd_principal_agent_connections_total"), 0)
 }
 
 func TestNobodyIsServedBeforeTheHubIsKnown(t *testing.T) {

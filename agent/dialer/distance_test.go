@@ -1,0 +1,112 @@
+package dialer_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// longWay is a way to a principal that is far away: everything arrives later, in both directions.
+type longWay struct {
+	listener net.Listener
+	target   string
+	delay    time.Duration
+	work     sync.WaitGroup
+}
+
+func newLongWay(t *testing.T, target string, delay time.Duration) *longWay {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	w := &longWay{listener: listener, target: target, delay: delay}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.work.Go(func() { w.accept(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		_ = listener.Close()
+		w.work.Wait()
+	})
+	return w
+}
+
+func (w *longWay) accept(ctx context.Context) {
+	for {
+		near, err := w.listener.Accept()
+		if err != nil {
+			return
+		}
+		var dialer net.Dialer
+		far, err := dialer.DialContext(ctx, "tcp", w.target)
+		if err != nil {
+			_ = near.Close()
+			continue
+		}
+		ctx, done := context.WithCancel(ctx)
+		w.work.Go(func() {
+			<-ctx.Done()
+			_ = near.Close()
+			_ = far.Close()
+		})
+		w.work.Go(func() { defer done(); w.carry(ctx, far, near) })
+		w.work.Go(func() { defer done(); w.carry(ctx, near, far) })
+	}
+}
+
+// parcel is on its way until it is due.
+type parcel struct {
+	data []byte
+	due  time.Time
+}
+
+func (w *longWay) carry(ctx context.Context, to, from net.Conn) {
+	parcels := make(chan parcel, 1000)
+	w.work.Go(func() {
+		defer close(parcels)
+		for {
+			buffer := make([]byte, 32<<10)
+			n, err := from.Read(buffer)
+			if err != nil {
+				return
+			}
+			select {
+			case parcels <- parcel{buffer[:n], time.Now().Add(w.delay)}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	for p := range parcels {
+		timer := time.NewTimer(time.Until(p.due))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		if _, err := to.Write(p.data); err != nil {
+			return
+		}
+	}
+}
+
+// A principal on another continent, over a bad line, takes a second to answer. That is slow, but it works.
+func TestPrincipalMayBeFarAway(t *testing.T) {
+	authority := newAuthority(t)
+	p := newPrincipal()
+	way := newLongWay(t, serve(t, p, authority), 150*time.Millisecond)
+	material := follow(t, fixed(authority, issue(t, authority)))
+	o := newOffice(way.listener.Addr().String(), material.Changed, credential(material))
+	o.run(t)
+	select {
+	case c := <-p.calls:
+		c.greet(t)
+	case <-time.After(patience):
+		require.FailNow(t, "the agent does not get there", "%v", o.Connected())
+	}
+	require.NotContains(t, o.log.String(), "Not connected", "the first attempt gets there")
+}

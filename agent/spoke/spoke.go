@@ -54,7 +54,8 @@ func New(o Options) (*Spoke, error) {
 	applications := facets.ApplicationReplica{Spoke: share}
 	s.peer = converge.NewPeer(converge.Options{
 		Sources: map[converge.Facet]converge.Origin{
-			facets.Status: {Source: facets.StatusSource{Spoke: share}},
+			// What a spoke no longer tells of is made anew by its controllers; nothing of a user's is lost.
+			facets.Status: {Source: facets.StatusSource{Spoke: share}, Unbraked: true},
 		},
 		Replicas: map[converge.Facet]converge.Holding{
 			facets.Application: {Replica: applications, Retain: true, Recall: applications.Recall},

@@ -97,26 +97,27 @@ func (b *backlog[K]) done(k K) time.Duration {
 }
 
 // retry ends the work on a key that was taken and asks for it again after a while, which grows with every retry in a
-// row; at once, if the key was added meanwhile, since that may be what it waited for.
-func (b *backlog[K]) retry(k K) {
+// row; at once, if the key was added meanwhile, since that may be what it waited for. It returns how many those are by now.
+func (b *backlog[K]) retry(k K) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	it := b.items[k]
 	if it == nil || !it.busy {
-		return
+		return 0
 	}
 	if b.closed {
 		delete(b.items, k)
-		return
+		return 0
 	}
 	it.busy = false
 	it.failures++
 	if !it.again.IsZero() {
 		it.again = time.Time{}
 		b.makeReady(k, it)
-		return
+		return it.failures
 	}
 	it.timer = time.AfterFunc(retryDelay(it.failures), func() { b.add(k) })
+	return it.failures
 }
 
 // later ends the work on a key that was taken and asks for it again after a while; at once, if the key was added

@@ -27,6 +27,8 @@ type shelf struct {
 	removed map[converge.Key][]string    // the UIDs that Remove was called with
 	settled map[converge.Key][]converge.Result
 
+	troubled map[converge.Key]bool // what Troubled answers
+
 	// apply, remove and settle, if set, are asked first, and decide by an error.
 	apply  func(context.Context, converge.Key, converge.Object) error
 	remove func(context.Context, converge.Key) error
@@ -126,7 +128,11 @@ func (s *shelf) Held(k converge.Key) converge.State {
 	return o.State
 }
 
-func (s *shelf) Troubled(converge.Key) bool { return false }
+func (s *shelf) Troubled(k converge.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.troubled[k]
+}
 
 func (s *shelf) Settled(ctx context.Context, k converge.Key, r converge.Result) error {
 	s.mu.Lock()
@@ -175,6 +181,7 @@ type witness struct {
 	mu       sync.Mutex
 	acks     map[converge.Code]int
 	repairs  []converge.Result
+	removed  []converge.Key
 	brakes   []converge.Brake
 	released int
 }
@@ -189,6 +196,12 @@ func (w *witness) Repaired(_ converge.Facet, _ converge.Key, r converge.Result) 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.repairs = append(w.repairs, r)
+}
+
+func (w *witness) Removed(_ converge.Facet, k converge.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.removed = append(w.removed, k)
 }
 
 func (w *witness) Braked(b converge.Brake) {

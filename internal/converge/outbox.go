@@ -124,7 +124,9 @@ func (o *outbox) settle(a Ack) bool {
 	o.backlog.signal() // the window has room
 	if a.Code != Done && a.Code != Refused {
 		o.unsure[a.Key] = true
-		o.backlog.retry(a.Key)
+		if o.backlog.retry(a.Key)%complainEvery == 0 {
+			o.session.settled(o.facet, a.Key, a.Result)
+		}
 		o.session.peer.options.Observer.Acknowledged(o.facet, a.Code, 0)
 		return true
 	}
@@ -225,6 +227,8 @@ func (o *outbox) compare(h Holdings) {
 		reported[e.Key] = true
 		want, ok := mine[e.Key]
 		switch {
+		case BucketOf(e.Key) != h.Bucket: // and not where it was asked for
+		case !ok && len(o.round.deletion) >= strangers: // for the next round
 		case !ok && o.doomed[e.Key]: // somebody saw to that already
 			o.agree(e.Key, e.State)
 			o.backlog.add(e.Key)
@@ -245,6 +249,14 @@ func (o *outbox) compare(h Holdings) {
 		o.finish()
 	}
 }
+
+// complainEvery is after how many failures in a row the source is told, so that a person can be: the first six take some
+// five seconds, all others three minutes.
+const complainEvery = 6
+
+// strangers is how many objects that the source does not have are taken notice of in a round. More are for the next one;
+// what a peer can make this side remember is bounded.
+const strangers = 100_000
 
 // differ has a key sent that the peer does not hold as it should. o.mu is held.
 func (o *outbox) differ(k Key) {

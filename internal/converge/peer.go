@@ -37,6 +37,7 @@ type Peer struct {
 	mu       sync.Mutex
 	session  *session           // the conversation under way, if any. Guarded by mu, as are all fields below
 	orders   map[object]order   // the Puts and Deletes of that conversation that are not begun
+	bytes    int                // of the payloads in orders
 	verdicts map[object]verdict // how the peer fared with what it was sent, of which the source is still to be told
 	braked   map[Facet]string   // the words of the brakes that the observer was last told of
 }
@@ -58,6 +59,12 @@ type task struct {
 type order struct {
 	session *session
 	message Message
+}
+
+// bytes returns the size of the payload.
+func (o order) bytes() int {
+	put, _ := o.message.(Put)
+	return len(put.Payload)
 }
 
 // verdict is how the peer fared, as a conversation brought it.
@@ -187,6 +194,7 @@ func (p *Peer) perform(ctx context.Context, t task) {
 	p.mu.Lock()
 	o, ordered := p.orders[t.object]
 	delete(p.orders, t.object)
+	p.bytes -= o.bytes()
 	p.mu.Unlock()
 	if !ordered {
 		p.keep(ctx, t)
@@ -199,12 +207,17 @@ func (p *Peer) perform(ctx context.Context, t task) {
 // obey does what a Put or Delete says.
 func (p *Peer) obey(ctx context.Context, t task, o order) {
 	keeper := p.keepers[t.facet]
-	ack := Ack{Facet: t.facet, Key: t.key}
+	ack, gone := Ack{Facet: t.facet, Key: t.key}, false
 	switch m := o.message.(type) {
 	case Put:
 		ack.Seq, ack.Result = m.Seq, keeper.apply(ctx, t.key, m.Object)
+		gone = ack.Absent
 	case Delete:
 		ack.Seq, ack.Result = m.Seq, keeper.remove(ctx, t.key, m.UID)
+		gone = ack.Code == Done
+	}
+	if keeper.Retain && gone {
+		p.options.Observer.Removed(t.facet, t.key)
 	}
 	if p.current() == o.session {
 		keeper.acknowledged(t.key, ack.Result)
@@ -271,16 +284,17 @@ func (p *Peer) order(o object, by order) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.session == by.session {
+		p.bytes += by.bytes() - p.orders[o].bytes()
 		p.orders[o] = by
 		p.work[o.facet].add(task{object: o})
 	}
 }
 
-// ordered returns how many orders are not begun.
-func (p *Peer) ordered() int {
+// ordered returns how many orders are not begun, and the bytes of their payloads.
+func (p *Peer) ordered() (orders, bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.orders)
+	return len(p.orders), p.bytes
 }
 
 // pass notes what the source is to be told, unless the conversation is over or, without replace, something newer is to be
@@ -339,5 +353,6 @@ func (p *Peer) leave() {
 	defer p.mu.Unlock()
 	p.session = nil
 	clear(p.orders)
+	p.bytes = 0
 	clear(p.verdicts)
 }

@@ -8,9 +8,12 @@ import (
 	"time"
 )
 
-// backpressure is how many messages may wait to be done or sent before no more are received. An honest peer stays far
-// below: it has at most a window of each facet unanswered.
-const backpressure = 8 * window
+// backpressure is how many messages may wait to be done or sent before no more are received, and how many bytes of payload.
+// An honest peer stays far below the first: it has at most a window of each facet unanswered.
+const (
+	backpressure      = 8 * window
+	backpressureBytes = 32 << 20
+)
 
 // session is one conversation.
 type session struct {
@@ -162,10 +165,10 @@ func (s *session) receive() error {
 // crowded reports whether the peer should wait. Notices do not count: both sides may have many of them to send, and would
 // wait for each other.
 func (s *session) crowded() bool {
-	waiting := s.peer.ordered()
+	waiting, bytes := s.peer.ordered()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return waiting+s.answers > backpressure
+	return waiting+s.answers > backpressure || bytes > backpressureBytes
 }
 
 // take takes in one message. A message about a facet that this side does not have is refused or, if it needs no answer,
@@ -201,15 +204,15 @@ func (s *session) take(m Message) {
 
 // accept has a Put or Delete done, once.
 func (s *session) accept(f Facet, k Key, seq uint64, m Message) {
-	if seq <= s.accepted[f] {
-		return
-	}
-	s.accepted[f] = seq
 	if s.peer.keepers[f] == nil {
 		reason := "the peer does not take " + string(f) + " from this side"
 		s.say(Ack{Facet: f, Key: k, Seq: seq, Result: Result{Code: Refused, Reason: reason}})
 		return
 	}
+	if seq <= s.accepted[f] {
+		return
+	}
+	s.accepted[f] = seq
 	s.peer.order(object{f, k}, order{session: s, message: m})
 }
 

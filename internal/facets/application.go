@@ -62,7 +62,8 @@ func (s ApplicationSource) Settled(ctx context.Context, key converge.Key, r conv
 			ofApplication.withdraw(app, &patch)
 		case converge.Refused:
 			ofApplication.tell(app, &patch, r.Reason)
-		case converge.Retry: // that says nothing yet
+		case converge.Retry:
+			delayOfApplication.tell(app, &patch, r.Reason)
 		}
 		return patch, nil
 	})

@@ -16,7 +16,9 @@ type refusal string
 const (
 	// ofApplication also stands for any that is not known: an agent of another kind may have been here before.
 	ofApplication refusal = "The spoke refuses this application: "
-	ofIntent      refusal = "The spoke refuses what was asked for: "
+	// delayOfApplication is told and withdrawn in its place.
+	delayOfApplication refusal = "The spoke could not take this application yet, and tries again: "
+	ofIntent           refusal = "The spoke refuses what was asked for: "
 )
 
 // isIn reports whether an application tells of this refusal.

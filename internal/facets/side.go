@@ -124,11 +124,12 @@ func (a Applications) change(ctx context.Context, id types.NamespacedName,
 
 // refresh reads an application from the API server, nil if there is none.
 func (a Applications) refresh(ctx context.Context, id types.NamespacedName) (*argocd.App, error) {
+	held, known := a.Store.Get(id) // before it is asked for: what is created meanwhile is not what is gone
 	answer, err := a.Client.Get(ctx, id)
 	switch {
 	case argocd.IsConflict(err):
-		if app, ok := a.Store.Get(id); ok {
-			a.Store.Erased(app)
+		if known {
+			a.Store.Erased(held)
 		}
 		return nil, nil //nolint:nilnil // there is none, which is no error
 	case err != nil:

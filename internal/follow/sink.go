@@ -46,6 +46,9 @@ func (s *sink[R, T]) Delete(obj any) error {
 	if ok && old.revision <= revision {
 		st.set(id, old.object, entry[T]{})
 	}
+	if st.erased[id].revision <= revision {
+		delete(st.erased, id)
+	}
 	st.mu.Unlock()
 	st.advance(revision, false)
 	if ok && old.revision <= revision {
@@ -62,6 +65,7 @@ func (s *sink[R, T]) Replace(list []any, resourceVersion string) error {
 		return fmt.Errorf("resource version of a list: %w", err)
 	}
 	st := s.store()
+	st.rewind(revision)
 	there := make(map[types.NamespacedName]bool, len(list))
 	for _, obj := range list {
 		object, ok := obj.(R)
@@ -82,6 +86,11 @@ func (s *sink[R, T]) Replace(list []any, resourceVersion string) error {
 		if !there[id] && e.revision <= revision {
 			gone = append(gone, e.object)
 			st.set(id, e.object, entry[T]{})
+		}
+	}
+	for id, e := range st.erased {
+		if !there[id] && e.revision <= revision {
+			delete(st.erased, id)
 		}
 	}
 	st.mu.Unlock()

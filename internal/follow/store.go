@@ -55,6 +55,7 @@ type Store[R runtime.Object, T Object] struct {
 	mu      sync.RWMutex
 	objects map[types.NamespacedName]entry[T]            // guarded by mu
 	groups  map[string]map[types.NamespacedName]struct{} // guarded by mu
+	erased  map[types.NamespacedName]erasure             // until the watch or a list shows it too. Guarded by mu
 	seen    uint64                                       // the newest revision that the watch has brought. Guarded by mu
 	failure error                                        // why the last list or watch did not work. Guarded by mu
 
@@ -65,6 +66,13 @@ type Store[R runtime.Object, T Object] struct {
 type entry[T Object] struct {
 	object   T
 	revision uint64
+	uid      types.UID
+}
+
+// erasure is what this program deleted, as the store last held it. The watch may yet bring what was done to it before.
+type erasure struct {
+	revision uint64
+	uid      types.UID
 }
 
 // New returns a store that is empty until Run runs.
@@ -74,6 +82,7 @@ func New[R runtime.Object, T Object](o Options[R, T]) *Store[R, T] {
 		synced:  make(chan struct{}),
 		objects: make(map[types.NamespacedName]entry[T]),
 		groups:  make(map[string]map[types.NamespacedName]struct{}),
+		erased:  make(map[types.NamespacedName]erasure),
 	}
 }
 
@@ -140,7 +149,8 @@ func (s *Store[R, T]) Group(group string) iter.Seq[T] {
 // Wrote takes in the answer to a write of this program's own and returns what is kept of it.
 func (s *Store[R, T]) Wrote(answer R) (T, error) { return s.put(answer, true) }
 
-// Erased takes in that this program deleted an object, of which nothing is left.
+// Erased takes in that an object is gone of which nothing is left. It must be this very object that is known to be gone: what
+// is yet to come with its UID is not believed any more.
 func (s *Store[R, T]) Erased(object T) {
 	var none T
 	s.notices.Lock()
@@ -150,6 +160,7 @@ func (s *Store[R, T]) Erased(object T) {
 	erase := e.object == object
 	if erase {
 		s.set(object.ID(), object, entry[T]{})
+		s.erased[object.ID()] = erasure{e.revision, e.uid}
 	}
 	s.mu.Unlock()
 	if erase {
@@ -157,8 +168,9 @@ func (s *Store[R, T]) Erased(object T) {
 	}
 }
 
-// put takes in an object if it is newer than what is there. What this program wrote counts only while the watch has not
-// come as far: after that, the watch knows better, for example that the object was deleted since.
+// put takes in an object if it is newer than what is there, and not what this program erased. What this program wrote
+// counts only while the watch has not come as far: after that, the watch knows better, for example that the object was
+// deleted since.
 func (s *Store[R, T]) put(object R, own bool) (T, error) {
 	var none T
 	m, err := meta.Accessor(object)
@@ -175,14 +187,15 @@ func (s *Store[R, T]) put(object R, own bool) (T, error) {
 	defer s.notices.Unlock()
 	s.mu.RLock()
 	old, seen := s.objects[id], s.seen
+	gone, erased := s.erased[id]
 	s.mu.RUnlock()
-	if own && revision <= seen || !own && revision <= old.revision {
+	if revision <= old.revision || own && revision <= seen || erased && (revision <= gone.revision || m.GetUID() == gone.uid) {
 		s.advance(revision, own)
 		return s.options.Reduce(object, old.object), nil
 	}
 	now := s.options.Reduce(object, old.object)
 	s.mu.Lock()
-	s.set(id, old.object, entry[T]{now, revision})
+	s.set(id, old.object, entry[T]{now, revision, m.GetUID()})
 	s.mu.Unlock()
 	s.advance(revision, own)
 	s.options.Changed(old.object, now)
@@ -199,6 +212,22 @@ func (s *Store[R, T]) advance(revision uint64, own bool) {
 	s.seen = max(s.seen, revision)
 }
 
+// rewind makes a list count that is older than what the watch has brought: the API server was restored from a backup. What
+// the store holds is no newer than such a list then, whatever its revision says.
+func (s *Store[R, T]) rewind(revision uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if revision >= s.seen {
+		return
+	}
+	s.seen = 0
+	clear(s.erased)
+	for id, e := range s.objects {
+		e.revision = 0
+		s.objects[id] = e
+	}
+}
+
 // set replaces an object. s.mu is held.
 func (s *Store[R, T]) set(id types.NamespacedName, old T, e entry[T]) {
 	var none T
@@ -209,6 +238,7 @@ func (s *Store[R, T]) set(id types.NamespacedName, old T, e entry[T]) {
 		delete(s.objects, id)
 		return
 	}
+	delete(s.erased, id)
 	s.objects[id] = e
 	g := s.group(e.object)
 	if s.groups[g] == nil {

@@ -78,6 +78,10 @@ func (o observer) Repaired(f converge.Facet, k converge.Key, r converge.Result) 
 	o.logger.Info("Put back what was changed locally", "facet", f, "key", k, "result", r.Code.String(), "reason", r.Reason)
 }
 
+func (o observer) Removed(f converge.Facet, k converge.Key) {
+	o.logger.Info("Removed what the other side wants gone", "facet", f, "key", k)
+}
+
 func (o observer) Braked(b converge.Brake) {
 	o.brakes.WithLabelValues(string(b.Facet), o.agent).Set(float64(b.Deletions))
 }

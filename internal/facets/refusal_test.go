@@ -239,3 +239,18 @@ func TestADenialIsNeverTakenForAConflict(t *testing.T) {
 		require.NotZero(t, replica.Held("guestbook"), reason)
 	}
 }
+
+// What is tried again is told too, as something else than a refusal, and takes its place.
+func TestWhatIsTriedAgainIsTold(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.settles(d.application, refusal("too red"))
+	d.settles(d.application, converge.Result{Code: converge.Retry, Reason: "nobody is at home"})
+	d.tells("nobody is at home")
+	require.Contains(t, string(d.server.get("guestbook").Status), "could not take this application yet")
+	require.True(t, d.application.Troubled("guestbook"))
+	d.settles(d.application, done())
+	d.tells()
+	d.settles(d.intent, converge.Result{Code: converge.Retry, Reason: "another operation is in progress"})
+	d.tells()
+}

@@ -28,8 +28,13 @@
 //	  │  Put{key, seq, uid, version, payload} → │  applies it
 //	  │  ← Ack{key, seq, result}               │
 //
-// An Ack says Done, Retry (the source tries again, after a backoff) or Refused (the source does not try again until
-// the object changes or the next comparison; it is told, so that a person can be told).
+// An Ack says Done, Retry (the source tries again, after a backoff, or at once when a Notice says that something changed
+// there) or Refused (the source does not try again until the object changes or the next comparison; it is told, so that a
+// person can be told). A message that is not answered for long counts as lost.
+//
+// A write that fails may have happened all the same. So what the source sent last is what the replica keeps from then on,
+// whatever came of it, and nothing is put back that the source has replaced or removed. For the same reason the end of a
+// conversation breaks nothing off; if what was under way brings news, the next conversation tells it.
 //
 // The comparison is begun by the replica and decided by the source, because only the source may say Delete:
 //
@@ -37,6 +42,8 @@
 //	│  Inquiry{buckets that differ} →      │
 //	│  ← Holdings{bucket, entries}         │  one for each bucket asked for
 //	│  Put, Delete … →                     │  for the keys that differ
+//
+// If the source still shows that an object was refused which is found equal, it is told that this is over.
 //
 // A bucket's digest is the sum of the hashes of its entries, so it does not depend on their order. Until its first
 // comparison is over a source sends nothing of that facet: it would not know what to leave out.

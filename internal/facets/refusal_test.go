@@ -254,3 +254,16 @@ func TestWhatIsTriedAgainIsTold(t *testing.T) {
 	d.settles(d.intent, converge.Result{Code: converge.Retry, Reason: "another operation is in progress"})
 	d.tells()
 }
+
+// A patch that does not fit the newest revision is refused by the API server, not for good: what was to be told is told.
+func TestWhatIsToldFitsTheNewestRevision(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.settles(d.application, refusal("too red"))
+	d.server.put(onHub()) // somebody takes the condition away, and nobody has heard of it yet
+	d.settles(d.application, refusal("too blue"))
+	d.tells("too blue")
+	d.server.put(onHub())
+	d.settles(d.application, done())
+	d.tells()
+}

@@ -98,7 +98,8 @@ var errContended = errors.New("the object is being changed by others all the tim
 // change writes to an application on the ground of its newest revision. need returns the patch that app needs, nil if
 // none; app is nil if there is no such application. It returns the application as it is then.
 //
-// No revision is read before a write, because the store is nearly always up to date. Only after a conflict is.
+// No revision is read before a write, because the store is nearly always up to date. Only after a conflict is, and after a
+// refusal: a patch that was made for an older revision may be refused because it does not fit the newest one.
 func (a Applications) change(ctx context.Context, id types.NamespacedName,
 	need func(app *argocd.App) (argocd.Patch, error),
 ) (*argocd.App, error) {
@@ -112,12 +113,18 @@ func (a Applications) change(ctx context.Context, id types.NamespacedName,
 		if err == nil {
 			return a.Store.Wrote(answer)
 		}
-		if !argocd.IsConflict(err) {
+		refused := errors.Is(err, converge.ErrRefused)
+		if !refused && !argocd.IsConflict(err) {
 			return app, fmt.Errorf("patch: %w", err)
 		}
-		if app, err = a.refresh(ctx, id); err != nil {
-			return nil, err
+		newest, readErr := a.refresh(ctx, id)
+		switch {
+		case refused && (readErr != nil || newest != nil && newest.Version == app.Version):
+			return app, fmt.Errorf("patch: %w", err)
+		case readErr != nil:
+			return nil, readErr
 		}
+		app = newest
 	}
 	return app, errContended
 }

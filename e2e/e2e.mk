@@ -16,5 +16,5 @@ test-e2e: tools ## Run the end-to-end tests, without the slow ones
 e2e: tools ## Run all end-to-end tests, the slow ones too
 	cd e2e && go test -race -count=1 -timeout 60m ./...
 
-bench: tools ## Measure beside a floor: the same work done by a plain client on the same API servers
-	cd e2e && go build -o ../bin/bench ./cmd/bench && exec ../bin/bench
+bench: tools ## Measure beside a floor, a plain client that does the same work; flags as ARGS='--only propagate' or ARGS=--help
+	cd e2e && go build -o ../bin/bench ./cmd/bench && exec ../bin/bench $(ARGS)

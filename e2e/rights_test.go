@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -32,12 +34,19 @@ func TestAPrincipalWithoutRightsSaysWhichOnesItLacks(t *testing.T) {
 	s := newSite(t, "waiting", lab.AgentOptions{Principal: principal})
 	says(t, s.agent, "Not connected to the principal")
 
-	binding := `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: newcomer},
+	bindings := `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: newcomer},
   roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: argocd-agent-principal},
+  subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: newcomer}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: newcomer},
+  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: argocd-agent-principal},
   subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: newcomer}]}`
-	require.NoError(t, shared.Hub.ApplyYAML(t.Context(), []byte(binding), ""))
+	require.NoError(t, shared.Hub.ApplyYAML(t.Context(), []byte(bindings), lab.Namespace))
 	t.Cleanup(func() {
 		side{shared.Hub, cluster.Selection{Resource: rbac("clusterrolebindings"), Name: "newcomer"}}.delete(t)
+		side{shared.Hub, cluster.Selection{
+			Resource: rbac("rolebindings"), Namespace: lab.Namespace, Name: "newcomer",
+		}}.delete(t)
 	})
 	s.newTwin("at-last").create(t).arrives(t)
 	requireReady(t, principal.HealthURL)
@@ -55,6 +64,45 @@ func TestAnAgentWithoutRightsSaysWhichOnesItLacks(t *testing.T) {
 	s.grant(t, "get", "list", "watch", "create", "patch", "delete")
 	s.newTwin("at-last").create(t).arrives(t)
 	requireReady(t, s.agent.HealthURL)
+}
+
+// The other tests show that the rights of docs/operations.md are enough. These are among those that nobody needs.
+func TestNobodyMayMoreThanTheDocumentsSay(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		cluster                                   *lab.Cluster
+		user, verb, group, resource, where, named string
+		allowed                                   bool
+	}{
+		{shared.Hub, lab.PrincipalUser, "patch", "argoproj.io", "applications", "a", "any", true}, // as a check of this check
+		{shared.Hub, lab.PrincipalUser, "create", "argoproj.io", "applications", "a", "", false},
+		{shared.Hub, lab.PrincipalUser, "delete", "argoproj.io", "applications", "a", "any", false},
+		{shared.Hub, lab.PrincipalUser, "list", "argoproj.io", "appprojects", lab.Namespace, "", false},
+		{shared.Hub, lab.PrincipalUser, "list", "", "secrets", lab.Namespace, "argocd-agent-ca", true},
+		{shared.Hub, lab.PrincipalUser, "list", "", "secrets", lab.Namespace, "", false},
+		{shared.Hub, lab.PrincipalUser, "list", "", "secrets", lab.Namespace, "cluster-a", false},
+		{shared.Hub, lab.PrincipalUser, "list", "", "secrets", "a", "argocd-agent-ca", false},
+		{shared.Hub, lab.PrincipalUser, "list", "", "configmaps", lab.Namespace, "", false},
+		{shared.Hub, lab.PrincipalUser, "list", "", "namespaces", "", "", false},
+		{shared.Spoke("a"), lab.AgentUser, "delete", "argoproj.io", "applications", lab.Namespace, "any", true},
+		{shared.Spoke("a"), lab.AgentUser, "list", "argoproj.io", "applications", "", "", false},
+		{shared.Spoke("a"), lab.AgentUser, "list", "argoproj.io", "applications", "default", "", false},
+		{shared.Spoke("a"), lab.AgentUser, "list", "", "secrets", lab.Namespace, "argocd-agent-client-tls", true},
+		{shared.Spoke("a"), lab.AgentUser, "list", "", "secrets", lab.Namespace, "", false},
+		{shared.Spoke("a"), lab.AgentUser, "create", "", "secrets", lab.Namespace, "", false},
+		{shared.Spoke("a"), lab.AgentUser, "update", "", "configmaps", lab.Namespace, "argocd-agent-brake", false},
+	} {
+		review, err := c.cluster.Kubernetes.AuthorizationV1().SubjectAccessReviews().Create(t.Context(),
+			&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: c.user,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: c.verb, Group: c.group, Resource: c.resource, Namespace: c.where, Name: c.named,
+				},
+			}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, c.allowed, review.Status.Allowed, "%s: %s %s %s/%s: %s",
+			c.user, c.verb, c.resource, c.where, c.named, review.Status.Reason)
+	}
 }
 
 // Argo CD may be installed after us, on either side.

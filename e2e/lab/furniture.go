@@ -9,7 +9,6 @@ import (
 	"net"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
@@ -31,7 +30,7 @@ var manifests embed.FS
 // furnishHub puts on the hub what an administrator would: rights, certificates, and per agent a namespace and a cluster
 // Secret.
 func (l *Lab) furnishHub(ctx context.Context, hub *Cluster) error {
-	if err := applyManifest(ctx, hub, "manifests/principal-rbac.yaml"); err != nil {
+	if err := applyManifest(ctx, hub, principalRights); err != nil {
 		return err
 	}
 	server, err := l.CA.IssueServer(pki.ServerOptions{
@@ -57,7 +56,7 @@ func (l *Lab) RegisterAgent(ctx context.Context, name string) error {
 
 func (l *Lab) agentOnHub(name string) []*unstructured.Unstructured {
 	return []*unstructured.Unstructured{
-		{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}},
+		namespaceObject(name),
 		{Object: map[string]any{
 			"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
 			"metadata": map[string]any{
@@ -81,7 +80,7 @@ func (l *Lab) agentOnHub(name string) []*unstructured.Unstructured {
 
 // furnishSpoke puts on a spoke what an administrator would: rights and certificates.
 func (l *Lab) furnishSpoke(ctx context.Context, spoke *Cluster, name string) error {
-	if err := applyManifest(ctx, spoke, "manifests/agent-rbac.yaml"); err != nil {
+	if err := applyManifest(ctx, spoke, agentRights); err != nil {
 		return err
 	}
 	client, err := l.CA.IssueClient(pki.ClientOptions{CommonName: name})
@@ -99,6 +98,12 @@ func (l *Lab) furnishSpoke(ctx context.Context, spoke *Cluster, name string) err
 	)
 }
 
+func namespaceObject(name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
+	}}
+}
+
 func tlsSecret(name string, pair pki.Pair, ca []byte) *unstructured.Unstructured {
 	data := map[string]any{"tls.crt": encode(pair.Certificate), "tls.key": encode(pair.Key)}
 	if ca != nil {
@@ -114,11 +119,19 @@ func tlsSecret(name string, pair pki.Pair, ca []byte) *unstructured.Unstructured
 func encode(data []byte) string { return base64.StdEncoding.EncodeToString(data) }
 
 func applyManifest(ctx context.Context, c *Cluster, name string) error {
-	text, err := manifests.ReadFile(name)
+	objects, err := parseManifest(name)
 	if err != nil {
 		return err
 	}
-	return c.ApplyYAML(ctx, text, Namespace)
+	return c.Apply(ctx, objects...)
+}
+
+func parseManifest(name string) ([]*unstructured.Unstructured, error) {
+	text, err := manifests.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.Parse(text)
 }
 
 // repositoryFiles are the first contents of the Git repository.
@@ -133,11 +146,4 @@ func repositoryFiles() (map[string]string, error) {
 		files[name] = string(text)
 	}
 	return files, nil
-}
-
-// Secrets selects a Secret in Argo CD's namespace.
-func Secrets(name string) cluster.Selection {
-	return cluster.Selection{
-		Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: Namespace, Name: name,
-	}
 }

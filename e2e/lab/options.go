@@ -13,8 +13,7 @@ const (
 	ConfigPath    = "config"    // a ConfigMap, for where no Pods run
 )
 
-// Names of the users that principals and agents are to their API servers, and of what gives them their rights: the
-// ClusterRole and ClusterRoleBinding are called the same.
+// Names of the users that principals and agents are to their API servers. What gives them their rights is called the same.
 const (
 	PrincipalUser = "argocd-agent-principal"
 	AgentUser     = "argocd-agent-agent"
@@ -45,7 +44,8 @@ type Options struct {
 
 // PrincipalOptions change a principal from what the lab would run.
 type PrincipalOptions struct {
-	Args []string // more flags; a flag given again wins
+	// Args are more flags, as --flag=value; a flag given again wins. Rights follow the namespace and Secrets that they name.
+	Args []string
 	Env  []string // as KEY=value
 	// Certificates are given as files instead of the Secrets that the lab has put on the hub.
 	Certificates *Certificates
@@ -59,7 +59,7 @@ type AgentOptions struct {
 	Name         string     // whom its certificate names; the spoke's name when empty
 	Mode         string     // managed when empty
 	Principal    *Principal // whom it dials; the lab's first one when nil
-	Args         []string   // more flags; a flag given again wins
+	Args         []string   // as a principal's
 	Env          []string   // as KEY=value
 	Certificates *Certificates
 }

@@ -56,11 +56,10 @@ func (l *Lab) NewPrincipal(ctx context.Context, options PrincipalOptions) (*Prin
 		return nil, err
 	}
 	name := l.Host.Unique("hub" + principalPart)
-	cable, address, err := l.link(ctx, name+" to API server", l.Hub.Address)
-	if err != nil {
-		return nil, err
-	}
-	kubeconfig, err := l.Hub.KubeconfigFor(PrincipalUser, address, Namespace)
+	cable, kubeconfig, err := l.access(ctx, l.Hub, claim{
+		user: PrincipalUser, manifest: principalRights, program: name, args: options.Args,
+		secrets: map[string]string{"--tls-secret-name": principalSecret, "--tls-ca-secret-name": caSecret},
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -107,14 +106,15 @@ func (l *Lab) NewAgent(ctx context.Context, options AgentOptions) (*Agent, error
 	}
 	name := l.Host.Unique("spoke-" + options.Spoke + agentPart)
 	a := &Agent{}
-	var server, principal, kubeconfig string
-	if a.APIServer, server, err = l.link(ctx, name+" to API server", l.spokes[options.Spoke].Address); err != nil {
+	var principal, kubeconfig string
+	a.APIServer, kubeconfig, err = l.access(ctx, l.spokes[options.Spoke], claim{
+		user: AgentUser, manifest: agentRights, program: name, args: options.Args,
+		secrets: map[string]string{"--tls-secret-name": agentSecret, "--root-ca-secret-name": caSecret},
+	})
+	if err != nil {
 		return nil, err
 	}
 	if a.Principal, principal, err = l.link(ctx, name+" to principal", options.Principal.Address); err != nil {
-		return nil, err
-	}
-	if kubeconfig, err = l.spokes[options.Spoke].KubeconfigFor(AgentUser, server, Namespace); err != nil {
 		return nil, err
 	}
 	args, err := l.agentArgs(name, principal, kubeconfig, options)

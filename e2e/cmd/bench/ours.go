@@ -18,7 +18,7 @@ type ours struct {
 	lab       *lab.Lab
 }
 
-// newOurs makes a principal and an agent and starts neither. Their ports are free now: start them soon.
+// newOurs makes a principal and an agent and starts neither.
 func newOurs(ctx context.Context, b *bench, counted bool) (*ours, error) {
 	c := &ours{lab: b.lab}
 	var err error

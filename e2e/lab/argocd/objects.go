@@ -41,20 +41,14 @@ func New(a Application) *unstructured.Unstructured {
 
 // Named selects an Application.
 func Named(namespace, name string) cluster.Selection {
-	return cluster.Selection{Resource: resource("applications"), Namespace: namespace, Name: name}
+	return cluster.Selection{
+		Resource:  schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"},
+		Namespace: namespace, Name: name,
+	}
 }
 
 // All selects the Applications of a namespace, or of all with an empty one.
 func All(namespace string) cluster.Selection { return Named(namespace, "") }
-
-// Project selects an AppProject in Argo CD's namespace.
-func Project(name string) cluster.Selection {
-	return cluster.Selection{Resource: resource("appprojects"), Namespace: Namespace, Name: name}
-}
-
-func resource(name string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: name}
-}
 
 // definitions selects all that define a kind.
 func definitions() cluster.Selection {

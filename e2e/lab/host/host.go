@@ -53,22 +53,38 @@ type Program struct {
 // ErrOccupied means that a folder that a lab was to have holds something, which the end of the lab would remove.
 var ErrOccupied = errors.New("it is not empty")
 
-// New makes the host's folder.
+// New makes the host's folder. When it fails, it leaves none that it made for want of a name: nobody would look for it.
 func New(options Options) (*Host, error) {
 	dir, err := folder(options.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("folder of the lab: %w", err)
 	}
 	h := &Host{dir: dir, keep: options.Keep, names: make(map[string]int)}
-	for _, folder := range []string{"logs", "tmp"} {
-		if _, err := h.Folder(folder); err != nil {
-			return nil, err
+	if err := h.furnish(); err != nil {
+		if options.Dir == "" {
+			err = errors.Join(err, os.RemoveAll(dir))
 		}
-	}
-	if h.lock, err = lock(dir); err != nil {
 		return nil, err
 	}
 	return h, nil
+}
+
+// furnish makes what every host's folder has in it. The lock comes first: what is killed after that is found by the next.
+func (h *Host) furnish() error {
+	if _, err := h.Folder(); err != nil {
+		return err
+	}
+	var err error
+	if h.lock, err = lock(h.dir); err != nil {
+		return err
+	}
+	for _, folder := range []string{"logs", "tmp"} {
+		if _, err := h.Folder(folder); err != nil {
+			_ = h.lock.Close() // which unlocks it
+			return err
+		}
+	}
+	return nil
 }
 
 // folder is where the host lives: what was asked for, or a new one.
@@ -125,10 +141,10 @@ func (h *Host) Unique(name string) string {
 	return name
 }
 
-// Port returns a free port.
+// Port returns a free port, which the host holds for the caller until Close.
 func (h *Host) Port() (int, error) { return h.ports.Free() }
 
-// Define makes a process of a program on free ports, and starts nothing.
+// Define makes a process of a program on ports that the host holds for it, and starts nothing.
 func (h *Host) Define(program Program) (*process.Process, []int, error) {
 	ports := make([]int, program.Ports)
 	for i := range ports {
@@ -159,8 +175,8 @@ func (h *Host) Define(program Program) (*process.Process, []int, error) {
 	return p, ports, nil
 }
 
-// Launch starts a program on free ports and returns when it is ready. When another program was faster to take one of
-// the ports, it tries others.
+// Launch starts a program on free ports and returns when it is ready. When another program takes one of the ports all the
+// same, it tries others.
 func (h *Host) Launch(ctx context.Context, program Program) (*process.Process, []int, error) {
 	for try := 1; ; try++ {
 		p, ports, err := h.Define(program)
@@ -215,6 +231,7 @@ func (h *Host) Close() error {
 	if !h.keep {
 		failures = append(failures, os.RemoveAll(h.dir))
 	}
+	failures = append(failures, h.ports.Close())
 	_ = h.lock.Close() // which unlocks it, and fails only when that was done before
 	return errors.Join(failures...)
 }

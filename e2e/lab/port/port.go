@@ -3,6 +3,8 @@ package port
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -20,36 +22,48 @@ const (
 // ErrNone means that no free port was found.
 var ErrNone = errors.New("no free port on 127.0.0.1")
 
-// Allocator gives out each port once. The zero value is ready; its methods may be called by many goroutines.
+// Allocator gives out each port once, and holds it until Close: nobody else finds it free meanwhile, be it long before
+// the program that it is for listens, or while that is stopped. The zero value is ready; its methods may be called by many
+// goroutines.
 type Allocator struct {
-	mu    sync.Mutex // guards given
-	given map[int]bool
+	mu   sync.Mutex // guards held
+	held map[int]io.Closer
 }
 
-// Free returns a port that nothing listens on now. Another program may take it before the caller does: whoever starts a
-// listener on it must be ready to ask again.
+// Free returns a port that is the caller's until Close. A program that insists on just this port may listen on it all the
+// same: whoever starts a listener and can choose should be ready to ask again.
 func (a *Allocator) Free() (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.given == nil {
-		a.given = make(map[int]bool)
+	if a.held == nil {
+		a.held = make(map[int]io.Closer)
 	}
+	var last error
 	for range tries {
 		port := lowest + rand.IntN(beyond-lowest)
-		if !a.given[port] && free(port) {
-			a.given[port] = true
+		if a.held[port] != nil {
+			continue
+		}
+		held, err := hold(port)
+		if err == nil {
+			a.held[port] = held
 			return port, nil
 		}
+		last = err
 	}
-	return 0, ErrNone
+	return 0, fmt.Errorf("%w: the last one tried: %w", ErrNone, last)
 }
 
-func free(port int) bool {
-	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
-	if err != nil {
-		return false
+// Close lets go of all ports.
+func (a *Allocator) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var failures []error
+	for _, held := range a.held {
+		failures = append(failures, held.Close())
 	}
-	return listener.Close() == nil
+	a.held = nil
+	return errors.Join(failures...)
 }
 
 // Address is the address of a port on loopback, as host:port.

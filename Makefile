@@ -7,9 +7,9 @@ module   := github.com/argocd-agent-mesh/argocd-agent-mesh
 binaries := ./principal ./agent
 ldflags  := -s -w -X $(module)/internal/version.version=$(VERSION) -X $(module)/internal/version.revision=$(REVISION)
 
-# Modules that hold code of ours; the others only pin tools.
+# Modules that hold code of ours; the others only pin tools. They are found without git: a tarball has none.
 code_modules := . e2e tools/proto
-all_modules   = $(patsubst %/,%,$(dir $(shell git ls-files 'go.mod' '*/go.mod')))
+all_modules   = $(patsubst ./%,%,$(patsubst %/,%,$(dir $(shell find . -name go.mod -not -path '*/.*/*' | sort))))
 
 # The linter takes minutes to build, so it is kept outside the checkout, under the hash of what pins it.
 tool_cache  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/argocd-agent-mesh/tools

@@ -63,24 +63,29 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*agentSett
 		"Secret of the authority that the principal's certificate comes from", settings.NonEmpty, settings.DNSSubdomain)
 	set.String(&s.caFile, "root-ca-path", "ARGOCD_AGENT_TLS_ROOT_CA_PATH", "", "file of that authority, instead of the Secret")
 	set.Bool(&s.insecureTLS, "insecure-tls", "ARGOCD_AGENT_TLS_INSECURE", false, "INSECURE: trust any principal")
-	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_AGENT_TLS_MIN_VERSION", "", "oldest TLS version to use")
-	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_AGENT_TLS_MAX_VERSION", "", "newest TLS version to use")
-	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_AGENT_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to use")
+	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_AGENT_TLS_MIN_VERSION", "", "oldest TLS version to use", checkTLSVersion)
+	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_AGENT_TLS_MAX_VERSION", "", "newest TLS version to use", checkTLSVersion)
+	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_AGENT_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to use",
+		settings.Each(settings.OneOf(certs.CipherSuiteNames()...)))
 	set.Duration(&s.keepAlive, "keep-alive-ping-interval", "ARGOCD_AGENT_KEEP_ALIVE_PING_INTERVAL", 10*time.Second,
-		"how often to see whether a quiet connection still works; at least 10s", settings.NonNegative)
+		"how often to see whether a quiet connection still works; at least 10s, 0 for never", settings.OffOrAtLeast(10*time.Second))
 	set.Duration(&s.heartbeat, "heartbeat-interval", "ARGOCD_AGENT_HEARTBEAT_INTERVAL", 30*time.Second,
-		"how often to say something on a quiet stream, for proxies that end quiet ones; 0 for never", settings.NonNegative)
+		"how often to say something on a quiet stream, for proxies that end quiet ones; at least 1s, 0 for never",
+		settings.OffOrAtLeast(time.Second))
 	set.Duration(&s.compareEvery, "compare-interval", "ARGOCD_AGENT_COMPARE_INTERVAL", 5*time.Minute,
-		"how often everything is compared with the hub, less up to half of it at random", settings.Positive)
-	set.Rule(func() (err error) {
+		"how often everything is compared with the hub, less up to half of it at random; at least 1s", settings.AtLeast(time.Second))
+	set.Rule(func() error {
 		if (s.certFile == "") != (s.keyFile == "") {
 			return errors.New(set.Names("tls-client-cert", "tls-client-key") + ": set both or neither")
 		}
+		return nil
+	}, "tls-client-cert", "tls-client-key")
+	set.Rule(func() (err error) {
 		if s.policy, err = certs.ParsePolicy(s.tlsMin, s.tlsMax, s.tlsSuites); err != nil {
 			return fmt.Errorf("%s: %w", set.Names("tls-min-version", "tls-max-version", "tls-ciphersuites"), err)
 		}
 		return nil
-	})
+	}, "tls-min-version", "tls-max-version", "tls-ciphersuites")
 	s.help = set.Help()
 	return s, set.Parse(args)
 }
@@ -91,4 +96,10 @@ func checkCredentials(value string) error {
 		return fmt.Errorf("want mtls:any; the agent proves who it is by its certificate")
 	}
 	return nil
+}
+
+// checkTLSVersion accepts what certs.ParsePolicy does, so that two versions that are wrong are both told.
+func checkTLSVersion(value string) error {
+	_, err := certs.ParsePolicy(value, "", nil)
+	return err
 }

@@ -27,7 +27,7 @@ func badValues() map[string]struct {
 		"tls-secret-name":          {"ARGOCD_AGENT_TLS_SECRET_NAME", "want", []string{"", "a b", "A"}},
 		"tls-min-version":          {"ARGOCD_AGENT_TLS_MIN_VERSION", "use one of tls1.1, tls1.2, tls1.3", []string{"1.2", "ssl3"}},
 		"tls-max-version":          {"ARGOCD_AGENT_TLS_MAX_VERSION", "use one of tls1.1, tls1.2, tls1.3", []string{"1.2", "tls1.4"}},
-		"tls-ciphersuites":         {"ARGOCD_AGENT_TLS_CIPHERSUITES", "use some of TLS_AES_128_GCM_SHA256", []string{"ROT13"}},
+		"tls-ciphersuites":         {"ARGOCD_AGENT_TLS_CIPHERSUITES", "want one of TLS_AES_128_GCM_SHA256", []string{"ROT13", "TLS_AES_128_GCM_SHA256,ROT13"}},
 		"compare-interval":         {"ARGOCD_AGENT_COMPARE_INTERVAL", "want", []string{"0", "-1m", "5", "often"}},
 		"agent-mode":               {"ARGOCD_AGENT_MODE", "want one of managed", []string{"autonomous", "Managed"}},
 		"server-address":           {"ARGOCD_AGENT_REMOTE_SERVER", "want", []string{"", "https://hub", "hub:8443", "hub/path", "a b"}},
@@ -75,6 +75,53 @@ func requireNamed(t *testing.T, err error, flag, variable, want string) {
 	require.ErrorContains(t, err, "--"+flag)
 	require.ErrorContains(t, err, variable)
 	require.ErrorContains(t, err, want)
+}
+
+// What would make the program busy with nothing else, or would turn off silently what was asked for, is not taken.
+func TestIntervalsHaveALeast(t *testing.T) {
+	t.Parallel()
+	for flag, c := range leastIntervals() {
+		for _, value := range c.bad {
+			_, err := readSettings([]string{"--server-address=hub", "--" + flag + "=" + value}, nothing)
+			require.ErrorContains(t, err, "--"+flag, value)
+			require.ErrorContains(t, err, c.want, value)
+		}
+		for _, value := range c.good {
+			_, err := readSettings([]string{"--server-address=hub", "--" + flag + "=" + value}, nothing)
+			require.NoError(t, err, value)
+		}
+	}
+}
+
+type leastInterval struct {
+	want      string
+	bad, good []string
+}
+
+func leastIntervals() map[string]leastInterval {
+	return map[string]leastInterval{
+		"compare-interval":         {"want at least 1s", []string{"1ns", "1ms", "999ms", "0", "-1s"}, []string{"1s", "5m"}},
+		"heartbeat-interval":       {"want at least 1s, or 0 for never", []string{"1ns", "1us", "999ms", "-1s"}, []string{"0", "1s", "1m"}},
+		"keep-alive-ping-interval": {"want at least 10s, or 0 for never", []string{"1ns", "9s", "-1s"}, []string{"0", "10s", "1m"}},
+	}
+}
+
+// The rules over several settings are asked whatever else is wrong.
+func TestMistakesOfEveryKindAreToldTogether(t *testing.T) {
+	t.Parallel()
+	_, err := readSettings([]string{
+		"--creds=userpass:x", "--tls-min-version=tls1.9", "--tls-max-version=ssl3", "--tls-ciphersuites=ROT13",
+		"--log-level=foo=bar,baz", "--tls-client-cert=x", "--compare-interval=1ns", "--no-such-flag",
+	}, nothing)
+	for _, want := range []string{
+		"--creds", `"tls1.9"`, `"ssl3"`, "ROT13", "--log-level", "--tls-client-cert or ARGOCD_AGENT_TLS_CLIENT_CERT_PATH, --tls-client-key", "set both or neither",
+		"--compare-interval", "--no-such-flag",
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	_, err = readSettings([]string{"--server-address=hub", "--log-format=xml", "--tls-min-version=tls1.3", "--tls-max-version=tls1.2"}, nothing)
+	require.ErrorContains(t, err, "--log-format")
+	require.ErrorContains(t, err, "raise the maximum or lower the minimum")
 }
 
 // So that a new flag is not forgotten here.

@@ -2,17 +2,19 @@ package e2e_test
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
 )
 
 // Most of an agent's Applications are gone when the principal returns: that is more often an accident than a wish.
@@ -27,37 +29,61 @@ func TestDeletionsThatAreTooManyToBeBelievedWaitForAPerson(t *testing.T) {
 	for _, app := range apps {
 		app.arrives(t)
 	}
-	stopped(t, principal.Stop)
-	for _, app := range apps[:11] {
-		app.hub.delete(t)
-		app.hub.vanishes(t)
-	}
-	start(t, principal.Start)
-	says(t, principal, "Deletions are held back: they are too many to be believed", "deletions=11 held=20",
-		"kubectl -n argocd create configmap argocd-agent-brake --from-literal="+s.name+".application=")
+	word := s.brakes(t, principal, apps[:11], 20)
 	held := fmt.Sprintf("argocd_principal_sync_held_deletions{agent=%q,facet=\"application\"}", s.name)
 	_, metrics := get(t, principal.MetricsURL)
 	require.Contains(t, metrics, held+" 11")
 	requireEvent(t, "11 of 20 objects of "+s.name+".application would be deleted at once")
 
 	// All else goes on, and is no way around.
-	s.newTwin("new").create(t).arrives(t)
+	first := s.newTwin("new").create(t)
+	first.arrives(t)
 	apps[11].hub.edit(t, label("team", "blue"))
 	apps[11].spoke.becomes(t, labelled("team", "blue"))
 	s.agent.Principal.Reset()
-	s.newTwin("newer").create(t).arrives(t)
+	second := s.newTwin("newer").create(t)
+	second.arrives(t)
 	s.has(t, 22)
 
-	word := regexp.MustCompile(regexp.QuoteMeta(s.name) + `\.application=([0-9a-f]+)`).FindStringSubmatch(principal.Tail(50))
-	require.Len(t, word, 2)
-	gives(t, word[1])
+	t.Cleanup(func() { core(shared.Hub, "configmaps", lab.Namespace, "argocd-agent-brake").delete(t) })
+	mark := principal.Mark()
+	inShell(t, word)
 	for _, app := range apps[:11] {
 		app.spoke.vanishes(t)
 	}
-	says(t, principal, "A person's word was given", "No deletions are held back any more")
+	saysNow(t, principal, mark, "A person's word was given", "No deletions are held back any more")
 	s.has(t, 11)
 	_, metrics = get(t, principal.MetricsURL)
 	require.NotContains(t, metrics, held)
+
+	// The next time the ConfigMap is there already.
+	word = s.brakes(t, principal, append(apps[11:], first, second), 11)
+	inShell(t, word)
+	for _, app := range apps[11:] {
+		app.spoke.vanishes(t)
+	}
+	saysNow(t, principal, mark, "A person's word was given")
+	s.has(t, 0)
+}
+
+// brakes has applications deleted while the principal is away, which then holds the deletions back, and returns what it says
+// to type if they are meant.
+func (s *site) brakes(t *testing.T, principal *lab.Principal, apps []*twin, of int) (command string) {
+	t.Helper()
+	stopped(t, principal.Stop)
+	for _, app := range apps {
+		app.hub.delete(t)
+		app.hub.vanishes(t)
+	}
+	mark := principal.Mark()
+	start(t, principal.Start)
+	saysNow(t, principal, mark, fmt.Sprintf("deletions=%d held=%d", len(apps), of))
+	says(t, principal, "Deletions are held back: they are too many to be believed")
+	lines := regexp.MustCompile(` by="([^"]+)"`).FindAllStringSubmatch(principal.Tail(50), -1)
+	require.NotEmpty(t, lines)
+	command = lines[len(lines)-1][1]
+	require.Contains(t, command, "--from-literal="+s.name+".application=")
+	return command
 }
 
 // has fails unless there are so many Applications on the site's spoke.
@@ -82,14 +108,14 @@ func requireEvent(t *testing.T, message string) {
 	require.NoError(t, err)
 }
 
-// gives gives a word, as the log suggests.
-func gives(t *testing.T, word string) {
+// inShell does what somebody on the hub would type.
+func inShell(t *testing.T, command string) {
 	t.Helper()
-	_, err := shared.Hub.Kubernetes.CoreV1().ConfigMaps(lab.Namespace).Create(t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "argocd-agent-brake"}, Data: map[string]string{"whatever": word},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() { core(shared.Hub, "configmaps", lab.Namespace, "argocd-agent-brake").delete(t) })
+	shell := exec.CommandContext(t.Context(), "sh", "-c", command)
+	shell.Env = append(os.Environ(), "KUBECONFIG="+shared.Hub.Kubeconfig,
+		"PATH="+filepath.Dir(shared.Tools.Program(toolset.Kubectl))+":"+os.Getenv("PATH"))
+	output, err := shell.CombinedOutput()
+	require.NoError(t, err, "%s\n%s", command, output)
 }
 
 // What comes back on the hub was never in danger.

@@ -83,13 +83,13 @@ func TestAPrincipalMayBeFarAway(t *testing.T) {
 // Proxies end connections over which nothing goes. Heartbeats go over them, in both directions.
 func TestHeartbeatsKeepAQuietStreamAlive(t *testing.T) {
 	t.Parallel()
-	proxy := newImpatientProxy(t, shared.Principal.Address, 2*time.Second)
+	proxy := newImpatientProxy(t, shared.Principal.Address, 4*time.Second)
 	host, port, err := net.SplitHostPort(proxy.listener.Addr().String())
 	require.NoError(t, err)
 	s := newSite(t, "quiet", lab.AgentOptions{Args: []string{
-		"--server-address=" + host, "--server-port=" + port, "--heartbeat-interval=250ms",
+		"--server-address=" + host, "--server-port=" + port, "--heartbeat-interval=1s",
 	}}).connected(t)
-	for range 16 { // twice as long as the proxy's patience
+	for range 8 { // twice as long as the proxy's patience
 		proxy.carries(t, proxy.up)
 		proxy.carries(t, proxy.down)
 	}

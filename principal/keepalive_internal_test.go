@@ -31,7 +31,7 @@ func TestKeepAlivePingsMayComeAsOftenAsIsAllowed(t *testing.T) {
 			require.NoError(t, err)
 			synctest.Test(t, func(t *testing.T) {
 				listener := bufconn.Listen(1 << 20)
-				server := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(s.enforcement()))
+				server := grpc.NewServer(s.transport()...)
 				served := make(chan error, 1)
 				go func() { served <- server.Serve(listener) }()
 				agent, err := grpc.NewClient("passthrough:principal",

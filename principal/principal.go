@@ -36,6 +36,11 @@ import (
 // drain is how long connections may take to end after the conversations over them.
 const drain = 15 * time.Second
 
+// maxStreams is how many streams an agent may have open over one connection. It needs one; requests that are to go through
+// to its cluster, such as those of people who watch logs and terminals, will have one each. Each costs some 25 KiB before
+// a word was said, and gRPC's default is no limit.
+const maxStreams = 256
+
 // name is what the principal is called in logs and on the hub.
 const name = "argocd-agent-principal"
 
@@ -103,15 +108,8 @@ func (s *principalSettings) operations(ctx context.Context, registry *prometheus
 
 // serve serves agents until the context ends and their conversations with it.
 func (s *principalSettings) serve(ctx context.Context, service syncv1.SyncServer, material *certs.Source, logger *slog.Logger) error {
-	server := grpc.NewServer(
-		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: material, Policy: s.policy})),
-		grpc.ForceServerCodecV2(wire.NewCodec()),
-		// The end waits for connections that are being made, whatever is said below. One that is never finished, such as a
-		// port scanner's, would hold it up for two minutes otherwise.
-		grpc.ConnectionTimeout(drain),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 10 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(s.enforcement()),
-	)
+	secure := sessions.Watched(certs.ServerCredentials(certs.ServerOptions{Source: material, Policy: s.policy}))
+	server := grpc.NewServer(append(s.transport(), grpc.Creds(secure))...)
 	syncv1.RegisterSyncServer(server, service)
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)))
@@ -138,6 +136,19 @@ func (s *principalSettings) serve(ctx context.Context, service syncv1.SyncServer
 		return fmt.Errorf("serve agents: %w", err)
 	}
 	return nil
+}
+
+// transport is how agents are served, whatever secures that.
+func (s *principalSettings) transport() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(wire.NewCodec()),
+		grpc.MaxConcurrentStreams(maxStreams),
+		// The end waits for connections that are being made, whatever is said below. One that is never finished, such as a
+		// port scanner's, would hold it up for two minutes otherwise.
+		grpc.ConnectionTimeout(drain),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(s.enforcement()),
+	}
 }
 
 // enforcement says how often an agent may ask whether its connection still works.

@@ -60,22 +60,26 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*principal
 	set.String(&s.caSecret, "tls-ca-secret-name", "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_SECRET_NAME", "argocd-agent-ca",
 		"Secret of the authority that agents' certificates come from", settings.NonEmpty, settings.DNSSubdomain)
 	set.String(&s.caFile, "root-ca-path", "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_PATH", "", "file of that authority, instead of the Secret")
-	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_PRINCIPAL_TLS_MIN_VERSION", "tls1.3", "oldest TLS version to accept")
-	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_PRINCIPAL_TLS_MAX_VERSION", "", "newest TLS version to accept")
-	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_PRINCIPAL_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to accept")
+	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_PRINCIPAL_TLS_MIN_VERSION", "tls1.3", "oldest TLS version to accept", checkTLSVersion)
+	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_PRINCIPAL_TLS_MAX_VERSION", "", "newest TLS version to accept", checkTLSVersion)
+	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_PRINCIPAL_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to accept",
+		settings.Each(settings.OneOf(certs.CipherSuiteNames()...)))
 	set.Duration(&s.keepAliveMin, "keepalive-min-interval", "ARGOCD_PRINCIPAL_KEEP_ALIVE_MIN_INTERVAL", 5*time.Second,
 		"drop agents that send keep-alive pings more often than this; 0 for no limit", settings.NonNegative)
 	set.Duration(&s.compareEvery, "compare-interval", "ARGOCD_PRINCIPAL_COMPARE_INTERVAL", 5*time.Minute,
-		"how often everything is compared with the agents, less up to half of it at random", settings.Positive)
-	set.Rule(func() (err error) {
+		"how often everything is compared with the agents, less up to half of it at random; at least 1s", settings.AtLeast(time.Second))
+	set.Rule(func() error {
 		if (s.certFile == "") != (s.keyFile == "") {
 			return errors.New(set.Names("tls-cert", "tls-key") + ": set both or neither")
 		}
+		return nil
+	}, "tls-cert", "tls-key")
+	set.Rule(func() (err error) {
 		if s.policy, err = certs.ParsePolicy(s.tlsMin, s.tlsMax, s.tlsSuites); err != nil {
 			return fmt.Errorf("%s: %w", set.Names("tls-min-version", "tls-max-version", "tls-ciphersuites"), err)
 		}
 		return nil
-	})
+	}, "tls-min-version", "tls-max-version", "tls-ciphersuites")
 	s.help = set.Help()
 	return s, set.Parse(args)
 }
@@ -83,5 +87,11 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*principal
 // checkAuth accepts what identity.New does.
 func (s *principalSettings) checkAuth(value string) error {
 	_, err := identity.New(identity.Options{Auth: value})
+	return err
+}
+
+// checkTLSVersion accepts what certs.ParsePolicy does, so that two versions that are wrong are both told.
+func checkTLSVersion(value string) error {
+	_, err := certs.ParsePolicy(value, "", nil)
 	return err
 }

@@ -27,7 +27,7 @@ func badValues() map[string]struct {
 		"tls-secret-name":        {"ARGOCD_PRINCIPAL_TLS_SECRET_NAME", "want", []string{"", "a b", "A"}},
 		"tls-min-version":        {"ARGOCD_PRINCIPAL_TLS_MIN_VERSION", "use one of tls1.1, tls1.2, tls1.3", []string{"1.2", "ssl3"}},
 		"tls-max-version":        {"ARGOCD_PRINCIPAL_TLS_MAX_VERSION", "use one of tls1.1, tls1.2, tls1.3", []string{"1.2", "tls1.4"}},
-		"tls-ciphersuites":       {"ARGOCD_PRINCIPAL_TLS_CIPHERSUITES", "use some of TLS_AES_128_GCM_SHA256", []string{"ROT13"}},
+		"tls-ciphersuites":       {"ARGOCD_PRINCIPAL_TLS_CIPHERSUITES", "want one of TLS_AES_128_GCM_SHA256", []string{"ROT13", "TLS_AES_128_GCM_SHA256,ROT13"}},
 		"compare-interval":       {"ARGOCD_PRINCIPAL_COMPARE_INTERVAL", "want", []string{"0", "-1m", "5", "often"}},
 		"listen-host":            {"ARGOCD_PRINCIPAL_LISTEN_HOST", "want a host name or an IP address, without a scheme and without a port", []string{"0.0.0.0:8443", "http://hub"}},
 		"listen-port":            {"ARGOCD_PRINCIPAL_LISTEN_PORT", "want", []string{"0", "-1", "65536", "https"}},
@@ -72,6 +72,51 @@ func requireNamed(t *testing.T, err error, flag, variable, want string) {
 	require.ErrorContains(t, err, "--"+flag)
 	require.ErrorContains(t, err, variable)
 	require.ErrorContains(t, err, want)
+}
+
+// What would make the program busy with nothing else, or would turn off silently what was asked for, is not taken.
+func TestIntervalsHaveALeast(t *testing.T) {
+	t.Parallel()
+	for flag, c := range leastIntervals() {
+		for _, value := range c.bad {
+			_, err := readSettings([]string{"--" + flag + "=" + value}, nothing)
+			require.ErrorContains(t, err, "--"+flag, value)
+			require.ErrorContains(t, err, c.want, value)
+		}
+		for _, value := range c.good {
+			_, err := readSettings([]string{"--" + flag + "=" + value}, nothing)
+			require.NoError(t, err, value)
+		}
+	}
+}
+
+type leastInterval struct {
+	want      string
+	bad, good []string
+}
+
+func leastIntervals() map[string]leastInterval {
+	return map[string]leastInterval{
+		"compare-interval": {"want at least 1s", []string{"1ns", "1ms", "999ms", "0", "-1s"}, []string{"1s", "5m"}},
+	}
+}
+
+// The rules over several settings are asked whatever else is wrong.
+func TestMistakesOfEveryKindAreToldTogether(t *testing.T) {
+	t.Parallel()
+	_, err := readSettings([]string{
+		"--auth=mtls:(", "--tls-min-version=tls1.9", "--tls-max-version=ssl3", "--tls-ciphersuites=ROT13",
+		"--log-level=foo=bar,baz", "--tls-cert=x", "--compare-interval=1ns", "--no-such-flag",
+	}, nothing)
+	for _, want := range []string{
+		"--auth", `"tls1.9"`, `"ssl3"`, "ROT13", "--log-level", "--tls-cert or ARGOCD_PRINCIPAL_TLS_SERVER_CERT_PATH, --tls-key", "set both or neither",
+		"--compare-interval", "--no-such-flag",
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	_, err = readSettings([]string{"--log-format=xml", "--tls-min-version=tls1.3", "--tls-max-version=tls1.2"}, nothing)
+	require.ErrorContains(t, err, "--log-format")
+	require.ErrorContains(t, err, "raise the maximum or lower the minimum")
 }
 
 // So that a new flag is not forgotten here.

@@ -17,11 +17,12 @@ func TestABrakeIsReportedOnceWithItsRemedy(t *testing.T) {
 	r.observer("berlin").Braked(converge.Brake{Facet: facet, Deletions: 11, Held: 20, Word: "abc"})
 	require.Equal(t, "braked abc", await(t, r.passed))
 
-	const remedy = "kubectl -n argocd create configmap argocd-agent-brake --from-literal=berlin.application=abc"
+	const remedy = "kubectl -n argocd create configmap argocd-agent-brake --from-literal=berlin.application=abc" +
+		" --dry-run=client -o yaml | kubectl -n argocd apply -f -"
 	line := await(t, r.lines)
 	require.Contains(t, line, "level=ERROR")
 	require.Contains(t, line, "facet=application agent=berlin deletions=11 held=20 word=abc")
-	require.Contains(t, line, remedy)
+	require.Contains(t, line, `by="`+remedy+`"`, "as it can be copied")
 	event := await(t, r.events)
 	require.Equal(t, "11 of 20 objects of berlin.application would be deleted at once. If that is meant: "+remedy, event.Message)
 	require.Equal(t, corev1.EventTypeWarning, event.Type)

@@ -42,24 +42,24 @@ func (s *Set) flagSet() (*pflag.FlagSet, given) {
 }
 
 // read takes the command line apart. pflag stops at a flag that it does not know; that one is then noted and left out, and
-// the rest read again, until all of it is.
-func (s *Set) read(args []string) (given, []error) {
-	var problems []error
+// the rest read again, until all of it is. Of a command line that cannot be read to its end it returns what is before.
+func (s *Set) read(args []string) (taken given, whole bool, problems []error) {
 	for {
-		flags, taken := s.flagSet()
+		flags, fresh := s.flagSet()
 		err := flags.Parse(args)
+		taken = fresh
 		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 			problems = append(problems, s.unknownFlag(unknown))
 			args = without(args, unknown)
 			continue
 		}
 		if err != nil {
-			return taken, append(problems, err)
+			return taken, false, append(problems, err)
 		}
 		for _, stray := range flags.Args() {
 			problems = append(problems, fmt.Errorf("argument %q: want flags only, and a switch as --flag=%s", stray, stray))
 		}
-		return taken, problems
+		return taken, true, problems
 	}
 }
 

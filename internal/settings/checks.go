@@ -61,6 +61,26 @@ func Positive[T int | time.Duration](number T) error {
 	return nil
 }
 
+// AtLeast accepts a length of time that is not below the least.
+func AtLeast(least time.Duration) Check[time.Duration] {
+	return func(length time.Duration) error {
+		if length < least {
+			return fmt.Errorf("want at least %s", least)
+		}
+		return nil
+	}
+}
+
+// OffOrAtLeast accepts a length of time that is not below the least, or 0 for never.
+func OffOrAtLeast(least time.Duration) Check[time.Duration] {
+	return func(length time.Duration) error {
+		if length != 0 && length < least {
+			return fmt.Errorf("want at least %s, or 0 for never", least)
+		}
+		return nil
+	}
+}
+
 // OneOf accepts the named values only.
 func OneOf(allowed ...string) Check[string] {
 	return func(text string) error {

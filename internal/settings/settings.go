@@ -6,6 +6,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +21,13 @@ type Set struct {
 	program  string
 	lookup   func(variable string) (string, bool)
 	settings []*setting
-	rules    []func() error
+	rules    []rule
+}
+
+// rule is a check over several settings.
+type rule struct {
+	flags []string
+	check func() error
 }
 
 // New returns an empty set for the program of that name. Environment variables are read through lookup, which main takes
@@ -75,10 +82,10 @@ func (s *Set) Shorthand(flag, letter string) {
 	s.Rule(func() error { return fmt.Errorf("-%s: stands for --%s, which is no flag", letter, flag) })
 }
 
-// Rule adds a check over several settings: a certificate needs its key. Rules are asked when every single value is
-// right, so that they need not think about bad ones.
-func (s *Set) Rule(rule func() error) {
-	s.rules = append(s.rules, rule)
+// Rule adds a check over the settings of these flags: a certificate needs its key. It is asked when each of these is right
+// by itself, so that it need not think about bad ones.
+func (s *Set) Rule(check func() error, flags ...string) {
+	s.rules = append(s.rules, rule{flags, check})
 }
 
 // Names returns what declared settings are called, each by its flag and its variable, for the error of a Rule about them.
@@ -97,20 +104,25 @@ func (s *Set) Names(flags ...string) string {
 // Parse reads the arguments (without the program's name) and the environment, and fills the targets. Its error joins
 // one error for each thing that is wrong; nothing should run on targets that come with an error.
 func (s *Set) Parse(args []string) error {
-	given, problems := s.read(args)
+	given, whole, problems := s.read(args)
 	if errors.Is(errors.Join(problems...), ErrHelp) {
 		return ErrHelp
 	}
+	wrong := make(map[string]bool) // by flag
 	for _, declared := range s.settings {
 		if err := declared.resolve(given[declared.flag], s.lookup); err != nil {
 			problems = append(problems, err)
+			wrong[declared.flag] = true
 		}
 	}
-	if len(problems) > 0 {
-		return errors.Join(problems...)
+	if !whole {
+		return errors.Join(problems...) // what a rule finds missing may be there
 	}
-	for _, rule := range s.rules {
-		if err := rule(); err != nil {
+	for _, r := range s.rules {
+		if slices.ContainsFunc(r.flags, func(flag string) bool { return wrong[flag] }) {
+			continue
+		}
+		if err := r.check(); err != nil {
 			problems = append(problems, err)
 		}
 	}

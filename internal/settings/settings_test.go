@@ -152,10 +152,18 @@ func TestRulesSeeOnlyValuesThatAreRight(t *testing.T) {
 			return errors.New("--cert and --key: give both or neither")
 		}
 		return nil
-	})
+	}, "cert", "key")
+	set.Rule(func() error { asked++; return nil }, "port")
 
-	require.ErrorContains(t, set.Parse([]string{"--cert=a", "--port=0"}), "--port")
-	require.Zero(t, asked)
+	// Each is asked when its own settings are right, whatever others are.
+	err := set.Parse([]string{"--cert=a", "--port=0", "--no-such-flag"})
+	require.ErrorContains(t, err, "--port")
+	require.ErrorContains(t, err, "--no-such-flag")
+	require.ErrorContains(t, err, "give both or neither")
+	require.Equal(t, 1, asked)
+	// What is missing may be in what was not read.
+	require.EqualError(t, set.Parse([]string{"--cert=a", "--key"}), "flag needs an argument: --key")
+	require.Equal(t, 1, asked)
 	require.EqualError(t, set.Parse([]string{"--cert=a"}), "--cert and --key: give both or neither")
 	require.NoError(t, set.Parse([]string{"--cert=a", "--key=b"}))
 }
@@ -198,6 +206,9 @@ func TestChecks(t *testing.T) {
 		"text":           of(settings.NonEmpty, "x"),
 		"zero":           func() error { return settings.NonNegative(0) },
 		"a second":       func() error { return settings.Positive(time.Second) },
+		"the least":      func() error { return settings.AtLeast(time.Second)(time.Second) },
+		"off":            func() error { return settings.OffOrAtLeast(time.Second)(0) },
+		"on":             func() error { return settings.OffOrAtLeast(time.Second)(time.Second) },
 		"one of":         of(settings.OneOf("a", "b"), "b"),
 		"readable file":  of(settings.File, file),
 		"no file":        of(settings.File, ""),
@@ -222,6 +233,10 @@ func TestChecks(t *testing.T) {
 		"nothing":        of(settings.NonEmpty, ""),
 		"negative":       func() error { return settings.NonNegative(-time.Second) },
 		"zero":           func() error { return settings.Positive(0) },
+		"too little":     func() error { return settings.AtLeast(time.Second)(time.Second - 1) },
+		"nothing at all": func() error { return settings.AtLeast(time.Second)(0) },
+		"nearly off":     func() error { return settings.OffOrAtLeast(time.Second)(1) },
+		"less than off":  func() error { return settings.OffOrAtLeast(time.Second)(-1) },
 		"none of":        of(settings.OneOf("a", "b"), ""),
 		"missing file":   of(settings.File, file+"x"),
 		"long label":     of(settings.DNSLabel, strings.Repeat("a", 64)),

@@ -48,7 +48,24 @@ func setJSON(e *pb.CloudEvent, v any) error {
 	return nil
 }
 
-func text(e *pb.CloudEvent, name string) string { return e.GetAttributes()[name].GetCeString() }
+// text returns a text of the peer's, which may be so long and no longer.
+func text(e *pb.CloudEvent, name string, limit int) (string, error) {
+	s := e.GetAttributes()[name].GetCeString()
+	if len(s) > limit {
+		return "", errTooLong(e, name, len(s), limit)
+	}
+	return s, nil
+}
+
+// keyOf returns which object an event is about.
+func keyOf(e *pb.CloudEvent) (converge.Facet, converge.Key, error) {
+	facet, err := text(e, attrFacet, maxFacet)
+	if err != nil {
+		return "", "", err
+	}
+	key, err := text(e, attrKey, maxKey)
+	return converge.Facet(facet), converge.Key(key), err
+}
 
 func unmarshal(e *pb.CloudEvent, v any) error {
 	if err := json.Unmarshal(e.GetBinaryData(), v); err != nil {
@@ -58,7 +75,11 @@ func unmarshal(e *pb.CloudEvent, v any) error {
 }
 
 func seqOf(e *pb.CloudEvent) (uint64, error) {
-	seq, err := strconv.ParseUint(text(e, attrSeq), 10, 64)
+	decimal, err := text(e, attrSeq, maxSmall)
+	if err != nil {
+		return 0, err
+	}
+	seq, err := strconv.ParseUint(decimal, 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("%s: seq: %w", e.GetType(), err)
 	}
@@ -66,7 +87,11 @@ func seqOf(e *pb.CloudEvent) (uint64, error) {
 }
 
 func stateOf(e *pb.CloudEvent) (converge.State, error) {
-	s := converge.State{UID: text(e, attrUID)}
+	uid, err := text(e, attrUID, maxUID)
+	if err != nil {
+		return converge.State{}, err
+	}
+	s := converge.State{UID: uid}
 	v := e.GetAttributes()[attrVersion].GetCeBytes()
 	if len(v) != len(s.Version) {
 		return s, fmt.Errorf("%s: version: want %d bytes, not %d", e.GetType(), len(s.Version), len(v))
@@ -82,4 +107,16 @@ func seqAndState(e *pb.CloudEvent) (uint64, converge.State, error) {
 	}
 	state, err := stateOf(e)
 	return seq, state, err
+}
+
+func resultOf(e *pb.CloudEvent) (converge.Result, error) {
+	name, err := text(e, attrResult, maxSmall)
+	if err != nil {
+		return converge.Result{}, err
+	}
+	code, err := converge.ParseCode(name)
+	return converge.Result{
+		Code: code, Absent: e.GetAttributes()[attrAbsent].GetCeBoolean(),
+		Reason: cut(e.GetAttributes()[attrReason].GetCeString(), maxReason),
+	}, err
 }

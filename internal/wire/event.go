@@ -92,7 +92,7 @@ func encode(message any) (*pb.CloudEvent, error) {
 		e.Type = typeAck
 		setKey(e, m.Facet, m.Key, m.Seq)
 		setText(e, attrResult, m.Code.String())
-		setText(e, attrReason, m.Reason)
+		setText(e, attrReason, cut(m.Reason, maxReason))
 		if m.Absent {
 			e.Attributes[attrAbsent] = &pb.CloudEventAttributeValue{
 				Attr: &pb.CloudEventAttributeValue_CeBoolean{CeBoolean: true},
@@ -141,11 +141,13 @@ func encodeComparison(e *pb.CloudEvent, message any) error {
 
 // decode returns the message of an event.
 func decode(e *pb.CloudEvent) (any, error) {
-	facet, key := converge.Facet(text(e, attrFacet)), converge.Key(text(e, attrKey))
+	facet, key, err := keyOf(e)
+	if err != nil {
+		return nil, err
+	}
 	switch e.GetType() {
 	case typeHello:
-		var h Hello
-		return h, unmarshal(e, &h)
+		return decodeHello(e)
 	case typeHeartbeat:
 		return heartbeat{}, nil
 	case typePut:
@@ -154,67 +156,102 @@ func decode(e *pb.CloudEvent) (any, error) {
 			Object: converge.Object{State: state, Payload: e.GetBinaryData()}}, err
 	case typeDelete:
 		seq, err := seqOf(e)
-		return converge.Delete{Facet: facet, Key: key, Seq: seq, UID: text(e, attrUID)}, err
+		if err != nil {
+			return nil, err
+		}
+		uid, err := text(e, attrUID, maxUID)
+		return converge.Delete{Facet: facet, Key: key, Seq: seq, UID: uid}, err
 	case typeAck:
 		seq, err := seqOf(e)
 		if err != nil {
 			return nil, err
 		}
-		code, err := converge.ParseCode(text(e, attrResult))
-		return converge.Ack{Facet: facet, Key: key, Seq: seq, Result: converge.Result{
-			Code: code, Absent: e.GetAttributes()[attrAbsent].GetCeBoolean(), Reason: text(e, attrReason),
-		}}, err
+		result, err := resultOf(e)
+		return converge.Ack{Facet: facet, Key: key, Seq: seq, Result: result}, err
 	case typeNotice:
 		state, err := stateOf(e)
 		return converge.Notice{Facet: facet, Key: key, State: state}, err
+	case typeSummary:
+		return decodeSummary(e, facet)
+	case typeInquiry:
+		return decodeInquiry(e, facet)
+	case typeHoldings:
+		return decodeHoldings(e, facet)
 	default:
-		return decodeComparison(e, facet)
+		return nil, fmt.Errorf("%w %q", errUnknown, cut(e.GetType(), maxShown))
 	}
 }
 
-func decodeComparison(e *pb.CloudEvent, facet converge.Facet) (any, error) {
-	switch e.GetType() {
-	case typeSummary:
-		var s summary
-		if err := unmarshal(e, &s); err != nil {
-			return nil, err
-		}
-		buckets := make(map[converge.Bucket]converge.Digest, len(s.Buckets))
-		for b, text := range s.Buckets {
-			d, err := strconv.ParseUint(text, 16, 64)
-			if err != nil {
-				return nil, fmt.Errorf("digest: %w", err)
-			}
-			buckets[converge.Bucket(b)] = converge.Digest(d)
-		}
-		return converge.Summary{Facet: facet, Round: s.Round, Count: s.Count, Buckets: buckets}, nil
-	case typeInquiry:
-		var q inquiry
-		if err := unmarshal(e, &q); err != nil {
-			return nil, err
-		}
-		buckets := make([]converge.Bucket, 0, len(q.Buckets))
-		for _, b := range q.Buckets {
-			buckets = append(buckets, converge.Bucket(b)) //nolint:gosec // what is too big names another bucket, harmlessly
-		}
-		return converge.Inquiry{Facet: facet, Round: q.Round, Buckets: buckets}, nil
-	case typeHoldings:
-		var h holdings
-		if err := unmarshal(e, &h); err != nil {
-			return nil, err
-		}
-		entries := make([]converge.Entry, 0, len(h.Entries))
-		for _, n := range h.Entries {
-			v, err := converge.ParseVersion(n.Version)
-			if err != nil {
-				return nil, err
-			}
-			entries = append(entries, converge.Entry{
-				Key: converge.Key(n.Key), State: converge.State{UID: n.UID, Version: v},
-			})
-		}
-		return converge.Holdings{Facet: facet, Round: h.Round, Bucket: converge.Bucket(h.Bucket), Entries: entries}, nil
-	default:
-		return nil, fmt.Errorf("%w %q", errUnknown, e.GetType())
+func decodeHello(e *pb.CloudEvent) (any, error) {
+	var h Hello
+	if err := unmarshal(e, &h); err != nil {
+		return nil, err
 	}
+	for name, s := range map[string]string{"agent": h.Agent, "mode": h.Mode, "mapping": h.Mapping} {
+		if len(s) > maxSmall {
+			return nil, errTooLong(e, name, len(s), maxSmall)
+		}
+	}
+	h.Build = cut(h.Build, maxSmall) // whoever builds may call it anything
+	return h, nil
+}
+
+func decodeSummary(e *pb.CloudEvent, facet converge.Facet) (any, error) {
+	var s summary
+	if err := unmarshal(e, &s); err != nil {
+		return nil, err
+	}
+	buckets := make(map[converge.Bucket]converge.Digest, len(s.Buckets))
+	for b, digest := range s.Buckets {
+		if len(digest) > maxSmall {
+			return nil, errTooLong(e, "digest", len(digest), maxSmall)
+		}
+		d, err := strconv.ParseUint(digest, 16, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%s: digest: %w", e.GetType(), err)
+		}
+		buckets[converge.Bucket(b)] = converge.Digest(d)
+	}
+	return converge.Summary{Facet: facet, Round: s.Round, Count: s.Count, Buckets: buckets}, nil
+}
+
+func decodeInquiry(e *pb.CloudEvent, facet converge.Facet) (any, error) {
+	var q inquiry
+	if err := unmarshal(e, &q); err != nil {
+		return nil, err
+	}
+	if len(q.Buckets) > maxBuckets {
+		return nil, fmt.Errorf("%s: want at most %d buckets, not %d", e.GetType(), maxBuckets, len(q.Buckets))
+	}
+	buckets := make([]converge.Bucket, 0, len(q.Buckets))
+	for _, b := range q.Buckets {
+		buckets = append(buckets, converge.Bucket(b)) //nolint:gosec // what is too big names another bucket, harmlessly
+	}
+	return converge.Inquiry{Facet: facet, Round: q.Round, Buckets: buckets}, nil
+}
+
+func decodeHoldings(e *pb.CloudEvent, facet converge.Facet) (any, error) {
+	var h holdings
+	if err := unmarshal(e, &h); err != nil {
+		return nil, err
+	}
+	entries := make([]converge.Entry, 0, len(h.Entries))
+	for _, n := range h.Entries {
+		switch {
+		case len(n.Key) > maxKey:
+			return nil, errTooLong(e, "key", len(n.Key), maxKey)
+		case len(n.UID) > maxUID:
+			return nil, errTooLong(e, "uid", len(n.UID), maxUID)
+		case len(n.Version) > maxSmall:
+			return nil, errTooLong(e, "version", len(n.Version), maxSmall)
+		}
+		v, err := converge.ParseVersion(n.Version)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", e.GetType(), err)
+		}
+		entries = append(entries, converge.Entry{
+			Key: converge.Key(n.Key), State: converge.State{UID: n.UID, Version: v},
+		})
+	}
+	return converge.Holdings{Facet: facet, Round: h.Round, Bucket: converge.Bucket(h.Bucket), Entries: entries}, nil
 }

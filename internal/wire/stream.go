@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 )
@@ -26,7 +28,7 @@ type raw interface {
 type Stream struct {
 	raw    raw
 	source string
-	logger *slog.Logger
+	gaps   *gaps // what is passed over
 
 	out    chan any      // messages to send; never closed
 	in     chan any      // messages received; never closed
@@ -34,6 +36,8 @@ type Stream struct {
 	done   chan struct{} // closed when the stream is of no more use
 	once   sync.Once
 	err    error // why. Written before done is closed
+	unsent error // why something could not be sent, if that was its own fault. Written by write
+	ended  error // what gRPC said at the end, nil if nobody was listening. Written by read
 
 	beat  chan time.Duration // sets the interval between heartbeats
 	pumps sync.WaitGroup
@@ -59,7 +63,7 @@ var errClosed = errors.New("the stream is closed")
 // "/agents/a". The caller closes the stream, ends the gRPC stream, and then may wait for it.
 func Open(stream raw, source string, logger *slog.Logger) *Stream {
 	s := &Stream{
-		raw: stream, source: source, logger: logger,
+		raw: stream, source: source, gaps: newGaps(logger),
 		out: make(chan any), in: make(chan any), broken: make(chan struct{}), done: make(chan struct{}),
 		beat: make(chan time.Duration, 1),
 	}
@@ -74,14 +78,25 @@ func (s *Stream) Close() { s.fail(errClosed) }
 // Wait returns when nothing uses the gRPC stream any more.
 func (s *Stream) Wait() { s.pumps.Wait() }
 
+// Ended closes the stream and returns what gRPC says of the end, or nil if it was not asked. It waits for that, so the
+// gRPC stream must have ended. What the other methods return may be less than this, such as that a context has ended.
+func (s *Stream) Ended() error {
+	s.Close()
+	s.Wait()
+	if s.unsent != nil {
+		return s.unsent
+	}
+	return s.ended
+}
+
 // Greet sends a Hello.
 func (s *Stream) Greet(ctx context.Context, h Hello) error { return s.send(ctx, h) }
 
-// Greeting waits for the peer's Hello, which must come first.
+// Greeting waits for the peer's Hello, which must come first. Its error tells of what came instead and was passed over.
 func (s *Stream) Greeting(ctx context.Context) (Hello, error) {
 	m, err := s.recv(ctx)
 	if err != nil {
-		return Hello{}, err
+		return Hello{}, s.gaps.explain(err)
 	}
 	h, ok := m.(Hello)
 	if !ok {
@@ -191,6 +206,10 @@ func (s *Stream) write() {
 		}
 		e.Id, e.Source = strconv.FormatUint(id, 10), s.source
 		if err := s.raw.Send(e); err != nil {
+			if ours(err) {
+				s.unsent = err
+				s.fail(err)
+			}
 			// The reader learns why; this says only that the stream is over.
 			close(s.broken)
 			return
@@ -201,24 +220,35 @@ func (s *Stream) write() {
 	}
 }
 
+// ours tells whether an error of Send is about what is sent, of which a reader learns nothing.
+func ours(err error) bool {
+	switch status.Code(err) {
+	case codes.Internal, codes.ResourceExhausted:
+		return true
+	default:
+		return false
+	}
+}
+
 // read is the only receiver on the gRPC stream.
 func (s *Stream) read() {
+	defer s.gaps.end()
 	for {
 		s.listen(true)
 		e, err := s.raw.Recv()
 		s.listen(false)
 		if err != nil {
+			s.ended = err
 			s.fail(err)
 			return
 		}
 		m, err := decode(e)
-		switch {
-		case errors.Is(err, errUnknown):
-			s.logger.Debug("Pass over an event of a type that this build does not know", "type", e.GetType())
+		if err != nil {
+			s.gaps.pass(e, err)
 			continue
-		case err != nil:
-			s.logger.Warn("Pass over an event that cannot be understood", "type", e.GetType(), "error", err)
-			continue
+		}
+		if _, ok := m.(Hello); ok {
+			s.gaps.begin()
 		}
 		select {
 		case s.in <- m:

@@ -226,6 +226,30 @@ func TestStreamBreaksWhileNobodyReads(t *testing.T) {
 	})
 }
 
+// What cannot be sent ends the stream, and says why. Of a stream that gRPC has ended, gRPC's reason can be had.
+func TestMessageThatCannotBeSent(t *testing.T) {
+	ctx := patient(t)
+	agent, principal := pair(t)
+	require.NoError(t, principal.Send(ctx, converge.Delete{Key: "no UTF-8: \xff", Seq: 1}))
+	_, err := principal.Recv(ctx)
+	require.ErrorContains(t, err, "UTF-8")
+	require.ErrorContains(t, principal.Ended(), "UTF-8")
+	_, err = agent.Recv(ctx)
+	require.ErrorContains(t, err, "UTF-8")
+	require.ErrorContains(t, agent.Ended(), "UTF-8")
+}
+
+func TestMessageThatIsTooLarge(t *testing.T) {
+	ctx := patient(t)
+	agent, principal := pair(t)
+	large := put(1)
+	large.Payload = make([]byte, 5<<20)
+	require.NoError(t, agent.Send(ctx, large))
+	_, err := principal.Recv(ctx)
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	require.Equal(t, err, principal.Ended())
+}
+
 func TestEndOfContextIsNotEndOfStream(t *testing.T) {
 	ctx := patient(t)
 	agent, principal := pair(t)

@@ -85,6 +85,7 @@ type witness struct{}
 
 func (witness) Acknowledged(converge.Facet, converge.Code, time.Duration) {}
 func (witness) Repaired(converge.Facet, converge.Key, converge.Result)    {}
+func (witness) Removed(converge.Facet, converge.Key)                      {}
 func (witness) Braked(converge.Brake)                                     {}
 func (witness) Released(converge.Facet)                                   {}
 
@@ -183,7 +184,7 @@ func (o *office) listen(t *testing.T) {
 	require.NoError(t, err)
 	o.address = listener.Addr().String()
 	grpcServer := grpc.NewServer(
-		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: o.material})),
+		grpc.Creds(sessions.Watched(certs.ServerCredentials(certs.ServerOptions{Source: o.material}))),
 		grpc.ForceServerCodecV2(wire.NewCodec()),
 	)
 	syncv1.RegisterSyncServer(grpcServer, o)
@@ -316,13 +317,13 @@ func (o *office) connect(t *testing.T, trusted *pki.Authority, pair pki.Pair) ag
 }
 
 // dial makes a connection.
-func (o *office) dial(t *testing.T, trusted *pki.Authority, pair pki.Pair) *grpc.ClientConn {
+func (o *office) dial(t *testing.T, trusted *pki.Authority, pair pki.Pair, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	connection, err := grpc.NewClient(o.address,
+	connection, err := grpc.NewClient(o.address, append(options,
 		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: source(t, fixed(trusted), pair)})),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec()), grpc.WaitForReady(false)))
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec()), grpc.WaitForReady(false)))...)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, connection.Close()) })
+	t.Cleanup(func() { _ = connection.Close() }) // a test may have closed it
 	return connection
 }
 

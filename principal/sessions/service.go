@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -22,6 +23,12 @@ import (
 
 // greeting is how long an agent may take to say hello.
 const greeting = 10 * time.Second
+
+// Refusals are logged a few at a time, like those of TLS: an agent can cause thousands in a second.
+const (
+	refusalLogInterval = 5 * time.Second
+	refusalLogBurst    = 20
+)
 
 // Why a conversation ends that did not fail. The texts are for the people who look after the agent.
 var (
@@ -56,6 +63,7 @@ type Service struct {
 
 	options     Options
 	metrics     metrics
+	refusals    *rate.Limiter  // of their log
 	connections sync.WaitGroup // streams and what carries them
 	work        sync.WaitGroup // what peers do
 
@@ -76,6 +84,7 @@ type agent struct {
 func New(o Options) *Service {
 	return &Service{
 		options: o, metrics: newMetrics(o.Registerer), agents: make(map[string]*agent), proofs: make(map[*proof]struct{}),
+		refusals: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst),
 	}
 }
 
@@ -147,7 +156,7 @@ func (s *Service) Connect(grpcStream syncv1.Sync_ConnectServer) error {
 	ctx := grpcStream.Context()
 	who, err := s.options.Identify.Authenticate(ctx)
 	if err != nil {
-		s.options.Logger.Warn("An agent was refused", "reason", err)
+		s.refuse(s.options.Logger, err)
 		return status.Error(codes.Unauthenticated, err.Error())
 	}
 	logger := s.options.Logger.With("agent", string(who.Agent), "address", who.Address)
@@ -156,7 +165,7 @@ func (s *Service) Connect(grpcStream syncv1.Sync_ConnectServer) error {
 	}
 	ctx, end, err := s.rest(ctx, who)
 	if err != nil {
-		logger.Warn("An agent was refused", "reason", status.Convert(err).Message())
+		s.refuse(logger, err)
 		return err
 	}
 	defer end()
@@ -166,11 +175,26 @@ func (s *Service) Connect(grpcStream syncv1.Sync_ConnectServer) error {
 	}
 	defer stream.Close()
 
+	theirs, err := s.greet(ctx, string(who.Agent), stream)
+	if err != nil {
+		// One that goes without a hello is no news: it was never here.
+		if err = asStatus(err); err != nil && grpcStream.Context().Err() == nil {
+			s.refuse(logger, err)
+		}
+		return err
+	}
 	began := time.Now()
-	err = asStatus(s.serve(ctx, string(who.Agent), stream, logger))
+	err = asStatus(s.serve(ctx, string(who.Agent), theirs, stream, logger))
 	logger.Info("An agent disconnected", "after", time.Since(began).Round(time.Millisecond).String(),
-		"reason", status.Convert(err).Message())
+		"reason", reason(grpcStream.Context(), stream, err))
 	return err
+}
+
+// refuse tells people that an agent was refused.
+func (s *Service) refuse(logger *slog.Logger, err error) {
+	if s.refusals.Allow() {
+		logger.Warn("An agent was refused", "reason", status.Convert(err).Message())
+	}
 }
 
 // open opens a stream, of which Run waits for the end.
@@ -196,12 +220,8 @@ func asStatus(err error) error {
 	return status.FromContextError(err).Err()
 }
 
-// serve greets an agent, waits until an older conversation with it has ended, and holds one.
-func (s *Service) serve(ctx context.Context, name string, stream *wire.Stream, logger *slog.Logger) error {
-	theirs, err := s.greet(ctx, name, stream)
-	if err != nil {
-		return err
-	}
+// serve waits until an older conversation with an agent has ended, and holds one.
+func (s *Service) serve(ctx context.Context, name string, theirs wire.Hello, stream *wire.Stream, logger *slog.Logger) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	a, err := s.enter(ctx, name, end)

@@ -1,0 +1,108 @@
+package sessions
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+)
+
+// reason tells people why a conversation ended with err. ctx is gRPC's own. When that ends gRPC says no more than that, so
+// what is known elsewhere is asked for.
+func reason(ctx context.Context, stream *wire.Stream, err error) string {
+	if err == nil {
+		return "the agent closed the stream"
+	}
+	if status.Code(err) != codes.Canceled || ctx.Err() == nil {
+		return status.Convert(err).Message()
+	}
+	if last := stream.Ended(); last != nil && !errors.Is(last, io.EOF) && status.Code(last) != codes.Canceled {
+		return status.Convert(last).Message()
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		if w, ok := p.Addr.(watchedAddress); ok && w.connection.lost() != "" {
+			return "the connection was lost: " + w.connection.lost()
+		}
+	}
+	return "the agent closed the stream, and should say why in its own log"
+}
+
+// Watched returns credentials whose connections remember how they end, so that it can be told whether an agent went or its
+// connection was lost. gRPC does not tell.
+func Watched(c credentials.TransportCredentials) credentials.TransportCredentials {
+	return watchedCredentials{c}
+}
+
+type watchedCredentials struct {
+	credentials.TransportCredentials
+}
+
+func (c watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &watched{Conn: conn}, info, nil
+}
+
+func (c watchedCredentials) Clone() credentials.TransportCredentials {
+	return watchedCredentials{c.TransportCredentials.Clone()}
+}
+
+// watched is a connection that remembers how it ended.
+type watched struct {
+	net.Conn
+
+	mu    sync.Mutex
+	cause error // the first error of Read, or errGivenUp; nil while it has not ended. Guarded by mu
+}
+
+// errGivenUp means that gRPC closed the connection, not the peer.
+var errGivenUp = errors.New("the agent did not answer keep-alive pings, or sent them more often than --keepalive-min-interval allows")
+
+// watchedAddress is the only thing of a connection that gRPC gives to whoever serves its streams.
+type watchedAddress struct {
+	net.Addr
+	connection *watched
+}
+
+func (w *watched) RemoteAddr() net.Addr { return watchedAddress{w.Conn.RemoteAddr(), w} }
+
+func (w *watched) Read(b []byte) (int, error) {
+	n, err := w.Conn.Read(b)
+	if err != nil {
+		w.end(err)
+	}
+	return n, err
+}
+
+func (w *watched) Close() error {
+	w.end(errGivenUp)
+	return w.Conn.Close()
+}
+
+func (w *watched) end(cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cause == nil {
+		w.cause = cause
+	}
+}
+
+// lost returns why the connection was lost. It is empty while it was not, or if the peer closed it properly: TLS says so.
+func (w *watched) lost() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cause == nil || errors.Is(w.cause, io.EOF) {
+		return ""
+	}
+	return w.cause.Error()
+}

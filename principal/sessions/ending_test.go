@@ -1,0 +1,172 @@
+package sessions_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+)
+
+// disconnected waits until agents have been said to have disconnected so often, and returns the log.
+func (o *office) disconnected(t *testing.T, times int) string {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Count(o.log.String(), "An agent disconnected") >= times },
+		patience, time.Millisecond)
+	text := o.log.String()
+	require.Equal(t, times, strings.Count(text, "An agent disconnected"))
+	return text
+}
+
+// An agent that goes and a connection that is lost look the same to gRPC. To people they must not.
+func TestWhyAnAgentDisconnectedIsTold(t *testing.T) {
+	for want, end := range map[string]func(t *testing.T, o *office){
+		// As our agent does it when it is stopped.
+		`reason="the agent closed the stream, and should say why in its own log"`: func(t *testing.T, o *office) {
+			connection := o.dial(t, o.authority, o.certified(t, "a"))
+			a := stream(t, connection)
+			a.meet(t)
+			a.hangUp()
+			a.Wait()
+			require.NoError(t, connection.Close())
+		},
+		`reason="the agent closed the stream"`: func(t *testing.T, o *office) {
+			connection := o.dial(t, o.authority, o.certified(t, "a"))
+			grpcStream, err := syncv1.NewSyncClient(connection).Connect(t.Context())
+			require.NoError(t, err)
+			a := agent{wire.Open(grpcStream, "/agent", nil), func() {}}
+			a.meet(t)
+			require.NoError(t, grpcStream.CloseSend())
+			require.Error(t, a.ending(t))
+		},
+		"reason=\"the connection was lost: ": func(t *testing.T, o *office) {
+			cable := &cable{}
+			a := stream(t, o.dial(t, o.authority, o.certified(t, "a"), grpc.WithContextDialer(cable.dial)))
+			a.meet(t)
+			cable.cut(t)
+		},
+		"received message larger than max": func(t *testing.T, o *office) {
+			a := o.welcome(t, "a")
+			require.NoError(t, a.Send(patient(t), converge.Put{Facet: facet, Seq: 1, Object: converge.Object{Payload: make([]byte, 5<<20)}}))
+		},
+		`reason="another agent connected by the same name`: func(t *testing.T, o *office) {
+			a := o.welcome(t, "a")
+			o.welcome(t, "a")
+			require.Error(t, a.ending(t))
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			o := open(t)
+			end(t, o)
+			require.Contains(t, o.disconnected(t, 1), want)
+		})
+	}
+}
+
+// meet says hello and is answered.
+func (a agent) meet(t *testing.T) {
+	t.Helper()
+	require.NoError(t, a.Greet(patient(t), hello()))
+	_, err := a.Greeting(patient(t))
+	require.NoError(t, err)
+}
+
+// cable is how an agent connects. It can be cut.
+type cable struct {
+	mu   sync.Mutex
+	conn net.Conn
+}
+
+func (c *cable) dial(ctx context.Context, address string) (net.Conn, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conn = conn
+	return conn, err
+}
+
+// cut resets the connection, as the kernel does for a process that was killed.
+func (c *cable) cut(t *testing.T) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	require.NoError(t, c.conn.(*net.TCPConn).SetLinger(0))
+	require.NoError(t, c.conn.Close())
+}
+
+// One that goes without a hello was never here. It can open thousands of streams in a second, and fills no log.
+func TestStreamsWithoutHelloAreNotLogged(t *testing.T) {
+	clocked(t, func(t *testing.T, o *office) {
+		for range 1000 {
+			a, ended := o.ring(t, "a", time.Hour)
+			a.hangUp()
+			require.Error(t, <-ended)
+		}
+		require.Empty(t, o.log.String())
+	})
+}
+
+func TestRefusalsAreLoggedAFewAtATime(t *testing.T) {
+	for name, begin := range map[string]func(t *testing.T, o *office) <-chan error{
+		"no name for an agent": func(t *testing.T, o *office) <-chan error {
+			_, ended := o.ring(t, reserved, time.Hour)
+			return ended
+		},
+		"no hello": func(t *testing.T, o *office) <-chan error {
+			a, ended := o.ring(t, "a", time.Hour)
+			require.NoError(t, a.Send(t.Context(), converge.Summary{Facet: facet, Round: 1}))
+			return ended
+		},
+		"another mode": func(t *testing.T, o *office) <-chan error {
+			a, ended := o.ring(t, "a", time.Hour)
+			h := hello()
+			h.Mode = "autonomous"
+			require.NoError(t, a.Greet(t.Context(), h))
+			return ended
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocked(t, func(t *testing.T, o *office) {
+				for range 200 {
+					require.Error(t, <-begin(t, o))
+				}
+				require.Equal(t, 20, strings.Count(o.log.String(), "An agent was refused"))
+				<-time.After(5 * time.Second)
+				require.Error(t, <-begin(t, o))
+				require.Equal(t, 21, strings.Count(o.log.String(), "\n"))
+			})
+		})
+	}
+}
+
+// What came instead of a hello is told to the agent, and to the people of the hub.
+func TestHelloThatCannotBeUnderstood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice(t)
+		o.run(t)
+		synctest.Wait()
+		ctx, end := context.WithCancel(o.proven(t, "a", time.Hour))
+		defer end()
+		c := &call{ctx: ctx, in: make(chan *pb.CloudEvent), out: make(chan *pb.CloudEvent)}
+		ended := make(chan error, 1)
+		go func() { ended <- o.Connect(c); end() }()
+		c.in <- &pb.CloudEvent{Type: "io.argoproj-labs.argocd-agent.hello", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte("{")}}
+		err := <-ended
+		require.Equal(t, codes.DeadlineExceeded, status.Code(err))
+		require.ErrorContains(t, err, "1 events came that cannot be understood")
+		require.Contains(t, o.log.String(), "1 events came that cannot be understood")
+	})
+}

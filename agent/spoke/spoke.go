@@ -59,7 +59,7 @@ func New(o Options) (*Spoke, error) {
 		},
 		Replicas: map[converge.Facet]converge.Holding{
 			facets.Application: {Replica: applications, Retain: true, Recall: applications.Recall},
-			facets.Intent:      {Replica: facets.IntentReplica{Spoke: share}},
+			facets.Intent:      {Replica: facets.NewIntentReplica(share)},
 		},
 		Observer:     o.Observer,
 		CompareEvery: o.CompareEvery,

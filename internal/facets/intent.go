@@ -9,7 +9,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
@@ -160,7 +163,54 @@ func lost(app *argocd.App, t taken) bool {
 }
 
 // IntentReplica is the spoke's half of the application-intent facet.
-type IntentReplica struct{ Spoke }
+type IntentReplica struct {
+	Spoke
+
+	notes *notes
+}
+
+// NewIntentReplica returns the spoke's half of the application-intent facet.
+func NewIntentReplica(s Spoke) IntentReplica {
+	return IntentReplica{s, &notes{taken: make(map[converge.Key]note)}}
+}
+
+// notes remembers what applications have taken, in case that somebody takes the annotations away that say so: nothing may
+// run twice for that. What the hub withdraws is forgotten.
+type notes struct {
+	mu    sync.Mutex
+	taken map[converge.Key]note // guarded by mu
+}
+
+// note is what one application has taken.
+type note struct {
+	uid   types.UID
+	taken taken
+}
+
+// read returns what an application has taken, by its annotation or from memory.
+func (n *notes) read(key converge.Key, app *argocd.App) taken {
+	if app.Annotations[argocd.AnnotationIntent] != "" {
+		return takenBy(app)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if m := n.taken[key]; m.uid == app.UID {
+		return m.taken
+	}
+	return taken{}
+}
+
+func (n *notes) write(key converge.Key, app *argocd.App) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.taken[key] = note{app.UID, takenBy(app)}
+}
+
+func (n *notes) forget(key converge.Key) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.taken, key)
+}
 
 var _ converge.Replica = IntentReplica{}
 
@@ -199,8 +249,11 @@ func (r IntentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		if app == nil || app.SourceUID() == "" || app.SourceUID() != obj.UID || app.Deleting {
 			return nil, errNotThere
 		}
-		return take(app, in, obj.Version)
+		return take(app, r.notes.read(key, app), in, obj.Version)
 	})
+	if err == nil {
+		r.notes.write(key, app)
+	}
 	state := takenState(app)
 	if err == nil && state != obj.State {
 		err = errOccupied
@@ -208,12 +261,12 @@ func (r IntentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	return state, err
 }
 
-// take returns the patch by which an application takes what is asked of it and was not taken before, nil if nothing is.
-// While another operation is in progress everything but the operation is taken: what is asked may be to end that one.
-func take(app *argocd.App, in intents, version converge.Version) (argocd.Patch, error) {
-	t := takenBy(app)
+// take returns the patch by which an application, which has taken t, takes what is asked of it and was not taken before, nil if
+// it has noted all that. While another operation is in progress everything but the operation is taken: what is asked may be to end that one.
+func take(app *argocd.App, t taken, in intents, version converge.Version) (argocd.Patch, error) {
 	again := lost(app, t)
-	if t.Version == version.String() && !again {
+	noted := takenBy(app) == t
+	if t.Version == version.String() && noted && !again {
 		return nil, nil
 	}
 	var patch argocd.Patch
@@ -244,7 +297,7 @@ func take(app *argocd.App, in intents, version converge.Version) (argocd.Patch, 
 	if err != nil {
 		return nil, fmt.Errorf("encode what was taken: %w", err)
 	}
-	if next != t {
+	if next != t || !noted {
 		annotations[argocd.AnnotationIntent] = string(note)
 		patch.Replace(annotations, "metadata", "annotations")
 	}
@@ -253,6 +306,7 @@ func take(app *argocd.App, in intents, version converge.Version) (argocd.Patch, 
 
 // Remove forgets what the hub has withdrawn. What runs runs on.
 func (r IntentReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
+	r.notes.forget(key)
 	app, err := r.change(ctx, r.Mapping.ToSpoke(key), func(app *argocd.App) (argocd.Patch, error) {
 		if app == nil || app.Annotations[argocd.AnnotationIntent] == "" || uid != "" && app.SourceUID() != uid {
 			return nil, nil

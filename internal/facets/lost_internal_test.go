@@ -62,12 +62,12 @@ func TestOperationIsOverOnceAndLostOnlyIfItNeverBegan(t *testing.T) {
 func TestLostOperationIsTakenAgain(t *testing.T) {
 	in := intents{Operation: json.RawMessage(pendingOperation("ours")), OperationName: "ours"}
 	version := converge.VersionOf([]byte("intent"))
-	patch, err := take(spokes("", "2026-01-01T12:00:31Z", "other"), in, version)
+	patch, err := takes(spokes("", "2026-01-01T12:00:31Z", "other"), in, version)
 	require.NoError(t, err)
 	require.Nil(t, patch)
 
 	began := time.Now().Add(-time.Second)
-	patch, err = take(spokes("", "2026-01-01T12:00:29Z", "other"), in, version)
+	patch, err = takes(spokes("", "2026-01-01T12:00:29Z", "other"), in, version)
 	require.NoError(t, err)
 	require.Len(t, patch, 2)
 	require.Equal(t, "/operation", patch[0].Path)
@@ -76,4 +76,9 @@ func TestLostOperationIsTakenAgain(t *testing.T) {
 	at, err := time.Parse(time.RFC3339, next.At)
 	require.NoError(t, err)
 	require.True(t, at.After(began.Add(-time.Second)))
+}
+
+// takes is take for an application that nobody has taken a note away from.
+func takes(app *argocd.App, in intents, version converge.Version) (argocd.Patch, error) {
+	return take(app, takenBy(app), in, version)
 }

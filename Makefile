@@ -33,7 +33,7 @@ build: ## Build the binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(ldflags)' -o bin/ $(binaries)
 
 .PHONY: test
-test: test-unit test-e2e ## Run every test: unit tests, then the end-to-end tests on the lab
+test: test-unit test-e2e ## Run the unit tests, then the end-to-end tests on the lab, without the slow ones
 
 .PHONY: test-unit
 test-unit: compiler ## Run the unit tests with the race detector, in random order

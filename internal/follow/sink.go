@@ -50,7 +50,7 @@ func (s *sink[R, T]) Delete(obj any) error {
 		delete(st.erased, id)
 	}
 	st.mu.Unlock()
-	st.advance(revision, false)
+	st.advance(revision)
 	if ok && old.revision <= revision {
 		var none T
 		st.options.Changed(old.object, none)
@@ -94,7 +94,7 @@ func (s *sink[R, T]) Replace(list []any, resourceVersion string) error {
 		}
 	}
 	st.mu.Unlock()
-	st.advance(revision, false)
+	st.advance(revision)
 	if len(gone) > 0 && st.options.Vanished != nil {
 		st.options.Vanished(gone)
 	}
@@ -112,6 +112,6 @@ func (s *sink[R, T]) Resync() error { return nil }
 // UpdateResourceVersion takes in how far the watch has come.
 func (s *sink[R, T]) UpdateResourceVersion(resourceVersion string) {
 	if revision, err := strconv.ParseUint(resourceVersion, 10, 64); err == nil {
-		s.store().advance(revision, false)
+		s.store().advance(revision)
 	}
 }

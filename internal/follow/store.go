@@ -189,24 +189,22 @@ func (s *Store[R, T]) put(object R, own bool) (T, error) {
 	old, seen := s.objects[id], s.seen
 	gone, erased := s.erased[id]
 	s.mu.RUnlock()
+	if !own {
+		s.advance(revision)
+	}
 	if revision <= old.revision || own && revision <= seen || erased && (revision <= gone.revision || m.GetUID() == gone.uid) {
-		s.advance(revision, own)
 		return s.options.Reduce(object, old.object), nil
 	}
 	now := s.options.Reduce(object, old.object)
 	s.mu.Lock()
 	s.set(id, old.object, entry[T]{now, revision, m.GetUID()})
 	s.mu.Unlock()
-	s.advance(revision, own)
 	s.options.Changed(old.object, now)
 	return now, nil
 }
 
 // advance notes how far the watch has come.
-func (s *Store[R, T]) advance(revision uint64, own bool) {
-	if own {
-		return
-	}
+func (s *Store[R, T]) advance(revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen = max(s.seen, revision)

@@ -19,6 +19,7 @@ import (
 type Spoke struct {
 	applications facets.Applications
 	mapping      mapping.Mapping
+	intents      facets.IntentReplica
 	peer         *converge.Peer
 }
 
@@ -52,6 +53,7 @@ func New(o Options) (*Spoke, error) {
 	}
 	share := facets.Spoke{Applications: s.applications, Mapping: o.Mapping}
 	applications := facets.ApplicationReplica{Spoke: share}
+	s.intents = facets.NewIntentReplica(share)
 	s.peer = converge.NewPeer(converge.Options{
 		Sources: map[converge.Facet]converge.Origin{
 			// What a spoke no longer tells of is made anew by its controllers; nothing of a user's is lost.
@@ -59,7 +61,7 @@ func New(o Options) (*Spoke, error) {
 		},
 		Replicas: map[converge.Facet]converge.Holding{
 			facets.Application: {Replica: applications, Retain: true, Recall: applications.Recall},
-			facets.Intent:      {Replica: facets.NewIntentReplica(share)},
+			facets.Intent:      {Replica: s.intents},
 		},
 		Observer:     o.Observer,
 		CompareEvery: o.CompareEvery,
@@ -89,6 +91,8 @@ func (s *Spoke) changed(old, now *argocd.App) {
 	app := now
 	if app == nil {
 		app = old
+	} else {
+		s.intents.Saw(app)
 	}
 	key := s.mapping.FromSpoke(app.Name)
 	for _, f := range []converge.Facet{facets.Application, facets.Intent, facets.Status} {

@@ -174,8 +174,8 @@ func NewIntentReplica(s Spoke) IntentReplica {
 	return IntentReplica{s, &notes{taken: make(map[converge.Key]note)}}
 }
 
-// notes remembers what applications have taken, in case that somebody takes the annotations away that say so: nothing may
-// run twice for that. What the hub withdraws is forgotten.
+// notes remembers what applications have taken, in case that somebody takes away the annotations that say so, or the whole
+// application, which is then created again: nothing may run twice for that. What the hub withdraws is forgotten.
 type notes struct {
 	mu    sync.Mutex
 	taken map[converge.Key]note // guarded by mu
@@ -185,6 +185,7 @@ type notes struct {
 type note struct {
 	uid   types.UID
 	taken taken
+	began string // the operation among that, once it has begun; of whatever application of that name
 }
 
 // read returns what an application has taken, by its annotation or from memory.
@@ -203,7 +204,29 @@ func (n *notes) read(key converge.Key, app *argocd.App) taken {
 func (n *notes) write(key converge.Key, app *argocd.App) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.taken[key] = note{app.UID, takenBy(app)}
+	m := n.taken[key]
+	m.uid, m.taken = app.UID, takenBy(app)
+	n.taken[key] = m
+}
+
+// began returns the operation that was taken and is known to have begun, empty if none is.
+func (n *notes) began(key converge.Key) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.taken[key].began
+}
+
+// saw takes note of an operation that was taken and has begun.
+func (n *notes) saw(key converge.Key, app *argocd.App) {
+	name := app.Status.RanIntent
+	if name == "" || takenBy(app).Operation != name {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m := n.taken[key]
+	m.began = name
+	n.taken[key] = m
 }
 
 func (n *notes) forget(key converge.Key) {
@@ -213,6 +236,9 @@ func (n *notes) forget(key converge.Key) {
 }
 
 var _ converge.Replica = IntentReplica{}
+
+// Saw is told of every change of an application on the spoke.
+func (r IntentReplica) Saw(app *argocd.App) { r.notes.saw(r.Mapping.FromSpoke(app.Name), app) }
 
 // All yields what was taken from the hub and is not yet withdrawn.
 func (r IntentReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(takenState) }
@@ -249,7 +275,7 @@ func (r IntentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		if app == nil || app.SourceUID() == "" || app.SourceUID() != obj.UID || app.Deleting {
 			return nil, errNotThere
 		}
-		return take(app, r.notes.read(key, app), in, obj.Version)
+		return take(app, r.notes.read(key, app), r.notes.began(key), in, obj.Version)
 	})
 	if err == nil {
 		r.notes.write(key, app)
@@ -262,8 +288,8 @@ func (r IntentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 }
 
 // take returns the patch by which an application, which has taken t, takes what is asked of it and was not taken before, nil if
-// it has noted all that. While another operation is in progress everything but the operation is taken: what is asked may be to end that one.
-func take(app *argocd.App, t taken, in intents, version converge.Version) (argocd.Patch, error) {
+// it has noted all that. The operation that began runs no second time. While another operation is in progress everything but the operation is taken: what is asked may be to end that one.
+func take(app *argocd.App, t taken, began string, in intents, version converge.Version) (argocd.Patch, error) {
 	again := lost(app, t)
 	noted := takenBy(app) == t
 	if t.Version == version.String() && noted && !again {
@@ -271,7 +297,7 @@ func take(app *argocd.App, t taken, in intents, version converge.Version) (argoc
 	}
 	var patch argocd.Patch
 	next := taken{Version: version.String(), Operation: in.OperationName, Refresh: in.RefreshName, At: t.At}
-	ran := []string{app.Status.RanIntent, argocd.OperationInfo(app.Operation, argocd.InfoIntent)}
+	ran := []string{began, app.Status.RanIntent, argocd.OperationInfo(app.Operation, argocd.InfoIntent)}
 	if !again {
 		ran = append(ran, t.Operation)
 	}

@@ -161,7 +161,7 @@ func (l *life) deliver() {
 	}
 	var in intents
 	require.NoError(l.t, json.Unmarshal(payload, &in))
-	patch, err := take(l.spok.app(), takenBy(l.spok.app()), in, converge.VersionOf(payload))
+	patch, err := take(l.spok.app(), takenBy(l.spok.app()), "", in, converge.VersionOf(payload))
 	require.NoError(l.t, err)
 	l.spok.apply(patch)
 }

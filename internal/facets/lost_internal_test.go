@@ -80,5 +80,5 @@ func TestLostOperationIsTakenAgain(t *testing.T) {
 
 // takes is take for an application that nobody has taken a note away from.
 func takes(app *argocd.App, in intents, version converge.Version) (argocd.Patch, error) {
-	return take(app, takenBy(app), in, version)
+	return take(app, takenBy(app), "", in, version)
 }

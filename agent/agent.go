@@ -15,6 +15,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/spoke"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/brake"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs/secret"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
@@ -118,9 +119,9 @@ func (s *agentSettings) hello() wire.Hello {
 func (s *agentSettings) certificates(client kubernetes.Interface, logger *slog.Logger, metrics *certs.Metrics) certs.Options {
 	o := certs.Options{
 		Name:        "agent",
-		Pair:        certs.PairSecret(client.CoreV1(), s.namespace, s.certSecret),
+		Pair:        secret.Pair(client.CoreV1(), s.namespace, s.certSecret),
 		PairRemedy:  "create it with: argocd-agentctl pki issue agent",
-		Roots:       certs.RootsSecret(client.CoreV1(), s.namespace, s.caSecret),
+		Roots:       secret.Roots(client.CoreV1(), s.namespace, s.caSecret),
 		RootsRemedy: "create it with: argocd-agentctl pki propagate",
 		Logger:      logging.Component(logger, "certificates"),
 		Metrics:     metrics,

@@ -19,6 +19,7 @@ import (
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/brake"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs/secret"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
@@ -161,9 +162,9 @@ func (s *principalSettings) enforcement() keepalive.EnforcementPolicy {
 func (s *principalSettings) certificates(client kubernetes.Interface, logger *slog.Logger, metrics *certs.Metrics) certs.Options {
 	o := certs.Options{
 		Name:        "principal",
-		Pair:        certs.PairSecret(client.CoreV1(), s.namespace, s.certSecret),
+		Pair:        secret.Pair(client.CoreV1(), s.namespace, s.certSecret),
 		PairRemedy:  "create it with: argocd-agentctl pki issue principal",
-		Roots:       certs.RootsSecret(client.CoreV1(), s.namespace, s.caSecret),
+		Roots:       secret.Roots(client.CoreV1(), s.namespace, s.caSecret),
 		RootsRemedy: "create it with: argocd-agentctl pki init",
 		Logger:      logging.Component(logger, "certificates"),
 		Metrics:     metrics,

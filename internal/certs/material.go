@@ -53,7 +53,7 @@ func parsePair(blocks Blocks) (content, error) {
 // parseRoots reads a pool of trusted authorities. It is of use as long as any of them is valid: during a rotation the
 // old one stays beside the new one.
 func parseRoots(blocks Blocks) (content, error) {
-	authorities, err := parseCertificates(blocks.Authorities)
+	authorities, err := ParseCertificates(blocks.Authorities)
 	if err != nil {
 		return content{}, fmt.Errorf("trusted authorities: %w", err)
 	}
@@ -70,9 +70,9 @@ func parseRoots(blocks Blocks) (content, error) {
 	return parsed, nil
 }
 
-// parseCertificates reads every certificate of the PEM text. Unlike x509.CertPool it refuses text in which one of them
+// ParseCertificates reads every certificate of the PEM text. Unlike x509.CertPool it refuses text in which one of them
 // is broken, and text that holds none.
-func parseCertificates(text []byte) ([]*x509.Certificate, error) {
+func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 	var certificates []*x509.Certificate
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {

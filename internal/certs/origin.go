@@ -33,11 +33,13 @@ type Origin interface {
 	String() string
 }
 
-// Reports that say nothing about the material, only about its place. Their texts differ from one attempt to the next, so
-// they count as repeated when they are of one kind.
+// What an Origin reports that says nothing about the material, only about its place. Their texts differ from one attempt to the next, so
+// they count as repeated when they are of one kind. Origins wrap them.
 var (
-	errUnreachable = errors.New("unreachable")
-	errDenied      = errors.New("not allowed")
+	// ErrUnreachable means that the place does not answer.
+	ErrUnreachable = errors.New("unreachable")
+	// ErrDenied means that we may not look.
+	ErrDenied = errors.New("not allowed")
 )
 
 // fixed is an Origin in memory.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs/secret"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
 )
 
@@ -33,9 +34,9 @@ func secretSource(t *testing.T, server *apiServer) *rig {
 	t.Helper()
 	return run(t, certs.Options{
 		Name:        "agent",
-		Pair:        certs.PairSecret(server.client, namespace, tlsSecret),
+		Pair:        secret.Pair(server.client, namespace, tlsSecret),
 		PairRemedy:  "create it with: argocd-agentctl pki issue agent",
-		Roots:       certs.RootsSecret(server.client, namespace, caSecret),
+		Roots:       secret.Roots(server.client, namespace, caSecret),
 		RootsRemedy: "create it with: argocd-agentctl pki propagate",
 	})
 }
@@ -100,7 +101,7 @@ func TestRefusedAccessSaysWhatToAllowAndIsTakenUpOnceAllowed(t *testing.T) {
 		server.allow(caSecret, false)
 		server.put(caSecret, tlsData(newAuthority(t, "authority").PEM()))
 		source := run(t, certs.Options{
-			Roots:       certs.RootsSecret(server.client, namespace, caSecret),
+			Roots:       secret.Roots(server.client, namespace, caSecret),
 			RootsRemedy: "create it with: argocd-agentctl pki propagate",
 		})
 		line := source.log.await(t, "missing")
@@ -148,7 +149,7 @@ func TestRootsMayBeUnderEitherKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := newAPIServer(t, true, caSecret)
 			server.put(caSecret, data)
-			source := run(t, certs.Options{Roots: certs.RootsSecret(server.client, namespace, caSecret)}).ready(t)
+			source := run(t, certs.Options{Roots: secret.Roots(server.client, namespace, caSecret)}).ready(t)
 			material, err := source.Current()
 			require.NoError(t, err)
 			require.Len(t, material.Authorities, 1)
@@ -165,7 +166,7 @@ func TestAnAPIServerThatIsAwayIsWaitedFor(t *testing.T) {
 	t.Cleanup(transport.CloseIdleConnections)
 	client, err := typed.NewForConfigAndClient(&rest.Config{Host: address}, &http.Client{Transport: transport})
 	require.NoError(t, err)
-	source := run(t, certs.Options{Pair: certs.PairSecret(client, namespace, tlsSecret), PairRemedy: "issue it"})
+	source := run(t, certs.Options{Pair: secret.Pair(client, namespace, tlsSecret), PairRemedy: "issue it"})
 	line := source.log.await(t, "missing")
 	require.Contains(t, line, "unreachable")
 	require.NotContains(t, line, "issue it", "nobody knows yet whether it is missing")

@@ -158,7 +158,7 @@ func (s *Source) report(p *part, blocks Blocks, err error) {
 	}
 	digest := blocks.digest()
 	if p.good && digest == p.digest {
-		if !errors.Is(p.failure, errDenied) { // which may come with every other attempt: list yes, watch no
+		if !errors.Is(p.failure, ErrDenied) { // which may come with every other attempt: list yes, watch no
 			p.failure = nil
 		}
 		return
@@ -210,7 +210,7 @@ func (s *Source) complete() bool {
 
 // refuse keeps what the part has, and says so once per cause. s.mu is held.
 func (s *Source) refuse(p *part, err error) {
-	unreachable, denied := errors.Is(err, errUnreachable), errors.Is(err, errDenied)
+	unreachable, denied := errors.Is(err, ErrUnreachable), errors.Is(err, ErrDenied)
 	if p.good && unreachable {
 		return
 	}
@@ -219,7 +219,7 @@ func (s *Source) refuse(p *part, err error) {
 		failure = fmt.Errorf("%w: %s", failure, p.remedy)
 	}
 	repeated := p.failure != nil && (p.failure.Error() == failure.Error() ||
-		unreachable && errors.Is(p.failure, errUnreachable) || denied && errors.Is(p.failure, errDenied))
+		unreachable && errors.Is(p.failure, ErrUnreachable) || denied && errors.Is(p.failure, ErrDenied))
 	p.failure = failure
 	if repeated {
 		return

@@ -18,6 +18,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs/secret"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
@@ -32,11 +33,17 @@ const name = "argocd-agent-agent"
 
 // run runs an agent until the context ends. It is the one place where its parts are put together.
 func run(ctx context.Context, s *agentSettings, out io.Writer) error {
-	ctx, base, err := program.Begin(ctx, program.Options{Name: name, Log: s.log, Kube: s.kube, Output: out})
+	base, err := program.Begin(program.Options{Name: name, Log: s.log, Output: out})
 	if err != nil {
 		return err
 	}
-	logger, client, registry := base.Logger, base.Client, base.Registry
+	logger, registry := base.Logger, base.Registry
+	s.kube.Program = name
+	ctx, cluster, err := kube.Open(ctx, s.kube, logger)
+	if err != nil {
+		return err
+	}
+	client := cluster.Client
 	metrics := telemetry.NewSync("argocd_agent", registry)
 	material, err := certs.New(s.certificates(client, logger, certs.NewMetrics(registry)))
 	if err != nil {
@@ -46,7 +53,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
 	applications, err := spoke.New(spoke.Options{
-		Config: base.Config, Namespace: s.namespace, Mapping: mapping.ByNamespace{Spoke: s.namespace},
+		Config: cluster.Config, Namespace: s.namespace, Mapping: mapping.ByNamespace{Spoke: s.namespace},
 		CompareEvery: s.compareEvery, Observer: desk.Observer("", metrics.Observer("", logging.Component(logger, "sync"))),
 	})
 	if err != nil {

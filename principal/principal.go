@@ -23,6 +23,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
@@ -47,11 +48,17 @@ const name = "argocd-agent-principal"
 
 // run runs a principal until the context ends. It is the one place where its parts are put together.
 func run(ctx context.Context, s *principalSettings, out io.Writer) error {
-	ctx, base, err := program.Begin(ctx, program.Options{Name: name, Log: s.log, Kube: s.kube, Output: out})
+	base, err := program.Begin(program.Options{Name: name, Log: s.log, Output: out})
 	if err != nil {
 		return err
 	}
-	logger, client, registry := base.Logger, base.Client, base.Registry
+	logger, registry := base.Logger, base.Registry
+	s.kube.Program = name
+	ctx, cluster, err := kube.Open(ctx, s.kube, logger)
+	if err != nil {
+		return err
+	}
+	client := cluster.Client
 	metrics := telemetry.NewSync("argocd_principal", registry)
 	material, err := certs.New(s.certificates(client, logger, certs.NewMetrics(registry)))
 	if err != nil {
@@ -61,7 +68,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	applications, err := hub.New(base.Config, mapping.ByNamespace{}, logging.Component(logger, "hub"))
+	applications, err := hub.New(cluster.Config, mapping.ByNamespace{}, logging.Component(logger, "hub"))
 	if err != nil {
 		return err
 	}

@@ -2,11 +2,19 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/version"
 )
 
 // Options say which cluster to talk to, and as whom.
@@ -16,8 +24,29 @@ type Options struct {
 	Kubeconfig string
 	// Context is the context in it, if not its current one.
 	Context string
-	// UserAgent tells the API server which program this is.
-	UserAgent string
+	// Program tells the API server which program this is.
+	Program string
+}
+
+// Cluster is a program's access to its cluster.
+type Cluster struct {
+	Config *rest.Config
+	Client kubernetes.Interface
+}
+
+// Open gives a program access to its cluster. The context that it returns has the Kubernetes libraries log like everything
+// else. Nothing is asked of the API server yet.
+func Open(ctx context.Context, o Options, logger *slog.Logger) (context.Context, Cluster, error) {
+	config, err := Config(o)
+	if err != nil {
+		return nil, Cluster{}, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, Cluster{}, fmt.Errorf("kubernetes client: %w", err)
+	}
+	ctx = klog.NewContext(ctx, logr.FromSlogHandler(logging.Component(logger, "kubernetes").Handler()))
+	return ctx, Cluster{Config: config, Client: client}, nil
 }
 
 // Config returns the configuration of a client without rate limits of its own: the API server's priority and fairness
@@ -34,7 +63,7 @@ func Config(o Options) (*rest.Config, error) {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	config.QPS = -1
-	config.UserAgent = o.UserAgent
+	config.UserAgent = o.Program + "/" + version.Version()
 	// With every write of an application that has Argo CD's finalizer the API server warns of that finalizer's name.
 	config.WarningHandler = rest.NoWarnings{}
 	return config, nil

@@ -1,7 +1,9 @@
 package kube_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 )
@@ -52,7 +55,7 @@ func TestClientSaysWhoItIsAndDoesNotWait(t *testing.T) {
 	agents := make(chan string, many)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { agents <- r.UserAgent() }))
 	defer server.Close()
-	config, err := kube.Config(kube.Options{Kubeconfig: kubeconfig(t, server.URL, server.URL), UserAgent: "argocd-agent-agent/v1.2.3"})
+	config, err := kube.Config(kube.Options{Kubeconfig: kubeconfig(t, server.URL, server.URL), Program: "argocd-agent-agent"})
 	require.NoError(t, err)
 	require.Negative(t, config.QPS)
 	require.Nil(t, config.RateLimiter)
@@ -61,7 +64,7 @@ func TestClientSaysWhoItIsAndDoesNotWait(t *testing.T) {
 	require.NoError(t, err)
 	for range many {
 		require.NoError(t, client.Get().AbsPath("/").Do(t.Context()).Error())
-		require.Equal(t, "argocd-agent-agent/v1.2.3", <-agents)
+		require.Equal(t, "argocd-agent-agent/dev", <-agents)
 	}
 }
 
@@ -88,4 +91,17 @@ func TestNoClusterIsNoLocalhost(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	config, err := kube.Config(kube.Options{})
 	require.Error(t, err, "%v", config)
+}
+
+// What the Kubernetes libraries log goes where everything else goes.
+func TestLibrariesLogLikeTheRest(t *testing.T) {
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	ctx, cluster, err := kube.Open(t.Context(), kube.Options{Kubeconfig: kubeconfig(t, "https://one.test", "https://two.test")}, logger)
+	require.NoError(t, err)
+	require.Equal(t, "https://one.test", cluster.Config.Host)
+	klog.FromContext(ctx).Info("hello")
+	require.Contains(t, log.String(), "msg=hello component=kubernetes")
+	_, _, err = kube.Open(t.Context(), kube.Options{Kubeconfig: "/nowhere"}, logger)
+	require.ErrorContains(t, err, "kubeconfig")
 }

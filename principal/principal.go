@@ -31,6 +31,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/version"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/hub"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
@@ -77,8 +78,9 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	})
 	hello := wire.NewHello()
 	hello.Build, hello.Mode, hello.Mapping = version.Version(), "managed", mapping.ByNamespaceName
+	admission := gate.New(gate.Options{Identify: identify, Trust: material, Logger: logging.Component(logger, "agents")})
 	service := sessions.New(sessions.Options{
-		Identify: identify, Trust: material, Ready: applications.Ready, Hello: hello,
+		Gate: admission, Ready: applications.Ready, Hello: hello,
 		Share: applications.Sharing(s.compareEvery, func(agent string) converge.Observer {
 			return desk.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),
@@ -94,6 +96,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return material.Run(ctx) })
 	group.Go(func() error { applications.Run(ctx, service); return nil })
+	group.Go(func() error { admission.Run(ctx); return nil })
 	group.Go(func() error { service.Run(ctx); return nil })
 	group.Go(func() error { desk.Run(ctx, service.Release); return nil })
 	group.Go(func() error { return s.serve(ctx, service, material, logger) })

@@ -35,13 +35,16 @@ type Options struct {
 	Auth string
 	// Reserved are names that no agent may have, such as the hub's own namespace.
 	Reserved []string
+	// Components are the hub's own components, by their certificates' common names or URIs. No agent may have such a name.
+	Components []string
 }
 
 // Authenticator tells which agent is the peer of a connection. It is safe for concurrent use.
 type Authenticator struct {
-	pattern  *regexp.Regexp
-	field    field
-	reserved []string
+	pattern    *regexp.Regexp
+	field      field
+	reserved   []string
+	components []string
 }
 
 // field is what of a certificate names the agent.
@@ -80,7 +83,7 @@ func New(options Options) (*Authenticator, error) {
 		return nil, fmt.Errorf("auth %q: the regular expression has no group in parentheses to say where the agent's name is: %s",
 			options.Auth, examples)
 	}
-	return &Authenticator{pattern: pattern, field: source, reserved: options.Reserved}, nil
+	return &Authenticator{pattern: pattern, field: source, reserved: options.Reserved, components: options.Components}, nil
 }
 
 // Authenticate returns the peer of the gRPC connection that ctx belongs to. Its errors wrap ErrUnproven or ErrAgentName;
@@ -91,6 +94,10 @@ func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
 		return Peer{}, err
 	}
 	found := describe(state, address)
+	if component := a.ComponentOf(state.PeerCertificates[0]); component != "" {
+		return Peer{}, fmt.Errorf("%w: client certificate %q from %s is that of a component of the hub, which is no agent",
+			ErrUnproven, found.Subject, address)
+	}
 	name, err := a.nameOf(state.PeerCertificates[0])
 	if err != nil {
 		return Peer{}, fmt.Errorf("%w: client certificate %q from %s: %w", ErrUnproven, found.Subject, address, err)

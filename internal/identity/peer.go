@@ -14,8 +14,10 @@ import (
 
 // Peer is who is at the other end of a connection, and what proved it.
 type Peer struct {
-	// Agent is the peer's name.
+	// Agent is the peer's name, if it is an agent.
 	Agent Agent
+	// Component is the peer's name, if it is a component of the hub.
+	Component string
 	// NotAfter is when the proof ends: no stream may outlive it. It is when the certificate expires, or an authority
 	// that it depends on, whichever is first.
 	NotAfter time.Time

@@ -23,6 +23,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
 
@@ -113,6 +114,7 @@ type office struct {
 	authority *pki.Authority
 	roots     *roots        // what the service trusts
 	material  *certs.Source // of the service
+	gate      *gate.Gate
 	address   string
 	registry  *prometheus.Registry
 	log       *log
@@ -141,8 +143,9 @@ func newOffice(t *testing.T) *office {
 	o.material = source(t, o.roots, pair)
 	who, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Reserved: []string{reserved}})
 	require.NoError(t, err)
+	o.gate = gate.New(gate.Options{Identify: who, Trust: o.material, Logger: slog.New(slog.NewTextHandler(o.log, nil))})
 	o.Service = sessions.New(sessions.Options{
-		Identify: who, Trust: o.material, Ready: o.ready, Hello: hello(), Registerer: o.registry,
+		Gate: o.gate, Ready: o.ready, Hello: hello(), Registerer: o.registry,
 		Logger: slog.New(slog.NewTextHandler(o.log, nil)),
 		Share: func(agent string) converge.Options {
 			o.sharing()
@@ -162,7 +165,10 @@ func (o *office) run(t *testing.T) {
 	o.stop = stop
 	go func() {
 		defer close(o.stopped)
+		var parts sync.WaitGroup
+		parts.Go(func() { o.gate.Run(ctx) })
 		o.Run(ctx)
+		parts.Wait()
 	}()
 	t.Cleanup(func() { stop(); <-o.stopped })
 }

@@ -11,40 +11,30 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
 )
 
 // greeting is how long an agent may take to say hello.
 const greeting = 10 * time.Second
-
-// Refusals are logged a few at a time, like those of TLS: an agent can cause thousands in a second.
-const (
-	refusalLogInterval = 5 * time.Second
-	refusalLogBurst    = 20
-)
 
 // Why a conversation ends that did not fail. The texts are for the people who look after the agent.
 var (
 	errSuperseded = status.Error(codes.Aborted, "another agent connected by the same name, and the newer one is served: "+
 		"give one of the two a certificate of its own name")
 	errDraining = status.Error(codes.Unavailable, "the principal is shutting down: connect again")
-	errExpired  = status.Error(codes.Unauthenticated, "the agent's certificate has expired: connect again with a newer one")
 	errNoHello  = status.Error(codes.DeadlineExceeded, "no hello came")
 )
 
 // Options configure a Service.
 type Options struct {
-	// Identify tells which agent the peer of a connection is.
-	Identify *identity.Authenticator
-	// Trust tells which of those that it told are to be believed still.
-	Trust Trust
+	// Gate admits agents. Its Run must run.
+	Gate *gate.Gate
 	// Ready returns nil when conversations may begin, and otherwise why not: until the hub's objects are all known,
 	// agents would be told to delete what is not known yet.
 	Ready func() error
@@ -63,14 +53,12 @@ type Service struct {
 
 	options     Options
 	metrics     metrics
-	refusals    *rate.Limiter  // of their log
 	connections sync.WaitGroup // streams and what carries them
 	work        sync.WaitGroup // what peers do
 
 	mu     sync.RWMutex
 	begin  func(*converge.Peer) // has a peer do its work as long as Run runs; nil when it does not. Guarded by mu
 	agents map[string]*agent    // everyone who has connected since the start. Guarded by mu
-	proofs map[*proof]struct{}  // of the streams that are open. Guarded by mu
 }
 
 // agent is an agent that has connected.
@@ -83,8 +71,7 @@ type agent struct {
 // New returns a service that refuses agents until Run runs.
 func New(o Options) *Service {
 	return &Service{
-		options: o, metrics: newMetrics(o.Registerer), agents: make(map[string]*agent), proofs: make(map[*proof]struct{}),
-		refusals: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst),
+		options: o, metrics: newMetrics(o.Registerer), agents: make(map[string]*agent),
 	}
 }
 
@@ -95,7 +82,7 @@ func (s *Service) Run(ctx context.Context) {
 	s.mu.Lock()
 	s.begin = func(p *converge.Peer) { s.work.Go(func() { p.Run(work) }) }
 	s.mu.Unlock()
-	s.watch(ctx)
+	<-ctx.Done()
 	s.mu.Lock()
 	s.begin = nil
 	for _, a := range s.agents {
@@ -153,22 +140,15 @@ func (s *Service) peer(name string) *converge.Peer {
 
 // Connect serves one agent over one stream.
 func (s *Service) Connect(grpcStream syncv1.Sync_ConnectServer) error {
-	ctx := grpcStream.Context()
-	who, err := s.options.Identify.Authenticate(ctx)
+	ctx, who, err := s.options.Gate.Agent(grpcStream.Context())
 	if err != nil {
-		s.refuse(s.options.Logger, err)
-		return status.Error(codes.Unauthenticated, err.Error())
+		return err
 	}
+	defer who.End()
 	logger := s.options.Logger.With("agent", string(who.Agent), "address", who.Address)
 	if err := s.options.Ready(); err != nil {
 		return status.Error(codes.Unavailable, "the principal is not ready: "+err.Error())
 	}
-	ctx, end, err := s.rest(ctx, who)
-	if err != nil {
-		s.refuse(logger, err)
-		return err
-	}
-	defer end()
 	stream, err := s.open(grpcStream, logger)
 	if err != nil {
 		return err
@@ -179,7 +159,7 @@ func (s *Service) Connect(grpcStream syncv1.Sync_ConnectServer) error {
 	if err != nil {
 		// One that goes without a hello is no news: it was never here.
 		if err = asStatus(err); err != nil && grpcStream.Context().Err() == nil {
-			s.refuse(logger, err)
+			s.options.Gate.Refused(logger, err)
 		}
 		return err
 	}
@@ -188,13 +168,6 @@ func (s *Service) Connect(grpcStream syncv1.Sync_ConnectServer) error {
 	logger.Info("An agent disconnected", "after", time.Since(began).Round(time.Millisecond).String(),
 		"reason", reason(grpcStream.Context(), stream, err))
 	return err
-}
-
-// refuse tells people that an agent was refused.
-func (s *Service) refuse(logger *slog.Logger, err error) {
-	if s.refusals.Allow() {
-		logger.Warn("An agent was refused", "reason", status.Convert(err).Message())
-	}
 }
 
 // open opens a stream, of which Run waits for the end.
@@ -214,6 +187,7 @@ func asStatus(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
+	err = gate.Status(err)
 	if _, ok := status.FromError(err); ok {
 		return err
 	}

@@ -1,0 +1,48 @@
+package identity
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// AuthenticateComponent returns the peer of the gRPC connection that ctx belongs to if it is one of the hub's own
+// components, by the names in Options.Components. Its errors wrap ErrUnproven; either way the peer must not be served.
+func (a *Authenticator) AuthenticateComponent(ctx context.Context) (Peer, error) {
+	state, address, err := verified(ctx)
+	if err != nil {
+		return Peer{}, err
+	}
+	found := describe(state, address)
+	if found.Component = a.ComponentOf(state.PeerCertificates[0]); found.Component == "" {
+		return Peer{}, fmt.Errorf("%w: client certificate %q from %s is of no component of the hub: name it in the hub's setting --hub-components",
+			ErrUnproven, found.Subject, address)
+	}
+	return found, nil
+}
+
+// ComponentOf returns which of the hub's components a certificate names, empty if none: by its one URI, such as a SPIFFE ID,
+// or by its common name. That it was verified is for the caller to have seen to.
+func (a *Authenticator) ComponentOf(certificate *x509.Certificate) string {
+	for _, read := range []func(*x509.Certificate) (string, error){uri, commonName} {
+		name, err := read(certificate)
+		if err != nil || !slices.Contains(a.components, name) {
+			continue
+		}
+		return name
+	}
+	return ""
+}
+
+// CheckComponents returns nil if these are names of components: common names, or URIs.
+func CheckComponents(names []string) error {
+	for _, name := range names {
+		if strings.TrimSpace(name) != name || name == "" {
+			return fmt.Errorf("%q: want a certificate's common name or URI, such as %q or %q",
+				name, "argocd-agent-kubeproxy", "spiffe://example.org/ns/argocd/sa/argocd-agent-kubeproxy")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+// Package gate says who may call the principal, and for how long: agents, and the hub's own components.
+package gate
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+)
+
+// Refusals are logged a few at a time, like those of TLS: an agent can cause thousands in a second.
+const (
+	refusalLogInterval = 5 * time.Second
+	refusalLogBurst    = 20
+)
+
+// Options configure a Gate.
+type Options struct {
+	// Identify tells which agent or component the peer of a connection is.
+	Identify *identity.Authenticator
+	// Trust tells which of those that it told are to be believed still.
+	Trust identity.Trust
+	// Logger takes who was refused.
+	Logger *slog.Logger
+}
+
+// Gate admits callers of gRPC streams.
+type Gate struct {
+	options  Options
+	proofs   *identity.Proofs
+	refusals *rate.Limiter // of their log
+}
+
+// New returns a gate.
+func New(o Options) *Gate {
+	return &Gate{
+		options: o, proofs: identity.NewProofs(o.Trust),
+		refusals: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst),
+	}
+}
+
+// Run ends streams whose proof is no longer good, until the context ends.
+func (g *Gate) Run(ctx context.Context) { g.proofs.Run(ctx) }
+
+// Pass is a caller's, for one stream.
+type Pass struct {
+	identity.Peer
+	// End must be called when the stream is over.
+	End context.CancelFunc
+}
+
+// Agent admits an agent to a stream, whose context it is given. The context that it returns ends when the stream may no
+// longer rest on who the agent has proven to be; Status makes something of its cause. Errors are gRPC's, for the agent, and were logged.
+func (g *Gate) Agent(ctx context.Context) (context.Context, Pass, error) {
+	who, err := g.options.Identify.Authenticate(ctx)
+	return g.admit(ctx, who, err)
+}
+
+// Component admits one of the hub's own components to a stream, as Agent does an agent.
+func (g *Gate) Component(ctx context.Context) (context.Context, Pass, error) {
+	who, err := g.options.Identify.AuthenticateComponent(ctx)
+	return g.admit(ctx, who, err)
+}
+
+func (g *Gate) admit(ctx context.Context, who identity.Peer, err error) (context.Context, Pass, error) {
+	if err != nil {
+		g.Refused(g.options.Logger, err)
+		return nil, Pass{}, status.Error(codes.Unauthenticated, err.Error())
+	}
+	ctx, end, err := g.proofs.Rest(ctx, who)
+	if err != nil {
+		err = Status(err)
+		g.Refused(g.options.Logger.With("agent", string(who.Agent), "address", who.Address), err)
+		return nil, Pass{}, err
+	}
+	return ctx, Pass{who, end}, nil
+}
+
+// Refused tells people that a caller was refused, unless many were lately.
+func (g *Gate) Refused(logger *slog.Logger, err error) {
+	if g.refusals.Allow() {
+		logger.Warn("An agent was refused", "reason", status.Convert(err).Message())
+	}
+}
+
+// Status returns what ended a stream in gRPC's form for the caller, if that is a proof that is no longer good, and otherwise
+// the error as it is.
+func Status(err error) error {
+	if errors.Is(err, identity.ErrExpired) || errors.Is(err, identity.ErrRevoked) {
+		return status.Error(codes.Unauthenticated, "the agent's "+err.Error())
+	}
+	return err
+}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/brake"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs/secret"
@@ -31,6 +34,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/version"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/exchange"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/hub"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
@@ -39,10 +44,10 @@ import (
 // drain is how long connections may take to end after the conversations over them.
 const drain = 15 * time.Second
 
-// maxStreams is how many streams an agent may have open over one connection. It needs one; requests that are to go through
-// to its cluster, such as those of people who watch logs and terminals, will have one each. Each costs some 25 KiB before
-// a word was said, and gRPC's default is no limit.
-const maxStreams = 256
+// maxStreams is how many streams an agent, or a component of the hub, may have open over one connection: one for each
+// conversation with a spoke, such as people have who watch logs and terminals. Each costs some 25 KiB before a word was
+// said, and gRPC's default is no limit.
+const maxStreams = 1000
 
 // name is what the principal is called in logs and on the hub.
 const name = "argocd-agent-principal"
@@ -65,7 +70,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	identify, err := identity.New(identity.Options{Auth: s.auth, Reserved: []string{s.namespace}})
+	admission, err := s.gate(material, logging.Component(logger, "agents"))
 	if err != nil {
 		return err
 	}
@@ -76,19 +81,21 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	desk := brake.New(brake.Options{
 		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
-	hello := wire.NewHello()
-	hello.Build, hello.Mode, hello.Mapping = version.Version(), "managed", mapping.ByNamespaceName
-	admission := gate.New(gate.Options{Identify: identify, Trust: material, Logger: logging.Component(logger, "agents")})
 	service := sessions.New(sessions.Options{
-		Gate: admission, Ready: applications.Ready, Hello: hello,
+		Gate: admission, Ready: applications.Ready, Hello: hello(),
 		Share: applications.Sharing(s.compareEvery, func(agent string) converge.Observer {
 			return desk.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
 	telemetry.Backlog("argocd_principal", registry, facets.FromHub, service.Backlog)
-
-	operations, err := s.operations(ctx, registry, logger, applications, material)
+	switchboard := exchange.New(exchange.Options{
+		Gate: admission, Namespace: mapping.ByNamespace{}.HubNamespace, Registerer: registry,
+	})
+	known := clusters.New(client.CoreV1(), s.namespace, switchboard)
+	operations, err := s.operations(ctx, registry, logger, material, map[string]func() error{
+		"applications": applications.Ready, "clusters": known.Ready,
+	})
 	if err != nil {
 		return err
 	}
@@ -96,32 +103,59 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return material.Run(ctx) })
 	group.Go(func() error { applications.Run(ctx, service); return nil })
-	group.Go(func() error { admission.Run(ctx); return nil })
-	group.Go(func() error { service.Run(ctx); return nil })
 	group.Go(func() error { desk.Run(ctx, service.Release); return nil })
-	group.Go(func() error { return s.serve(ctx, service, material, logger) })
+	for _, part := range []func(context.Context){admission.Run, service.Run, switchboard.Run, known.Run} {
+		group.Go(func() error { part(ctx); return nil })
+	}
+	group.Go(func() error {
+		return s.serve(ctx, material, logger, func(r grpc.ServiceRegistrar) {
+			syncv1.RegisterSyncServer(r, service)
+			tunnelv1.RegisterTunnelServer(r, switchboard)
+			tunnelv1.RegisterRelayServer(r, switchboard)
+		})
+	})
 	return group.Wait()
+}
+
+// gate returns what admits agents and the hub's components.
+func (s *principalSettings) gate(material *certs.Source, logger *slog.Logger) (*gate.Gate, error) {
+	identify, err := identity.New(identity.Options{Auth: s.auth, Reserved: []string{s.namespace}, Components: s.components})
+	if err != nil {
+		return nil, err
+	}
+	return gate.New(gate.Options{Identify: identify, Trust: material, Logger: logger}), nil
+}
+
+func hello() wire.Hello {
+	h := wire.NewHello()
+	h.Build, h.Mode, h.Mapping = version.Version(), "managed", mapping.ByNamespaceName
+	return h
 }
 
 // operations returns what serves health, metrics and profiles.
 func (s *principalSettings) operations(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger,
-	applications *hub.Hub, material *certs.Source,
+	material *certs.Source, parts map[string]func() error,
 ) (*ops.Server, error) {
+	checks := []ops.Check{
+		{Name: "certificate", Ready: func(context.Context) error { _, err := material.Current(); return err }},
+	}
+	for _, part := range slices.Sorted(maps.Keys(parts)) {
+		checks = append(checks, ops.Check{Name: part, Ready: func(context.Context) error { return parts[part]() }})
+	}
 	return ops.New(ctx, ops.Options{
 		Health: ops.Port("--healthz-port", s.healthPort), Metrics: ops.Port("--metrics-port", s.metricsPort),
 		Profiles: ops.LoopbackPort("--pprof-port", s.pprofPort), Registry: registry, Logger: logger,
-		Checks: []ops.Check{
-			{Name: "applications", Ready: func(context.Context) error { return applications.Ready() }},
-			{Name: "certificate", Ready: func(context.Context) error { _, err := material.Current(); return err }},
-		},
+		Checks: checks,
 	})
 }
 
-// serve serves agents until the context ends and their conversations with it.
-func (s *principalSettings) serve(ctx context.Context, service syncv1.SyncServer, material *certs.Source, logger *slog.Logger) error {
+// serve serves agents, and components of the hub, until the context ends and their conversations with it.
+func (s *principalSettings) serve(ctx context.Context, material *certs.Source, logger *slog.Logger,
+	register func(grpc.ServiceRegistrar),
+) error {
 	secure := sessions.Watched(certs.ServerCredentials(certs.ServerOptions{Source: material, Policy: s.policy}))
 	server := grpc.NewServer(append(s.transport(), grpc.Creds(secure))...)
-	syncv1.RegisterSyncServer(server, service)
+	register(server)
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)))
 	if err != nil {

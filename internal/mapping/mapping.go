@@ -36,6 +36,9 @@ func (ByNamespace) FromHub(hub types.NamespacedName) (string, converge.Key) {
 	return hub.Namespace, converge.Key(hub.Name)
 }
 
+// HubNamespace returns the namespace on the hub whose applications are all an agent's.
+func (ByNamespace) HubNamespace(agent string) string { return agent }
+
 // ToHub is the reverse of FromHub.
 func (ByNamespace) ToHub(agent string, key converge.Key) types.NamespacedName {
 	return types.NamespacedName{Namespace: agent, Name: string(key)}

@@ -1,0 +1,232 @@
+// Package roster tells the hub's components which agents there are, and what on the hub belongs to which: what a principal
+// says of that, kept in memory.
+package roster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+)
+
+// Agent is an agent as the hub knows it.
+type Agent struct {
+	Name      string
+	Connected bool
+	// Since is when it was connected or lost, or when the principal that tells so started.
+	Since time.Time
+	// Server is the address of the agent's cluster in Argo CD on the hub, empty if it has none.
+	Server string
+	// Build is the version of the agent that is or was connected.
+	Build string
+}
+
+// Roster is what a principal says. It is empty until Run runs, and keeps what was said last while no principal can be
+// reached. It is safe for concurrent use.
+type Roster struct {
+	client tunnelv1.RelayClient
+	logger *slog.Logger
+
+	mu         sync.RWMutex
+	agents     map[string]Agent
+	namespaces map[string]string     // agents' names, by the namespace that is theirs
+	servers    map[string]string     // agents' names, by their servers
+	assigned   map[string]assignment // by instance
+	changed    chan struct{}         // closed at the next change
+	failure    error                 // why the principal is not heard; nil while it is
+}
+
+// assignment is the agent and the instance on its spoke of an application.
+type assignment struct{ agent, instance string }
+
+// New returns an empty roster, which asks over a connection to the principal.
+func New(principal grpc.ClientConnInterface, logger *slog.Logger) *Roster {
+	r := &Roster{
+		client: tunnelv1.NewRelayClient(principal), logger: logger,
+		changed: make(chan struct{}), failure: errors.New("the principal was not heard yet"),
+	}
+	r.clear()
+	return r
+}
+
+// clear forgets everything. mu is held, or nobody else has r.
+func (r *Roster) clear() {
+	r.agents, r.namespaces = make(map[string]Agent), make(map[string]string)
+	r.servers, r.assigned = make(map[string]string), make(map[string]assignment)
+}
+
+// Waits between attempts to reach the principal, doubled from the first up to the last.
+const (
+	firstWait = 250 * time.Millisecond
+	lastWait  = 15 * time.Second
+)
+
+// Run listens to the principal until the context ends.
+func (r *Roster) Run(ctx context.Context) {
+	wait := firstWait
+	for {
+		heard, err := r.listen(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if heard {
+			wait = firstWait
+		}
+		r.logger.Warn("Not connected to the principal", "reason", status.Convert(err).Message(), "retry", wait.String())
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		wait = min(2*wait, lastWait)
+	}
+}
+
+// listen listens until the principal ends the call, and reports whether it said anything.
+func (r *Roster) listen(ctx context.Context) (heard bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := r.client.Watch(ctx, &tunnelv1.WatchRequest{})
+	for err == nil {
+		var said *tunnelv1.Roster
+		if said, err = stream.Recv(); err != nil {
+			break
+		}
+		r.take(said, !heard)
+		if !heard {
+			r.logger.Info("Connected to the principal", "agents", len(said.GetAgents()))
+		}
+		heard = true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failure = err
+	return heard, err
+}
+
+// take takes what the principal says: all there is, or what has changed.
+func (r *Roster) take(said *tunnelv1.Roster, all bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if all {
+		r.clear()
+	}
+	r.failure = nil
+	for _, name := range said.GetRemoved() {
+		r.remove(name)
+	}
+	for _, a := range said.GetAgents() {
+		r.remove(a.GetName()) // what was its may be no more
+		r.agents[a.GetName()] = Agent{
+			Name: a.GetName(), Connected: a.GetConnected(), Since: a.GetSince().AsTime(), Server: a.GetServer(), Build: a.GetBuild(),
+		}
+		if ns := a.GetNamespace(); ns != "" {
+			r.namespaces[ns] = a.GetName()
+		}
+		if a.GetServer() != "" {
+			r.servers[a.GetServer()] = a.GetName()
+		}
+	}
+	for _, instance := range said.GetUnassigned() {
+		delete(r.assigned, instance)
+	}
+	for _, a := range said.GetAssigned() {
+		r.assigned[a.GetInstance()] = assignment{a.GetAgent(), a.GetSpokeInstance()}
+	}
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *Roster) remove(name string) {
+	delete(r.agents, name)
+	of := func(_, owner string) bool { return owner == name }
+	maps.DeleteFunc(r.namespaces, of)
+	maps.DeleteFunc(r.servers, of)
+}
+
+// Ready returns nil while the principal is heard, and otherwise why it is not.
+func (r *Roster) Ready() error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.failure == nil {
+		return nil
+	}
+	return errors.New("principal: " + status.Convert(r.failure).Message())
+}
+
+// Agent returns an agent, and whether there is one of that name.
+func (r *Roster) Agent(name string) (Agent, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	a, ok := r.agents[name]
+	return a, ok
+}
+
+// Server returns the agent whose cluster has that address in Argo CD, if there is one.
+func (r *Roster) Server(url string) (Agent, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	a, ok := r.agents[r.servers[url]]
+	return a, ok
+}
+
+// All returns all agents, sorted by name.
+func (r *Roster) All() []Agent {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(r.agents), func(a, b Agent) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// Owner returns whose an application is, and what its instance is called on the spoke. An instance is what Argo CD calls
+// an application in Redis: NAMESPACE_NAME, or NAME in Argo CD's own namespace. There is no owner of what belongs to the
+// hub itself.
+func (r *Roster) Owner(instance string) (agent, spokeInstance string, ok bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if a, ok := r.assigned[instance]; ok {
+		return a.agent, a.instance, true
+	}
+	namespace, name, ok := strings.Cut(instance, "_") // which is in no name
+	if !ok || name == "" {
+		return "", "", false
+	}
+	if agent, ok = r.namespaces[namespace]; !ok {
+		return "", "", false
+	}
+	return agent, name, true
+}
+
+// Hub returns what an application of an agent is called on the hub, by its instance on the spoke: the reverse of Owner.
+func (r *Roster) Hub(agent, spokeInstance string) (instance string, ok bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for namespace, owner := range r.namespaces {
+		if owner == agent {
+			return namespace + "_" + spokeInstance, true
+		}
+	}
+	for instance, a := range r.assigned {
+		if a.agent == agent && a.instance == spokeInstance {
+			return instance, true
+		}
+	}
+	return "", false
+}
+
+// Changed returns a channel that is closed at the next change.
+func (r *Roster) Changed() <-chan struct{} {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.changed
+}

@@ -1,0 +1,329 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+)
+
+const (
+	// maxData is how much one frame carries. It is small against a stream's window, so that what waits is little.
+	maxData = 32 << 10
+	// linger is how long the peer may take to close its end once ours is closed.
+	linger = 10 * time.Second
+)
+
+// stream is a call of Accept or Dial. Both ends of a conversation are clients: the principal is between them.
+type stream = grpc.BidiStreamingClient[tunnelv1.Frame, tunnelv1.Frame]
+
+// Conn is one end of a conversation. It is a net.Conn with a CloseWrite. A Write returns once what it wrote is on its way,
+// which is when the peer has room for it; nothing else is buffered here.
+type Conn struct {
+	stream stream
+	cancel context.CancelFunc // ends the stream at once
+	local  net.Addr
+	remote net.Addr
+
+	reading sync.Mutex  // held by the Read whose turn it is
+	rest    []byte      // what was received and not read. Guarded by reading
+	in      chan []byte // what is received; closed at the end, of which ending tells
+
+	writing sync.Mutex // held by the Write whose turn it is
+	out     chan []byte
+
+	readBy, writeBy deadline
+
+	closed      chan struct{} // closed by Close
+	writeClosed chan struct{} // closed by CloseWrite and by Close
+	gone        chan struct{} // closed when the peer reads no more, or the stream is lost
+	finished    chan struct{} // closed when the stream is over and nothing of this connection runs any more
+
+	mu     sync.Mutex
+	ending error // why there is nothing more to read: io.EOF, or how the stream was lost. Guarded by mu
+}
+
+var _ net.Conn = (*Conn)(nil)
+
+// newConn returns a connection over a stream, which cancel must end. finished is called when it is over.
+func newConn(s stream, cancel context.CancelFunc, local, remote net.Addr) *Conn {
+	return &Conn{
+		stream: s, cancel: cancel, local: local, remote: remote,
+		in: make(chan []byte, 1), out: make(chan []byte),
+		readBy: newDeadline(), writeBy: newDeadline(),
+		closed: make(chan struct{}), writeClosed: make(chan struct{}), gone: make(chan struct{}), finished: make(chan struct{}),
+	}
+}
+
+// run carries data until both ends are closed, or the stream is lost.
+func (c *Conn) run() {
+	var sender sync.WaitGroup
+	sender.Go(c.send)
+	// A peer that does not close its end, though ours is, shall not keep the stream.
+	var timer *time.Timer
+	stop := make(chan struct{})
+	sender.Go(func() {
+		select {
+		case <-c.closed:
+			timer = time.AfterFunc(linger, c.cancel)
+		case <-stop:
+		}
+	})
+	c.receive()
+	close(stop)
+	sender.Wait()
+	if timer != nil {
+		timer.Stop()
+	}
+	c.cancel()
+	close(c.finished)
+}
+
+// receive takes what the peer says until the stream is over.
+func (c *Conn) receive() {
+	ended := false // of what the peer writes
+	end := func(why error) {
+		if ended {
+			return
+		}
+		ended = true
+		c.mu.Lock()
+		c.ending = why
+		c.mu.Unlock()
+		close(c.in)
+	}
+	leave := sync.OnceFunc(func() { close(c.gone) })
+	defer leave()
+	for {
+		frame, err := c.stream.Recv()
+		if err != nil {
+			end(lost(err))
+			return
+		}
+		if len(frame.GetData()) > 0 && !ended {
+			select {
+			case c.in <- frame.GetData():
+			case <-c.closed: // nobody will read it
+			}
+		}
+		switch frame.GetEnd() {
+		case tunnelv1.End_END_WRITE:
+			end(io.EOF)
+		case tunnelv1.End_END_CLOSE:
+			end(io.EOF)
+			leave()
+		case tunnelv1.End_END_ABORT:
+			end(&resetError{frame.GetReason()})
+			leave()
+		case tunnelv1.End_END_UNSPECIFIED:
+		}
+	}
+}
+
+// send passes on what is written, and then that nothing more will be. It is the stream's only sender.
+func (c *Conn) send() {
+	defer func() { _ = c.stream.CloseSend() }() // which fails only if the stream is over
+	for open := true; open; {
+		select {
+		case data := <-c.out:
+			if c.stream.Send(&tunnelv1.Frame{Data: data}) != nil {
+				return // the receiver learns why
+			}
+		case <-c.writeClosed:
+			open = false
+		case <-c.gone:
+			open = false
+		}
+	}
+	if !isClosed(c.closed) && isClosed(c.writeClosed) && c.stream.Send(&tunnelv1.Frame{End: tunnelv1.End_END_WRITE}) != nil {
+		return
+	}
+	select {
+	case <-c.closed:
+		_ = c.stream.Send(&tunnelv1.Frame{End: tunnelv1.End_END_CLOSE}) // if it fails there is nobody to tell
+	case <-c.stream.Context().Done():
+	}
+}
+
+// Read reads what the peer wrote. It returns io.EOF once the peer has closed its end or its writing.
+func (c *Conn) Read(b []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	switch {
+	case isClosed(c.closed):
+		return 0, c.failed("read", net.ErrClosed)
+	case isClosed(c.readBy.wait()):
+		return 0, c.failed("read", os.ErrDeadlineExceeded)
+	case len(b) == 0:
+		return 0, nil
+	}
+	if len(c.rest) == 0 {
+		select {
+		case data, more := <-c.in:
+			if !more {
+				return 0, c.end()
+			}
+			c.rest = data
+		case <-c.closed:
+			return 0, c.failed("read", net.ErrClosed)
+		case <-c.readBy.wait():
+			return 0, c.failed("read", os.ErrDeadlineExceeded)
+		}
+	}
+	n := copy(b, c.rest)
+	if c.rest = c.rest[n:]; len(c.rest) == 0 {
+		c.rest = nil
+	}
+	return n, nil
+}
+
+// end returns why there is nothing more to read.
+func (c *Conn) end() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if errors.Is(c.ending, io.EOF) {
+		return io.EOF
+	}
+	return c.failed("read", c.ending)
+}
+
+// Write writes to the peer.
+func (c *Conn) Write(b []byte) (int, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	written := 0
+	for {
+		switch {
+		case isClosed(c.writeClosed):
+			return written, c.failed("write", net.ErrClosed)
+		case isClosed(c.gone):
+			return written, c.failed("write", c.refusal())
+		case isClosed(c.writeBy.wait()):
+			return written, c.failed("write", os.ErrDeadlineExceeded)
+		case len(b) == 0:
+			return written, nil
+		}
+		data := append([]byte(nil), b[:min(len(b), maxData)]...)
+		select {
+		case c.out <- data:
+			written += len(data)
+			b = b[len(data):]
+		case <-c.writeClosed:
+		case <-c.gone:
+		case <-c.writeBy.wait():
+		}
+	}
+}
+
+// refusal returns why the peer reads no more.
+func (c *Conn) refusal() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ending == nil || errors.Is(c.ending, io.EOF) {
+		return syscall.EPIPE // it closed its end
+	}
+	return c.ending
+}
+
+// Close closes both directions. What was written still arrives, if the peer reads it within some seconds.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if isClosed(c.closed) {
+		return c.failed("close", net.ErrClosed)
+	}
+	close(c.closed)
+	if !isClosed(c.writeClosed) {
+		close(c.writeClosed)
+	}
+	return nil
+}
+
+// CloseWrite closes the direction towards the peer, which reads to the end what was written.
+func (c *Conn) CloseWrite() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if isClosed(c.writeClosed) {
+		return c.failed("close", net.ErrClosed)
+	}
+	close(c.writeClosed)
+	return nil
+}
+
+// LocalAddr returns this end's address, which tells people which end it is.
+func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// RemoteAddr returns the other end's address.
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// SetDeadline sets the deadlines of Read and Write.
+func (c *Conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline sets the time after which a Read fails, one that is waiting too. The zero time is never.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	if isClosed(c.closed) {
+		return c.failed("set", net.ErrClosed)
+	}
+	c.readBy.set(t)
+	return nil
+}
+
+// SetWriteDeadline sets the time after which a Write fails, one that is waiting too. The zero time is never.
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	if isClosed(c.closed) {
+		return c.failed("set", net.ErrClosed)
+	}
+	c.writeBy.set(t)
+	return nil
+}
+
+// failed returns an error in the form of package net's, which io and net/http know to tell apart.
+func (c *Conn) failed(operation string, err error) error {
+	return &net.OpError{Op: operation, Net: network, Source: c.local, Addr: c.remote, Err: err}
+}
+
+// resetError means that the conversation was lost. It counts as a connection that was reset.
+type resetError struct{ reason string }
+
+func (e *resetError) Error() string {
+	if e.reason == "" {
+		return "the conversation was lost"
+	}
+	return "the conversation was lost: " + e.reason
+}
+
+func (e *resetError) Unwrap() error { return syscall.ECONNRESET }
+
+// lost returns the error of a stream that is over without the peer's saying so.
+func lost(err error) error {
+	if errors.Is(err, io.EOF) {
+		return &resetError{"it ended without notice"}
+	}
+	return &resetError{status.Convert(err).Message()}
+}
+
+// network is what this package's networks are called.
+const network = "tunnel"
+
+// address is one end of a conversation.
+type address string
+
+func (address) Network() string  { return network }
+func (a address) String() string { return string(a) }
+
+// spokeAddress is the address of a target of an agent.
+func spokeAddress(agent string, target Target) net.Addr {
+	return address(fmt.Sprintf("%s/%s", agent, target))
+}

@@ -1,0 +1,84 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+)
+
+// Dialer dials agents through a principal. It is safe for concurrent use.
+type Dialer struct {
+	client tunnelv1.RelayClient
+	name   string
+	conns  sync.WaitGroup
+}
+
+// NewDialer returns a dialer that uses a connection to the principal. The name tells people who dials.
+func NewDialer(principal grpc.ClientConnInterface, name string) *Dialer {
+	return &Dialer{client: tunnelv1.NewRelayClient(principal), name: name}
+}
+
+// Dial begins a conversation with a target of an agent, and returns when the agent has taken it up. The context is for that
+// alone. Errors wrap ErrUnknown, ErrAway or the context's.
+func (d *Dialer) Dial(ctx context.Context, agent string, target Target) (net.Conn, error) {
+	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	giveUp := context.AfterFunc(ctx, cancel)
+	s, err := d.client.Dial(metadata.AppendToOutgoingContext(streaming, MetadataAgent, agent, MetadataTarget, string(target)))
+	if err == nil {
+		err = taken(s)
+	}
+	if !giveUp() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		cancel()
+		return nil, explain(ctx, agent, err)
+	}
+	c := newConn(s, cancel, address(d.name), spokeAddress(agent, target))
+	d.conns.Go(c.run)
+	return c, nil
+}
+
+// taken waits until the agent has taken the conversation up.
+func taken(s stream) error {
+	header, err := s.Header()
+	if err != nil {
+		return err
+	}
+	if len(header.Get(MetadataDial)) > 0 {
+		return nil
+	}
+	// There is no conversation, and the call ends with why.
+	if _, err := s.Recv(); err != nil {
+		return err
+	}
+	return errors.New("the principal answers with something else: is it a principal?")
+}
+
+// explain returns the error of a Dial that came to nothing.
+func explain(ctx context.Context, agent string, err error) error {
+	text := status.Convert(err).Message()
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("agent %q: %w", agent, ctx.Err())
+	case status.Code(err) == codes.NotFound:
+		return fmt.Errorf("agent %q: %w", agent, ErrUnknown)
+	case status.Code(err) == codes.FailedPrecondition:
+		return fmt.Errorf("agent %q: %w: %s", agent, ErrAway, text)
+	case status.Code(err) == codes.DeadlineExceeded:
+		return fmt.Errorf("agent %q: %w: %s", agent, context.DeadlineExceeded, text)
+	}
+	return fmt.Errorf("agent %q: principal: %w", agent, err)
+}
+
+// Wait returns when all conversations are over. Nobody may dial any more then.
+func (d *Dialer) Wait() { d.conns.Wait() }

@@ -1,0 +1,115 @@
+// Package clusters follows the Secrets by which Argo CD on the hub knows the agents' clusters.
+package clusters
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
+)
+
+const (
+	// labelAgent, on a cluster Secret, names the agent.
+	labelAgent = "argocd-agent.argoproj-labs.io/agent-name"
+	// selector is what Secrets are asked for by. All others stay unseen.
+	selector = labelAgent + ",argocd.argoproj.io/secret-type=cluster"
+	// serverKey is the key of a cluster Secret that holds the cluster's address.
+	serverKey = "server"
+)
+
+// Listener is told which clusters there are.
+type Listener interface {
+	// Cluster says that an agent's cluster has that address.
+	Cluster(agent, server string)
+	// NoCluster says that an agent has no cluster any more.
+	NoCluster(agent string)
+}
+
+// Clusters follows cluster Secrets.
+type Clusters struct {
+	store    *follow.Store[*corev1.Secret, *cluster]
+	listener Listener
+}
+
+// cluster is what is kept of a Secret: none of its credentials.
+type cluster struct {
+	id       types.NamespacedName
+	revision string
+	agent    string
+	server   string
+}
+
+// ID returns the Secret's namespace and name.
+func (c *cluster) ID() types.NamespacedName { return c.id }
+
+// Revision returns the Secret's resource version.
+func (c *cluster) Revision() string { return c.revision }
+
+// New returns clusters that follow the Secrets in the namespace of Argo CD once Run runs.
+func New(client typed.SecretsGetter, namespace string, listener Listener) *Clusters {
+	c := &Clusters{listener: listener}
+	secrets := client.Secrets(namespace)
+	c.store = follow.New(follow.Options[*corev1.Secret, *cluster]{
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = selector
+			return secrets.List(ctx, o)
+		},
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = selector
+			return secrets.Watch(ctx, o)
+		},
+		Kind: &corev1.Secret{},
+		Reduce: func(s *corev1.Secret, _ *cluster) *cluster {
+			return &cluster{
+				id: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, revision: s.ResourceVersion,
+				agent: s.Labels[labelAgent], server: string(s.Data[serverKey]),
+			}
+		},
+		Group:    func(c *cluster) string { return c.agent },
+		Changed:  c.changed,
+		Vanished: c.vanished,
+	})
+	return c
+}
+
+// Run follows the Secrets until the context ends.
+func (c *Clusters) Run(ctx context.Context) { c.store.Run(ctx) }
+
+// Ready returns nil once all Secrets are known, and otherwise why they are not.
+func (c *Clusters) Ready() error {
+	if err := c.store.Ready(); err != nil {
+		return fmt.Errorf("cluster Secrets on the hub: %w", err)
+	}
+	return nil
+}
+
+func (c *Clusters) changed(old, now *cluster) {
+	if old != nil && (now == nil || now.agent != old.agent) {
+		c.tell(old.agent)
+	}
+	if now != nil {
+		c.tell(now.agent)
+	}
+}
+
+func (c *Clusters) vanished(gone []*cluster) {
+	for _, g := range gone {
+		c.tell(g.agent)
+	}
+}
+
+// tell tells what is there for an agent now. Of several Secrets for one agent any will do: its cluster has one address.
+func (c *Clusters) tell(agent string) {
+	for one := range c.store.Group(agent) {
+		c.listener.Cluster(agent, one.server)
+		return
+	}
+	c.listener.NoCluster(agent)
+}

@@ -1,0 +1,174 @@
+// Package exchange puts the hub's components through to agents, like a telephone exchange: an agent listens, a component
+// dials, and what the two say to each other passes through. Each conversation is a pair of gRPC streams, with flow control
+// of their own; the exchange itself buffers nothing.
+package exchange
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
+)
+
+// patience is how long an agent may take to take up a conversation.
+const patience = 10 * time.Second
+
+// Why a stream ends that did not fail.
+var (
+	errSuperseded = status.Error(codes.Aborted, "another agent listens by the same name, and the newer one is served")
+	errDraining   = status.Error(codes.Unavailable, "the principal is shutting down: connect again")
+)
+
+// Options configure an Exchange.
+type Options struct {
+	// Gate admits agents and components. Its Run must run.
+	Gate *gate.Gate
+	// Namespace returns the namespace on the hub whose applications are all an agent's, empty if there is none.
+	Namespace func(agent string) string
+	// Registerer takes the metrics.
+	Registerer prometheus.Registerer
+}
+
+// Exchange implements the gRPC services Tunnel and Relay.
+type Exchange struct {
+	tunnelv1.UnimplementedTunnelServer
+	tunnelv1.UnimplementedRelayServer
+
+	options Options
+	metrics metrics
+	board   *board
+	pumps   sync.WaitGroup // what carries conversations
+
+	mu        sync.Mutex
+	draining  bool
+	listeners map[string]*listener // by agent
+	calls     map[string]*call     // that wait for their agent, by their ids
+	open      map[*call]struct{}   // that are being carried
+}
+
+// New returns an exchange.
+func New(o Options) *Exchange {
+	return &Exchange{
+		options: o, metrics: newMetrics(o.Registerer), board: newBoard(o.Namespace),
+		listeners: make(map[string]*listener), calls: make(map[string]*call), open: make(map[*call]struct{}),
+	}
+}
+
+// Run serves until the context ends, and returns when all conversations are over. Agents are told to connect again.
+func (e *Exchange) Run(ctx context.Context) {
+	<-ctx.Done()
+	e.mu.Lock()
+	e.draining = true
+	for _, l := range e.listeners {
+		l.end(errDraining)
+	}
+	for c := range e.open {
+		c.finish(errDraining)
+	}
+	e.mu.Unlock()
+	e.board.close()
+	e.pumps.Wait()
+}
+
+// Cluster says that the hub knows an agent's cluster by that address. Whoever is known to the hub is no stranger, though it
+// may never have connected.
+func (e *Exchange) Cluster(agent, server string) { e.board.cluster(agent, server) }
+
+// NoCluster says that the hub knows no cluster of an agent any more.
+func (e *Exchange) NoCluster(agent string) { e.board.noCluster(agent) }
+
+// listener is an agent's Listen call.
+type listener struct {
+	agent string
+	dials chan *tunnelv1.Dial
+	ended chan struct{} // closed by end
+	cause error         // why, once it has ended
+	once  sync.Once
+}
+
+func (l *listener) end(cause error) {
+	l.once.Do(func() {
+		l.cause = cause
+		close(l.ended)
+	})
+}
+
+// Listen serves an agent.
+func (e *Exchange) Listen(request *tunnelv1.ListenRequest, stream tunnelv1.Tunnel_ListenServer) error {
+	ctx, who, err := e.options.Gate.Agent(stream.Context())
+	if err != nil {
+		return err
+	}
+	defer who.End()
+	l := &listener{agent: string(who.Agent), dials: make(chan *tunnelv1.Dial), ended: make(chan struct{})}
+	if err := e.enter(l, request.GetBuild()); err != nil {
+		return err
+	}
+	defer e.leave(l)
+	for {
+		select {
+		case d := <-l.dials:
+			if err := stream.Send(d); err != nil {
+				return err
+			}
+		case <-l.ended:
+			return l.cause
+		case <-ctx.Done():
+			return over(ctx)
+		}
+	}
+}
+
+// enter has an agent be reached by l, and by no older one.
+func (e *Exchange) enter(l *listener, build string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.draining {
+		return errDraining
+	}
+	if older := e.listeners[l.agent]; older != nil {
+		older.end(errSuperseded)
+	}
+	e.listeners[l.agent] = l
+	e.board.connected(l.agent, build)
+	return nil
+}
+
+func (e *Exchange) leave(l *listener) {
+	e.mu.Lock()
+	if e.listeners[l.agent] == l {
+		delete(e.listeners, l.agent)
+		e.board.disconnected(l.agent)
+	}
+	e.mu.Unlock()
+	l.end(errors.New("the agent was disconnected")) // whoever still waits for it looks for another, and does not find this one
+}
+
+// find returns how to reach an agent.
+func (e *Exchange) find(agent string) (*listener, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.draining {
+		return nil, errDraining
+	}
+	if l := e.listeners[agent]; l != nil {
+		return l, nil
+	}
+	return nil, e.board.absence(agent)
+}
+
+// over returns the status of a stream whose context has ended.
+func over(ctx context.Context) error {
+	err := gate.Status(context.Cause(ctx))
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.FromContextError(err).Err()
+}

@@ -101,14 +101,22 @@ func (h *history) see(side string, old, now *unstructured.Unstructured) {
 	}
 }
 
-// tally takes in whether an Application of a spoke was given a sync or began one. h.mu is held.
+// tally takes in whether an Application of a spoke was given a sync or began one. One that is taken away before it began was
+// not given: the controller does that, which ends by name what ran on an Application that was deleted meanwhile. h.mu is
+// held.
 func (h *history) tally(old, now *unstructured.Unstructured) {
 	uid := string(now.GetUID())
-	if id := syncOf(now, "operation"); id != "" && (old == nil || old.GetUID() != now.GetUID() || syncOf(old, "operation") != id) {
+	given := ""
+	if old != nil && old.GetUID() == now.GetUID() {
+		given = syncOf(old, "operation")
+	}
+	if id := syncOf(now, "operation"); id != "" && id != given {
 		if h.taken[id] == nil {
 			h.taken[id] = make(map[string]int)
 		}
 		h.taken[id][uid]++
+	} else if id == "" && given != "" && len(h.runs[given][uid]) == 0 && syncOf(now, "status", "operationState", "operation") != given {
+		h.taken[given][uid]--
 	}
 	if id := syncOf(now, "status", "operationState", "operation"); id != "" {
 		if h.runs[id] == nil {

@@ -44,8 +44,8 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		return err
 	}
 	client := cluster.Client
-	metrics := telemetry.NewSync("argocd_agent", registry)
-	material, err := certs.New(s.certificates(client, logger, certs.NewMetrics(registry)))
+	metrics, certificates := telemetry.NewSync("argocd_agent", registry), certs.NewMetrics(registry)
+	material, err := certs.New(s.certificates(client, logger, certificates))
 	if err != nil {
 		return err
 	}
@@ -60,12 +60,16 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		return err
 	}
 	telemetry.Backlog("argocd_agent", registry, facets.FromSpoke, applications.Peer().Backlog)
+	reach, err := s.open(cluster, applications.Has, registry, logger, certificates)
+	if err != nil {
+		return err
+	}
 	principal := dialer.New(dialer.Options{
 		Address: net.JoinHostPort(s.serverAddress, strconv.Itoa(s.serverPort)),
 		Credentials: certs.ClientCredentials(certs.ClientOptions{
 			Source: material, Policy: s.policy, InsecureSkipVerify: s.insecureTLS,
 		}),
-		KeepAlive: s.keepAlive, Peer: applications.Peer(), Hello: s.hello(), Renewed: material.Changed,
+		KeepAlive: s.keepAlive, Peer: applications.Peer(), Tunnel: reach.Tunnel(), Hello: s.hello(), Renewed: material.Changed,
 		Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})
 	operations, err := s.operations(ctx, registry, logger, applications, material, principal)
@@ -77,6 +81,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	group.Go(func() error { return material.Run(ctx) })
 	group.Go(func() error { applications.Run(ctx); return nil })
 	group.Go(func() error { applications.Peer().Run(ctx); return nil })
+	group.Go(func() error { return reach.Run(ctx) })
 	group.Go(func() error {
 		desk.Run(ctx, func(_ string, f converge.Facet, word string) bool { return applications.Peer().Release(f, word) })
 		return nil

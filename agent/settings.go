@@ -33,6 +33,8 @@ type agentSettings struct {
 	policy                    certs.Policy
 
 	keepAlive, heartbeat, compareEvery time.Duration
+
+	access accessSettings
 }
 
 func readSettings(args []string, lookup func(string) (string, bool)) (*agentSettings, error) {
@@ -74,6 +76,7 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*agentSett
 		settings.OffOrAtLeast(time.Second))
 	set.Duration(&s.compareEvery, "compare-interval", "ARGOCD_AGENT_COMPARE_INTERVAL", 5*time.Minute,
 		"how often everything is compared with the hub, less up to half of it at random; at least 1s", settings.AtLeast(time.Second))
+	s.access.read(set)
 	set.Rule(func() error {
 		if (s.certFile == "") != (s.keyFile == "") {
 			return errors.New(set.Names("tls-client-cert", "tls-client-key") + ": set both or neither")

@@ -386,3 +386,7 @@ func agentError(object *unstructured.Unstructured) (string, bool) {
 }
 
 func present(object *unstructured.Unstructured) bool { return object != nil }
+
+func deployments() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+}

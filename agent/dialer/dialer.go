@@ -10,11 +10,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
 )
 
@@ -40,6 +42,8 @@ type Options struct {
 	Dial []grpc.DialOption
 	// Peer is what is shared with the principal.
 	Peer *converge.Peer
+	// Tunnel takes up what the hub dials; nil if it may not.
+	Tunnel *tunnel.Server
 	// Hello is the agent's.
 	Hello wire.Hello
 	// Renewed returns a channel that is closed when the agent gets another certificate.
@@ -151,8 +155,34 @@ func (d *Dialer) converse(ctx context.Context) (lasted time.Duration, err error)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer watch(ctx, renewed, cancel)()
+	defer d.serve(ctx, conn, cancel)()
 	err = d.options.Peer.Converse(ctx, stream)
 	return time.Since(greeted), err
+}
+
+// serve has the hub reach the spoke over a connection, until the function that it returns is called. A principal that stops
+// to listen has given up on the connection.
+func (d *Dialer) serve(ctx context.Context, conn *grpc.ClientConn, cancel context.CancelCauseFunc) func() {
+	if d.options.Tunnel == nil {
+		return func() {}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err := d.options.Tunnel.Serve(ctx, conn)
+		switch {
+		case ctx.Err() != nil:
+		case status.Code(err) == codes.Unimplemented:
+			d.options.Logger.Warn("The principal is too old for the hub to reach into this cluster: upgrade it")
+		default:
+			cancel(err)
+		}
+	}()
+	return func() {
+		stop()
+		<-done
+	}
 }
 
 // openStream opens the stream, whose context outlives ctx: ctx's end is to end the conversation first.

@@ -4,8 +4,10 @@ package spoke
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
@@ -18,6 +20,7 @@ import (
 // Spoke is the spoke's applications, and what of them is shared with the hub.
 type Spoke struct {
 	applications facets.Applications
+	namespace    string // of Argo CD
 	mapping      mapping.Mapping
 	intents      facets.IntentReplica
 	peer         *converge.Peer
@@ -41,7 +44,7 @@ func New(o Options) (*Spoke, error) {
 	if err != nil {
 		return nil, fmt.Errorf("spoke: %w", err)
 	}
-	s := &Spoke{mapping: o.Mapping}
+	s := &Spoke{namespace: o.Namespace, mapping: o.Mapping}
 	s.applications = facets.Applications{
 		Client: client,
 		Store: follow.New(follow.Options[*argocd.Application, *argocd.App]{
@@ -74,6 +77,17 @@ func (s *Spoke) Peer() *converge.Peer { return s.peer }
 
 // Run follows the spoke until the context ends.
 func (s *Spoke) Run(ctx context.Context) { s.applications.Store.Run(ctx) }
+
+// Has reports whether the spoke has an application, by what Argo CD calls it in Redis: NAMESPACE_NAME, or NAME in Argo CD's
+// own namespace.
+func (s *Spoke) Has(instance string) bool {
+	id := types.NamespacedName{Namespace: s.namespace, Name: instance}
+	if namespace, name, ok := strings.Cut(instance, "_"); ok {
+		id = types.NamespacedName{Namespace: namespace, Name: name}
+	}
+	_, ok := s.applications.Store.Get(id)
+	return ok
+}
 
 // Synced is closed once all of the spoke's applications are known.
 func (s *Spoke) Synced() <-chan struct{} { return s.applications.Store.Synced() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"net"
@@ -21,7 +22,7 @@ const (
 	agentSecret     = "argocd-agent-client-tls"
 )
 
-// proxyAddress is where argocd-server would reach the spokes' APIs through.
+// proxyAddress is where argocd-server would reach the spokes' APIs through if there were a kubeproxy.
 const proxyAddress = "argocd-agent-resource-proxy:9090"
 
 //go:embed manifests
@@ -44,17 +45,40 @@ func (l *Lab) furnishHub(ctx context.Context, hub *Cluster) error {
 		tlsSecret(principalSecret, server, nil),
 	}
 	for _, agent := range l.options.Spokes {
-		objects = append(objects, l.agentOnHub(agent)...)
+		about, err := l.agentOnHub(agent)
+		if err != nil {
+			return err
+		}
+		objects = append(objects, about...)
 	}
 	return hub.Apply(ctx, objects...)
 }
 
 // RegisterAgent lets the hub know of an agent that is not called as a spoke of the lab: its namespace and cluster Secret.
 func (l *Lab) RegisterAgent(ctx context.Context, name string) error {
-	return l.Hub.Apply(ctx, l.agentOnHub(name)...)
+	objects, err := l.agentOnHub(name)
+	if err != nil {
+		return err
+	}
+	return l.Hub.Apply(ctx, objects...)
 }
 
-func (l *Lab) agentOnHub(name string) []*unstructured.Unstructured {
+// agentOnHub returns what the hub knows of an agent: its namespace, and how argocd-server reaches its cluster.
+func (l *Lab) agentOnHub(name string) ([]*unstructured.Unstructured, error) {
+	client, err := l.CA.IssueClient(pki.ClientOptions{CommonName: name})
+	if err != nil {
+		return nil, err
+	}
+	config, err := json.Marshal(map[string]any{"tlsClientConfig": map[string]any{
+		"certData": client.Certificate, "keyData": client.Key, "caData": l.CA.PEM().Certificate,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	address := proxyAddress
+	if l.Kubeproxy != nil {
+		address = l.Kubeproxy.Address
+	}
 	return []*unstructured.Unstructured{
 		namespaceObject(name),
 		{Object: map[string]any{
@@ -71,11 +95,11 @@ func (l *Lab) agentOnHub(name string) []*unstructured.Unstructured {
 			},
 			"stringData": map[string]any{
 				"name":   name,
-				"server": fmt.Sprintf("https://%s?agentName=%s", proxyAddress, name),
-				"config": `{"tlsClientConfig":{"insecure":true}}`,
+				"server": fmt.Sprintf("https://%s?agentName=%s", address, name),
+				"config": string(config),
 			},
 		}},
-	}
+	}, nil
 }
 
 // furnishSpoke puts on a spoke what an administrator would: rights and certificates.

@@ -24,12 +24,16 @@ const reportLines = 20
 
 // Lab is a running lab. Its methods may be called by many goroutines.
 type Lab struct {
-	Hub       *Cluster
-	Git       *gitserver.Server
-	CA        *pki.Authority // signs the certificates of principals and agents
-	Host      *host.Host     // owns all processes, links and files
-	Tools     *toolset.Set
-	Principal *Principal // the one that Options.Agents asks for; nil without
+	Hub   *Cluster
+	Git   *gitserver.Server
+	CA    *pki.Authority // signs the certificates of principals and agents
+	Host  *host.Host     // owns all processes, links and files
+	Tools *toolset.Set
+
+	// What Options.Agents asks for; nil without.
+	Principal  *Principal
+	Kubeproxy  *Proxy // nil without Options.ArgoCD, too
+	Redisproxy *Proxy // the same
 
 	options    Options
 	repository string
@@ -160,10 +164,16 @@ func (l *Lab) startHub(ctx context.Context) error {
 	}
 	if l.options.ArgoCD {
 		hub.ArgoCD, err = argocd.Install(ctx, argocd.Options{
-			Cluster: hub.Cluster, Host: l.Host, Tools: l.Tools, Server: true,
+			Cluster: hub.Cluster, Host: l.Host, Tools: l.Tools,
 		})
 		if err != nil {
 			return err
+		}
+		// With agents it waits for what it reaches them through.
+		if !l.options.Agents {
+			if err := hub.ArgoCD.StartServer(ctx, hub.ArgoCD.RedisAddress); err != nil {
+				return err
+			}
 		}
 	}
 	l.Hub = hub
@@ -204,6 +214,32 @@ func (l *Lab) startCluster(ctx context.Context, name, user string, pods bool) (*
 	return &Cluster{Cluster: c}, nil
 }
 
+// startProxies starts what argocd-server reaches the spokes through, and then argocd-server.
+func (l *Lab) startProxies(ctx context.Context) error {
+	var err error
+	if l.Kubeproxy, err = l.NewKubeproxy(ctx, ProxyOptions{}); err != nil {
+		return err
+	}
+	if l.Redisproxy, err = l.NewRedisproxy(ctx, ProxyOptions{}); err != nil {
+		return err
+	}
+	for _, start := range []func(context.Context) error{l.Kubeproxy.Start, l.Redisproxy.Start} {
+		if err := start(ctx); err != nil {
+			return err
+		}
+	}
+	for _, name := range l.options.Spokes { // whose clusters have an address now
+		if err := l.RegisterAgent(ctx, name); err != nil {
+			return err
+		}
+	}
+	if err := l.Hub.ArgoCD.StartServer(ctx, l.Redisproxy.Address); err != nil {
+		return err
+	}
+	l.options.Progress("argocd-server is ready")
+	return nil
+}
+
 // startAgents starts the principal and the agents that the options ask for, and waits until they have found each other.
 func (l *Lab) startAgents(ctx context.Context) error {
 	var err error
@@ -214,6 +250,9 @@ func (l *Lab) startAgents(ctx context.Context) error {
 		return err
 	}
 	work, ctx := errgroup.WithContext(ctx)
+	if l.Hub.ArgoCD != nil {
+		work.Go(func() error { return l.startProxies(ctx) })
+	}
 	for _, name := range slices.Sorted(slices.Values(l.options.Spokes)) {
 		options := l.options.Agent
 		options.Spoke, options.Name = name, name

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/host"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/link"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
@@ -185,6 +186,11 @@ func (l *Lab) agentArgs(name, principal, kubeconfig string, options AgentOptions
 		"--kubeconfig=" + kubeconfig, "--namespace=" + Namespace, "--agent-mode=" + options.Mode,
 		"--server-address=" + address, "--server-port=" + number, "--creds=mtls:any",
 	}
+	if spoke := l.spokes[options.Spoke]; spoke.ArgoCD != nil {
+		args = append(args, "--redis-addr="+spoke.ArgoCD.RedisAddress, "--redis-password="+argocd.RedisPassword)
+	} else {
+		args = append(args, "--enable-resource-proxy=false") // which asks Argo CD's Redis what it may do
+	}
 	return append(append(args, certificates...), options.Args...), nil
 }
 
@@ -230,7 +236,7 @@ func CertificateFile(process, file string) string {
 
 func (l *Lab) binary(name string) string { return filepath.Join(l.Host.Dir(), "bin", name) }
 
-// build makes the binaries of principal and agent from the checkout that the lab runs in, once.
+// build makes this project's binaries from the checkout that the lab runs in, once.
 func (l *Lab) build(ctx context.Context) error {
 	l.building.Lock()
 	defer l.building.Unlock()
@@ -242,14 +248,14 @@ func (l *Lab) build(ctx context.Context) error {
 		return err
 	}
 	args := append([]string{"build", "-o", dir}, l.options.BuildFlags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, "./principal", "./agent")...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "./principal", "./agent", "./kubeproxy", "./redisproxy")...)
 	cmd.Dir = l.repository
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build principal and agent: %w\n%s", err, out)
+		return fmt.Errorf("build the programs: %w\n%s", err, out)
 	}
 	l.built = true
-	l.options.Progress("principal and agent are built")
+	l.options.Progress("the programs are built")
 	return nil
 }
 

@@ -47,26 +47,39 @@ func NewProofs(trust Trust) *Proofs { return &Proofs{trust: trust, open: make(ma
 // who it has proven to be. The function that it returns must be called when that is over. The error is one of the two if it
 // is too late already.
 func (p *Proofs) Rest(ctx context.Context, who Peer) (context.Context, context.CancelFunc, error) {
+	ctx, end := p.Hold(ctx, who)
+	// The connection may be older than what is trusted now, or have been made while that changed.
+	if err := p.Verify(who); err != nil {
+		end()
+		return nil, nil, err
+	}
+	return ctx, end, nil
+}
+
+// Hold is Rest for a caller who verifies that the peer is to be believed, after the call: what changes from then on ends the
+// context.
+func (p *Proofs) Hold(ctx context.Context, who Peer) (context.Context, context.CancelFunc) {
 	ctx, expire := context.WithDeadlineCause(ctx, who.NotAfter, ErrExpired)
 	ctx, revoke := context.WithCancelCause(ctx)
 	mine := &proof{certificates: who.Certificates, revoke: revoke}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.open[mine] = struct{}{}
-	p.mu.Unlock()
-	end := func() {
+	return ctx, func() {
 		p.mu.Lock()
 		delete(p.open, mine)
 		p.mu.Unlock()
 		revoke(nil)
 		expire()
 	}
-	// The connection may be older than what is trusted now, or have been made while that changed. From here on verify
-	// sees the proof.
+}
+
+// Verify returns ErrRevoked, with why, unless a peer is to be believed now.
+func (p *Proofs) Verify(who Peer) error {
 	if err := p.trust.VerifyClient(who.Certificates); err != nil {
-		end()
-		return nil, nil, fmt.Errorf("%w: %w", ErrRevoked, err)
+		return fmt.Errorf("%w: %w", ErrRevoked, err)
 	}
-	return ctx, end, nil
+	return nil
 }
 
 // Run watches over what rests on certificates, until the context ends.

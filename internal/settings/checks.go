@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -35,6 +36,17 @@ func Host(host string) error {
 		return nil
 	}
 	return errors.New("want a host name or an IP address, without a scheme and without a port")
+}
+
+// HostPort accepts an address: a host and a port.
+func HostPort(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err == nil && host != "" && Host(host) == nil {
+		if number, err := strconv.Atoi(port); err == nil && Port(number) == nil {
+			return nil
+		}
+	}
+	return errors.New("want a host and a port, such as argocd-redis:6379")
 }
 
 // NonEmpty accepts any text but none.

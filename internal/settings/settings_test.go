@@ -220,6 +220,8 @@ func TestChecks(t *testing.T) {
 		"IPv4 host":      of(settings.Host, "127.0.0.1"),
 		"IPv6 host":      of(settings.Host, "::1"),
 		"no matter what": of(settings.Host, ""),
+		"an address":     of(settings.HostPort, "argocd-redis:6379"),
+		"IPv6 address":   of(settings.HostPort, "[::1]:6379"),
 		"an empty list":  func() error { return settings.Each(settings.NonEmpty)(nil) },
 		"all of a list":  func() error { return settings.Each(settings.NonEmpty)([]string{"a"}) },
 		"pprof port set": func() error { return settings.PortOrOff(6060) },
@@ -248,6 +250,10 @@ func TestChecks(t *testing.T) {
 		"host with port": of(settings.Host, "example.com:443"),
 		"host as a URL":  of(settings.Host, "https://example.com"),
 		"bracketed host": of(settings.Host, "[::1]"),
+		"no port":        of(settings.HostPort, "argocd-redis"),
+		"no host":        of(settings.HostPort, ":6379"),
+		"port's name":    of(settings.HostPort, "argocd-redis:redis"),
+		"too high port":  of(settings.HostPort, "argocd-redis:65536"),
 		"one of a list":  func() error { return settings.Each(settings.NonEmpty)([]string{"a", ""}) },
 	}
 	for name, check := range wrong {

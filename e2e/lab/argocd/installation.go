@@ -19,12 +19,14 @@ import (
 // Namespace is where Argo CD lives on every cluster of the lab.
 const Namespace = "argocd"
 
+// RedisPassword is what every Redis of the lab wants.
+const RedisPassword = "not-a-secret-in-a-lab"
+
 // Options say which of Argo CD's programs run. Cluster, Host and Tools are required.
 type Options struct {
 	Cluster    *cluster.Cluster
 	Host       *host.Host
 	Tools      *toolset.Set
-	Server     bool // argocd-server, for people
 	Controller bool // the application controller, which makes Applications true
 }
 
@@ -32,11 +34,11 @@ type Options struct {
 type Installation struct {
 	Redis      *process.Process
 	RepoServer *process.Process
-	Server     *process.Process // nil when not asked for
+	Server     *process.Process // nil before StartServer
 	Controller *process.Process // nil when not asked for
 
-	RedisAddress string // host:port, without a password
-	URL          string // of argocd-server's API, which asks nobody who they are
+	RedisAddress string // host:port; it wants RedisPassword
+	URL          string // of argocd-server's API, which asks nobody who they are. Empty before StartServer
 
 	options    Options
 	kubeconfig string
@@ -122,6 +124,8 @@ func adapt(object *unstructured.Unstructured) {
 	switch object.GetName() {
 	case "argocd-cmd-params-cm":
 		object.Object["data"] = map[string]any{"application.namespaces": "*"}
+	case "argocd-cm":
+		object.Object["data"] = map[string]any{"exec.enabled": "true"}
 	case "argocd-secret":
 		object.Object["stringData"] = map[string]any{"server.secretkey": "not a secret in a lab"}
 	}

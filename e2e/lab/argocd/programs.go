@@ -22,11 +22,6 @@ func (i *Installation) run(ctx context.Context) error {
 	if err := i.startRepoServer(ctx); err != nil {
 		return err
 	}
-	if i.options.Server {
-		if err := i.startServer(ctx); err != nil {
-			return err
-		}
-	}
 	if i.options.Controller {
 		return i.startController(ctx)
 	}
@@ -42,7 +37,8 @@ func (i *Installation) startRedis(ctx context.Context) error {
 	i.Redis, ports, err = i.options.Host.Launch(ctx, host.Program{
 		Name: i.options.Cluster.Name + "-redis", Path: path, Ports: 1,
 		Args: func(ports []int) []string {
-			return []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(ports[0]), "--save", "", "--appendonly", "no"}
+			return []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(ports[0]), "--save", "", "--appendonly", "no",
+				"--requirepass", RedisPassword}
 		},
 		Ready: func(ports []int) func(context.Context) error { return process.Listens(port.Address(ports[0])) },
 	})
@@ -70,14 +66,15 @@ func (i *Installation) startRepoServer(ctx context.Context) error {
 	return nil
 }
 
-func (i *Installation) startServer(ctx context.Context) error {
+// StartServer starts argocd-server, for people, with the Redis at an address: the installation's own, or a proxy of it.
+func (i *Installation) StartServer(ctx context.Context, redis string) error {
 	var ports []int
 	var err error
 	i.Server, ports, err = i.launch(ctx, toolset.ArgoCDServer, 2, func(ports []int) []string {
 		return []string{
 			"--address=127.0.0.1", "--port=" + strconv.Itoa(ports[0]),
 			"--metrics-address=127.0.0.1", "--metrics-port=" + strconv.Itoa(ports[1]),
-			"--redis=" + i.RedisAddress, "--repo-server=" + i.repoServer, "--repo-server-plaintext",
+			"--redis=" + redis, "--repo-server=" + i.repoServer, "--repo-server-plaintext",
 			"--insecure", "--disable-auth", "--application-namespaces=*", "--logformat=text",
 		}
 	}, healthy(0))
@@ -116,6 +113,7 @@ func (i *Installation) launch(
 			"KUBECONFIG=" + i.kubeconfig, "ARGOCD_FAKE_IN_CLUSTER=true",
 			"ARGOCD_GPG_ENABLED=false", "ARGOCD_ASK_PASS_SOCK=" + filepath.Join(dir, "askpass.sock"),
 			"ARGOCD_TLS_DATA_PATH=" + dir, "ARGOCD_SSH_DATA_PATH=" + dir, "ARGOCD_APP_CONF_PATH=" + dir,
+			"REDIS_PASSWORD=" + RedisPassword,
 			"ARGOCD_K8S_CLIENT_QPS=500", "ARGOCD_K8S_CLIENT_BURST=1000",
 		},
 	})

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/access"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/redis"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs/secret"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+)
+
+// accessSettings are what an operator decides about the hub's access to the spoke's own services.
+type accessSettings struct {
+	enabled    bool
+	policyName string
+	redis      redis.Access
+	keyPrefix  string
+	caFile     string
+	caSecret   string
+}
+
+// read declares the settings.
+func (s *accessSettings) read(set *settings.Set) {
+	set.Bool(&s.enabled, "enable-resource-proxy", "ARGOCD_AGENT_ENABLE_RESOURCE_PROXY", true,
+		"whether the hub may reach this cluster's resources, logs and terminals, as far as the policy goes")
+	set.String(&s.policyName, "policy-configmap-name", "ARGOCD_AGENT_POLICY_CONFIGMAP_NAME", "argocd-agent-policy",
+		"ConfigMap with what the hub may do", settings.NonEmpty, settings.DNSSubdomain)
+	set.String(&s.redis.Address, "redis-addr", "REDIS_ADDR", "argocd-redis:6379", "address of Argo CD's Redis", settings.HostPort)
+	set.String(&s.redis.Username, "redis-username", "REDIS_USERNAME", "", "user in Redis")
+	set.String(&s.redis.Password, "redis-password", "REDIS_PASSWORD", "", "password in Redis; better given by the environment or a folder")
+	set.String(&s.redis.Folder, "redis-creds-dir-path", "REDIS_CREDS_DIR_PATH", "",
+		"folder with the files auth_username and auth, instead of user and password")
+	set.String(&s.keyPrefix, "redis-key-prefix", "ARGOCD_REDIS_KEY_PREFIX", "", "what all keys of Argo CD in Redis begin with")
+	set.Bool(&s.redis.TLS, "redis-tls-enabled", "ARGOCD_AGENT_REDIS_TLS_ENABLED", false, "whether Redis speaks TLS")
+	set.String(&s.caFile, "redis-tls-ca-path", "ARGOCD_AGENT_REDIS_TLS_CA_PATH", "",
+		"file of the authority that Redis' certificate comes from, instead of the Secret")
+	set.String(&s.caSecret, "redis-tls-ca-secret-name", "ARGOCD_AGENT_REDIS_TLS_CA_SECRET_NAME", "argocd-redis-tls",
+		"Secret of that authority", settings.NonEmpty, settings.DNSSubdomain)
+	set.Bool(&s.redis.InsecureSkipVerify, "redis-tls-insecure", "ARGOCD_AGENT_REDIS_TLS_INSECURE", false, "INSECURE: trust any Redis")
+	set.Rule(func() error {
+		if s.redis.Folder != "" && (s.redis.Username != "" || s.redis.Password != "") {
+			return errors.New(set.Names("redis-creds-dir-path", "redis-username", "redis-password") + ": set the folder or the two others")
+		}
+		return nil
+	}, "redis-creds-dir-path", "redis-username", "redis-password")
+}
+
+// open returns what gives the hub access, nil if it may have none.
+func (s *agentSettings) open(cluster kube.Cluster, exists func(string) bool, registry *prometheus.Registry, logger *slog.Logger,
+	metrics *certs.Metrics,
+) (*access.Access, error) {
+	if !s.access.enabled {
+		return nil, nil //nolint:nilnil // none is what was asked for
+	}
+	shelf := s.access.redis
+	if shelf.TLS && !shelf.InsecureSkipVerify {
+		var err error
+		if shelf.Roots, err = certs.New(s.access.roots(cluster, s.namespace, logger, metrics)); err != nil {
+			return nil, err
+		}
+	}
+	return access.New(access.Options{
+		Cluster: cluster, Namespace: s.namespace, PolicyName: s.access.policyName, Redis: shelf, KeyPrefix: s.access.keyPrefix,
+		Exists: exists, Registerer: registry, Logger: logger,
+	})
+}
+
+// roots says where the authorities for Redis' certificate are.
+func (s *accessSettings) roots(cluster kube.Cluster, namespace string, logger *slog.Logger, metrics *certs.Metrics) certs.Options {
+	o := certs.Options{
+		Name: "redis", Logger: logging.Component(logger, "certificates"), Metrics: metrics,
+		Roots: secret.Roots(cluster.Client.CoreV1(), namespace, s.caSecret), RootsRemedy: "see --redis-tls-ca-secret-name",
+	}
+	if s.caFile != "" {
+		o.Roots, o.RootsRemedy = certs.RootsFile(s.caFile), "see --redis-tls-ca-path"
+	}
+	return o
+}

@@ -1,0 +1,228 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/trees"
+)
+
+// The groups that the default rule has something to say about.
+const (
+	coreGroup   = ""
+	eventsGroup = "events.k8s.io"
+	rbacGroup   = "rbac.authorization.k8s.io"
+	argoGroup   = "argoproj.io"
+)
+
+// maxOwners is how many owner references of a new object are looked at.
+const maxOwners = 8
+
+// belonging is the default rule: it allows what the UI of Argo CD does to what belongs to an application.
+type belonging struct {
+	applications Applications
+	namespace    string // of the agent
+}
+
+// decide returns a decision whose reason, if it is no, ends a sentence that says what was asked.
+func (b belonging) decide(ctx context.Context, q *Request) (Decision, error) {
+	switch {
+	case !q.IsResourceRequest:
+		return b.nonResource(q), nil
+	case b.guarded(q.APIGroup, q.Resource, q.Namespace):
+		return denied("it rules what Argo CD and the agent may do on this cluster"), nil
+	case q.Namespace == b.namespace && (q.Subresource == "exec" || q.Subresource == "attach"):
+		// Where Argo CD manages itself its pods belong to an application: but whoever is in one has its rights.
+		return denied("whoever runs something in a pod of Argo CD or the agent has its rights"), nil
+	case q.APIGroup == coreGroup && q.Resource == "nodes":
+		return denied("nodes belong to no application"), nil
+	case q.Verb == "list" || q.Verb == "watch":
+		return b.collection(ctx, q)
+	case q.Verb == "create" && q.Subresource == "":
+		return b.create(ctx, q)
+	case !permitted(q):
+		return denied("this is not one of the things that Argo CD does to an application's objects"), nil
+	default:
+		return b.object(ctx, trees.Object{
+			Group: q.APIGroup, Resource: q.Resource, Namespace: namespaceOf(q), Name: q.Name,
+		})
+	}
+}
+
+// nonResource allows to find out what the API server offers, and how it is.
+func (belonging) nonResource(q *Request) Decision {
+	if q.Verb == "get" || q.Verb == "head" {
+		if q.Path == "/version" {
+			return Decision{Allowed: true}
+		}
+		for _, open := range []string{"/api", "/apis", "/openapi", "/healthz", "/livez", "/readyz"} {
+			if q.Path == open || strings.HasPrefix(q.Path, open+"/") {
+				return Decision{Allowed: true}
+			}
+		}
+	}
+	return denied("only the discovery of APIs and the health of the API server are open to the hub")
+}
+
+// guarded says whether a resource rules what the hub may do here. The hub shows an application's children to its users,
+// and applications can be children of others: if those could be edited here, or the Secrets and ConfigMaps beside them, of
+// which one holds this very policy, then the hub could widen its own rights. What the hub is to change of them is
+// synchronised, and not edited here.
+func (b belonging) guarded(group, resource, namespace string) bool {
+	switch group {
+	case argoGroup:
+		return resource == "applications" || resource == "appprojects" || resource == "applicationsets"
+	case coreGroup:
+		return namespace == b.namespace && (resource == "secrets" || resource == "configmaps")
+	default:
+		return false
+	}
+}
+
+// permitted says whether this is done to an object that belongs to an application, if it does.
+func permitted(q *Request) bool {
+	var verbs []string
+	switch q.Subresource {
+	case "":
+		verbs = []string{"get", "patch", "update", "delete"}
+	case "status", "scale":
+		verbs = []string{"get", "patch", "update"}
+	case "log":
+		verbs = []string{"get"}
+	case "exec", "attach":
+		verbs = []string{"get", "create"}
+	}
+	if pods := q.APIGroup == coreGroup && q.Resource == "pods"; !pods && slices.Contains([]string{"log", "exec", "attach"}, q.Subresource) {
+		return false
+	}
+	return q.Name != "" && len(q.Parts) <= 3 && slices.Contains(verbs, q.Verb)
+}
+
+// namespaceOf returns the namespace that the object is in. A Namespace is in none, whatever its path looks like.
+func namespaceOf(q *Request) string {
+	if q.APIGroup == coreGroup && q.Resource == "namespaces" {
+		return ""
+	}
+	return q.Namespace
+}
+
+// object allows what is done to an object that belongs to an application. One that is in no namespace must be part of the
+// application itself: what others made of it may serve the whole cluster.
+func (b belonging) object(ctx context.Context, o trees.Object) (Decision, error) {
+	owner, err := b.applications.Lookup(ctx, o)
+	switch {
+	case err != nil:
+		return Decision{}, err
+	case owner.Application == "":
+		return denied("the object belongs to no Argo CD application of this cluster"), nil
+	case o.Namespace == "" && o.Name != "" && !owner.Root:
+		return denied("the object is in no namespace, and not itself part of an application"), nil
+	}
+	return Decision{Allowed: true, Application: owner.Application}, nil
+}
+
+// collection allows lists and watches that are about a single object.
+func (b belonging) collection(ctx context.Context, q *Request) (Decision, error) {
+	switch {
+	case q.Subresource != "":
+		return denied("subresources are not listed"), nil
+	case q.Resource == "events" && q.APIGroup == coreGroup:
+		return b.events(ctx, q, "involvedObject.")
+	case q.Resource == "events" && q.APIGroup == eventsGroup:
+		return b.events(ctx, q, "regarding.")
+	case q.Name == "":
+		return denied("a list or watch must be restricted to one object by the fieldSelector metadata.name"), nil
+	}
+	return b.object(ctx, trees.Object{
+		Group: q.APIGroup, Resource: q.Resource, Namespace: namespaceOf(q), Name: q.Name,
+	})
+}
+
+// events allows to read the events of one object.
+func (b belonging) events(ctx context.Context, q *Request, about string) (Decision, error) {
+	kind, name, uid := q.Fields[about+"kind"], q.Fields[about+"name"], q.Fields[about+"uid"]
+	if uid != "" {
+		return b.object(ctx, trees.Object{UID: uid})
+	}
+	if kind == "" || name == "" {
+		return denied("a list or watch of events must be restricted to one object by the fieldSelector %suid, or %[1]skind and %[1]sname", about), nil
+	}
+	namespace, said := q.Fields[about+"namespace"]
+	if !said {
+		namespace = q.Namespace
+	}
+	o := trees.Object{Kind: kind, Namespace: namespace, Name: name, AnyGroup: true}
+	if version := q.Fields[about+"apiVersion"]; version != "" {
+		parsed, err := schema.ParseGroupVersion(version)
+		if err != nil {
+			return Decision{}, refuse("its fieldSelector names a version that cannot be read: %v", err)
+		}
+		o.Group, o.AnyGroup = parsed.Group, false
+	}
+	return b.object(ctx, o)
+}
+
+// create allows objects that an object of an application owns: this is how an action makes a Job of a CronJob. They must be
+// in its namespace, or the garbage collector would delete them at once; and nothing that gives rights is made this way.
+func (b belonging) create(ctx context.Context, q *Request) (Decision, error) {
+	switch {
+	case q.Namespace == "" || q.Resource == "namespaces":
+		return denied("only objects in a namespace can be created"), nil
+	case q.APIGroup == rbacGroup || q.APIGroup == coreGroup && (q.Resource == "secrets" || q.Resource == "serviceaccounts"):
+		return denied("objects that give rights cannot be created"), nil
+	case q.MediaType != "" && q.MediaType != runtime.ContentTypeJSON:
+		return denied("what is created must be JSON, so that its owner can be read"), nil
+	}
+	owners, err := readOwners(q)
+	if err != nil {
+		return Decision{}, err
+	}
+	for _, owner := range owners {
+		version, err := schema.ParseGroupVersion(owner.APIVersion)
+		if err != nil || owner.UID == "" || owner.Kind == "" || owner.Name == "" {
+			continue // the API server will say what is wrong with it
+		}
+		decision, err := b.object(ctx, trees.Object{
+			Group: version.Group, Kind: owner.Kind, Namespace: q.Namespace, Name: owner.Name, UID: string(owner.UID),
+		})
+		if err != nil || decision.Allowed {
+			return decision, err
+		}
+	}
+	return denied("only objects can be created that have an ownerReference to an object in their namespace that belongs to an Argo CD application of this cluster"), nil
+}
+
+// readOwners returns the owners of the object in the body, as the API server will read it: with names that match letter
+// by letter, and none twice.
+func readOwners(q *Request) ([]metav1.OwnerReference, error) {
+	body, err := q.Body()
+	if err != nil {
+		return nil, err
+	}
+	var object struct {
+		Metadata struct {
+			OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
+		} `json:"metadata"`
+	}
+	wrong, err := kjson.UnmarshalStrict(body, &object, kjson.DisallowDuplicateFields)
+	if err == nil && len(wrong) > 0 {
+		err = wrong[0]
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the agent cannot read the object that is to be created: %v", err))
+	}
+	owners := object.Metadata.OwnerReferences
+	return owners[:min(len(owners), maxOwners)], nil
+}
+
+func denied(format string, a ...any) Decision {
+	return Decision{Reason: fmt.Sprintf(format, a...)}
+}

@@ -1,0 +1,206 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/trees"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
+)
+
+const (
+	// ConfigMap is the name of the ConfigMap that holds the rules, unless another is set.
+	ConfigMap = "argocd-agent-policy"
+	// Key is the key in it that does.
+	Key = "policy.yaml"
+)
+
+// Applications knows what belongs to an application.
+type Applications interface {
+	// Lookup returns the application that an object belongs to, the zero Owner if there is none, and an error if it cannot
+	// be found out.
+	Lookup(ctx context.Context, o trees.Object) (trees.Owner, error)
+}
+
+// Options configure a Policy.
+type Options struct {
+	// Client reads the ConfigMap. It needs leave to list and watch that one only.
+	Client typed.ConfigMapsGetter
+	// Namespace is the agent's.
+	Namespace string
+	// Name is the ConfigMap's, if not ConfigMap.
+	Name         string
+	Applications Applications
+	Registerer   prometheus.Registerer
+	Logger       *slog.Logger
+}
+
+// Policy says what the hub may do.
+type Policy struct {
+	options  Options
+	store    *follow.Store[*corev1.ConfigMap, *loaded]
+	standard *Rules // hold while there is no ConfigMap
+	fallback belonging
+	rejected prometheus.Counter
+}
+
+// Decision is a policy's word on a request.
+type Decision struct {
+	Allowed bool
+	// Reason says why, in words for the user, if it is not allowed.
+	Reason string
+	// Application is the one that it is allowed for, empty if a rule of the ConfigMap allows it.
+	Application string
+}
+
+// loaded is what is kept of the ConfigMap.
+type loaded struct {
+	id       types.NamespacedName
+	revision string
+	rules    *Rules
+}
+
+// ID returns the ConfigMap's namespace and name.
+func (l *loaded) ID() types.NamespacedName { return l.id }
+
+// Revision returns its resource version.
+func (l *loaded) Revision() string { return l.revision }
+
+// New returns a policy that allows nothing until Run has found out whether there is a ConfigMap.
+func New(o Options) *Policy {
+	if o.Name == "" {
+		o.Name = ConfigMap
+	}
+	p := &Policy{
+		options: o, standard: &Rules{}, fallback: belonging{applications: o.Applications, namespace: o.Namespace},
+		rejected: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "argocd_agent_policy_rejected_total",
+			Help: "Versions of the policy's ConfigMap that could not be used, so that an older one or the default held on.",
+		}),
+	}
+	o.Registerer.MustRegister(p.rejected)
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, o.Name).String()
+	maps := o.Client.ConfigMaps(o.Namespace)
+	p.store = follow.New(follow.Options[*corev1.ConfigMap, *loaded]{
+		Kind: &corev1.ConfigMap{},
+		List: func(ctx context.Context, lo metav1.ListOptions) (runtime.Object, error) {
+			lo.FieldSelector = only
+			return maps.List(ctx, lo)
+		},
+		Watch: func(ctx context.Context, lo metav1.ListOptions) (watch.Interface, error) {
+			lo.FieldSelector = only
+			return maps.Watch(ctx, lo)
+		},
+		Reduce: p.load,
+		Changed: func(_, now *loaded) {
+			if now == nil {
+				o.Logger.Warn("The policy's ConfigMap is gone, the default rule holds", "config_map", o.Name)
+			}
+		},
+	})
+	return p
+}
+
+// Run follows the ConfigMap until the context ends.
+func (p *Policy) Run(ctx context.Context) { p.store.Run(ctx) }
+
+// Ready returns nil once it is known whether there is a ConfigMap, and otherwise why it is not.
+func (p *Policy) Ready() error { return p.store.Ready() }
+
+// load reads a version of the ConfigMap. One that is no good leaves what was before.
+func (p *Policy) load(m *corev1.ConfigMap, old *loaded) *loaded {
+	if old != nil && old.revision == m.ResourceVersion {
+		return old
+	}
+	next := &loaded{id: types.NamespacedName{Namespace: m.Namespace, Name: m.Name}, revision: m.ResourceVersion}
+	logger := p.options.Logger.With("config_map", m.Name, "resource_version", m.ResourceVersion)
+	rules, err := parseKey(m)
+	if err == nil {
+		logger.Info("The policy is in force", "rules", len(rules.Rules), "applications", rules.applications(), "impersonation", rules.impersonation())
+		next.rules = rules
+		return next
+	}
+	p.rejected.Inc()
+	if old != nil {
+		logger.Error("The policy cannot be used, the one before it holds on: mend the ConfigMap", "error", err)
+		next.rules = old.rules
+		return next
+	}
+	logger.Error("The policy cannot be used, the default rule holds: mend the ConfigMap", "error", err)
+	next.rules = p.standard
+	return next
+}
+
+func parseKey(m *corev1.ConfigMap) (*Rules, error) {
+	text, ok := m.Data[Key]
+	if !ok {
+		return nil, fmt.Errorf("it has no key %s", Key)
+	}
+	return ParseRules([]byte(text))
+}
+
+// Decide says whether a request is allowed. Its error is an API server's status where it is the request's fault; any other
+// means that it could not be found out.
+func (p *Policy) Decide(ctx context.Context, q *Request) (Decision, error) {
+	if err := p.Ready(); err != nil {
+		return Decision{}, fmt.Errorf("the policy is not known yet: %w", err)
+	}
+	rules := p.standard
+	if found, ok := p.store.Get(types.NamespacedName{Namespace: p.options.Namespace, Name: p.options.Name}); ok {
+		rules = found.rules
+	}
+	switch {
+	case q.Impersonates && !rules.impersonation():
+		return p.explain(q, denied("to act as somebody else is not allowed")), nil
+	case rules.allow(q):
+		return Decision{Allowed: true}, nil
+	case !rules.applications():
+		return p.explain(q, denied("no rule allows it")), nil
+	}
+	decision, err := p.fallback.decide(ctx, q)
+	if err != nil || decision.Allowed {
+		return decision, err
+	}
+	return p.explain(q, decision), nil
+}
+
+// explain makes a denial's reason a whole one: what was asked, why it is denied, and what to do if that is not right.
+func (p *Policy) explain(q *Request, d Decision) Decision {
+	asked := q.Verb + " " + q.Path
+	if q.IsResourceRequest {
+		resource := schema.GroupResource{Group: q.APIGroup, Resource: q.Resource}.String()
+		if q.Subresource != "" {
+			resource += "/" + q.Subresource
+		}
+		asked = q.Verb + " " + resource
+		if q.Name != "" {
+			asked += " " + q.Name
+		}
+		if q.Namespace != "" {
+			asked += " in namespace " + q.Namespace
+		}
+	}
+	d.Reason = fmt.Sprintf("the hub may not %.300s: %s. If it should, allow it in this cluster's ConfigMap %s/%s",
+		asked, d.Reason, p.options.Namespace, p.options.Name)
+	return d
+}
+
+// Forbidden returns a denial as the API server would say it.
+func (d Decision) Forbidden(q *Request) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: 403, Reason: metav1.StatusReasonForbidden, Message: "forbidden: " + d.Reason,
+		Details: &metav1.StatusDetails{Group: q.APIGroup, Kind: q.Resource, Name: q.Name},
+	}}
+}

@@ -1,0 +1,250 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/policy"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/trees"
+)
+
+// applications knows objects by heart: by resource or kind, as group/resource/namespace/name, and by UID.
+type applications map[string]trees.Owner
+
+func (a applications) Lookup(_ context.Context, o trees.Object) (trees.Owner, error) {
+	if a == nil {
+		return trees.Owner{}, errors.New("redis is away")
+	}
+	if o.Name == "" {
+		return a[o.UID], nil
+	}
+	group := o.Group
+	if o.AnyGroup {
+		group = "any"
+	}
+	key := strings.Join([]string{group, o.Resource + o.Kind, o.Namespace, o.Name}, "/")
+	if o.UID != "" && a[o.UID].Application == "" {
+		return trees.Owner{}, nil
+	}
+	return a[key], nil
+}
+
+// known is what there is in most tests.
+func known() applications {
+	root, child := trees.Owner{Application: "guestbook", Root: true}, trees.Owner{Application: "guestbook"}
+	return applications{
+		"apps/deployments/a/web": root, "/pods/a/web-1": child, "web-1-uid": child, "any/Pod/a/web-1": child, "/Pod/a/web-1": child,
+		"/services/a/web": root, "/nodes//n1": root, "/namespaces//a": root, "/namespaces//b": child,
+		"rbac.authorization.k8s.io/clusterroles//web": root, "rbac.authorization.k8s.io/clusterroles//made": child,
+		"batch/CronJob/a/nightly": root, "nightly-uid": root, "batch/cronjobs/a/nightly": root, "cluster-uid": root,
+		"argoproj.io/applications/argocd/child": root, "argoproj.io/appprojects/argocd/p": root, "argoproj.io/applicationsets/team/s": root,
+		"argoproj.io/rollouts/a/r": root, "/secrets/argocd/s": root, "/configmaps/argocd/argocd-agent-policy": root, "/secrets/a/s": root,
+		"/pods/argocd/server": child,
+	}
+}
+
+// ask asks a policy with the default rule only.
+func ask(t *testing.T, p *policy.Policy, method, target string, body string) (policy.Decision, error) {
+	t.Helper()
+	r := arriving(method, target)
+	require.NotNil(t, r)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	q, err := policy.Parse(r)
+	require.NoError(t, err, target)
+	q.Body = func() ([]byte, error) { return []byte(body), nil }
+	return p.Decide(t.Context(), q)
+}
+
+func TestDefaultRule(t *testing.T) {
+	p := follows(t, newAPIServer(t, nil), known()).policy
+	const yes, no = true, false
+	for _, c := range []struct {
+		method, target string
+		allowed        bool
+	}{
+		{"GET", "/api", yes},
+		{"GET", "/apis", yes},
+		{"GET", "/apis/apps/v1", yes},
+		{"GET", "/api/v1", yes},
+		{"GET", "/version", yes},
+		{"GET", "/openapi/v3/apis/apps/v1?hash=x", yes},
+		{"GET", "/healthz", yes},
+		{"HEAD", "/readyz", yes},
+		{"GET", "/livez/ping", yes},
+		{"POST", "/version", no},
+		{"GET", "/version2", no},
+		{"GET", "/apisx", no},
+		{"GET", "/metrics", no},
+		{"GET", "/logs", no},
+		{"GET", "/debug/pprof", no},
+		{"GET", "/", no},
+
+		{"GET", "/apis/apps/v1/namespaces/a/deployments/web", yes},
+		{"PATCH", "/apis/apps/v1/namespaces/a/deployments/web", yes},
+		{"PUT", "/apis/apps/v1/namespaces/a/deployments/web", yes},
+		{"DELETE", "/apis/apps/v1/namespaces/a/deployments/web", yes},
+		{"PATCH", "/apis/apps/v1/namespaces/a/deployments/web/scale", yes},
+		{"PUT", "/apis/apps/v1/namespaces/a/deployments/web/status", yes},
+		{"DELETE", "/apis/apps/v1/namespaces/a/deployments/web/status", no},
+		{"GET", "/apis/apps/v1/namespaces/a/deployments/web/log", no},
+		{"GET", "/apis/apps/v1/namespaces/b/deployments/web", no},
+		{"PATCH", "/apis/apps/v1/namespaces/a/deployments/other", no},
+		{"GET", "/apis/extensions/v1beta1/namespaces/a/deployments/web", no},
+		{"GET", "/apis/argoproj.io/v1alpha1/namespaces/a/rollouts/r", yes},
+
+		{"GET", "/api/v1/namespaces/a/pods/web-1/log?follow=true", yes},
+		{"GET", "/api/v1/namespaces/a/pods/web-1/exec?command=sh", yes},
+		{"POST", "/api/v1/namespaces/a/pods/web-1/exec?command=sh", yes},
+		{"POST", "/api/v1/namespaces/a/pods/web-1/attach", yes},
+		{"POST", "/api/v1/namespaces/a/pods/web-2/exec?command=sh", no},
+		{"GET", "/api/v1/namespaces/argocd/pods/server/log", yes},
+		{"GET", "/api/v1/namespaces/argocd/pods/server/exec?command=sh", no},
+		{"POST", "/api/v1/namespaces/argocd/pods/server/attach", no},
+		{"GET", "/api/v1/namespaces/a/pods/web-2/log", no},
+		{"POST", "/api/v1/namespaces/a/pods/web-1/portforward?ports=80", no},
+		{"GET", "/api/v1/namespaces/a/pods/web-1/portforward", no},
+		{"GET", "/api/v1/namespaces/a/pods/web-1/proxy/x", no},
+		{"POST", "/api/v1/namespaces/a/pods/web-1/eviction", no},
+		{"POST", "/api/v1/namespaces/a/pods/web-1/binding", no},
+		{"PATCH", "/api/v1/namespaces/a/pods/web-1/ephemeralcontainers", no},
+		{"GET", "/api/v1/namespaces/a/services/web/proxy", no},
+		{"POST", "/api/v1/namespaces/a/serviceaccounts/default/token", no},
+		{"POST", "/api/v1/namespaces/a/bindings", no},
+
+		{"GET", "/api/v1/namespaces/a/pods", no},
+		{"GET", "/api/v1/pods?watch=true", no},
+		{"DELETE", "/api/v1/namespaces/a/pods", no},
+		{"DELETE", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name=web-1", no},
+		{"GET", "/api/v1/namespaces/a/pods?watch=true&fieldSelector=metadata.name%3Dweb-1", yes},
+		{"GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dweb-1", yes},
+		{"GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dweb-2", no},
+		{"GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name!%3Dweb-1", no},
+		{"GET", "/api/v1/pods?fieldSelector=metadata.name%3Dweb-1", no},
+
+		{"GET", "/api/v1/namespaces/a/events", no},
+		{"GET", "/api/v1/namespaces/a/events?fieldSelector=involvedObject.name%3Dweb-1,involvedObject.namespace%3Da,involvedObject.uid%3Dweb-1-uid", yes},
+		{"GET", "/api/v1/namespaces/a/events?watch=true&fieldSelector=involvedObject.uid%3Dweb-1-uid", yes},
+		{"GET", "/api/v1/events?fieldSelector=involvedObject.uid%3Dweb-1-uid", yes},
+		{"GET", "/apis/events.k8s.io/v1/namespaces/a/events?fieldSelector=regarding.uid%3Dweb-1-uid", yes},
+		{"GET", "/api/v1/namespaces/a/events?fieldSelector=involvedObject.uid%3Dother-uid", no},
+		{"GET", "/api/v1/namespaces/a/events?fieldSelector=involvedObject.uid%3D", no},
+		{"GET", "/api/v1/namespaces/a/events?fieldSelector=involvedObject.uid!%3Dweb-1-uid", no},
+		{"GET", "/api/v1/namespaces/a/events?fieldSelector=involvedObject.name%3Dweb-1", no},
+		{"GET", "/api/v1/namespaces/a/events?fieldSelector=involvedObject.kind%3DPod,involvedObject.name%3Dweb-1", yes},
+		{"GET", "/api/v1/namespaces/a/events?fieldSelector=involvedObject.apiVersion%3Dv1,involvedObject.kind%3DPod,involvedObject.name%3Dweb-1", yes},
+		{"GET", "/api/v1/namespaces/a/events?fieldSelector=involvedObject.kind%3DPod,involvedObject.name%3Dweb-1,involvedObject.namespace%3Db", no},
+		{"GET", "/api/v1/namespaces/a/events/e1", no},
+
+		{"GET", "/api/v1/nodes/n1", no},
+		{"GET", "/api/v1/nodes/n1/proxy/logs", no},
+		{"GET", "/api/v1/namespaces/a", yes},
+		{"DELETE", "/api/v1/namespaces/a", yes},
+		{"GET", "/api/v1/namespaces/b", no},
+		{"PUT", "/api/v1/namespaces/a/finalize", no},
+		{"PATCH", "/apis/rbac.authorization.k8s.io/v1/clusterroles/web", yes},
+		{"PATCH", "/apis/rbac.authorization.k8s.io/v1/clusterroles/made", no},
+
+		{"GET", "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications/child", no},
+		{"PATCH", "/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects/p", no},
+		{"PATCH", "/apis/argoproj.io/v1alpha1/namespaces/team/applicationsets/s", no},
+		{"GET", "/api/v1/namespaces/argocd/secrets/s", no},
+		{"PATCH", "/api/v1/namespaces/argocd/configmaps/argocd-agent-policy", no},
+		{"GET", "/api/v1/namespaces/a/secrets/s", yes},
+		{"POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", no},
+		{"POST", "/apis/authentication.k8s.io/v1/tokenreviews", no},
+	} {
+		d, err := ask(t, p, c.method, c.target, "{}")
+		require.NoError(t, err, "%s %s", c.method, c.target)
+		require.Equal(t, c.allowed, d.Allowed, "%s %s: %s", c.method, c.target, d.Reason)
+		if c.allowed && strings.Contains(c.target, "/namespaces/") {
+			require.Equal(t, "guestbook", d.Application, c.target)
+		}
+	}
+}
+
+func TestDenialSaysWhatWhyAndWhatToDo(t *testing.T) {
+	p := follows(t, newAPIServer(t, nil), known()).policy
+	q, err := policy.Parse(arriving("PATCH", "/apis/apps/v1/namespaces/a/deployments/other/scale"))
+	require.NoError(t, err)
+	d, err := p.Decide(t.Context(), q)
+	require.NoError(t, err)
+	forbidden := d.Forbidden(q)
+	require.True(t, apierrors.IsForbidden(forbidden))
+	require.EqualError(t, forbidden, "forbidden: the hub may not patch deployments.apps/scale other in namespace a: the object belongs to no"+
+		" Argo CD application of this cluster. If it should, allow it in this cluster's ConfigMap argocd/argocd-agent-policy")
+	require.Equal(t, "other", forbidden.Status().Details.Name)
+}
+
+func TestCreate(t *testing.T) {
+	p := follows(t, newAPIServer(t, nil), known()).policy
+	owner := func(kind, name, uid string) string {
+		return `{"metadata":{"name":"j","ownerReferences":[{"apiVersion":"batch/v1","kind":"` + kind + `","name":"` + name + `","uid":"` + uid + `"}]}}`
+	}
+	good := owner("CronJob", "nightly", "nightly-uid")
+	for _, c := range []struct {
+		target, body string
+		allowed      bool
+	}{
+		{"/apis/batch/v1/namespaces/a/jobs", good, true},
+		{"/apis/batch/v1/namespaces/a/jobs?dryRun=All", good, true},
+		{"/apis/batch/v1/namespaces/b/jobs", good, false},
+		{"/apis/batch/v1/namespaces/a/jobs", owner("CronJob", "nightly", "cluster"), false},
+		{"/apis/batch/v1/namespaces/a/jobs", owner("CronJob", "other", "nightly-uid"), false},
+		{"/apis/batch/v1/namespaces/a/jobs", owner("CronJob", "nightly", ""), false},
+		{"/apis/batch/v1/namespaces/a/jobs", owner("CronJob", "", "nightly-uid"), false},
+		{"/apis/batch/v1/namespaces/a/jobs", `{"metadata":{}}`, false},
+		{"/apis/batch/v1/namespaces/a/jobs", strings.Replace(good, "metadata", "Metadata", 1), false},
+		{"/apis/batch/v1/namespaces/a/jobs", strings.Replace(good, "ownerReferences", "OwnerReferences", 1), false},
+		{"/api/v1/namespaces", good, false},
+		{"/apis/rbac.authorization.k8s.io/v1/clusterroles", good, false},
+		{"/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings", good, false},
+		{"/api/v1/namespaces/a/secrets", good, false},
+		{"/api/v1/namespaces/a/serviceaccounts", good, false},
+		{"/api/v1/namespaces/argocd/configmaps", good, false},
+		{"/apis/argoproj.io/v1alpha1/namespaces/a/applications", good, false},
+	} {
+		d, err := ask(t, p, "POST", c.target, c.body)
+		require.NoError(t, err)
+		require.Equal(t, c.allowed, d.Allowed, "%s %s: %s", c.target, c.body, d.Reason)
+	}
+	for _, body := range []string{"", "[", `"x"`, `{"metadata":{},"metadata":{"ownerReferences":[]}}`, `{"metadata":{"ownerReferences":7}}`} {
+		_, err := ask(t, p, "POST", "/apis/batch/v1/namespaces/a/jobs", body)
+		require.True(t, apierrors.IsBadRequest(err), "%q: %v", body, err)
+	}
+	r := arriving("POST", "/apis/batch/v1/namespaces/a/jobs")
+	r.Header.Set("Content-Type", "application/vnd.kubernetes.protobuf")
+	q, err := policy.Parse(r)
+	require.NoError(t, err)
+	d, err := p.Decide(t.Context(), q)
+	require.NoError(t, err)
+	require.Contains(t, d.Reason, "must be JSON")
+}
+
+// What cannot be found out is not allowed, and not denied for good.
+func TestApplicationsThatCannotBeAsked(t *testing.T) {
+	p := follows(t, newAPIServer(t, nil), nil).policy
+	for _, target := range []string{"/api/v1/namespaces/a/pods/p", "/api/v1/namespaces/a/events?fieldSelector=involvedObject.uid%3Du"} {
+		d, err := ask(t, p, "GET", target, "")
+		require.ErrorContains(t, err, "redis is away")
+		require.False(t, d.Allowed)
+	}
+}
+
+func BenchmarkParseAndDecide(b *testing.B) {
+	p := follows(b, newAPIServer(b, nil), known()).policy
+	r := arriving("GET", "/apis/apps/v1/namespaces/a/deployments/web")
+	for b.Loop() {
+		q, err := policy.Parse(r)
+		require.NoError(b, err)
+		d, err := p.Decide(b.Context(), q)
+		require.NoError(b, err)
+		require.True(b, d.Allowed)
+	}
+}

@@ -1,0 +1,97 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+const (
+	waitFor = 10 * time.Second
+	tick    = 10 * time.Millisecond
+
+	metricsOnly  = "rules: [{nonResourceURLs: [/metrics], verbs: [get]}]"
+	nothingAtAll = "applications: false"
+)
+
+func (f *following) allows(t *testing.T, target string) bool {
+	t.Helper()
+	d, err := ask(t, f.policy, "GET", target, "")
+	require.NoError(t, err)
+	return d.Allowed
+}
+
+func (f *following) rejected(t *testing.T) float64 {
+	t.Helper()
+	families, err := f.registry.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		if family.GetName() == "argocd_agent_policy_rejected_total" {
+			return family.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatal("no such metric")
+	return 0
+}
+
+func TestPolicyIsReloaded(t *testing.T) {
+	server := newAPIServer(t, nil)
+	f := follows(t, server, known())
+	require.False(t, f.allows(t, "/metrics"))
+	require.True(t, f.allows(t, "/version"))
+
+	server.changes <- change{watch.Added, configMap("20", metricsOnly)}
+	require.Contains(t, <-f.lines, "The policy is in force")
+	require.Eventually(t, func() bool { return f.allows(t, "/metrics") }, waitFor, tick)
+	require.True(t, f.allows(t, "/version"))
+
+	server.changes <- change{watch.Modified, configMap("21", nothingAtAll)}
+	require.Contains(t, <-f.lines, "The policy is in force")
+	require.Eventually(t, func() bool { return !f.allows(t, "/metrics") && !f.allows(t, "/version") }, waitFor, tick)
+
+	// One that is no good leaves the last one that was, is told of, and counted.
+	server.changes <- change{watch.Modified, configMap("22", "rules: [{verb: [get]}]")}
+	line := <-f.lines
+	require.Contains(t, line, "level=ERROR")
+	require.Contains(t, line, `rules[0].verb`)
+	require.False(t, f.allows(t, "/version"))
+	require.Equal(t, 1.0, f.rejected(t))
+
+	server.changes <- change{watch.Deleted, configMap("23", "rules: [{verb: [get]}]")}
+	require.Contains(t, <-f.lines, "is gone")
+	require.True(t, f.allows(t, "/version"))
+	problems, err := testutil.GatherAndLint(f.registry)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+func TestPolicyThatIsBrokenAtTheStartIsTheDefault(t *testing.T) {
+	broken := configMap("5", "applications: false\nunknown: 1")
+	f := newFollowing(t, newAPIServer(t, broken), known())
+	require.Contains(t, <-f.lines, "the default rule holds")
+	require.Eventually(t, func() bool { return f.policy.Ready() == nil }, waitFor, tick)
+	require.True(t, f.allows(t, "/version"))
+	require.False(t, f.allows(t, "/metrics"))
+
+	empty := configMap("5", "")
+	empty.Data = map[string]string{"policy.yml": nothingAtAll}
+	f = newFollowing(t, newAPIServer(t, empty), known())
+	require.Contains(t, <-f.lines, "it has no key policy.yaml")
+}
+
+// A policy that cannot be read might forbid anything.
+func TestPolicyThatIsNotKnownAllowsNothing(t *testing.T) {
+	server := newAPIServer(t, nil)
+	server.denied = true
+	f := newFollowing(t, server, known())
+	_, err := ask(t, f.policy, "GET", "/version", "")
+	require.ErrorContains(t, err, "the policy is not known yet")
+	require.Eventually(t, func() bool {
+		_, err = ask(t, f.policy, "GET", "/version", "")
+		return err != nil && strings.Contains(err.Error(), "configmaps is forbidden")
+	}, waitFor, tick)
+}

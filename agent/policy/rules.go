@@ -1,0 +1,138 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// The ConfigMap's words for whether the hub may act as somebody else.
+const (
+	denyImpersonation  = "deny"
+	allowImpersonation = "allow"
+)
+
+// Rules are what the ConfigMap says.
+type Rules struct {
+	// Applications turns the default rule on or off. It is on unless it is said to be off.
+	Applications *bool `json:"applications,omitempty"`
+	// Impersonation is allow or deny, which is the default. Where it is allowed the API server's own RBAC decides as the user
+	// that is named, besides this policy.
+	Impersonation string `json:"impersonation,omitempty"`
+	// Rules allow what they name.
+	Rules []Rule `json:"rules,omitempty"`
+}
+
+// Rule is a rule of Kubernetes' RBAC, for some namespaces only.
+type Rule struct {
+	rbacv1.PolicyRule `json:",inline"`
+	// Namespaces are names or globs. Without any the rule holds everywhere: in each namespace, across all of them, and for
+	// what is in none. With some, even with "*", it holds for what is in one of them only.
+	Namespaces []string `json:"namespaces,omitempty"`
+}
+
+// ParseRules reads a policy. Its error names what is wrong and where.
+func ParseRules(text []byte) (*Rules, error) {
+	asJSON, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	rules := &Rules{}
+	wrong, err := kjson.UnmarshalStrict(asJSON, rules)
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	switch rules.Impersonation {
+	case "", denyImpersonation, allowImpersonation:
+	default:
+		wrong = append(wrong, fmt.Errorf("impersonation: want %s or %s, not %q", allowImpersonation, denyImpersonation, rules.Impersonation))
+	}
+	for i, rule := range rules.Rules {
+		if err := rule.check(); err != nil {
+			wrong = append(wrong, fmt.Errorf("rules[%d]: %w", i, err))
+		}
+	}
+	if len(wrong) > 0 {
+		return nil, fmt.Errorf("policy: %w", errors.Join(wrong...))
+	}
+	return rules, nil
+}
+
+// check refuses a rule that could never allow anything: whoever wrote it meant something else.
+func (r Rule) check() error {
+	var wrong []error
+	resources := len(r.APIGroups)+len(r.Resources)+len(r.ResourceNames)+len(r.Namespaces) > 0
+	switch {
+	case len(r.Verbs) == 0:
+		wrong = append(wrong, errors.New("verbs: name one, or \"*\""))
+	case resources && len(r.NonResourceURLs) > 0:
+		wrong = append(wrong, errors.New("nonResourceURLs: they need a rule of their own"))
+	case len(r.NonResourceURLs) == 0 && (len(r.APIGroups) == 0 || len(r.Resources) == 0):
+		wrong = append(wrong, errors.New("apiGroups and resources: name one of each (the core group is \"\"), or name nonResourceURLs"))
+	}
+	for _, u := range r.NonResourceURLs {
+		if u != rbacv1.NonResourceAll && (!strings.HasPrefix(u, "/") || strings.Contains(strings.TrimSuffix(u, "*"), "*")) {
+			wrong = append(wrong, fmt.Errorf("nonResourceURLs: %q: want a path, with a * at its end if it stands for more", u))
+		}
+	}
+	for _, n := range r.Namespaces {
+		if _, err := path.Match(n, ""); err != nil || n == "" {
+			wrong = append(wrong, fmt.Errorf("namespaces: %q: want a name or a glob", n))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// applications says whether the default rule holds.
+func (r *Rules) applications() bool { return r.Applications == nil || *r.Applications }
+
+func (r *Rules) impersonation() bool { return r.Impersonation == allowImpersonation }
+
+// allow says whether one of the rules allows a request.
+func (r *Rules) allow(q *Request) bool {
+	return slices.ContainsFunc(r.Rules, func(rule Rule) bool { return rule.allows(q) })
+}
+
+func (r Rule) allows(q *Request) bool {
+	if !has(r.Verbs, rbacv1.VerbAll, q.Verb) {
+		return false
+	}
+	if !q.IsResourceRequest {
+		return slices.ContainsFunc(r.NonResourceURLs, func(u string) bool {
+			prefix, open := strings.CutSuffix(u, "*")
+			return u == q.Path || open && strings.HasPrefix(q.Path, prefix)
+		})
+	}
+	return has(r.APIGroups, rbacv1.APIGroupAll, q.APIGroup) && r.names(q) && r.reaches(q.Namespace) &&
+		(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, q.Name))
+}
+
+// names says whether the rule's resources name the request's.
+func (r Rule) names(q *Request) bool {
+	if q.Subresource == "" {
+		return has(r.Resources, rbacv1.ResourceAll, q.Resource)
+	}
+	return slices.ContainsFunc(r.Resources, func(named string) bool {
+		return named == rbacv1.ResourceAll || named == q.Resource+"/"+q.Subresource || named == "*/"+q.Subresource
+	})
+}
+
+func (r Rule) reaches(namespace string) bool {
+	if len(r.Namespaces) == 0 {
+		return true
+	}
+	return namespace != "" && slices.ContainsFunc(r.Namespaces, func(glob string) bool {
+		matched, err := path.Match(glob, namespace)
+		return matched && err == nil
+	})
+}
+
+func has(list []string, all, one string) bool {
+	return slices.Contains(list, all) || slices.Contains(list, one)
+}

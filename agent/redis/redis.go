@@ -1,0 +1,274 @@
+// Package redis lets the hub read from the spoke's Redis what Argo CD's UI shows of applications, and nothing else. The
+// password stays on the spoke.
+package redis
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/tidwall/redcon"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/version"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/resp"
+)
+
+const (
+	// greeting is how long the hub may take to say hello, and Redis to answer ours.
+	greeting = 10 * time.Second
+	// maxCommand bounds what the hub may say at once.
+	maxCommand = 8 << 10
+)
+
+// What the hub may read: an application's resource tree, its managed resources, and what is known of the cluster. The
+// controller announces changes on channels that are called as the managed resources are.
+const (
+	treeKey    = "app|resources-tree|"
+	managedKey = "app|managed-resources|"
+	clusterKey = "cluster|info|"
+	appKeys    = "app|"
+)
+
+// Options configure a Server.
+type Options struct {
+	// Access is how to get to Redis.
+	Access Access
+	// KeyPrefix is what all of Argo CD's keys begin with, usually nothing.
+	KeyPrefix string
+	// Namespace is that of Argo CD on the spoke.
+	Namespace string
+	// Registerer takes the metrics.
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+}
+
+// Server serves the hub.
+type Server struct {
+	options  Options
+	commands *prometheus.CounterVec
+}
+
+// New returns a server.
+func New(o Options) *Server {
+	s := &Server{options: o, commands: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "argocd_agent_redis_proxy_requests_total", Help: "Commands of the hub for the spoke's Redis.",
+	}, []string{"command", "outcome"})}
+	o.Registerer.MustRegister(s.commands)
+	return s
+}
+
+// Serve serves conversations of a listener until it is closed and the context ends.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	for {
+		hub, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("serve the spoke's Redis: %w", err)
+		}
+		conns.Go(func() { s.converse(ctx, hub) })
+	}
+}
+
+// converse serves one conversation to its end.
+func (s *Server) converse(ctx context.Context, hub net.Conn) {
+	defer hub.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { hub.Close() })()
+	commands := newReader(hub)
+	_ = hub.SetReadDeadline(time.Now().Add(greeting)) // fails only if it is closed
+	first, err := commands.next()
+	if err != nil {
+		return
+	}
+	if !isHello(first.Args) {
+		_, _ = hub.Write(redcon.AppendError(nil, "NOPROTO say HELLO 3 first")) // who does not read it misses nothing
+		return
+	}
+	spoke, err := s.open(ctx)
+	if err != nil {
+		s.options.Logger.Warn("The spoke's Redis cannot be reached", "error", err)
+		_, _ = hub.Write(redcon.AppendError(nil, "ERR the spoke's Redis cannot be reached: "+oneLine(err)))
+		return
+	}
+	defer spoke.Close()
+	_ = hub.SetReadDeadline(time.Time{})
+	if _, err := hub.Write(s.hello()); err != nil {
+		return
+	}
+	s.pass(ctx, hub, spoke, commands)
+}
+
+// pass passes commands on that the hub may give, and all that Redis says.
+func (s *Server) pass(ctx context.Context, hub net.Conn, spoke *connection, commands *reader) {
+	defer context.AfterFunc(ctx, func() { spoke.Close() })()
+	var answers sync.WaitGroup
+	answers.Go(func() {
+		_, _ = io.Copy(hub, spoke.answers) // either end may go
+		hub.Close()
+	})
+	refusal := s.forward(spoke, commands)
+	// What was asked before is answered before. Redis ends when it has read to the end.
+	spoke.last(refusal)
+	_ = spoke.CloseWrite()
+	answers.Wait()
+}
+
+// forward passes commands on, until there are no more or one is refused. It returns the answer to that.
+func (s *Server) forward(spoke io.Writer, commands *reader) (refusal []byte) {
+	for {
+		c, err := commands.next()
+		if err != nil {
+			return nil
+		}
+		name := strings.ToLower(string(c.Args[0]))
+		if err := s.allow(name, c.Args[1:]); err != nil {
+			s.commands.WithLabelValues("other", "refused").Inc()
+			s.options.Logger.Warn("The hub asked the spoke's Redis for what it may not", "reason", err.Error())
+			return redcon.AppendError(nil, "NOPERM "+oneLine(err))
+		}
+		s.commands.WithLabelValues(name, "passed").Inc()
+		if _, err := spoke.Write(c.Raw); err != nil {
+			return nil
+		}
+	}
+}
+
+// allow returns nil if the hub may give a command.
+func (s *Server) allow(name string, args [][]byte) error {
+	var allowed []string
+	switch name {
+	case "ping":
+		return nil
+	case "get":
+		allowed = []string{treeKey, managedKey, clusterKey}
+		if len(args) != 1 {
+			return errors.New("GET wants one key")
+		}
+	case "subscribe", "unsubscribe", "psubscribe", "punsubscribe":
+		allowed = []string{managedKey}
+	case "client":
+		keys, err := tracked(args)
+		if err != nil {
+			return err
+		}
+		args, allowed = keys, []string{appKeys, clusterKey}
+	default:
+		return fmt.Errorf("%.64q is no command for the hub", name)
+	}
+	for _, arg := range args {
+		rest, ok := strings.CutPrefix(string(arg), s.options.KeyPrefix)
+		if !ok || !slices.ContainsFunc(allowed, func(p string) bool { return strings.HasPrefix(rest, p) }) {
+			return fmt.Errorf("%s of %.128q is not for the hub", strings.ToUpper(name), arg)
+		}
+	}
+	return nil
+}
+
+// tracked returns the prefixes of keys whose changes are asked for: CLIENT TRACKING ON BCAST PREFIX p [PREFIX p ...].
+func tracked(args [][]byte) (prefixes [][]byte, err error) {
+	words := []string{"tracking", "on", "bcast"}
+	if len(args) < len(words)+2 || len(args)%2 == 0 {
+		return nil, errors.New("of CLIENT there is only CLIENT TRACKING ON BCAST PREFIX for the hub")
+	}
+	for i, word := range words {
+		if !strings.EqualFold(string(args[i]), word) {
+			return nil, errors.New("of CLIENT there is only CLIENT TRACKING ON BCAST PREFIX for the hub")
+		}
+	}
+	for pair := range slices.Chunk(args[len(words):], 2) {
+		if !strings.EqualFold(string(pair[0]), "prefix") {
+			return nil, errors.New("CLIENT TRACKING ON BCAST takes nothing but PREFIX")
+		}
+		prefixes = append(prefixes, pair[1])
+	}
+	return prefixes, nil
+}
+
+func isHello(args [][]byte) bool {
+	return len(args) == 2 && strings.EqualFold(string(args[0]), "hello") && string(args[1]) == "3"
+}
+
+// hello answers the hub's HELLO: what it must know to ask.
+func (s *Server) hello() []byte {
+	answer := []byte("%5\r\n")
+	for _, field := range [][2]string{
+		{"server", "argocd-agent"}, {"version", version.Version()}, {"key-prefix", s.options.KeyPrefix},
+		{"namespace", s.options.Namespace},
+	} {
+		answer = redcon.AppendBulkString(redcon.AppendBulkString(answer, field[0]), field[1])
+	}
+	return redcon.AppendInt(redcon.AppendBulkString(answer, "proto"), 3)
+}
+
+// oneLine returns an error's text as one line, as an error in RESP must be.
+func oneLine(err error) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\r' || r == '\n' {
+			return ' '
+		}
+		return r
+	}, err.Error())
+}
+
+// reader reads the hub's commands.
+type reader struct {
+	source  *bufio.Reader
+	scanner *resp.Scanner
+	taken   int // bytes of the last command, which are to be dropped
+}
+
+func newReader(hub io.Reader) *reader {
+	return &reader{
+		source:  bufio.NewReaderSize(hub, maxCommand),
+		scanner: resp.NewScanner(resp.Limits{Args: 64, Bulk: 2 << 10, Inline: 1 << 10}),
+	}
+}
+
+// next returns the next command, which is valid until the next call. It has a name.
+func (r *reader) next() (resp.Command, error) {
+	for {
+		if _, err := r.source.Discard(r.taken); err != nil {
+			return resp.Command{}, err
+		}
+		r.taken = 0
+		there, err := r.source.Peek(max(1, r.source.Buffered()))
+		for err == nil {
+			command, n, scanErr := r.scanner.Next(there)
+			if scanErr != nil {
+				return command, scanErr
+			}
+			if r.taken = n; n > 0 {
+				if len(command.Args) > 0 {
+					return command, nil
+				}
+				break
+			}
+			there, err = r.more(len(there))
+		}
+		if err != nil {
+			return resp.Command{}, err
+		}
+	}
+}
+
+// more returns what is there once there is more than that.
+func (r *reader) more(than int) ([]byte, error) {
+	if _, err := r.source.Peek(than + 1); err != nil {
+		return nil, err // a command that does not fit the buffer is too large
+	}
+	return r.source.Peek(r.source.Buffered())
+}

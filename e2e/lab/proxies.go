@@ -1,0 +1,105 @@
+package lab
+
+import (
+	"context"
+	"net"
+	"strconv"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/host"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/link"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/process"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+)
+
+// Proxy is a kubeproxy or a redisproxy on the hub.
+type Proxy struct {
+	*process.Process
+
+	Address    string     // host:port that it listens on
+	MetricsURL string     // of its Prometheus metrics
+	HealthURL  string     // to append /healthz or /readyz to
+	Principal  *link.Link // between it and its principal; nil when the lab is direct
+}
+
+// ProxyOptions change a proxy from what the lab would run.
+type ProxyOptions struct {
+	Principal *Principal // whom it dials; the lab's first one when nil
+	Args      []string   // more flags, as --flag=value; a flag given again wins
+	Env       []string   // as KEY=value
+}
+
+// AllAgents is whose certificate lets a caller of a kubeproxy reach every agent, under /agents/.
+const AllAgents = "argocd-server"
+
+// NewKubeproxy makes a kubeproxy on the hub, for the caller to Start.
+func (l *Lab) NewKubeproxy(ctx context.Context, options ProxyOptions) (*Proxy, error) {
+	name := l.Host.Unique("hub-kubeproxy")
+	server, err := l.CA.IssueServer(pki.ServerOptions{
+		CommonName: "argocd-agent-resource-proxy", Names: []string{"localhost"}, Addresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	flags, err := l.certificateFlags(name, &Certificates{
+		CA: l.CA.PEM().Certificate, Certificate: server.Certificate, Key: server.Key,
+	}, "--root-ca-path", "--tls-cert", "--tls-key")
+	if err != nil {
+		return nil, err
+	}
+	return l.newProxy(ctx, name, "kubeproxy", options, append(flags, "--all-agents-callers="+AllAgents))
+}
+
+// NewRedisproxy makes a redisproxy on the hub, for the caller to Start.
+func (l *Lab) NewRedisproxy(ctx context.Context, options ProxyOptions) (*Proxy, error) {
+	return l.newProxy(ctx, l.Host.Unique("hub-redisproxy"), "redisproxy", options,
+		[]string{"--redis-address=" + l.Hub.ArgoCD.RedisAddress})
+}
+
+// newProxy makes a proxy with a certificate that the principal knows it by.
+func (l *Lab) newProxy(ctx context.Context, name, program string, options ProxyOptions, flags []string) (*Proxy, error) {
+	if err := l.build(ctx); err != nil {
+		return nil, err
+	}
+	if options.Principal == nil {
+		options.Principal = l.Principal
+	}
+	client, err := l.CA.IssueClient(pki.ClientOptions{CommonName: "argocd-agent-" + program})
+	if err != nil {
+		return nil, err
+	}
+	own, err := l.certificateFlags(name+"-client", &Certificates{
+		CA: l.CA.PEM().Certificate, Certificate: client.Certificate, Key: client.Key,
+	}, "--principal-ca-path", "--principal-client-cert", "--principal-client-key")
+	if err != nil {
+		return nil, err
+	}
+	cable, address, err := l.link(ctx, name+" to principal", options.Principal.Address)
+	if err != nil {
+		return nil, err
+	}
+	principal, number, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	p, ports, err := l.Host.Define(host.Program{
+		Name: name, Path: l.binary(program), Env: options.Env, Ports: 3,
+		Args: func(ports []int) []string {
+			args := []string{
+				"--listen-host=127.0.0.1", "--listen-port=" + strconv.Itoa(ports[0]),
+				"--metrics-port=" + strconv.Itoa(ports[1]), "--healthz-port=" + strconv.Itoa(ports[2]),
+				"--principal-address=" + principal, "--principal-port=" + number,
+			}
+			return append(append(append(args, own...), flags...), options.Args...)
+		},
+		Ready: answering(2, "/readyz"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Proxy{
+		Process: p, Principal: cable, Address: port.Address(ports[0]),
+		MetricsURL: "http://" + port.Address(ports[1]) + "/metrics",
+		HealthURL:  "http://" + port.Address(ports[2]),
+	}, nil
+}

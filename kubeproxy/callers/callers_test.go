@@ -1,0 +1,63 @@
+package callers_test
+
+import (
+	"crypto/x509"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
+)
+
+// peerOf is the peer with such a certificate.
+func peerOf(t *testing.T, options pki.ClientOptions) identity.Peer {
+	t.Helper()
+	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "authority"})
+	require.NoError(t, err)
+	pair, err := authority.IssueClient(options)
+	require.NoError(t, err)
+	certificate, err := pair.TLS()
+	require.NoError(t, err)
+	return identity.Peer{Certificates: []*x509.Certificate{certificate.Leaf}}
+}
+
+// Callers are known by their common name or their SPIFFE ID, whichever the operator named.
+func TestCallersAreKnownByEitherName(t *testing.T) {
+	const server = "spiffe://example.org/ns/argocd/sa/argocd-server"
+	for auth, c := range map[string]struct {
+		common, id, target string
+		want               callers.Call
+	}{
+		identity.DefaultAuth: {"a", "spiffe://example.org/x", "/api", callers.Call{Caller: "a", Agent: "a", Path: "/api"}},
+		`mtls:uri:^spiffe://example\.org/ns/argocd/sa/([^/]+)$`: {"x", "spiffe://example.org/ns/argocd/sa/b", "/api", callers.Call{Caller: "b", Agent: "b", Path: "/api"}},
+		"mtls:subject:^CN=([^,]+)":                              {"c", server, "/agents/d/api", callers.Call{Caller: server, Agent: "d", Path: "/api"}},
+		"mtls:subject:CN=(.+)":                                  {"argo", "", "/agents/e/api", callers.Call{Caller: "argo", Agent: "e", Path: "/api"}},
+	} {
+		t.Run(auth, func(t *testing.T) {
+			identify, err := identity.New(identity.Options{Auth: auth})
+			require.NoError(t, err)
+			who := callers.New(callers.Options{Identify: identify, Everywhere: []string{server, "argo"}})
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, c.target, http.NoBody)
+			call, err := who.Admit(r, peerOf(t, pki.ClientOptions{CommonName: c.common, SPIFFEID: c.id}))
+			require.NoError(t, err)
+			require.Equal(t, c.want, call)
+		})
+	}
+}
+
+func TestTokensNeedKeys(t *testing.T) {
+	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
+	require.NoError(t, err)
+	who := callers.New(callers.Options{Identify: identify})
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody)
+	r.Header.Set("Authorization", "Bearer x")
+	_, err = who.Admit(r, peerOf(t, pki.ClientOptions{CommonName: "a"}))
+	refusal := new(callers.RefusedError)
+	require.ErrorAs(t, err, &refusal)
+	require.Equal(t, http.StatusUnauthorized, refusal.Code)
+	require.ErrorContains(t, err, "--jwt-key")
+}

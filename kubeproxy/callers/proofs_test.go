@@ -1,0 +1,176 @@
+package callers_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
+)
+
+// trust is a Trust that tests change, and that counts how often it is asked.
+type trust struct {
+	mu      sync.Mutex
+	changed chan struct{}
+	err     error
+	asked   int
+}
+
+func (tr *trust) VerifyClient([]*x509.Certificate) error {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.asked++
+	return tr.err
+}
+
+func (tr *trust) Changed() <-chan struct{} {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.changed
+}
+
+func (tr *trust) change(err error) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.err = err
+	close(tr.changed)
+	tr.changed = make(chan struct{})
+}
+
+// request is one over a connection whose caller has a certificate for so long.
+func request(t *testing.T, proofs *callers.Proofs, validFor time.Duration) *http.Request {
+	t.Helper()
+	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "authority"})
+	require.NoError(t, err)
+	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: "a", Validity: pki.Validity{
+		NotBefore: time.Now(), NotAfter: time.Now().Add(validFor),
+	}})
+	require.NoError(t, err)
+	certificate, err := pair.TLS()
+	require.NoError(t, err)
+	r := httptest.NewRequestWithContext(proofs.Connection(t.Context(), nil), http.MethodGet, "/api", http.NoBody)
+	r.TLS = &tls.ConnectionState{
+		HandshakeComplete: true, PeerCertificates: []*x509.Certificate{certificate.Leaf},
+		VerifiedChains: [][]*x509.Certificate{{certificate.Leaf, authority.Certificate()}},
+	}
+	return r
+}
+
+func TestAConnectionIsVerifiedOnceUntilSomethingChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &trust{changed: make(chan struct{})}
+		proofs := callers.NewProofs(tr)
+		r := request(t, proofs, time.Hour)
+		rest := func() error {
+			_, _, end, err := proofs.Rest(r)
+			if err == nil {
+				end()
+			}
+			return err
+		}
+		for range 10 {
+			require.NoError(t, rest())
+		}
+		require.Equal(t, 1, tr.asked)
+		<-time.After(61 * time.Second)
+		require.NoError(t, rest())
+		require.Equal(t, 2, tr.asked, "an authority may have expired")
+		tr.change(errors.New("revoked"))
+		require.ErrorContains(t, rest(), "revoked")
+		tr.change(nil)
+		require.NoError(t, rest())
+		<-time.After(time.Hour)
+		require.ErrorContains(t, rest(), "has expired")
+	})
+}
+
+func TestRequestsEndWithTheirProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &trust{changed: make(chan struct{})}
+		proofs := callers.NewProofs(tr)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { proofs.Run(ctx) })
+		defer running.Wait()
+		defer stop()
+
+		_, first, end, err := proofs.Rest(request(t, proofs, time.Hour))
+		require.NoError(t, err)
+		defer end()
+		began := time.Now()
+		<-first.Context().Done()
+		require.Equal(t, time.Hour, time.Since(began))
+		require.ErrorContains(t, context.Cause(first.Context()), "has expired")
+
+		_, second, end, err := proofs.Rest(request(t, proofs, time.Hour))
+		require.NoError(t, err)
+		defer end()
+		tr.change(nil)
+		synctest.Wait()
+		require.NoError(t, second.Context().Err())
+		tr.change(errors.New("revoked"))
+		<-second.Context().Done()
+		refusal := callers.Unproven(second.Context())
+		require.NotNil(t, refusal)
+		require.Equal(t, http.StatusUnauthorized, refusal.Code)
+		require.ErrorContains(t, refusal, "no longer trusted: revoked")
+	})
+}
+
+func TestAConnectionWithoutACertificateProvesNothing(t *testing.T) {
+	proofs := callers.NewProofs(&trust{changed: make(chan struct{})})
+	for name, state := range map[string]*tls.ConnectionState{"plain": nil, "no certificate": {}} {
+		t.Run(name, func(t *testing.T) {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody)
+			r.TLS = state
+			_, _, _, err := proofs.Rest(r)
+			refusal := new(callers.RefusedError)
+			require.ErrorAs(t, err, &refusal)
+			require.Equal(t, http.StatusUnauthorized, refusal.Code)
+		})
+	}
+}
+
+func TestTheRosterRemembersWhoIsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dials := 0
+		answer := tunnel.ErrUnknown
+		roster := callers.NewRoster(func(context.Context, string) (net.Conn, error) {
+			dials++
+			if answer != nil {
+				return nil, answer
+			}
+			ours, theirs := net.Pipe()
+			return ours, theirs.Close()
+		})
+		known := func() bool {
+			yes, err := roster.Known(t.Context(), "shared")
+			require.NoError(t, err)
+			return yes
+		}
+		for range 10 {
+			require.False(t, known())
+		}
+		require.Equal(t, 1, dials)
+		answer = nil
+		<-time.After(time.Minute)
+		require.True(t, known(), "it has become an agent")
+		answer = tunnel.ErrAway
+		require.True(t, known())
+		answer = errors.New("cut")
+		_, err := roster.Known(t.Context(), "shared")
+		require.ErrorIs(t, err, answer)
+	})
+}

@@ -1,0 +1,309 @@
+package gateway_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+)
+
+// An agent that dies with a request in its hand may have carried it out. It does not get it again.
+func TestNothingIsDoneTwice(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		method, target string
+		header         http.Header
+		body           string
+	}{
+		"POST":                 {"POST", "/api/v1/pods", nil, "pod"},
+		"POST without a body":  {"POST", "/api/v1/pods/x/eviction", nil, ""},
+		"with Idempotency-Key": {"POST", "/api/v1/pods", http.Header{"Idempotency-Key": {"1"}, "X-Idempotency-Key": {"2"}}, ""},
+		"DELETE":               {"DELETE", "/api/v1/pods/x", nil, ""},
+		"PATCH":                {"PATCH", "/api/v1/pods/x", nil, "{}"},
+		"exec": {"GET", "/api/v1/namespaces/x/pods/y/exec?command=reboot",
+			http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := open(t)
+			var done atomic.Int32
+			keys := make(chan string, 10)
+			h.raw(t, "a", func(conn net.Conn, reader *bufio.Reader) {
+				for {
+					r, err := http.ReadRequest(reader)
+					if err != nil {
+						return
+					}
+					_, _ = io.Copy(io.Discard, r.Body)
+					if r.URL.Path != "/warm" {
+						done.Add(1)
+						keys <- r.Header.Get("Idempotency-Key") + r.Header.Get("X-Idempotency-Key")
+						return
+					}
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				}
+			})
+			client := h.client(t, "a", false)
+			h.get(t, client, "/warm") // the connection is then one that has been used
+			r := h.request(t, c.method, c.target, strings.NewReader(c.body))
+			if c.header != nil {
+				r.Header = c.header.Clone()
+			}
+			response, body := do(t, client, r)
+			requireStatus(t, response, body, http.StatusBadGateway, "BadGateway", "look before you send it again")
+			require.Equal(t, int32(1), done.Load())
+			require.Equal(t, c.header.Get("Idempotency-Key")+c.header.Get("X-Idempotency-Key"), <-keys)
+		})
+	}
+}
+
+// A GET changes nothing, and is worth a second try on a connection that went stale.
+func TestAReadSurvivesAStaleConnection(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	var asked atomic.Int32
+	h.raw(t, "a", func(conn net.Conn, reader *bufio.Reader) {
+		for {
+			if _, err := http.ReadRequest(reader); err != nil || asked.Add(1) == 2 {
+				return
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		}
+	})
+	client := h.client(t, "a", true)
+	for range 2 {
+		_, body := h.get(t, client, "/api")
+		require.Equal(t, "ok", body)
+	}
+	require.Equal(t, int32(3), asked.Load())
+}
+
+// An answer that breaks off is never taken for a whole one.
+func TestAnAnswerThatBreaksOffIsAborted(t *testing.T) {
+	t.Parallel()
+	for name, head := range map[string]string{
+		"chunked": "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "of known length": "Content-Length: 10\r\n\r\nhello",
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, http2 bool) {
+				h := open(t)
+				h.raw(t, "a", func(conn net.Conn, reader *bufio.Reader) {
+					_, _ = http.ReadRequest(reader)
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+head)
+				})
+				response, err := h.client(t, "a", http2).Do(h.request(t, http.MethodGet, "/api", http.NoBody))
+				if err == nil {
+					defer response.Body.Close()
+					_, err = io.ReadAll(response.Body)
+				}
+				require.Error(t, err)
+				eventually(t, func() bool { return h.counted(t, "argocd_kubeproxy_requests_total", "a", "aborted", "GET") == 1 })
+			})
+		})
+	}
+}
+
+func TestAnAnswerThatIsNoneIsABadGateway(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	h.raw(t, "a", func(conn net.Conn, reader *bufio.Reader) {
+		_, _ = http.ReadRequest(reader)
+		_, _ = io.WriteString(conn, "SSH-2.0-OpenSSH\r\n")
+	})
+	response, body := h.get(t, h.client(t, "a", true), "/api")
+	requireStatus(t, response, body, http.StatusBadGateway, "BadGateway", "malformed")
+}
+
+// The agent has only so long to begin its answer; whatever is rightly slow has longer.
+func TestOnlyTheAgentIsHurried(t *testing.T) {
+	t.Parallel()
+	const limit = time.Second
+	h := open(t, func(o *options) { o.timeout = limit })
+	release := make(chan struct{})
+	h.agent(t, "a", func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		if r.URL.Query().Get("slow") != "" {
+			select {
+			case <-release:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		fmt.Fprint(w, n)
+	})
+	client := h.client(t, "a", true)
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		response, body := do(t, client, h.request(t, method, "/api?slow=1", strings.NewReader("x")))
+		requireStatus(t, response, body, http.StatusGatewayTimeout, "Timeout", "did not answer within 1s")
+	}
+	reader, writer := io.Pipe()
+	go func() {
+		for range 3 {
+			<-time.After(limit / 2)
+			_, _ = io.WriteString(writer, "x")
+		}
+		writer.Close()
+	}()
+	response, body := do(t, client, h.request(t, http.MethodPost, "/api", reader))
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	require.Equal(t, "3", body)
+
+	slow := []string{
+		"/api/v1/pods?watch=1", "/api/v1/pods?watch", "/api/v1/watch/pods?x=1", "/api/v1/namespaces/x/pods/y/log?follow=true",
+		"/api/v1/namespaces/x/pods/y/log?previous=false", "/api/v1/namespaces/x/services/y/proxy/long",
+	}
+	answers := make(chan int, len(slow))
+	for _, target := range slow {
+		mark := "&slow=1"
+		if !strings.Contains(target, "?") {
+			mark = "?slow=1"
+		}
+		r := h.request(t, http.MethodGet, target+mark, http.NoBody)
+		go func() {
+			response, err := client.Do(r)
+			if err != nil {
+				answers <- 0
+				return
+			}
+			response.Body.Close()
+			answers <- response.StatusCode
+		}()
+	}
+	<-time.After(limit * 3 / 2)
+	close(release)
+	for range slow {
+		require.Equal(t, http.StatusOK, <-answers)
+	}
+	response, body = h.get(t, client, "/api?watch=false")
+	require.Equal(t, http.StatusOK, response.StatusCode, body)
+}
+
+// A caller who stops reading holds up nobody else, and little is kept for it.
+func TestACallerWhoDoesNotReadStopsOnlyItself(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	var written atomic.Int64
+	h.agent(t, "a", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/quick" {
+			fmt.Fprint(w, "quick")
+			return
+		}
+		for chunk := make([]byte, 64<<10); r.Context().Err() == nil; {
+			n, err := w.Write(chunk)
+			if written.Add(int64(n)); err != nil {
+				return
+			}
+		}
+	})
+	both(t, func(t *testing.T, http2 bool) {
+		client := h.client(t, "a", http2)
+		response, err := client.Do(h.request(t, http.MethodGet, "/endless", http.NoBody))
+		require.NoError(t, err)
+		defer response.Body.Close()
+		last := int64(-1)
+		for at := written.Load(); at != last; at = written.Load() { // until nothing more goes in
+			last = at
+			<-time.After(200 * time.Millisecond)
+			_, body := h.get(t, client, "/quick")
+			require.Equal(t, "quick", body)
+		}
+		require.Less(t, last, int64(64<<20))
+	})
+}
+
+// A request does not outlive the trust in its caller's certificate, nor does a connection.
+func TestTrustEndsWithTheCertificate(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, http2 bool) {
+		h := open(t)
+		h.agent(t, "a", func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			if r.URL.Query().Has("watch") {
+				<-r.Context().Done()
+			}
+		})
+		client := h.client(t, "a", http2)
+		watch, err := client.Do(h.request(t, http.MethodGet, "/api?watch=1", http.NoBody))
+		require.NoError(t, err)
+		defer watch.Body.Close()
+		conn := h.dialTLS(t, "a") // made before
+		reader := bufio.NewReader(conn)
+		ask := func() (answer, string) {
+			_, err := io.WriteString(conn, "GET /api HTTP/1.1\r\nHost: x\r\n\r\n")
+			require.NoError(t, err)
+			response, err := http.ReadResponse(reader, nil)
+			require.NoError(t, err)
+			return read(t, response)
+		}
+		response, _ := ask()
+		require.Equal(t, http.StatusOK, response.StatusCode)
+
+		changed := h.material.Changed()
+		h.trust(authority(t, "other"))
+		<-changed
+		_, err = io.ReadAll(watch.Body)
+		require.Error(t, err, "the watch ends, and not as if it were whole")
+		response, body := ask()
+		requireStatus(t, response, body, http.StatusUnauthorized, "Unauthorized", "none of the authorities trusted here")
+		require.True(t, response.Close, "a new connection is needed")
+	})
+}
+
+func TestARequestEndsWhenTheCertificateExpires(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	h.agent(t, "a", func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	end := time.Now().Add(2 * time.Second)
+	certificate := h.certificate(t, "a", pki.Validity{NotBefore: time.Now().Add(-time.Hour), NotAfter: end})
+	watch, err := h.clientOf(t, h.config(certificate), true).Do(h.request(t, http.MethodGet, "/api?watch=1", http.NoBody))
+	require.NoError(t, err)
+	defer watch.Body.Close()
+	_, err = io.ReadAll(watch.Body)
+	require.Error(t, err)
+	require.Less(t, time.Since(end), 5*time.Second)
+}
+
+// What is open when the gateway ends is ended too, and told so where that can still be said.
+func TestTheEndIsTold(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	asked := make(chan struct{}, 1)
+	release := make(chan struct{})
+	h.agent(t, "a", func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		<-release
+		fmt.Fprint(w, "done")
+	})
+	client := h.client(t, "a", false)
+	answered := make(chan string, 1)
+	r := h.request(t, http.MethodGet, "/api", http.NoBody)
+	go func() {
+		response, err := client.Do(r)
+		if err != nil {
+			answered <- err.Error()
+			return
+		}
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		answered <- string(body)
+	}()
+	<-asked
+	h.stop()
+	close(release)
+	require.Equal(t, "done", <-answered, "what ends by itself is waited for")
+	require.NoError(t, <-h.stopped)
+	_, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", h.address)
+	require.Error(t, err)
+}

@@ -1,0 +1,74 @@
+package gateway_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
+)
+
+// Nobody can make up series: an agent has one only once it has been reached, and while there is one of that name.
+func TestOnlyAgentsHaveSeries(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	h.agent(t, "a", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
+		fmt.Fprint(w, "a")
+	})
+	h.away["b"] = tunnel.ErrAway
+	client := h.client(t, everywhere, true)
+	client.Timeout = patience
+	h.get(t, client, "/agents/a/api")
+	h.get(t, client, "/agents/b/api")
+	for i := range 20 {
+		h.get(t, client, fmt.Sprintf("/agents/made-up-%d/api", i))
+		do(t, client, h.request(t, fmt.Sprintf("MADEUP%d", i), "/agents/a/api", http.NoBody))
+	}
+	require.Equal(t, 1.0, h.counted(t, "argocd_kubeproxy_requests_total", "a", "2xx", "GET"))
+	require.Equal(t, 20.0, h.counted(t, "argocd_kubeproxy_requests_total", "a", "2xx", "OTHER"))
+	require.Equal(t, 20.0, h.counted(t, "argocd_kubeproxy_requests_total", "", "4xx", "GET"))
+	require.Equal(t, 1.0, h.counted(t, "argocd_kubeproxy_requests_total", "", "5xx", "GET"))
+
+	h.mu.Lock()
+	delete(h.agents, "a")
+	h.mu.Unlock()
+	h.get(t, client, "/agents/a/api")
+	require.Equal(t, 0.0, h.counted(t, "argocd_kubeproxy_requests_total", "a", "2xx", "GET"), "it is no more")
+}
+
+// A watch that is open when the gateway ends is broken off, and what waits for its answer is told to ask again.
+func TestWhatDoesNotEndIsEnded(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	asked := make(chan struct{})
+	h.agent(t, "a", func(_ http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-r.Context().Done()
+	})
+	client := h.client(t, "a", true)
+	r := h.request(t, http.MethodGet, "/api?watch=1", http.NoBody)
+	type ending struct {
+		code int
+		err  error
+	}
+	ended := make(chan ending, 1)
+	go func() {
+		response, err := client.Do(r)
+		if err != nil {
+			ended <- ending{err: err}
+			return
+		}
+		response.Body.Close()
+		ended <- ending{code: response.StatusCode}
+	}()
+	<-asked
+	began := time.Now()
+	h.stop()
+	require.NoError(t, <-h.stopped)
+	require.Less(t, time.Since(began), patience)
+	require.Equal(t, ending{code: http.StatusServiceUnavailable}, <-ended)
+}

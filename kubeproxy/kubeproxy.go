@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/token"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/gateway"
+)
+
+// name is what kubeproxy is called in logs and by the principal.
+const name = "argocd-agent-kubeproxy"
+
+// drain is how long open requests may take to end when kubeproxy does.
+const drain = 10 * time.Second
+
+// run runs a kubeproxy until the context ends. It is the one place where its parts are put together.
+func run(ctx context.Context, s *proxySettings, out io.Writer) error {
+	base, err := program.Begin(program.Options{Name: name, Log: s.log, Output: out})
+	if err != nil {
+		return err
+	}
+	logger, registry := base.Logger, base.Registry
+	metrics := certs.NewMetrics(registry)
+	material, err := certs.New(s.certificates(logger, metrics))
+	if err != nil {
+		return err
+	}
+	client, err := certs.New(s.principal.certificates(logger, metrics))
+	if err != nil {
+		return err
+	}
+	identify, err := identity.New(identity.Options{Auth: s.auth})
+	if err != nil {
+		return err
+	}
+	principal, err := s.principal.connect(client)
+	if err != nil {
+		return err
+	}
+	dialer := tunnel.NewDialer(principal, name)
+	dial := func(ctx context.Context, agent string) (net.Conn, error) { return dialer.Dial(ctx, agent, tunnel.Kube) }
+	admission := callers.Options{Identify: identify, Everywhere: s.everywhere, Agents: callers.NewRoster(dial)}
+	keys := token.NewSource(s.jwtKey, logging.Component(logger, "tokens"))
+	if s.jwtKey != "" {
+		admission.Tokens = keys
+	}
+	proofs := callers.NewProofs(material)
+	requests := gateway.New(gateway.Options{
+		Proofs: proofs, Callers: callers.New(admission), Dial: dial, Timeout: s.timeout, Drain: drain,
+		Registerer: registry, Logger: logging.Component(logger, "requests"),
+	})
+	operations, err := s.operations(ctx, registry, logger, material, client)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return operations.Run(ctx) })
+	group.Go(func() error { return material.Run(ctx) })
+	group.Go(func() error { return client.Run(ctx) })
+	if s.jwtKey != "" {
+		group.Go(func() error { return keys.Run(ctx) })
+	}
+	group.Go(func() error { proofs.Run(ctx); return nil })
+	group.Go(func() error {
+		defer dialer.Wait()
+		defer func() { _ = principal.Close() }() // it only ever says that it was closed before
+		return s.serve(ctx, requests, material, logger)
+	})
+	return group.Wait()
+}
+
+// operations returns what serves health, metrics and profiles.
+func (s *proxySettings) operations(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger,
+	material, client *certs.Source,
+) (*ops.Server, error) {
+	return ops.New(ctx, ops.Options{
+		Health: ops.Port("--healthz-port", s.healthPort), Metrics: ops.Port("--metrics-port", s.metricsPort),
+		Profiles: ops.LoopbackPort("--pprof-port", s.pprofPort), Registry: registry, Logger: logger,
+		Checks: []ops.Check{
+			{Name: "certificate", Ready: func(context.Context) error { _, err := material.Current(); return err }},
+			{Name: "principal certificate", Ready: func(context.Context) error { _, err := client.Current(); return err }},
+		},
+	})
+}
+
+// serve serves callers until the context ends.
+func (s *proxySettings) serve(ctx context.Context, requests *gateway.Gateway, material *certs.Source, logger *slog.Logger) error {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)))
+	if err != nil {
+		return fmt.Errorf("--listen-host and --listen-port: %w", err)
+	}
+	logger.Info("Listen for callers", "address", listener.Addr().String())
+	return requests.Serve(ctx, listener, certs.ServerTLS(certs.ServerOptions{Source: material, Policy: s.policy}))
+}
+
+// certificates says where kubeproxy's own certificate and the callers' authority are.
+func (s *proxySettings) certificates(logger *slog.Logger, metrics *certs.Metrics) certs.Options {
+	return certs.Options{
+		Name: "kubeproxy", Logger: logging.Component(logger, "certificates"), Metrics: metrics,
+		Pair:       certs.PairFiles(s.certFile, s.keyFile),
+		PairRemedy: "mount the Secret argocd-agent-resource-proxy-tls, or create it with: argocd-agentctl pki issue resource-proxy",
+		Roots:      certs.RootsFile(s.caFile), RootsRemedy: "see --root-ca-path",
+	}
+}
+
+// certificates says where the certificate for the principal and the principal's authority are.
+func (p *principalSettings) certificates(logger *slog.Logger, metrics *certs.Metrics) certs.Options {
+	return certs.Options{
+		Name: "kubeproxy-principal", Logger: logging.Component(logger, "certificates"), Metrics: metrics,
+		Pair: certs.PairFiles(p.certFile, p.keyFile), PairRemedy: "see --principal-client-cert and --principal-client-key",
+		Roots: certs.RootsFile(p.caFile), RootsRemedy: "see --principal-ca-path",
+	}
+}
+
+// connect returns a connection to the principal, which is made when it is first used.
+func (p *principalSettings) connect(material *certs.Source) (*grpc.ClientConn, error) {
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: material})),
+	}
+	if p.keepAlive > 0 {
+		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: p.keepAlive, Timeout: p.keepAlive}))
+	}
+	principal, err := grpc.NewClient(net.JoinHostPort(p.address, strconv.Itoa(p.port)), options...)
+	if err != nil {
+		return nil, fmt.Errorf("--principal-address and --principal-port: %w", err)
+	}
+	return principal, nil
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+)
+
+// proxySettings are what an operator decides.
+type proxySettings struct {
+	help string
+
+	listenHost                         string
+	listenPort                         int
+	metricsPort, healthPort, pprofPort int
+	log                                logging.Options
+
+	certFile, keyFile, caFile string
+	tlsMin, tlsMax            string
+	tlsSuites                 []string
+	policy                    certs.Policy
+
+	auth       string
+	everywhere []string
+	jwtKey     string
+	timeout    time.Duration
+
+	principal principalSettings
+}
+
+// principalSettings say how the principal is reached.
+type principalSettings struct {
+	address                   string
+	port                      int
+	certFile, keyFile, caFile string
+	keepAlive                 time.Duration
+}
+
+func readSettings(args []string, lookup func(string) (string, bool)) (*proxySettings, error) {
+	s := &proxySettings{}
+	set := settings.New("kubeproxy", lookup)
+	set.String(&s.listenHost, "listen-host", "ARGOCD_KUBEPROXY_LISTEN_HOST", "", "address to listen on for callers; all addresses if empty",
+		settings.Host)
+	set.Int(&s.listenPort, "listen-port", "ARGOCD_KUBEPROXY_LISTEN_PORT", 9090, "port to listen on for callers", settings.Port)
+	set.Int(&s.metricsPort, "metrics-port", "ARGOCD_KUBEPROXY_METRICS_PORT", 8004, "port of /metrics, 0 for none", settings.PortOrOff)
+	set.Int(&s.healthPort, "healthz-port", "ARGOCD_KUBEPROXY_HEALTH_CHECK_PORT", 8005, "port of /healthz and /readyz, 0 for none", settings.PortOrOff)
+	set.Int(&s.pprofPort, "pprof-port", "ARGOCD_KUBEPROXY_PPROF_PORT", 0, "port on 127.0.0.1 of /debug/pprof/, 0 for none", settings.PortOrOff)
+	set.Strings(&s.log.Levels, "log-level", "ARGOCD_KUBEPROXY_LOG_LEVEL", []string{"info"},
+		"[component=]level: debug, info, warn or error", logging.CheckLevels)
+	set.String(&s.log.Format, "log-format", "ARGOCD_KUBEPROXY_LOG_FORMAT", logging.Text, "text or json",
+		settings.OneOf(logging.Text, logging.JSON))
+	s.declareCallers(set)
+	s.declarePrincipal(set)
+	s.help = set.Help()
+	return s, set.Parse(args)
+}
+
+// declareCallers declares what concerns those who ask.
+func (s *proxySettings) declareCallers(set *settings.Set) {
+	set.String(&s.certFile, "tls-cert", "ARGOCD_KUBEPROXY_TLS_SERVER_CERT_PATH", "", "file of the certificate that callers see", settings.NonEmpty)
+	set.String(&s.keyFile, "tls-key", "ARGOCD_KUBEPROXY_TLS_SERVER_KEY_PATH", "", "file of its key", settings.NonEmpty)
+	set.String(&s.caFile, "root-ca-path", "ARGOCD_KUBEPROXY_TLS_SERVER_ROOT_CA_PATH", "",
+		"file of the authority that callers' certificates come from", settings.NonEmpty)
+	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_KUBEPROXY_TLS_MIN_VERSION", "tls1.3", "oldest TLS version to accept", checkTLSVersion)
+	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_KUBEPROXY_TLS_MAX_VERSION", "", "newest TLS version to accept", checkTLSVersion)
+	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_KUBEPROXY_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to accept",
+		settings.Each(settings.OneOf(certs.CipherSuiteNames()...)))
+	set.String(&s.auth, "auth", "ARGOCD_KUBEPROXY_AUTH", identity.DefaultAuth,
+		"how a caller's certificate names an agent: mtls:subject:<regexp> or mtls:uri:<regexp>; the first group is the name", checkAuth)
+	set.Strings(&s.everywhere, "all-agents-callers", "ARGOCD_KUBEPROXY_ALL_AGENTS_CALLERS", nil,
+		"callers who may reach every agent, by the path /agents/<name>/: common names, or SPIFFE IDs as in spiffe://example.org/argocd; "+
+			"no agent may have such a name", settings.Each(checkCaller))
+	set.String(&s.jwtKey, "jwt-key", "ARGOCD_KUBEPROXY_JWT_KEY_PATH", "",
+		"file or folder of the keys that bearer tokens are verified with, private or public; bearer tokens are refused if empty")
+	set.Duration(&s.timeout, "request-timeout", "ARGOCD_KUBEPROXY_REQUEST_TIMEOUT", time.Minute,
+		"how long an agent may take to begin its answer, except to a watch, log, exec, attach or port-forward; at least 1s",
+		settings.AtLeast(time.Second))
+	set.Rule(func() (err error) {
+		if s.policy, err = certs.ParsePolicy(s.tlsMin, s.tlsMax, s.tlsSuites); err != nil {
+			return fmt.Errorf("%s: %w", set.Names("tls-min-version", "tls-max-version", "tls-ciphersuites"), err)
+		}
+		return nil
+	}, "tls-min-version", "tls-max-version", "tls-ciphersuites")
+}
+
+// declarePrincipal declares what concerns the principal.
+func (s *proxySettings) declarePrincipal(set *settings.Set) {
+	p := &s.principal
+	set.String(&p.address, "principal-address", "ARGOCD_KUBEPROXY_PRINCIPAL_ADDRESS", "argocd-agent-principal", "host name of the principal",
+		settings.NonEmpty, settings.Host)
+	set.Int(&p.port, "principal-port", "ARGOCD_KUBEPROXY_PRINCIPAL_PORT", 8443, "port of the principal", settings.Port)
+	set.String(&p.certFile, "principal-client-cert", "ARGOCD_KUBEPROXY_PRINCIPAL_CLIENT_CERT_PATH", "",
+		"file of the certificate that the principal sees", settings.NonEmpty)
+	set.String(&p.keyFile, "principal-client-key", "ARGOCD_KUBEPROXY_PRINCIPAL_CLIENT_KEY_PATH", "", "file of its key", settings.NonEmpty)
+	set.String(&p.caFile, "principal-ca-path", "ARGOCD_KUBEPROXY_PRINCIPAL_ROOT_CA_PATH", "",
+		"file of the authority that the principal's certificate comes from", settings.NonEmpty)
+	set.Duration(&p.keepAlive, "keep-alive-ping-interval", "ARGOCD_KUBEPROXY_KEEP_ALIVE_PING_INTERVAL", 10*time.Second,
+		"how often to see whether a quiet connection to the principal still works; at least 10s, 0 for never",
+		settings.OffOrAtLeast(10*time.Second))
+}
+
+// checkAuth accepts what identity.New does.
+func checkAuth(value string) error {
+	_, err := identity.New(identity.Options{Auth: value})
+	return err
+}
+
+// checkCaller accepts a common name or a SPIFFE ID.
+func checkCaller(name string) error {
+	if scheme, rest, ok := strings.Cut(name, "://"); ok && (scheme != "spiffe" || strings.HasPrefix(rest, "/") || rest == "") {
+		return errors.New("want a common name, or a SPIFFE ID as in spiffe://example.org/argocd")
+	}
+	return nil
+}
+
+// checkTLSVersion accepts what certs.ParsePolicy does, so that two versions that are wrong are both told.
+func checkTLSVersion(value string) error {
+	_, err := certs.ParsePolicy(value, "", nil)
+	return err
+}

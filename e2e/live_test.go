@@ -60,7 +60,9 @@ func (g *guestbook) of(group, version, kind, name string) string {
 	}.Encode()
 }
 
-func (g *guestbook) configMap() side { return core(g.spoke.cluster, "configmaps", g.declared.Into, "guestbook") }
+func (g *guestbook) configMap() side {
+	return core(g.spoke.cluster, "configmaps", g.declared.Into, "guestbook")
+}
 
 // both runs a test for a spoke each, at once.
 func both(t *testing.T, test func(t *testing.T, agent string)) {
@@ -212,28 +214,46 @@ func fetch(t *testing.T, path string) string {
 	return string(answer)
 }
 
-// stream is an answer of argocd-server that goes on, line by line.
-type stream struct{ lines *bufio.Scanner }
+// stream is an answer of argocd-server that goes on, line by line. It begins with the first thing there is to say.
+type stream struct {
+	answer chan *http.Response
+	lines  *bufio.Scanner // nil before there is an answer
+}
 
 // follow asks argocd-server for a stream, which ends with the test.
 func follow(t *testing.T, path string) *stream {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
-	t.Cleanup(cancel)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, shared.Hub.ArgoCD.URL+path, nil)
 	require.NoError(t, err)
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = response.Body.Close() })
-	require.Equal(t, http.StatusOK, response.StatusCode)
-	lines := bufio.NewScanner(response.Body)
-	lines.Buffer(nil, 8<<20)
-	return &stream{lines}
+	s := &stream{answer: make(chan *http.Response, 1)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(s.answer)
+		response, err := http.DefaultClient.Do(request)
+		if err == nil {
+			s.answer <- response
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return s
 }
 
 // until reads until a line is as it should be.
 func (s *stream) until(t *testing.T, is func(line string) bool) {
 	t.Helper()
+	if s.lines == nil {
+		response := <-s.answer
+		require.NotNil(t, response, "no answer came\n%s", shared.Report())
+		t.Cleanup(func() { _ = response.Body.Close() })
+		require.Equal(t, http.StatusOK, response.StatusCode)
+		s.lines = bufio.NewScanner(response.Body)
+		s.lines.Buffer(nil, 8<<20)
+	}
 	last := ""
 	for s.lines.Scan() {
 		if last = s.lines.Text(); is(last) {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	_ "embed" // for a program of the containers
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,8 +60,13 @@ func (c *Cluster) startNode(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("configuration of the fake node: %w", err)
 	}
+	programs, err := c.containerPrograms()
+	if err != nil {
+		return fmt.Errorf("programs of the fake containers: %w", err)
+	}
 	c.Node, _, err = c.host.Launch(ctx, host.Program{
 		Name: c.Name + "-kwok", Path: c.tools.Program(toolset.Kwok), Ports: 1,
+		Env: []string{"PATH=" + programs + string(filepath.ListSeparator) + os.Getenv("PATH")},
 		Args: func(ports []int) []string {
 			return []string{
 				"--kubeconfig=" + c.Kubeconfig, "--config=" + config, "--manage-all-nodes=true",
@@ -74,7 +80,8 @@ func (c *Cluster) startNode(ctx context.Context) error {
 	return err
 }
 
-// nodeConfig writes how nodes and pods of this cluster behave: as kwok's own fast stages say, with a log and a shell.
+// nodeConfig writes how nodes and pods of this cluster behave: as kwok's own fast stages say, with a log, a shell, and an echo at
+// each port.
 func (c *Cluster) nodeConfig() (string, error) {
 	var config bytes.Buffer
 	for _, stage := range []string{
@@ -100,8 +107,27 @@ apiVersion: kwok.x-k8s.io/v1alpha1
 kind: ClusterExec
 metadata: {name: every-container}
 spec: {execs: [{local: {}}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterPortForward
+metadata: {name: every-container}
+spec: {forwards: [{command: [cat]}]}
 `, log)
 	return c.host.Write(filepath.Join("clusters", c.Name, "kwok.yaml"), config.Bytes())
+}
+
+// tar is a program of the containers, see there.
+//
+//go:embed tar
+var tar []byte
+
+// containerPrograms writes the programs that containers have beside those of this machine, and returns their folder.
+func (c *Cluster) containerPrograms() (string, error) {
+	path, err := c.host.Write(filepath.Join("clusters", c.Name, "container", "tar"), tar)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Dir(path), os.Chmod(path, 0o700)
 }
 
 // joinNode creates the node and waits until kwok has made it ready, then lets Pods on it: it is the node lifecycle

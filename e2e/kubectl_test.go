@@ -1,0 +1,257 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+)
+
+// kubectl is kubectl at a spoke's API server, by way of the hub's kubeproxy.
+type kubectl struct {
+	kubeconfig string
+	namespace  string
+}
+
+// newKubectl returns one for whoever has a certificate of that name. path is what follows the kubeproxy's address.
+func newKubectl(t *testing.T, name, path, namespace string) kubectl {
+	t.Helper()
+	pair, err := shared.CA.IssueClient(pki.ClientOptions{CommonName: name})
+	require.NoError(t, err)
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: spoke
+clusters: [{name: spoke, cluster: {server: "https://%s%s", certificate-authority-data: %s}}]
+users: [{name: somebody, user: {client-certificate-data: %s, client-key-data: %s}}]
+contexts: [{name: spoke, context: {cluster: spoke, user: somebody, namespace: %s}}]
+`, shared.Kubeproxy.Address, path, encoded(shared.CA.PEM().Certificate), encoded(pair.Certificate), encoded(pair.Key), namespace)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return kubectl{file, namespace}
+}
+
+func encoded(data []byte) string { return base64.StdEncoding.EncodeToString(data) }
+
+// command returns a command to start.
+func (k kubectl) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, shared.Tools.Program(toolset.Kubectl), append([]string{"--kubeconfig=" + k.kubeconfig}, args...)...)
+	cmd.Env = append(os.Environ(), "HOME="+filepath.Dir(k.kubeconfig), "KUBECACHEDIR="+filepath.Dir(k.kubeconfig))
+	return cmd
+}
+
+// try runs a command to its end.
+func (k kubectl) try(t *testing.T, stdin string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := k.command(ctx, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// run runs a command that must work.
+func (k kubectl) run(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	out, err := k.try(t, stdin, args...)
+	require.NoError(t, err, "kubectl %s\n%s\n%s", strings.Join(args, " "), out, shared.Report())
+	return out
+}
+
+// begin starts a command that goes on until the test is over, and returns what it says.
+func (k kubectl) begin(t *testing.T, args ...string) io.Reader {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	cmd := k.command(ctx, args...)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // it was killed
+		if t.Failed() {
+			t.Logf("kubectl %s: %s", strings.Join(args, " "), complaints.String())
+		}
+	})
+	return out
+}
+
+// heard reads until a text was said.
+func heard(t *testing.T, from io.Reader, expression string) []string {
+	t.Helper()
+	want := regexp.MustCompile(expression)
+	var said bytes.Buffer
+	buffer := make([]byte, 4096)
+	for {
+		n, err := from.Read(buffer)
+		said.Write(buffer[:n])
+		if found := want.FindStringSubmatch(said.String()); found != nil {
+			return found
+		}
+		require.NoError(t, err, "want %s, heard:\n%s", expression, said.String())
+	}
+}
+
+// permit lets the hub do anything in a namespace of a spoke, and that agent do it.
+func permit(t *testing.T, spoke *lab.Cluster, namespace string) {
+	t.Helper()
+	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	create(t, spoke, cluster.Selection{Resource: configMaps, Namespace: lab.Namespace, Name: "argocd-agent-policy"},
+		&unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap",
+			"metadata": map[string]any{"name": "argocd-agent-policy", "namespace": lab.Namespace},
+			"data": map[string]any{"policy.yaml": `applications: true
+rules:
+- {apiGroups: ["*"], resources: ["*"], verbs: ["*"], namespaces: ["` + namespace + `"]}
+`},
+		}})
+	roles := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
+	create(t, spoke, cluster.Selection{Resource: roles, Namespace: namespace, Name: "everything"},
+		&unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+			"metadata": map[string]any{"name": "everything", "namespace": namespace},
+			"rules": []any{map[string]any{
+				"apiGroups": []any{"*"}, "resources": []any{"*"}, "verbs": []any{"*"},
+			}},
+		}})
+	bindings := roles
+	bindings.Resource = "rolebindings"
+	create(t, spoke, cluster.Selection{Resource: bindings, Namespace: namespace, Name: "everything"},
+		&unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+			"metadata": map[string]any{"name": "everything", "namespace": namespace},
+			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "everything"},
+			"subjects": []any{map[string]any{
+				"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": lab.AgentUser,
+			}},
+		}})
+}
+
+// Whatever kubectl does, it does through kubeproxy as it would at the API server, where the policy lets it.
+func TestKubectlWorksThroughKubeproxy(t *testing.T) {
+	t.Parallel()
+	g := newGuestbook(t, "b", "kubectl")
+	permit(t, g.spoke.cluster, g.declared.Into)
+	k := newKubectl(t, "b", "", g.declared.Into)
+
+	events := k.begin(t, "get", "configmaps", "--watch", "--output-watch-events", "-o=name")
+	heard(t, events, "guestbook")
+	require.Contains(t, k.run(t, "", "get", "deployments"), "2/2", "Tables come through")
+	require.Contains(t, k.run(t, "", "get", "pods", "-o=yaml"), g.pod)
+	k.run(t, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": {"a": "b"}}`,
+		"apply", "--server-side", "-f=-")
+	heard(t, events, "applied")
+	k.run(t, "", "scale", "deployment", "guestbook", "--replicas=3")
+	require.Contains(t, k.run(t, "", "create", "token", "default"), ".", "a subresource that is posted to")
+	require.Contains(t, k.run(t, "", "explain", "deployment.spec.replicas"), "integer", "OpenAPI comes through")
+	k.run(t, "", "delete", "configmap", "applied")
+
+	heard(t, k.begin(t, "logs", "-f", g.pod), strings.TrimSpace(cluster.PodLog))
+	require.Equal(t, "hello\n", k.run(t, "", "exec", g.pod, "--", "echo", "hello"))
+	out, err := k.try(t, "", "exec", g.pod, "--", "sh", "-c", "exit 3")
+	require.Error(t, err)
+	require.Contains(t, out, "exit status 3", "what became of the command comes back")
+	k.forwards(t, g.pod)
+	k.copies(t, g.pod)
+}
+
+// forwards forwards a port, behind which there is an echo.
+func (k kubectl) forwards(t *testing.T, pod string) {
+	t.Helper()
+	port := heard(t, k.begin(t, "port-forward", pod, ":8080"), `127\.0\.0\.1:(\d+) -> 8080`)[1]
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
+	require.NoError(t, err)
+	defer conn.Close()
+	said := bytes.Repeat([]byte("echo "), 10_000)
+	go func() { _, _ = conn.Write(said) }()
+	answer := make([]byte, len(said))
+	_, err = io.ReadFull(conn, answer)
+	require.NoError(t, err)
+	require.Equal(t, said, answer)
+}
+
+// copies copies a file into a container, whose files are those of this machine, and out of it.
+func (k kubectl) copies(t *testing.T, pod string) {
+	t.Helper()
+	dir := t.TempDir()
+	content := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "from"), content, 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "inside"), 0o700))
+	inside := filepath.Join(dir, "inside", "to")
+	k.run(t, "", "cp", filepath.Join(dir, "from"), k.namespace+"/"+pod+":"+inside)
+	found, err := os.ReadFile(inside)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(content, found), "%d bytes went in, %d are there", len(content), len(found))
+	back := filepath.Join(dir, "back")
+	k.run(t, "", "cp", k.namespace+"/"+pod+":"+inside, back)
+	found, err = os.ReadFile(back)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(content, found), "%d bytes went out, %d came", len(content), len(found))
+}
+
+// By default the hub reaches what belongs to an application, and nothing else.
+func TestHubReachesNothingElse(t *testing.T) {
+	t.Parallel()
+	g := newGuestbook(t, "a", "nothing-else")
+	k := newKubectl(t, "a", "", g.declared.Into)
+	require.Contains(t, k.run(t, "", "get", "configmap", "guestbook"), "guestbook")
+	require.Contains(t, k.run(t, "", "logs", g.pod), strings.TrimSpace(cluster.PodLog))
+	for what, command := range map[string][]string{
+		"another object":         {"get", "configmap", "argocd-cm", "--namespace=" + lab.Namespace},
+		"the agent's own key":    {"get", "secret", "argocd-agent-client-tls", "--namespace=" + lab.Namespace},
+		"all of a kind":          {"get", "secrets"},
+		"all of all namespaces":  {"get", "pods", "--all-namespaces"},
+		"something new":          {"create", "configmap", "new", "--from-literal=a=b"},
+		"a token":                {"create", "token", "default"},
+		"a port":                 {"get", "--raw=/api/v1/namespaces/" + g.declared.Into + "/pods/" + g.pod + "/portforward"},
+		"a node":                 {"get", "--raw=/api/v1/nodes/" + cluster.NodeName + "/proxy/pods"},
+		"the way round":          {"get", "--raw=/api/v1/namespaces/" + g.declared.Into + "/configmaps/../secrets"},
+		"as somebody else":       {"get", "configmap", "guestbook", "--as=admin"},
+		"the application itself": {"get", "applications.argoproj.io", g.declared.Name, "--namespace=" + lab.Namespace},
+	} {
+		out, err := k.try(t, "", command...)
+		require.Error(t, err, "%s: %s", what, out)
+		require.Regexp(t, "Forbidden|forbidden|BadRequest|canonical|denied|policy", out, what)
+	}
+}
+
+// Who is asked for is found by who asks.
+func TestKubeproxyFindsTheAgent(t *testing.T) {
+	t.Parallel()
+	a, b := newGuestbook(t, "a", "found"), newGuestbook(t, "b", "found")
+	for _, g := range []*guestbook{a, b} {
+		agent := g.declared.Namespace
+		k := newKubectl(t, lab.AllAgents, "/agents/"+agent, g.declared.Into)
+		require.Contains(t, k.run(t, "", "get", "pod", g.pod), g.pod)
+	}
+	for _, c := range []struct{ name, path, want string }{
+		{lab.AllAgents, "/agents/nobody", "no such agent"},
+		{lab.AllAgents, "", "/agents/"},
+		{"a", "/agents/b", "orbidden"},
+		{"stranger", "", "no such agent"},
+	} {
+		out, err := newKubectl(t, c.name, c.path, a.declared.Into).try(t, "", "get", "--raw=/api/v1/namespaces/"+a.declared.Into+"/pods/"+a.pod)
+		require.Error(t, err)
+		require.Contains(t, out, c.want)
+	}
+}

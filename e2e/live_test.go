@@ -177,20 +177,8 @@ func TestUIFollowsLogs(t *testing.T) {
 func TestUIShowsAgentsAsClusters(t *testing.T) {
 	t.Parallel()
 	newGuestbook(t, "a", "clusters")
-	var clusters struct {
-		Items []struct {
-			Name string
-			Info struct {
-				ConnectionState   struct{ Status, Message string }
-				ServerVersion     string
-				ApplicationsCount int
-				CacheInfo         struct{ ResourcesCount, APIsCount int }
-			}
-		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(fetch(t, "/api/v1/clusters")), &clusters))
 	seen := 0
-	for _, c := range clusters.Items {
+	for _, c := range clusters(t) {
 		if c.Name != "a" && c.Name != "b" {
 			continue
 		}

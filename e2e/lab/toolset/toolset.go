@@ -25,7 +25,7 @@ const (
 	ArgoCDController  = "argocd-application-controller"
 	ArgoCDRepoServer  = "argocd-repo-server"
 	ArgoCDAppSets     = "argocd-applicationset-controller"
-	argocd            = "argocd"
+	ArgoCD            = "argocd" // the command-line client, and all of the above under its other names
 )
 
 // Names of files that come with the programs' sources.
@@ -71,7 +71,7 @@ func modules() []module {
 				{ControllerManager, "k8s.io/kubernetes/cmd/kube-controller-manager", kubeFlags},
 				{Scheduler, "k8s.io/kubernetes/cmd/kube-scheduler", kubeFlags},
 				{Kubectl, "k8s.io/kubernetes/cmd/kubectl", kubeFlags},
-				{argocd, "github.com/argoproj/argo-cd/v3/cmd", "-s -w"},
+				{ArgoCD, "github.com/argoproj/argo-cd/v3/cmd", "-s -w"},
 			},
 			source: "github.com/argoproj/argo-cd/v3",
 			files: map[string]string{
@@ -99,7 +99,7 @@ func modules() []module {
 // links are other names of a program, by which it knows what to be.
 func links() map[string]string {
 	return map[string]string{
-		ArgoCDServer: argocd, ArgoCDController: argocd, ArgoCDRepoServer: argocd, ArgoCDAppSets: argocd,
+		ArgoCDServer: ArgoCD, ArgoCDController: ArgoCD, ArgoCDRepoServer: ArgoCD, ArgoCDAppSets: ArgoCD,
 	}
 }
 

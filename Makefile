@@ -4,7 +4,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 
 module   := github.com/argocd-agent-mesh/argocd-agent-mesh
-binaries := ./principal ./agent
+binaries := ./principal ./agent ./kubeproxy ./redisproxy
 ldflags  := -s -w -X $(module)/internal/version.version=$(VERSION) -X $(module)/internal/version.revision=$(REVISION)
 
 # Modules that hold code of ours; the others only pin tools. They are found without git: a tarball has none.

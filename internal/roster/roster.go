@@ -39,8 +39,10 @@ type Roster struct {
 	mu         sync.RWMutex
 	agents     map[string]Agent
 	namespaces map[string]string     // agents' names, by the namespace that is theirs
+	spaces     map[string]string     // the reverse
 	servers    map[string]string     // agents' names, by their servers
 	assigned   map[string]assignment // by instance
+	instances  map[assignment]string // the reverse
 	changed    chan struct{}         // closed at the next change
 	failure    error                 // why the principal is not heard; nil while it is
 }
@@ -60,8 +62,9 @@ func New(principal grpc.ClientConnInterface, logger *slog.Logger) *Roster {
 
 // clear forgets everything. mu is held, or nobody else has r.
 func (r *Roster) clear() {
-	r.agents, r.namespaces = make(map[string]Agent), make(map[string]string)
-	r.servers, r.assigned = make(map[string]string), make(map[string]assignment)
+	r.agents, r.servers = make(map[string]Agent), make(map[string]string)
+	r.namespaces, r.spaces = make(map[string]string), make(map[string]string)
+	r.assigned, r.instances = make(map[string]assignment), make(map[assignment]string)
 }
 
 // Waits between attempts to reach the principal, doubled from the first up to the last.
@@ -112,6 +115,7 @@ func (r *Roster) listen(ctx context.Context) (heard bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failure = err
+	r.tell()
 	return heard, err
 }
 
@@ -132,27 +136,39 @@ func (r *Roster) take(said *tunnelv1.Roster, all bool) {
 			Name: a.GetName(), Connected: a.GetConnected(), Since: a.GetSince().AsTime(), Server: a.GetServer(), Build: a.GetBuild(),
 		}
 		if ns := a.GetNamespace(); ns != "" {
-			r.namespaces[ns] = a.GetName()
+			r.namespaces[ns], r.spaces[a.GetName()] = a.GetName(), ns
 		}
 		if a.GetServer() != "" {
 			r.servers[a.GetServer()] = a.GetName()
 		}
 	}
 	for _, instance := range said.GetUnassigned() {
-		delete(r.assigned, instance)
+		r.unassign(instance)
 	}
 	for _, a := range said.GetAssigned() {
-		r.assigned[a.GetInstance()] = assignment{a.GetAgent(), a.GetSpokeInstance()}
+		r.unassign(a.GetInstance())
+		to := assignment{a.GetAgent(), a.GetSpokeInstance()}
+		r.assigned[a.GetInstance()], r.instances[to] = to, a.GetInstance()
 	}
+	r.tell()
+}
+
+// tell tells whoever waits for a change. mu is held.
+func (r *Roster) tell() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
 func (r *Roster) remove(name string) {
+	delete(r.servers, r.agents[name].Server)
+	delete(r.namespaces, r.spaces[name])
+	delete(r.spaces, name)
 	delete(r.agents, name)
-	of := func(_, owner string) bool { return owner == name }
-	maps.DeleteFunc(r.namespaces, of)
-	maps.DeleteFunc(r.servers, of)
+}
+
+func (r *Roster) unassign(instance string) {
+	delete(r.instances, r.assigned[instance])
+	delete(r.assigned, instance)
 }
 
 // Ready returns nil while the principal is heard, and otherwise why it is not.
@@ -211,17 +227,11 @@ func (r *Roster) Owner(instance string) (agent, spokeInstance string, ok bool) {
 func (r *Roster) Hub(agent, spokeInstance string) (instance string, ok bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for namespace, owner := range r.namespaces {
-		if owner == agent {
-			return namespace + "_" + spokeInstance, true
-		}
+	if namespace, ok := r.spaces[agent]; ok {
+		return namespace + "_" + spokeInstance, true
 	}
-	for instance, a := range r.assigned {
-		if a.agent == agent && a.instance == spokeInstance {
-			return instance, true
-		}
-	}
-	return "", false
+	instance, ok = r.instances[assignment{agent, spokeInstance}]
+	return instance, ok
 }
 
 // Changed returns a channel that is closed at the next change.

@@ -14,21 +14,25 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	"golang.org/x/net/nettest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel/tunneltest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Both ends behave as package net says, through a real principal over real TLS, from either side.
 func TestConversationIsAConnection(t *testing.T) {
-	w := open(t)
+	w := tunneltest.Open(t)
 	for name, turn := range map[string]func(hub, spoke net.Conn) (net.Conn, net.Conn){
 		"hub":   func(hub, spoke net.Conn) (net.Conn, net.Conn) { return hub, spoke },
 		"spoke": func(hub, spoke net.Conn) (net.Conn, net.Conn) { return spoke, hub },
 	} {
 		t.Run(name, func(t *testing.T) {
 			nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
-				hub, spoke := w.converse(t)
+				hub, spoke := w.Converse(t)
 				one, other := turn(hub, spoke)
 				return one, other, func() { hub.Close(); spoke.Close() }, nil
 			})
@@ -38,14 +42,14 @@ func TestConversationIsAConnection(t *testing.T) {
 
 // What one end has written is read to its end, though it writes no more, and it can still read.
 func TestHalfClose(t *testing.T) {
-	w := open(t)
-	hub, spoke := w.converse(t)
+	w := tunneltest.Open(t)
+	hub, spoke := w.Converse(t)
 	question := bytes.Repeat([]byte("question"), 100_000)
 	var work sync.WaitGroup
 	work.Go(func() {
 		_, err := hub.Write(question)
-		check(t, err)
-		check(t, hub.(interface{ CloseWrite() error }).CloseWrite())
+		tunneltest.Check(t, err)
+		tunneltest.Check(t, hub.(interface{ CloseWrite() error }).CloseWrite())
 	})
 	heard, err := io.ReadAll(spoke)
 	require.NoError(t, err)
@@ -64,8 +68,8 @@ func TestHalfClose(t *testing.T) {
 
 // An end that is closed is a broken pipe to whoever writes to it, soon.
 func TestWriteToWhoIsGone(t *testing.T) {
-	w := open(t)
-	hub, spoke := w.converse(t)
+	w := tunneltest.Open(t)
+	hub, spoke := w.Converse(t)
 	require.NoError(t, spoke.Close())
 	_, err := hub.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
@@ -75,25 +79,25 @@ func TestWriteToWhoIsGone(t *testing.T) {
 
 // A reader that does not read stops its own writer, and nobody else.
 func TestSlowReaderStopsNobodyElse(t *testing.T) {
-	w := open(t)
-	slow, _ := w.converse(t)
+	w := tunneltest.Open(t)
+	slow, _ := w.Converse(t)
 	require.NoError(t, slow.SetWriteDeadline(time.Now().Add(time.Second)))
 	n, err := slow.Write(make([]byte, 64<<20))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.Less(t, n, 32<<20, "what nobody reads must not be kept")
 
-	hub, spoke := w.converse(t)
+	hub, spoke := w.Converse(t)
 	var echo sync.WaitGroup
 	echo.Go(func() {
 		_, err := io.Copy(spoke, spoke)
-		check(t, err)
+		tunneltest.Check(t, err)
 		spoke.Close()
 	})
 	sent := bytes.Repeat([]byte("x"), 1<<20)
 	echo.Go(func() {
 		_, err := hub.Write(sent)
-		check(t, err)
-		check(t, hub.(interface{ CloseWrite() error }).CloseWrite())
+		tunneltest.Check(t, err)
+		tunneltest.Check(t, hub.(interface{ CloseWrite() error }).CloseWrite())
 	})
 	heard, err := io.ReadAll(hub)
 	require.NoError(t, err)
@@ -103,47 +107,47 @@ func TestSlowReaderStopsNobodyElse(t *testing.T) {
 
 // An agent that dies in the middle of what it says is not one that has said all.
 func TestLostConversationIsNoEnd(t *testing.T) {
-	w := open(t)
-	hub, spoke := w.converse(t)
+	w := tunneltest.Open(t)
+	hub, spoke := w.Converse(t)
 	_, err := spoke.Write([]byte("half of"))
 	require.NoError(t, err)
 	_, err = io.ReadFull(hub, make([]byte, 7))
 	require.NoError(t, err)
-	w.disconnect()
+	w.Disconnect()
 	_, err = hub.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	require.NotErrorIs(t, err, io.EOF)
 }
 
 func TestDialFails(t *testing.T) {
-	w := open(t)
+	w := tunneltest.Open(t)
 	began := time.Now()
-	_, err := w.dialer.Dial(t.Context(), "nobody", tunnel.Kube)
+	_, err := w.Dialer.Dial(t.Context(), "nobody", tunnel.Kube)
 	require.ErrorIs(t, err, tunnel.ErrUnknown)
 
-	w.exchange.Cluster("b", "https://b")
-	_, err = w.dialer.Dial(t.Context(), "b", tunnel.Kube)
+	w.Exchange.Cluster("b", "https://b")
+	_, err = w.Dialer.Dial(t.Context(), "b", tunnel.Kube)
 	require.ErrorIs(t, err, tunnel.ErrAway)
 	require.ErrorContains(t, err, "has not connected since this principal started")
 
-	w.disconnect()
-	_, err = w.dialer.Dial(t.Context(), "a", tunnel.Kube)
+	w.Disconnect()
+	_, err = w.Dialer.Dial(t.Context(), "a", tunnel.Kube)
 	require.ErrorIs(t, err, tunnel.ErrAway)
 	require.ErrorContains(t, err, "it disconnected")
 	require.Less(t, time.Since(began), 5*time.Second, "who is absent is known at once")
 
-	_, err = w.dialer.Dial(t.Context(), "a", "teapot")
+	_, err = w.Dialer.Dial(t.Context(), "a", "teapot")
 	require.ErrorContains(t, err, "no target")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = w.dialer.Dial(ctx, "a", tunnel.Kube)
+	_, err = w.Dialer.Dial(ctx, "a", tunnel.Kube)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
 // What an agent does not serve it refuses with its reason.
 func TestAgentThatDoesNotServeATarget(t *testing.T) {
-	w := open(t)
-	c, err := w.dialer.Dial(t.Context(), "a", tunnel.Redis)
+	w := tunneltest.Open(t)
+	c, err := w.Dialer.Dial(t.Context(), "a", tunnel.Redis)
 	require.NoError(t, err)
 	_, err = c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
@@ -153,11 +157,11 @@ func TestAgentThatDoesNotServeATarget(t *testing.T) {
 
 // An agent that does not take a conversation up keeps nobody waiting for long.
 func TestDialGivesUp(t *testing.T) {
-	w := open(t)
+	w := tunneltest.Open(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	busy := w.listen(t, "busy") // it listens, and takes nothing up
-	_, err := w.dialer.Dial(ctx, "busy", tunnel.Kube)
+	busy := w.Listen(t, "busy") // it listens, and takes nothing up
+	_, err := w.Dialer.Dial(ctx, "busy", tunnel.Kube)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	busy()
 }
@@ -167,23 +171,23 @@ func TestManyConversations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes some seconds")
 	}
-	w := open(t)
+	w := tunneltest.Open(t)
 	const rounds, at = 625, 16
 	var work sync.WaitGroup
 	for range at {
 		work.Go(func() {
 			for range rounds {
-				check(t, w.exchangeWords(t.Context()))
+				tunneltest.Check(t, exchangeWords(t.Context(), w))
 			}
 		})
 	}
 	work.Wait()
-	w.settled(t)
+	w.Settled(t)
 }
 
 // exchangeWords has one conversation, of which the spoke's end is an echo.
-func (w *works) exchangeWords(ctx context.Context) error {
-	c, err := w.dialer.Dial(ctx, echoing, tunnel.Kube)
+func exchangeWords(ctx context.Context, w *tunneltest.Works) error {
+	c, err := w.Dialer.Dial(ctx, tunneltest.Echo, tunnel.Kube)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,5 @@
-package tunnel_test
+// Package tunneltest opens a principal's exchange, a component of the hub and agents, over real TLS on loopback, for tests.
+package tunneltest
 
 import (
 	"context"
@@ -7,13 +8,13 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
@@ -25,39 +26,44 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 const (
-	patience  = 20 * time.Second
-	component = "argocd-agent-test"
-	echoing   = "echo" // an agent whose API server says what it is told
+	// Patience is how long a test waits for what must happen.
+	Patience = 20 * time.Second
+	// Component is the name of the hub's component.
+	Component = "argocd-agent-test"
+	// Echo is an agent whose API server says what it is told.
+	Echo = "echo"
 )
 
-// check fails a test from any goroutine.
-func check(t *testing.T, err error) {
+// Check fails a test from any goroutine.
+func Check(t *testing.T, err error) {
 	t.Helper()
 	assert.NoError(t, err)
 }
 
-// works are a principal, a component of the hub that dials, and agents.
-type works struct {
-	authority  *pki.Authority
-	exchange   *exchange.Exchange
-	address    string
-	dialer     *tunnel.Dialer
-	kube       *tunnel.Listener // of agent a
-	disconnect func()           // of agent a; returns when the principal knows
+// Works are a principal, a component of the hub that dials, and the agents "a" and Echo.
+type Works struct {
+	Exchange   *exchange.Exchange
+	Hub        *grpc.ClientConn // of the component
+	Dialer     *tunnel.Dialer   // the same
+	Disconnect func()           // ends agent a; returns when the principal knows
+	Drain      func()           // has the principal end all conversations; returns when they are over
+
+	authority *pki.Authority
+	address   string
+	kube      *tunnel.Listener // of agent a
+	draining  atomic.Bool
 }
 
-// open opens the works, with the agents a and echo, until the test is over.
-func open(t *testing.T) *works {
+// Open opens the works, with the agents a and echo, until the test is over.
+func Open(t *testing.T) *Works {
 	t.Helper()
-	w := &works{kube: tunnel.NewListener(tunnel.Kube)}
+	w := &Works{kube: tunnel.NewListener(tunnel.Kube)}
 	var err error
 	w.authority, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
 	require.NoError(t, err)
 	w.serve(t)
-	w.disconnect = w.agent(t, "a", w.kube)
+	w.Disconnect = w.Agent(t, "a", w.kube)
 
 	echo := tunnel.NewListener(tunnel.Kube)
 	var echoes sync.WaitGroup
@@ -74,16 +80,16 @@ func open(t *testing.T) *works {
 		}
 	})
 	t.Cleanup(func() { echo.Close(); echoes.Wait() })
-	w.agent(t, echoing, echo)
+	w.Agent(t, Echo, echo)
 
-	conn := w.dial(t, component)
-	w.dialer = tunnel.NewDialer(conn, "the test")
-	t.Cleanup(func() { check(t, conn.Close()); w.dialer.Wait() })
+	w.Hub = w.Dial(t, Component)
+	w.Dialer = tunnel.NewDialer(w.Hub, "the test")
+	t.Cleanup(func() { Check(t, w.Hub.Close()); w.Dialer.Wait() })
 	return w
 }
 
 // source follows material that does not change, until the test is over.
-func (w *works) source(t *testing.T, pair pki.Pair) *certs.Source {
+func (w *Works) source(t *testing.T, pair pki.Pair) *certs.Source {
 	t.Helper()
 	source, err := certs.New(certs.Options{
 		Name: "test", Logger: slog.New(slog.DiscardHandler), Metrics: certs.NewMetrics(prometheus.NewRegistry()),
@@ -91,7 +97,7 @@ func (w *works) source(t *testing.T, pair pki.Pair) *certs.Source {
 		Roots: certs.Fixed("roots", certs.Blocks{Authorities: w.authority.PEM().Certificate}), RootsRemedy: "none",
 	})
 	require.NoError(t, err)
-	run(t, func(ctx context.Context) { check(t, source.Run(ctx)) })
+	run(t, func(ctx context.Context) { Check(t, source.Run(ctx)) })
 	require.NoError(t, source.Wait(t.Context()))
 	return source
 }
@@ -99,7 +105,7 @@ func (w *works) source(t *testing.T, pair pki.Pair) *certs.Source {
 // run runs something until the test is over, or the function that it returns is called, which waits for its end.
 func run(t *testing.T, something func(context.Context)) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -111,34 +117,35 @@ func run(t *testing.T, something func(context.Context)) (stop func()) {
 }
 
 // serve serves a principal.
-func (w *works) serve(t *testing.T) {
+func (w *Works) serve(t *testing.T) {
 	t.Helper()
 	pair, err := w.authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
 	material := w.source(t, pair)
-	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{component}})
+	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{Component}})
 	require.NoError(t, err)
 	g := gate.New(gate.Options{Identify: identify, Trust: material, Logger: slog.New(slog.DiscardHandler)})
-	w.exchange = exchange.New(exchange.Options{
+	w.Exchange = exchange.New(exchange.Options{
 		Gate: g, Namespace: func(agent string) string { return agent }, Registerer: prometheus.NewRegistry(),
 	})
 	run(t, g.Run)
 	server := grpc.NewServer(grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: material})))
-	tunnelv1.RegisterTunnelServer(server, w.exchange)
-	tunnelv1.RegisterRelayServer(server, w.exchange)
+	tunnelv1.RegisterTunnelServer(server, w.Exchange)
+	tunnelv1.RegisterRelayServer(server, w.Exchange)
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	w.address = listener.Addr().String()
 	run(t, func(ctx context.Context) {
 		context.AfterFunc(ctx, server.Stop)
-		check(t, server.Serve(listener))
+		Check(t, server.Serve(listener))
 	})
-	run(t, w.exchange.Run)
+	drain := run(t, w.Exchange.Run)
+	w.Drain = func() { w.draining.Store(true); drain() }
 }
 
-// dial connects to the principal with a certificate of that name.
-func (w *works) dial(t *testing.T, name string) *grpc.ClientConn {
+// Dial connects to the principal with a certificate of that name.
+func (w *Works) Dial(t *testing.T, name string) *grpc.ClientConn {
 	t.Helper()
 	pair, err := w.authority.IssueClient(pki.ClientOptions{CommonName: name})
 	require.NoError(t, err)
@@ -148,37 +155,37 @@ func (w *works) dial(t *testing.T, name string) *grpc.ClientConn {
 	return conn
 }
 
-// agent has an agent listen, and returns when the principal knows. The function that it returns has it go.
-func (w *works) agent(t *testing.T, name string, listeners ...*tunnel.Listener) (disconnect func()) {
+// Agent has an agent listen, and returns when the principal knows. The function that it returns has it go.
+func (w *Works) Agent(t *testing.T, name string, listeners ...*tunnel.Listener) (disconnect func()) {
 	t.Helper()
-	conn := w.dial(t, name)
-	t.Cleanup(func() { check(t, conn.Close()) })
+	conn := w.Dial(t, name)
+	t.Cleanup(func() { Check(t, conn.Close()) })
 	server := tunnel.NewServer(slog.New(slog.DiscardHandler), listeners...)
 	stop := run(t, func(ctx context.Context) {
-		if err := server.Serve(ctx, conn); ctx.Err() == nil {
-			check(t, err)
+		if err := server.Serve(ctx, conn); ctx.Err() == nil && !w.draining.Load() {
+			Check(t, err)
 		}
 	})
 	w.await(t, name, true)
 	return func() { stop(); w.await(t, name, false) }
 }
 
-// listen has an agent listen that takes nothing up.
-func (w *works) listen(t *testing.T, name string) (stop func()) {
+// Listen has an agent listen that takes nothing up.
+func (w *Works) Listen(t *testing.T, name string) (stop func()) {
 	t.Helper()
-	conn := w.dial(t, name)
+	conn := w.Dial(t, name)
 	_, err := tunnelv1.NewTunnelClient(conn).Listen(t.Context(), &tunnelv1.ListenRequest{})
 	require.NoError(t, err)
 	w.await(t, name, true)
-	return func() { check(t, conn.Close()) }
+	return func() { Check(t, conn.Close()) }
 }
 
 // await waits until the principal tells its components that an agent is connected, or is not.
-func (w *works) await(t *testing.T, name string, connected bool) {
+func (w *Works) await(t *testing.T, name string, connected bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
-	conn := w.dial(t, component)
+	conn := w.Dial(t, Component)
 	defer conn.Close()
 	told, err := tunnelv1.NewRelayClient(conn).Watch(ctx, &tunnelv1.WatchRequest{})
 	require.NoError(t, err)
@@ -193,32 +200,32 @@ func (w *works) await(t *testing.T, name string, connected bool) {
 	}
 }
 
-// converse has a conversation begin between the hub and agent a, and returns both ends.
-func (w *works) converse(t *testing.T) (hub, spoke net.Conn) {
+// Converse has a conversation begin between the hub and agent a, and returns both ends.
+func (w *Works) Converse(t *testing.T) (hub, spoke net.Conn) {
 	t.Helper()
 	accepted := make(chan net.Conn, 1)
 	go func() {
 		c, err := w.kube.Accept()
 		if !errors.Is(err, net.ErrClosed) {
-			check(t, err)
+			Check(t, err)
 		}
 		accepted <- c
 	}()
-	hub, err := w.dialer.Dial(t.Context(), "a", tunnel.Kube)
+	hub, err := w.Dialer.Dial(t.Context(), "a", tunnel.Kube)
 	require.NoError(t, err)
 	spoke = <-accepted
 	t.Cleanup(func() { hub.Close(); spoke.Close() })
 	return hub, spoke
 }
 
-// settled returns when all conversations that were dialled are over.
-func (w *works) settled(t *testing.T) {
+// Settled returns when all conversations that were dialled are over.
+func (w *Works) Settled(t *testing.T) {
 	t.Helper()
 	done := make(chan struct{})
-	go func() { w.dialer.Wait(); close(done) }()
+	go func() { w.Dialer.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(Patience):
 		require.FailNow(t, "conversations are left")
 	}
 }

@@ -1,0 +1,216 @@
+package exchange_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel/tunneltest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// news is what a component is told of agents.
+type news struct {
+	stream tunnelv1.Relay_WatchClient
+	agents map[string]*tunnelv1.Agent
+}
+
+// watch begins to watch as a component does.
+func watch(t *testing.T, w *tunneltest.Works) *news {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), tunneltest.Patience)
+	t.Cleanup(cancel)
+	stream, err := tunnelv1.NewRelayClient(w.Hub).Watch(ctx, &tunnelv1.WatchRequest{})
+	require.NoError(t, err)
+	return &news{stream, make(map[string]*tunnelv1.Agent)}
+}
+
+// until takes news in until what is known is as it should be.
+func (n *news) until(t *testing.T, is func() bool) {
+	t.Helper()
+	for first := true; first || !is(); first = false {
+		said, err := n.stream.Recv()
+		require.NoError(t, err)
+		for _, a := range said.GetAgents() {
+			n.agents[a.GetName()] = a
+		}
+		for _, name := range said.GetRemoved() {
+			delete(n.agents, name)
+		}
+	}
+}
+
+func TestComponentsAreToldOfAgents(t *testing.T) {
+	w := tunneltest.Open(t)
+	n := watch(t, w)
+	n.until(t, func() bool { return n.agents["a"].GetConnected() && n.agents[tunneltest.Echo].GetConnected() })
+	require.Equal(t, "dev", n.agents["a"].GetBuild())
+	require.Equal(t, "a", n.agents["a"].GetNamespace())
+	require.WithinDuration(t, time.Now(), n.agents["a"].GetSince().AsTime(), time.Minute)
+	require.Empty(t, n.agents["a"].GetServer())
+
+	w.Exchange.Cluster("a", "https://a")
+	n.until(t, func() bool { return n.agents["a"].GetServer() == "https://a" })
+	w.Exchange.Cluster("b", "https://b")
+	n.until(t, func() bool { return n.agents["b"] != nil && !n.agents["b"].GetConnected() })
+	w.Disconnect()
+	n.until(t, func() bool { return !n.agents["a"].GetConnected() })
+	require.Equal(t, "dev", n.agents["a"].GetBuild(), "what it was is known still")
+	w.Exchange.NoCluster("b")
+	n.until(t, func() bool { return n.agents["b"] == nil })
+	w.Exchange.NoCluster("a")
+	n.until(t, func() bool { return n.agents["a"] == nil })
+}
+
+// What concerns all agents is for components alone, and what concerns one is for that one.
+func TestOnlyComponentsReachAgents(t *testing.T) {
+	w := tunneltest.Open(t)
+	agent := w.Dial(t, "a")
+	defer agent.Close()
+	_, err := tunnel.NewDialer(agent, "an agent").Dial(t.Context(), tunneltest.Echo, tunnel.Kube)
+	require.ErrorContains(t, err, "--hub-components")
+	told, err := tunnelv1.NewRelayClient(agent).Watch(t.Context(), &tunnelv1.WatchRequest{})
+	require.NoError(t, err)
+	_, err = told.Recv()
+	require.Equal(t, codes.Unauthenticated, status.Code(err))
+
+	listening, err := tunnelv1.NewTunnelClient(w.Hub).Listen(t.Context(), &tunnelv1.ListenRequest{})
+	require.NoError(t, err)
+	_, err = listening.Recv()
+	require.Equal(t, codes.Unauthenticated, status.Code(err))
+	require.ErrorContains(t, err, "no agent")
+}
+
+// listen listens as an agent by its own hand.
+func listen(t *testing.T, conn grpc.ClientConnInterface) tunnelv1.Tunnel_ListenClient {
+	t.Helper()
+	stream, err := tunnelv1.NewTunnelClient(conn).Listen(t.Context(), &tunnelv1.ListenRequest{})
+	require.NoError(t, err)
+	return stream
+}
+
+// accept takes up a conversation by its id, and returns how that ends.
+func accept(t *testing.T, conn grpc.ClientConnInterface, ids ...string) error {
+	t.Helper()
+	ctx := t.Context()
+	for _, id := range ids {
+		ctx = metadata.AppendToOutgoingContext(ctx, tunnel.MetadataDial, id)
+	}
+	stream, err := tunnelv1.NewTunnelClient(conn).Accept(ctx)
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	return err
+}
+
+// A conversation is taken up once, by the agent that was asked.
+func TestConversationIsTakenUpOnceByItsAgent(t *testing.T) {
+	w := tunneltest.Open(t)
+	n := watch(t, w)
+	conn := w.Dial(t, "mine")
+	defer conn.Close()
+	calls := listen(t, conn)
+	n.until(t, func() bool { return n.agents["mine"].GetConnected() })
+
+	var work sync.WaitGroup
+	defer work.Wait()
+	dialled := make(chan net.Conn, 1)
+	work.Go(func() {
+		c, err := w.Dialer.Dial(t.Context(), "mine", tunnel.Redis)
+		tunneltest.Check(t, err)
+		dialled <- c
+	})
+	dial, err := calls.Recv()
+	require.NoError(t, err)
+	require.Equal(t, "redis", dial.GetTarget())
+
+	other := w.Dial(t, "another")
+	defer other.Close()
+	require.Equal(t, codes.NotFound, status.Code(accept(t, other, dial.GetId())), "it is not asked")
+	require.Equal(t, codes.NotFound, status.Code(accept(t, conn, "guessed")))
+	require.Equal(t, codes.InvalidArgument, status.Code(accept(t, conn)))
+	require.Equal(t, codes.InvalidArgument, status.Code(accept(t, conn, dial.GetId(), dial.GetId())))
+
+	ctx := metadata.AppendToOutgoingContext(t.Context(), tunnel.MetadataDial, dial.GetId())
+	mine, err := tunnelv1.NewTunnelClient(conn).Accept(ctx)
+	require.NoError(t, err)
+	c := <-dialled
+	require.Equal(t, codes.NotFound, status.Code(accept(t, conn, dial.GetId())), "it is taken")
+	require.NoError(t, mine.Send(&tunnelv1.Frame{Data: []byte("word"), End: tunnelv1.End_END_CLOSE}))
+	require.NoError(t, mine.CloseSend())
+	said, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Equal(t, "word", string(said))
+	require.NoError(t, c.Close())
+	for err == nil {
+		_, err = mine.Recv()
+	}
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// Of two agents by one name the newer is reached. Who waited for the older is put through to it.
+func TestNewerAgentIsReached(t *testing.T) {
+	w := tunneltest.Open(t)
+	n := watch(t, w)
+	older, newer := w.Dial(t, "twin"), w.Dial(t, "twin")
+	defer older.Close()
+	defer newer.Close()
+	first := listen(t, older)
+	n.until(t, func() bool { return n.agents["twin"].GetConnected() })
+
+	var work sync.WaitGroup
+	defer work.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	work.Go(func() { _, _ = w.Dialer.Dial(ctx, "twin", tunnel.Kube) })
+	_, err := first.Recv()
+	require.NoError(t, err)
+	second := listen(t, newer)
+	dial, err := second.Recv()
+	require.NoError(t, err, "the question goes to the newer one")
+	require.Equal(t, "kube", dial.GetTarget())
+	_, err = first.Recv()
+	require.Equal(t, codes.Aborted, status.Code(err))
+	n.until(t, func() bool { return n.agents["twin"].GetConnected() })
+}
+
+// A principal that ends tells everybody to come again.
+func TestDrain(t *testing.T) {
+	w := tunneltest.Open(t)
+	c, err := w.Dialer.Dial(t.Context(), tunneltest.Echo, tunnel.Kube)
+	require.NoError(t, err)
+	_, err = c.Write([]byte("word"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(c, make([]byte, 4))
+	require.NoError(t, err)
+	conn := w.Dial(t, "listening")
+	defer conn.Close()
+	n := watch(t, w)
+	calls := listen(t, conn)
+	n.until(t, func() bool { return n.agents["listening"].GetConnected() })
+
+	w.Drain()
+	_, err = calls.Recv()
+	require.ErrorContains(t, err, "shutting down")
+	_, err = c.Read(make([]byte, 1))
+	require.ErrorContains(t, err, "shutting down")
+	require.NoError(t, c.Close())
+	_, err = w.Dialer.Dial(t.Context(), tunneltest.Echo, tunnel.Kube)
+	require.ErrorContains(t, err, "shutting down")
+	for err = nil; err == nil; {
+		_, err = n.stream.Recv()
+	}
+	require.ErrorContains(t, err, "shutting down")
+}

@@ -1,0 +1,97 @@
+// Package clusterinfo is what Argo CD shows of a cluster: it takes what an agent's own Argo CD found out about the cluster
+// that it runs on, and says of it whether the hub can reach it.
+package clusterinfo
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// maxSize bounds what is unpacked. A cluster's list of kinds is some ten thousand letters.
+const maxSize = 8 << 20
+
+// State says whether the hub can reach an agent.
+type State struct {
+	Agent     string
+	Connected bool
+	// Since is when that began. It may be zero: never, or not known.
+	Since time.Time
+}
+
+// connection is Argo CD's ConnectionState.
+type connection struct {
+	Status  string     `json:"status"`
+	Message string     `json:"message"`
+	At      *time.Time `json:"attemptedAt"`
+}
+
+// Compose returns an Argo CD ClusterInfo that says what the agent's own does, if there is any, except for the state of the
+// connection. What it does not know it leaves as it is. Both are gzipped JSON, or both plain.
+func Compose(own []byte, compressed bool, state State, now time.Time) ([]byte, error) {
+	info := make(map[string]json.RawMessage)
+	if plain, err := unpack(own, compressed); err == nil {
+		// What cannot be read says as little as nothing would: whether the agent is connected is still to be told.
+		if json.Unmarshal(plain, &info) != nil || info == nil {
+			info = make(map[string]json.RawMessage)
+		}
+	}
+	var err error
+	if info["connectionState"], err = json.Marshal(describe(state, now)); err != nil {
+		return nil, fmt.Errorf("connection state: %w", err)
+	}
+	if _, ok := info["applicationsCount"]; !ok {
+		info["applicationsCount"] = json.RawMessage("0")
+	}
+	plain, err := json.Marshal(info)
+	if err != nil {
+		return nil, fmt.Errorf("cluster info: %w", err)
+	}
+	if !compressed {
+		return plain, nil
+	}
+	return pack(plain)
+}
+
+func describe(state State, now time.Time) connection {
+	at := now.UTC().Truncate(time.Second)
+	if state.Connected {
+		return connection{Status: "Successful", At: &at}
+	}
+	if state.Since.IsZero() {
+		return connection{Status: "Failed", At: &at, Message: fmt.Sprintf("agent %q has not connected", state.Agent)}
+	}
+	since := state.Since.UTC().Truncate(time.Second)
+	return connection{Status: "Failed", At: &since, Message: fmt.Sprintf(
+		"agent %q is not connected since %s; what is shown is what was last known", state.Agent, since.Format(time.RFC3339))}
+}
+
+func unpack(packed []byte, compressed bool) ([]byte, error) {
+	if !compressed {
+		return packed, nil
+	}
+	reader, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(reader, maxSize))
+}
+
+func pack(plain []byte) ([]byte, error) {
+	var packed bytes.Buffer
+	writer, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := writer.Write(plain); err != nil {
+		return nil, err
+	}
+	if err := writer.Close(); err != nil {
+		return nil, err
+	}
+	return packed.Bytes(), nil
+}

@@ -1,0 +1,242 @@
+package front_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// null is what each protocol has for nothing.
+func null(protocol string) string { return map[string]string{"2": "$-1\r\n", "3": "_\r\n"}[protocol] }
+
+func TestAgentKeysAreReadFromTheAgent(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]setup{
+		"no prefixes": {}, "a prefix on the hub": {hubPrefix: "hub|"}, "prefixes on both": {hubPrefix: "h", spokePrefix: "spoke*["},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := begin(t, c)
+			theirs := map[string]string{
+				treeSpoke: "tree", "app|resources-tree|guestbook|3|1.8.3.gz": "shard", "app|managed-resources|guestbook|1.8.3": "plain",
+			}
+			for key, value := range theirs {
+				require.NoError(t, w.spoke.Set(t.Context(), c.spokePrefix+key, value, 0).Err())
+			}
+			require.NoError(t, w.spoke.Set(t.Context(), c.spokePrefix+"app|resources-tree|other|1.8.3", "not ours", 0).Err())
+			for _, protocol := range []string{"2", "3"} {
+				r := dial(t, w.address)
+				r.ask("HELLO", protocol)
+				require.Equal(t, "+OK\r\n", r.ask("SET", "own", "hub"))
+				tree := c.hubPrefix + treeHub
+				require.Equal(t, bulk("tree"), r.ask("gEt", tree))
+				require.Equal(t, bulk("shard"), r.ask("GET", c.hubPrefix+"app|resources-tree|east_guestbook|3|1.8.3.gz"))
+				require.Equal(t, bulk("plain"), r.ask("GET", c.hubPrefix+"app|managed-resources|east_guestbook|1.8.3"))
+				missing := c.hubPrefix + "app|managed-resources|east_guestbook|9.9.9"
+				require.Equal(t, null(protocol), r.ask("GET", missing))
+				require.Equal(t, null(protocol), r.ask("GET", c.hubPrefix+"app|resources-tree|other|1.8.3"), "nobody's: the hub's own")
+				require.Equal(t, "*4\r\n"+bulk("tree")+bulk("hub")+null(protocol)+null(protocol), r.ask("MGET", tree, "own", missing, "x"))
+				require.Equal(t, ":3\r\n", r.ask("EXISTS", tree, "own", missing, tree))
+				require.Equal(t, ":1\r\n", r.ask("EXISTS", tree))
+				require.Equal(t, ":4\r\n", r.ask("STRLEN", tree))
+				require.Equal(t, ":0\r\n", r.ask("STRLEN", missing))
+				require.Equal(t, ":-1\r\n", r.ask("TTL", tree))
+				require.Equal(t, ":-2\r\n", r.ask("PTTL", missing))
+				require.Equal(t, "+string\r\n", r.ask("TYPE", tree))
+				require.Equal(t, "+none\r\n", r.ask("TYPE", missing))
+				for _, words := range [][]string{{"SET", tree, "x"}, {"del", "own", tree}, {"RENAME", tree, "x"}, {"MSET", "own", "1", tree, "2"}, {"EXPIRE", tree, "1"}} {
+					require.Contains(t, r.ask(words...), "-ERR "+strings.ToLower(words[0])+": "+treeSpoke+" belongs to an agent, and can only be read")
+				}
+				require.Equal(t, bulk("hub"), r.ask("GET", "own"))
+				require.Contains(t, r.ask("HSET", "own", "f", "v"), "-WRONGTYPE")
+				require.Contains(t, r.ask("MGET", tree, "own"), bulk("hub"))
+			}
+		})
+	}
+}
+
+// The hub's Redis decides about agents' keys too, and refuses in its own words.
+func TestNobodyReadsAgentKeysWithoutBeingAccepted(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{redisArgs: []string{"--requirepass", "secret"}})
+	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
+	const refused = "-NOAUTH Authentication required.\r\n"
+	r := dial(t, w.address)
+	for _, words := range [][]string{{"GET", treeHub}, {"SET", treeHub, "x"}, {"MGET", "a", treeHub}, {"GET", "a"}, {"SUBSCRIBE", newsHub}} {
+		require.Equal(t, refused, r.ask(words...), "%q", words)
+	}
+	require.Zero(t, w.agent.Asked("GET"), "somebody unknown causes nothing on a spoke")
+	require.Zero(t, w.agent.Asked("HELLO"))
+	require.Contains(t, r.ask("AUTH", "wrong"), "-WRONGPASS")
+	require.Contains(t, r.ask("HELLO", "3", "AUTH", "default", "wrong"), "-WRONGPASS")
+	require.Equal(t, refused, r.ask("GET", treeHub))
+	r.say(command("AUTH", "secret") + command("GET", treeHub) + command("SET", "a", "1") + command("GET", treeHub))
+	for _, want := range []string{"+OK\r\n", bulk("tree"), "+OK\r\n", bulk("tree")} {
+		require.Equal(t, want, r.hear())
+	}
+	require.Equal(t, "+RESET\r\n", r.ask("RESET"))
+	require.Equal(t, refused, r.ask("GET", treeHub))
+	require.Contains(t, r.ask("HELLO", "3", "AUTH", "default", "secret", "SETNAME", "me"), "%7")
+	require.Equal(t, bulk("tree"), r.ask("GET", treeHub))
+
+	// Clients of different users never share a connection.
+	hub := w.client(t, 3, func(o *redis.Options) { o.Password = "secret" })
+	require.NoError(t, hub.Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@read", "+ping").Err())
+	var clients sync.WaitGroup
+	for n := range 8 {
+		c := dial(t, w.address)
+		clients.Go(func() {
+			if n%2 == 0 {
+				require.Equal(t, "+OK\r\n", c.ask("AUTH", "reader", "pw"))
+			} else {
+				require.Equal(t, "+OK\r\n", c.ask("AUTH", "default", "secret"))
+			}
+			for range 50 {
+				if n%2 == 0 {
+					require.Contains(t, c.ask("SET", "a", "2"), "-NOPERM")
+				} else {
+					require.Equal(t, "+OK\r\n", c.ask("SET", "a", "2"))
+				}
+				require.Equal(t, bulk("tree"), c.ask("GET", treeHub))
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// An agent that is away or slow delays nobody but who asks for it, and closes nobody's connection.
+func TestAnAgentThatIsSlowOrAwayIsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{timeout: 300 * time.Millisecond})
+	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
+	w.spoke.Set(t.Context(), "app|managed-resources|guestbook|1.8.3.gz", "state", 0)
+	other, r := dial(t, w.address), dial(t, w.address)
+	require.Equal(t, bulk("tree"), r.ask("GET", treeHub))
+	w.agent.Hold()
+	r.say(command("SET", "a", "1") + command("GET", stateHub) + command("GET", treeHub) + command("GET", "a"))
+	require.Equal(t, "+OK\r\n", r.hear())
+	for range 50 {
+		require.Equal(t, "+OK\r\n", other.ask("SET", "b", "1"))
+		require.Equal(t, bulk("tree"), other.ask("GET", treeHub))
+	}
+	require.Contains(t, r.hear(), `-ERR agent "east" did not answer`)
+	require.Equal(t, bulk("tree"), r.hear())
+	require.Equal(t, bulk("1"), r.hear())
+	w.agent.Release()
+	require.Equal(t, bulk("state"), r.ask("GET", stateHub))
+
+	w.leave()
+	require.Equal(t, bulk("tree"), r.ask("GET", treeHub), "what was known last")
+	require.GreaterOrEqual(t, w.metric(t, "argocd_redisproxy_cache_hits_total", "stale"), 1.0)
+	const unknown = "app|resources-tree|east_guestbook|1|1.8.3.gz"
+	require.Contains(t, r.ask("GET", unknown), `-ERR agent "east" is not connected since 2026-01-02T03:04:05Z`)
+	require.Contains(t, r.ask("MGET", "a", unknown), `-ERR agent "east" is not connected`)
+	require.Equal(t, "*2\r\n"+bulk("1")+bulk("tree"), r.ask("MGET", "a", treeHub))
+	w.arrive()
+	require.Equal(t, null("2"), r.ask("GET", unknown))
+}
+
+// An agent may die in the middle of an answer.
+func TestAnAgentDiesInTheMiddle(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	w.spoke.Set(t.Context(), treeSpoke, strings.Repeat("x", 1<<20), 0)
+	r := dial(t, w.address)
+	w.agent.Hold()
+	r.say(command("GET", treeHub) + command("PING"))
+	w.agent.Wait(t, func(asked map[string]int) bool { return asked["GET"] == 1 })
+	w.agent.Cut()
+	require.Contains(t, r.hear(), `-ERR agent "east" did not answer`)
+	require.Equal(t, "+PONG\r\n", r.hear())
+	w.agent.Release()
+	w.agent.Mend()
+	require.Equal(t, bulk(strings.Repeat("x", 1<<20)), r.ask("GET", treeHub))
+}
+
+func TestTheStateOfAClusterIsTheAgents(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{timeout: time.Second})
+	const plain, zipped = "cluster|info|" + server + "|1.8.3", "cluster|info|" + server + "|1.8.3.gz"
+	client := w.client(t, 3)
+	read := func(key string) map[string]any {
+		value, err := client.Get(t.Context(), key).Bytes()
+		require.NoError(t, err)
+		if key == zipped {
+			reader, err := gzip.NewReader(bytes.NewReader(value))
+			require.NoError(t, err)
+			value, err = io.ReadAll(reader)
+			require.NoError(t, err)
+		}
+		var info map[string]any
+		require.NoError(t, json.Unmarshal(value, &info))
+		return info
+	}
+	state := func(info map[string]any) map[string]any { return info["connectionState"].(map[string]any) }
+	for _, key := range []string{plain, zipped} {
+		info := read(key)
+		require.Equal(t, "Successful", state(info)["status"], "a healthy agent is never failed, also when nothing is known yet")
+		require.EqualValues(t, 0, info["applicationsCount"])
+	}
+	const theirs = `{"connectionState":{"status":"Unknown","message":"x","attemptedAt":null},"serverVersion":"1.34","applicationsCount":7,` +
+		`"cacheInfo":{"resourcesCount":70,"apisCount":9},"apiVersions":["v1"],"added":{"later":1}}`
+	var packed bytes.Buffer
+	writer := gzip.NewWriter(&packed)
+	_, err := io.WriteString(writer, theirs)
+	require.NoError(t, err)
+	require.NoError(t, writer.Close())
+	for end, value := range map[string]any{"": theirs, ".gz": packed.Bytes()} {
+		require.NoError(t, w.spoke.Set(t.Context(), "cluster|info|https://kubernetes.default.svc|1.8.3"+end, value, 0).Err())
+	}
+	require.NoError(t, client.Set(t.Context(), zipped, "what the hub thinks", 0).Err())
+	for _, key := range []string{plain, zipped} {
+		require.Eventually(t, func() bool { return read(key)["serverVersion"] == "1.34" }, 5*time.Second, 5*time.Millisecond)
+		info := read(key)
+		require.Equal(t, "Successful", state(info)["status"])
+		require.Empty(t, state(info)["message"])
+		require.NotEmpty(t, state(info)["attemptedAt"])
+		require.EqualValues(t, 7, info["applicationsCount"])
+		require.EqualValues(t, 70, info["cacheInfo"].(map[string]any)["resourcesCount"])
+		require.EqualValues(t, map[string]any{"later": 1.0}, info["added"])
+	}
+	w.leave()
+	for _, key := range []string{plain, zipped} {
+		info := read(key)
+		require.Equal(t, "Failed", state(info)["status"])
+		require.Contains(t, state(info)["message"], `agent "east" is not connected since 2026-01-02T03:04:05Z`)
+		require.Equal(t, "2026-01-02T03:04:05Z", state(info)["attemptedAt"])
+		require.EqualValues(t, 7, info["applicationsCount"], "what was known last")
+	}
+}
+
+// What the agent has at its end of the tunnel, and what is here, understand each other.
+func TestWithTheAgentsOwnEnd(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{agentsEnd: true, hubPrefix: "hub|", spokePrefix: "spoke|"})
+	w.spoke.Set(t.Context(), "spoke|"+treeSpoke, "one", 0)
+	follower := w.client(t, 3).Subscribe(t.Context(), "hub|"+newsHub)
+	defer func() { _ = follower.Close() }()
+	client := w.client(t, 2)
+	require.Equal(t, "one", client.Get(t.Context(), "hub|"+treeHub).Val())
+	require.Eventually(t, func() bool {
+		require.Equal(t, "one", client.Get(t.Context(), "hub|"+treeHub).Val())
+		return w.metric(t, "argocd_redisproxy_cache_hits_total", "fresh") > 0
+	}, 5*time.Second, time.Millisecond)
+	_, err := follower.ReceiveMessage(t.Context())
+	require.NoError(t, err)
+	w.spoke.Set(t.Context(), "spoke|"+treeSpoke, "two", 0)
+	w.spoke.Publish(t.Context(), "spoke|"+newsSpoke, "changed")
+	for message, err := follower.ReceiveMessage(t.Context()); message.Payload != "changed"; message, err = follower.ReceiveMessage(t.Context()) {
+		require.NoError(t, err)
+	}
+	require.Equal(t, "two", client.Get(t.Context(), "hub|"+treeHub).Val())
+	require.ErrorIs(t, client.Get(t.Context(), "hub|"+stateHub).Err(), redis.Nil)
+	require.Contains(t, client.Get(t.Context(), "hub|cluster|info|"+server+"|1.8.3").Val(), "Successful")
+}

@@ -1,0 +1,214 @@
+package front_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
+)
+
+// told is a message or a confirmation in either protocol.
+func told(protocol string, words ...string) string {
+	begin := "*"
+	if protocol == "3" {
+		begin = ">"
+	}
+	text := begin + itoa(len(words)) + "\r\n"
+	for _, word := range words {
+		if word[0] == ':' {
+			text += word + "\r\n"
+			continue
+		}
+		text += bulk(word)
+	}
+	return text
+}
+
+// message is told, with a payload that may be empty.
+func message(protocol, channel, payload string) string {
+	begin := map[string]string{"2": "*", "3": ">"}[protocol]
+	return begin + "3\r\n" + bulk("message") + bulk(channel) + bulk(payload)
+}
+
+func TestSubscriptionsOverTheHubAndAgents(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"2", "3"} {
+		t.Run("RESP"+protocol, func(t *testing.T) {
+			t.Parallel()
+			w := begin(t, setup{hubPrefix: "hub|", spokePrefix: "spoke|"})
+			hub := w.client(t, 3)
+			r := dial(t, w.address)
+			r.ask("HELLO", protocol)
+			news := "hub|" + newsHub
+			r.say(command("SUBSCRIBE", "new-revoked-token", news, "hub|app|managed-resources|local|1.8.3") + command("PSUBSCRIBE", "x*"))
+			require.Equal(t, told(protocol, "subscribe", "new-revoked-token", ":1"), r.hear())
+			require.Equal(t, told(protocol, "subscribe", news, ":2"), r.hear())
+			require.Equal(t, told(protocol, "subscribe", "hub|app|managed-resources|local|1.8.3", ":3"), r.hear())
+			require.Equal(t, told(protocol, "psubscribe", "x*", ":4"), r.hear())
+			require.Equal(t, message(protocol, news, ""), r.hear(), "the feed has begun: something may have been missed")
+
+			require.EqualValues(t, 1, w.spoke.Publish(t.Context(), "spoke|"+newsSpoke, "").Val())
+			require.Equal(t, message(protocol, news, ""), r.hear())
+			w.spoke.Publish(t.Context(), "spoke|app|managed-resources|other|1.8.3", "not followed")
+			w.spoke.Publish(t.Context(), "spoke|"+newsSpoke, "payload")
+			require.Equal(t, message(protocol, news, "payload"), r.hear())
+			hub.Publish(t.Context(), "new-revoked-token", "id")
+			require.Equal(t, message(protocol, "new-revoked-token", "id"), r.hear())
+			hub.Publish(t.Context(), "hub|app|managed-resources|local|1.8.3", "own")
+			require.Equal(t, message(protocol, "hub|app|managed-resources|local|1.8.3", "own"), r.hear())
+			pong := map[string]string{"2": "*2\r\n" + bulk("pong") + bulk(""), "3": "+PONG\r\n"}[protocol]
+			require.Equal(t, pong, r.ask("PING"))
+			if protocol == "3" {
+				require.Equal(t, null("3"), r.ask("GET", "hub|"+treeHub))
+				require.Equal(t, "*2\r\n"+null("3")+null("3"), r.ask("MGET", "a", "hub|"+treeHub))
+				require.Equal(t, "+OK\r\n", r.ask("SET", "a", "1"))
+			} else {
+				require.Contains(t, r.ask("GET", "hub|"+treeHub), "-ERR Can't execute 'get'")
+				require.Contains(t, r.ask("GET", "a"), "-ERR Can't execute 'get'")
+			}
+			require.Equal(t, told(protocol, "unsubscribe", news, ":3"), r.ask("UNSUBSCRIBE", news))
+			w.spoke.Publish(t.Context(), "spoke|"+newsSpoke, "not followed any more")
+			require.Equal(t, pong, r.ask("PING"))
+			r.say(command("UNSUBSCRIBE") + command("PUNSUBSCRIBE") + command("UNSUBSCRIBE") + command("PING"))
+			require.Contains(t, r.hear(), "unsubscribe")
+			require.Contains(t, r.hear(), ":1\r\n")
+			require.Equal(t, told(protocol, "punsubscribe", "x*", ":0"), r.hear())
+			require.Contains(t, r.hear(), "unsubscribe")
+			require.Equal(t, "+PONG\r\n", r.hear())
+			require.Equal(t, null(protocol), r.ask("GET", "hub|"+treeHub))
+		})
+	}
+}
+
+func TestPatternsAreMatchedAgainstWhatAgentsSay(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	w.roster.Own("west_guestbook", "west", "guestbook") // of another agent
+	r := dial(t, w.address)
+	require.Equal(t, told("2", "psubscribe", "app|managed-resources|east_*", ":1"), r.ask("PSUBSCRIBE", "app|managed-resources|east_*"))
+	require.Equal(t, told("2", "psubscribe", "app|managed-resources|west_*", ":2"), r.ask("PSUBSCRIBE", "app|managed-resources|west_*"))
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_feeds", "") == 1 }, 5*time.Second, 5*time.Millisecond)
+	w.spoke.Publish(t.Context(), newsSpoke, "x")
+	require.Equal(t, told("2", "pmessage", "app|managed-resources|east_*", newsHub, "x"), r.hear())
+	require.Contains(t, r.ask("PUNSUBSCRIBE", "app|managed-resources|east_*"), ":1\r\n")
+	w.spoke.Publish(t.Context(), newsSpoke, "y")
+	require.Contains(t, r.ask("PING"), "pong")
+}
+
+// Who follows an agent that is away waits, and is told when it comes back: something may have been missed.
+func TestWhoFollowsAnAgentIsToldWhenItReturns(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	w.leave()
+	client := w.client(t, 3)
+	follower := client.Subscribe(t.Context(), newsHub)
+	defer func() { _ = follower.Close() }()
+	_, err := follower.Receive(t.Context())
+	require.NoError(t, err, "it succeeds at once")
+	for range 3 {
+		w.arrive()
+		got, err := follower.ReceiveMessage(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, newsHub, got.Channel)
+		w.spoke.Publish(t.Context(), newsSpoke, "x")
+		got, err = follower.ReceiveMessage(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "x", got.Payload)
+		w.leave()
+	}
+	// An application may come to belong to an agent only then.
+	w.arrive()
+	require.NoError(t, follower.Subscribe(t.Context(), "app|managed-resources|late|1.8.3"))
+	w.roster.Own("late", east, "guestbook")
+	for {
+		got, err := follower.ReceiveMessage(t.Context())
+		require.NoError(t, err)
+		if got.Channel == "app|managed-resources|late|1.8.3" {
+			return
+		}
+		w.spoke.Publish(t.Context(), newsSpoke, "x")
+	}
+}
+
+// One client follows several agents.
+func TestOneClientFollowsAgentsTogether(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	w.roster.Set(roster.Agent{Name: "west", Connected: true, Since: time.Now()})
+	w.roster.Own("west_shop", "west", "shop")
+	follower := w.client(t, 3).Subscribe(t.Context(), newsHub, "app|managed-resources|west_shop|1.8.3")
+	defer func() { _ = follower.Close() }()
+	seen := map[string]bool{}
+	for len(seen) < 2 {
+		got, err := follower.ReceiveMessage(t.Context())
+		require.NoError(t, err)
+		seen[got.Channel] = true
+	}
+}
+
+// A follower that does not read is disconnected when too much waits for it, and others are not kept waiting.
+func TestAFollowerThatDoesNotReadIsDisconnected(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{limits: front.Limits{Backlog: 1 << 20}})
+	stuck := dial(t, w.address)
+	require.Contains(t, stuck.ask("SUBSCRIBE", newsHub), ":1")
+	follower := w.client(t, 3).Subscribe(t.Context(), newsHub)
+	defer func() { _ = follower.Close() }()
+	payload := string(make([]byte, 256<<10))
+	messages := follower.Channel(redis.WithChannelSize(1000))
+	for w.metric(t, "argocd_redisproxy_clients_overrun_total", "") == 0 {
+		w.spoke.Publish(t.Context(), newsSpoke, payload)
+		<-messages
+	}
+	w.spoke.Publish(t.Context(), newsSpoke, "still here")
+	for m := range messages {
+		if m.Payload == "still here" {
+			break
+		}
+	}
+}
+
+// What may be told unasked besides messages goes through as well.
+func TestTrackingAndMonitorGoThrough(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	hub := w.client(t, 3)
+	r := dial(t, w.address)
+	r.ask("HELLO", "3")
+	require.Equal(t, "+OK\r\n", r.ask("CLIENT", "TRACKING", "ON"))
+	require.Equal(t, null("3"), r.ask("GET", "a"))
+	hub.Set(t.Context(), "a", "1", 0)
+	require.Equal(t, ">2\r\n"+bulk("invalidate")+"*1\r\n"+bulk("a"), r.hear())
+	require.Equal(t, bulk("1"), r.ask("GET", "a"))
+	m := dial(t, w.address)
+	require.Equal(t, "+OK\r\n", m.ask("MONITOR"))
+	hub.Set(t.Context(), "b", "1", 0)
+	require.Contains(t, m.hear(), `"b" "1"`)
+}
+
+// Many follow and let go at once, while an agent speaks.
+func TestFollowersComeAndGo(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	var clients sync.WaitGroup
+	for range 8 {
+		c := dial(t, w.address)
+		clients.Go(func() {
+			for range 20 {
+				c.say(command("SUBSCRIBE", newsHub, "x") + command("UNSUBSCRIBE"))
+				for confirmed := 0; confirmed < 4; {
+					if got := c.hear(); len(got) > 13 && got[4:13] != "$7\r\nmessa" {
+						confirmed++
+					}
+				}
+				w.spoke.Publish(t.Context(), newsSpoke, "x")
+			}
+		})
+	}
+	clients.Wait()
+}

@@ -1,0 +1,236 @@
+package front_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
+
+	agentredis "github.com/argocd-agent-mesh/argocd-agent-mesh/agent/redis"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/keys"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/redistest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spokes"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/upstream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// setup is what a test may want to be different.
+type setup struct {
+	hubPrefix, spokePrefix string
+	redisArgs              []string
+	limits                 front.Limits
+	timeout                time.Duration
+	tls                    *tls.Config
+	agentsEnd              bool // of the tunnel is the one that agents have, not the test's
+}
+
+// world is a hub with one agent, "east", whose application "guestbook" is "east_guestbook" on the hub.
+type world struct {
+	hub, redis *redistest.Redis // the hub's and the spoke's
+	agent      *redistest.Agent
+	roster     *redistest.Roster
+	registry   *prometheus.Registry
+	address    string // of redisproxy
+	spoke      *redis.Client
+	stop       func()
+}
+
+const (
+	east      = "east"
+	server    = "https://kubeproxy:9090/agents/east"
+	treeHub   = "app|resources-tree|east_guestbook|1.8.3.gz"
+	treeSpoke = "app|resources-tree|guestbook|1.8.3.gz"
+	newsHub   = "app|managed-resources|east_guestbook|1.8.3"
+	newsSpoke = "app|managed-resources|guestbook|1.8.3"
+	stateHub  = "app|managed-resources|east_guestbook|1.8.3.gz"
+)
+
+func begin(tb testing.TB, c setup) *world {
+	tb.Helper()
+	w := &world{hub: redistest.Start(tb, c.redisArgs...), redis: redistest.Start(tb), roster: redistest.NewRoster()}
+	w.agent = redistest.NewAgent(tb, w.redis.Address)
+	w.agent.Prefix = c.spokePrefix
+	w.roster.Own("east_guestbook", east, "guestbook")
+	w.arrive()
+	w.spoke = redistest.Client(tb, w.redis.Address, 3)
+	if c.timeout == 0 {
+		c.timeout = 10 * time.Second
+	}
+	w.registry = prometheus.NewRegistry()
+	logger := slog.New(slog.NewTextHandler(tb.Output(), nil))
+	reach := func(ctx context.Context, _ string) (net.Conn, error) { return w.agent.Dial(ctx) }
+	if c.agentsEnd {
+		reach = agentsEnd(tb, w.redis.Address, c.spokePrefix, logger)
+	}
+	agents := spokes.New(spokes.Options{
+		Dial:   reach,
+		Roster: w.roster, Space: keys.Space{Prefix: c.hubPrefix}, CacheSize: 64 << 20, Timeout: c.timeout,
+		Registerer: w.registry, Logger: logger,
+	})
+	proxy := front.New(front.Options{
+		Upstream: upstream.Options{Address: w.hub.Address, Timeout: 5 * time.Second},
+		Space:    keys.Space{Prefix: c.hubPrefix}, Spokes: agents, Limits: c.limits, Registerer: w.registry, Logger: logger,
+	})
+	var config net.ListenConfig
+	listener, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	w.address = listener.Addr().String()
+	if c.tls != nil {
+		listener = tls.NewListener(listener, c.tls)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
+	var group errgroup.Group
+	group.Go(func() error { agents.Run(ctx); return nil })
+	group.Go(func() error { return proxy.Serve(ctx, listener) })
+	w.stop = func() {
+		cancel()
+		require.NoError(tb, group.Wait())
+	}
+	tb.Cleanup(w.stop)
+	return w
+}
+
+// agentsEnd serves what an agent does at its end of the tunnel, and returns what connects to it.
+func agentsEnd(tb testing.TB, address, prefix string, logger *slog.Logger) func(context.Context, string) (net.Conn, error) {
+	tb.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	end := agentredis.New(agentredis.Options{
+		Access: agentredis.Access{Address: address}, KeyPrefix: prefix, Namespace: "argocd", Registerer: prometheus.NewRegistry(), Logger: logger,
+	})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
+	var serving errgroup.Group
+	serving.Go(func() error { return end.Serve(ctx, listener) })
+	tb.Cleanup(func() {
+		cancel()
+		require.NoError(tb, listener.Close())
+		require.NoError(tb, serving.Wait())
+	})
+	return func(ctx context.Context, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
+	}
+}
+
+// arrive has the agent connect.
+func (w *world) arrive() {
+	w.agent.Mend()
+	w.roster.Set(roster.Agent{Name: east, Connected: true, Since: time.Now(), Server: server})
+}
+
+// leave has the agent go.
+func (w *world) leave() {
+	w.agent.Cut()
+	w.roster.Set(roster.Agent{Name: east, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Server: server})
+}
+
+func (w *world) client(tb testing.TB, protocol int, change ...func(*redis.Options)) *redis.Client {
+	tb.Helper()
+	return redistest.Client(tb, w.address, protocol, change...)
+}
+
+// metric returns the value of a metric, of all its labels together, or of one value of a label.
+func (w *world) metric(tb testing.TB, name, label string) (sum float64) {
+	tb.Helper()
+	families, err := w.registry.Gather()
+	require.NoError(tb, err)
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			fits := label == ""
+			for _, l := range m.GetLabel() {
+				fits = fits || l.GetValue() == label
+			}
+			if fits {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// raw is a client that says what it wants.
+type raw struct {
+	net.Conn
+
+	t      testing.TB
+	reader *bufio.Reader
+}
+
+func dial(tb testing.TB, address string) *raw {
+	tb.Helper()
+	conn, err := new(net.Dialer).DialContext(tb.Context(), "tcp", address)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = conn.Close() })
+	require.NoError(tb, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	return &raw{Conn: conn, t: tb, reader: bufio.NewReader(conn)}
+}
+
+// say sends something.
+func (r *raw) say(text string) {
+	r.t.Helper()
+	_, err := io.WriteString(r, text)
+	require.NoError(r.t, err)
+}
+
+// hear returns the next reply.
+func (r *raw) hear() string {
+	r.t.Helper()
+	var replies resp.Replies
+	var reply []byte
+	for {
+		b, err := r.reader.ReadByte()
+		require.NoError(r.t, err, "after %q", reply)
+		_, done, err := replies.Next([]byte{b})
+		require.NoError(r.t, err)
+		reply = append(reply, b)
+		if done {
+			return string(reply)
+		}
+	}
+}
+
+// over fails unless the connection ends here.
+func (r *raw) over() {
+	r.t.Helper()
+	rest, err := io.ReadAll(r.reader)
+	if err == nil {
+		require.Empty(r.t, string(rest))
+		return
+	}
+	require.NotErrorIs(r.t, err, context.DeadlineExceeded)
+	require.NotContains(r.t, err.Error(), "timeout")
+}
+
+// ask sends words as one command, and returns the reply.
+func (r *raw) ask(words ...string) string {
+	r.t.Helper()
+	r.say(command(words...))
+	return r.hear()
+}
+
+func command(words ...string) string {
+	text := "*" + itoa(len(words)) + "\r\n"
+	for _, word := range words {
+		text += bulk(word)
+	}
+	return text
+}
+
+func bulk(text string) string { return "$" + itoa(len(text)) + "\r\n" + text + "\r\n" }

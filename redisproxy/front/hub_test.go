@@ -1,0 +1,231 @@
+package front_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// What a hub's own commands are answered is what Redis says, to the byte.
+func TestHubCommandsAreAnsweredAsByRedis(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	conversation := [][]string{
+		{"PING"}, {"ping", "hello"}, {"ECHO", "x\r\ny"}, {"SET", "a", "1"}, {"get", "a"}, {"GeT", "nothing"}, {"SET", "e", ""}, {"GET", "e"},
+		{"MSET", "b", "2", "c", "3"}, {"MGET", "a", "b", "x", "c"}, {"INCR", "a"}, {"INCR", "e"}, {"GET"}, {"NONSENSE", "x"},
+		{"HSET", "h", "f", "v", "g", "w"}, {"HGETALL", "h"}, {"LPUSH", "l", "1", "2"}, {"LRANGE", "l", "0", "-1"}, {"GET", "l"},
+		{"SELECT", "3"}, {"GET", "a"}, {"SELECT", "0"}, {"GET", "a"}, {"SELECT", "99"}, {"EXPIRE", "a", "100"}, {"TTL", "a"},
+		{"MULTI"}, {"GET", "a"}, {"GET", treeHub}, {"EXEC"}, {"MULTI"}, {"INCR", "a"}, {"DISCARD"}, {"EXEC"}, {"WATCH", "a"}, {"UNWATCH"},
+		{"SCAN", "0", "COUNT", "100"}, {"RENAME", "b", "d"}, {"RENAME", "b", "d"}, {"DEL", "c", "d"}, {"EXISTS", "c", "a"}, {"TYPE", "h"},
+		{"OBJECT", "ENCODING", "a"}, {"CLIENT", "SETNAME", "me"}, {"CLIENT", "GETNAME"}, {"CLIENT"}, {"CONFIG", "GET", "save"}, {"DBSIZE"},
+		{"EVAL", "return {1,'two',{3}}", "0"}, {"GET", "app|resources-tree|local|1.8.3.gz"}, {"SET", "app|resources-tree|local|1.8.3.gz", "v"},
+		{"GET", "app|resources-tree|local|1.8.3.gz"}, {"GET", "cluster|info|https://elsewhere|1.8.3"}, {"RESET"}, {"GET", "a"},
+	}
+	for _, hello := range []string{"2", "3"} {
+		direct, proxied := dial(t, w.hub.Address), dial(t, w.address)
+		for _, c := range []*raw{direct, proxied} {
+			require.NotContains(t, c.ask("HELLO", hello), "-ERR")
+		}
+		require.Equal(t, "+OK\r\n", direct.ask("FLUSHALL"))
+		want := make([]string, len(conversation))
+		for i, words := range conversation {
+			want[i] = direct.ask(words...)
+		}
+		require.Equal(t, "+OK\r\n", direct.ask("FLUSHALL"))
+		for i, words := range conversation {
+			require.Equal(t, want[i], proxied.ask(words...), "%q in RESP%s", words, hello)
+		}
+		// The same all at once, twice.
+		for range 2 {
+			require.NotContains(t, proxied.ask("HELLO", hello), "-ERR")
+			require.Equal(t, "+OK\r\n", direct.ask("FLUSHALL"))
+			var all strings.Builder
+			for _, words := range conversation {
+				all.WriteString(command(words...))
+			}
+			proxied.say(all.String())
+			for i, words := range conversation {
+				require.Equal(t, want[i], proxied.hear(), "%q in RESP%s, in a pipeline", words, hello)
+			}
+		}
+	}
+}
+
+// Many clients at once, which share a connection: everyone gets its own replies, in order, and transactions and databases
+// do not leak.
+func TestManyClientsGetTheirOwnReplies(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
+	var clients sync.WaitGroup
+	for n := range 24 {
+		c := dial(t, w.address)
+		clients.Go(func() {
+			key, database := fmt.Sprintf("key-%d", n), itoa(n%4)
+			c.ask("HELLO", itoa(2+n%2))
+			c.ask("SELECT", database)
+			for i := range 60 {
+				value := fmt.Sprintf("%d-%d-%s", n, i, strings.Repeat("x", i*37))
+				switch i % 6 {
+				case 0:
+					c.say(command("MULTI") + command("SET", key, value) + command("GET", key) + command("EXEC"))
+					for range 3 {
+						c.hear()
+					}
+					require.Equal(t, "*2\r\n+OK\r\n"+bulk(value), c.hear())
+				case 1:
+					c.say(command("SET", key, value) + command("GET", treeHub) + command("GET", key))
+					require.Equal(t, "+OK\r\n", c.hear())
+					require.Equal(t, bulk("tree"), c.hear())
+					require.Equal(t, bulk(value), c.hear())
+				default:
+					require.Equal(t, "+OK\r\n", c.ask("SET", key, value))
+					require.Equal(t, bulk(value), c.ask("GET", key))
+				}
+			}
+			require.Equal(t, bulk(key+database), c.ask("ECHO", key+database))
+		})
+	}
+	clients.Wait()
+	for n := range 24 {
+		client := database(t, w.hub.Address, n%4)
+		require.Equal(t, int64(1), client.Exists(t.Context(), fmt.Sprintf("key-%d", n)).Val())
+	}
+}
+
+func database(t *testing.T, address string, database int) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: address, DB: database})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// go-redis, as Argo CD uses it.
+func TestGoRedisWorksInBothProtocols(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{redisArgs: []string{"--requirepass", "secret"}})
+	for _, protocol := range []int{2, 3} {
+		client := w.client(t, protocol, func(o *redis.Options) { o.Password, o.DB = "secret", 5 })
+		ctx := t.Context()
+		require.NoError(t, client.Set(ctx, "k", strings.Repeat("v", 3<<20), 0).Err())
+		require.Len(t, client.Get(ctx, "k").Val(), 3<<20)
+		require.ErrorIs(t, client.Get(ctx, "none").Err(), redis.Nil)
+		require.ErrorIs(t, client.Get(ctx, treeHub).Err(), redis.Nil)
+		commands, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i := range 5000 {
+				p.Set(ctx, "p"+itoa(i), i, 0)
+			}
+			for i := range 5000 {
+				p.Get(ctx, "p"+itoa(i))
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		for i := range 5000 {
+			require.Equal(t, itoa(i), commands[5000+i].(*redis.StringCmd).Val())
+		}
+		_, err = client.TxPipelined(ctx, func(p redis.Pipeliner) error { p.Incr(ctx, "n"); p.Incr(ctx, "n"); return nil })
+		require.NoError(t, err)
+		keys, _, err := client.Scan(ctx, 0, "n*", 100000).Result()
+		require.NoError(t, err)
+		require.Equal(t, []string{"n"}, keys)
+	}
+}
+
+func TestAClientConnectsOverTLS(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{tls: certificate(t)})
+	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
+	client := w.client(t, 3, func(o *redis.Options) {
+		o.TLSConfig = &tls.Config{InsecureSkipVerify: true}
+	})
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			for range 20 {
+				require.NoError(t, client.Set(t.Context(), "a", "b", 0).Err())
+				require.Equal(t, "tree", client.Get(t.Context(), treeHub).Val())
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// When the hub's Redis restarts, clients are disconnected, as Redis itself would do, and the next command of a new one works.
+func TestTheHubsRedisRestarts(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	clients := make([]*raw, 6)
+	for i := range clients {
+		clients[i] = dial(t, w.address)
+	}
+	for range 20 { // over connections of their own, and shared ones
+		for _, c := range clients {
+			require.Equal(t, "+PONG\r\n", c.ask("PING"))
+		}
+	}
+	w.hub.Stop()
+	for _, c := range clients {
+		c.say(command("PING"))
+		c.over()
+	}
+	c := dial(t, w.address)
+	c.say(command("GET", "a"))
+	c.over()
+	w.hub.Resume()
+	for range 3 {
+		c = dial(t, w.address)
+		require.Equal(t, "+OK\r\n", c.ask("SET", "a", "1"))
+	}
+	client := w.client(t, 3, func(o *redis.Options) { o.MaxRetries = 3 })
+	require.NoError(t, client.Ping(t.Context()).Err())
+	w.hub.Stop()
+	w.hub.Resume()
+	require.NoError(t, client.Ping(t.Context()).Err(), "go-redis gets over it by itself")
+}
+
+// A client that does not read costs nobody else anything, and not more memory than is allowed.
+func TestAClientThatDoesNotReadHurtsNobody(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{limits: front.Limits{Backlog: 4 << 20}})
+	client := w.client(t, 2)
+	require.NoError(t, client.Set(t.Context(), "large", strings.Repeat("x", 12<<20), 0).Err())
+	var stuck []*raw
+	for range 6 {
+		c := dial(t, w.address)
+		c.say(command("GET", "large"))
+		stuck = append(stuck, c)
+	}
+	for i := range 200 {
+		require.NoError(t, client.Set(t.Context(), "a", i, 0).Err())
+	}
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients_overrun_total", "") >= 5 }, 10*time.Second, 10*time.Millisecond)
+	for _, c := range stuck {
+		_ = c.Close()
+	}
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 1 }, 10*time.Second, 10*time.Millisecond)
+}
+
+// certificate is one for a server.
+func certificate(t *testing.T) *tls.Config {
+	t.Helper()
+	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
+	require.NoError(t, err)
+	pair, err := authority.IssueServer(pki.ServerOptions{Names: []string{"localhost"}})
+	require.NoError(t, err)
+	own, err := pair.TLS()
+	require.NoError(t, err)
+	return &tls.Config{Certificates: []tls.Certificate{own}}
+}

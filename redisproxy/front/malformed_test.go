@@ -1,0 +1,144 @@
+package front_test
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/redistest"
+)
+
+func TestMalformedCommandsAreRefusedByName(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	for name, c := range map[string]struct{ text, want string }{
+		"an argument of no type":          {"*1\r\n+PING\r\n", "-ERR Protocol error: expected '$', got '+'\r\n"},
+		"a count that is no number":       {"*x\r\n", "-ERR Protocol error: invalid multibulk length\r\n"},
+		"a count with a sign":             {"*+1\r\n$4\r\nPING\r\n", "-ERR Protocol error: invalid multibulk length\r\n"},
+		"a huge count":                    {"*2000000000\r\n", "-ERR Protocol error: invalid multibulk length\r\n"},
+		"a count that overflows":          {"*99999999999999999999\r\n", "-ERR Protocol error: invalid multibulk length\r\n"},
+		"a count that never ends":         {"*" + strings.Repeat("1", 100), "-ERR Protocol error: invalid multibulk length\r\n"},
+		"a count with half an end":        {"*1\n$4\r\nPING\r\n", "-ERR Protocol error: invalid multibulk length\r\n"},
+		"a length that is no number":      {"*1\r\n$four\r\nPING\r\n", "-ERR Protocol error: invalid bulk length\r\n"},
+		"a negative length":               {"*1\r\n$-1\r\n", "-ERR Protocol error: invalid bulk length\r\n"},
+		"a huge length":                   {"*2\r\n$3\r\nGET\r\n$2147483647\r\n", "-ERR Protocol error: invalid bulk length\r\n"},
+		"the largest number as a length":  {"*1\r\n$9223372036854775807\r\n", "-ERR Protocol error: invalid bulk length\r\n"},
+		"a length that is wrong":          {"*1\r\n$3\r\nPING\r\n", "-ERR Protocol error: invalid bulk length\r\n"},
+		"a line without end":              {strings.Repeat("a", 100<<10), "-ERR Protocol error: too big inline request\r\n"},
+		"a line with open quotes":         {"GET \"a\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"},
+		"another protocol":                {"$9 get fleet\r\n", "-ERR Protocol error: expected '*', got '$'\r\n"},
+		"a command that is not for proxy": {command("PSYNC", "?", "-1") + command("CLIENT", "REPLY", "OFF") + "*x\r\n", "-ERR psync is not served by redisproxy: connect to the hub's Redis itself\r\n-ERR client is not served by redisproxy: connect to the hub's Redis itself\r\n-ERR Protocol error: invalid multibulk length\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := dial(t, w.address)
+			r.say(command("SET", "a", "1") + c.text)
+			answer, err := io.ReadAll(r)
+			require.NoError(t, err)
+			require.Equal(t, "+OK\r\n"+c.want, string(answer), "what was right is answered, then the error, then the end")
+		})
+	}
+}
+
+func TestHalfACommandWaits(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
+	r := dial(t, w.address)
+	for _, c := range []byte(command("SET", "a", "1\r\n2") + command("GET", treeHub) + "\r\n*0\r\n*-1\r\n" + "GET a\r\n  get " + treeHub + "\n") {
+		r.say(string([]byte{c}))
+	}
+	for _, want := range []string{"+OK\r\n", bulk("tree"), bulk("1\r\n2"), bulk("tree")} {
+		require.Equal(t, want, r.hear())
+	}
+	r.say("ECHO \"a b\\n\" \r\nSET x 'y z'\r\nGET x\r\n")
+	require.Contains(t, r.hear(), bulk("a b\n"))
+	require.Equal(t, "+OK\r\n", r.hear())
+	require.Equal(t, bulk("y z"), r.hear())
+	r.say("*3\r\n$3\r\nSET\r\n") // and then it goes
+	require.NoError(t, r.Close())
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 0 }, 5*time.Second, 5*time.Millisecond)
+}
+
+// A client may wait in Redis for as long as it likes, and is missed when it goes.
+func TestAClientWaitsInRedis(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	hub := redistest.Client(t, w.hub.Address, 2)
+	r := dial(t, w.address)
+	r.say(command("BLPOP", "list", "0"))
+	r.say(command("ECHO", "then"))
+	require.NoError(t, hub.LPush(t.Context(), "list", "x").Err())
+	require.Equal(t, "*2\r\n"+bulk("list")+bulk("x"), r.hear())
+	require.Equal(t, bulk("then"), r.hear())
+	require.Equal(t, bulk("after"), r.ask("ECHO", "after"))
+	r.say(command("BLPOP", "list", "0"))
+	require.Eventually(t, func() bool { return strings.Contains(hub.ClientList(t.Context()).Val(), "cmd=blpop") }, 5*time.Second, 5*time.Millisecond)
+	require.NoError(t, r.Close())
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return !strings.Contains(hub.ClientList(t.Context()).Val(), "cmd=blpop") }, 5*time.Second, 5*time.Millisecond)
+}
+
+// A client may send for long before it reads, as with Redis.
+func TestAClientSendsAllBeforeItReads(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	r := dial(t, w.address)
+	value := strings.Repeat("v", 1000)
+	require.Equal(t, "+OK\r\n", r.ask("SET", "a", value))
+	const count = 40_000
+	r.say(strings.Repeat(command("GET", "a")+command("ECHO", value), count/2))
+	want := strings.Repeat(bulk(value), count)
+	got := make([]byte, len(want))
+	_, err := io.ReadFull(r.reader, got)
+	require.NoError(t, err)
+	require.True(t, want == string(got)) //nolint:testifylint // 40 MB are not to be printed
+}
+
+func TestQuitIsAnsweredAndEnds(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	r := dial(t, w.address)
+	r.say(command("PING") + command("QUIT") + command("PING"))
+	require.Equal(t, "+PONG\r\n", r.hear())
+	require.Equal(t, "+OK\r\n", r.hear())
+	r.over()
+}
+
+// What clients may have us keep is bounded: for one that nobody knows to a little, and for all together.
+func TestLargeCommandsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{redisArgs: []string{"--requirepass", "secret"}, limits: front.Limits{Bulk: 8 << 20, Large: 6 << 20}})
+	r := dial(t, w.address)
+	_, _ = io.WriteString(r, "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$5000000\r\n"+strings.Repeat("x", 1<<20)) // it may be cut off before
+	require.Equal(t, "-ERR Protocol error: unauthenticated bulk length\r\n", r.hear())
+
+	r = dial(t, w.address)
+	require.Equal(t, "+OK\r\n", r.ask("AUTH", "secret"))
+	value := strings.Repeat("x", 3<<20)
+	require.Equal(t, "+OK\r\n", r.ask("SET", "a", value))
+	require.Equal(t, bulk(value), r.ask("GET", "a"))
+	_, _ = io.WriteString(r, "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$8000000\r\n"+strings.Repeat("x", 7<<20))
+	require.Equal(t, "-ERR Protocol error: clients send too much at once, try again later\r\n", r.hear())
+
+	r = dial(t, w.address)
+	require.Equal(t, "+OK\r\n", r.ask("AUTH", "secret"))
+	require.Equal(t, "+OK\r\n", r.ask("SET", "a", value), "what was held has been given back")
+}
+
+func TestThereAreOnlySoManyClients(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{limits: front.Limits{Clients: 2}})
+	one, two := dial(t, w.address), dial(t, w.address)
+	require.Equal(t, "+PONG\r\n", one.ask("PING"))
+	require.Equal(t, "+PONG\r\n", two.ask("PING"))
+	three := dial(t, w.address)
+	three.over()
+	require.NoError(t, one.Close())
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.Equal(t, "+PONG\r\n", dial(t, w.address).ask("PING"))
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/keys"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spokes"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/upstream"
+)
+
+// name is what redisproxy is called in logs and by the principal.
+const name = "argocd-agent-redisproxy"
+
+// redisTimeout is how long the hub's Redis may take to accept a connection.
+const redisTimeout = 5 * time.Second
+
+// material is the certificates that redisproxy has and trusts.
+type material struct {
+	client *certs.Source // for the principal
+	server *certs.Source // for clients; nil without TLS
+	redis  *certs.Source // the authority of the hub's Redis; nil when it is the operating system's
+}
+
+// run runs a redisproxy until the context ends. It is the one place where its parts are put together.
+func run(ctx context.Context, s *proxySettings, out io.Writer) error {
+	base, err := program.Begin(program.Options{Name: name, Log: s.log, Output: out})
+	if err != nil {
+		return err
+	}
+	logger, registry := base.Logger, base.Registry
+	m, err := s.certificates(logger, certs.NewMetrics(registry))
+	if err != nil {
+		return err
+	}
+	principal, err := s.principal.connect(m.client)
+	if err != nil {
+		return err
+	}
+	agents := roster.New(principal, logging.Component(logger, "roster"))
+	dialer := tunnel.NewDialer(principal, name)
+	space := keys.Space{Prefix: s.redis.keyPrefix}
+	theirs := spokes.New(spokes.Options{
+		Dial: func(ctx context.Context, agent string) (net.Conn, error) {
+			return dialer.Dial(ctx, agent, tunnel.Redis)
+		},
+		Roster: agents, Space: space, CacheSize: int64(s.cacheSize) << 20, Timeout: s.agentTimeout,
+		Registerer: registry, Logger: logging.Component(logger, "agents"),
+	})
+	clients := front.New(front.Options{
+		Upstream: upstream.Options{Address: s.redis.address, TLS: s.redis.config(m.redis), Timeout: redisTimeout},
+		Space:    space, Spokes: theirs, Registerer: registry, Logger: logging.Component(logger, "clients"),
+	})
+	operations, err := s.operations(ctx, registry, logger, m, agents)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return operations.Run(ctx) })
+	for _, source := range m.all() {
+		group.Go(func() error { return source.Run(ctx) })
+	}
+	group.Go(func() error {
+		defer dialer.Wait()
+		defer func() { _ = principal.Close() }() // it only ever says that it was closed before
+		work, ctx := errgroup.WithContext(ctx)
+		work.Go(func() error { agents.Run(ctx); return nil })
+		work.Go(func() error { theirs.Run(ctx); return nil })
+		work.Go(func() error { return s.serve(ctx, clients, m.server, logger) })
+		return work.Wait()
+	})
+	return group.Wait()
+}
+
+// operations returns what serves health, metrics and profiles.
+func (s *proxySettings) operations(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger, m *material,
+	agents *roster.Roster,
+) (*ops.Server, error) {
+	checks := []ops.Check{
+		{Name: "principal certificate", Ready: func(context.Context) error { _, err := m.client.Current(); return err }},
+		{Name: "principal", Ready: once(agents.Ready)},
+	}
+	if m.server != nil {
+		checks = append(checks, ops.Check{Name: "certificate", Ready: func(context.Context) error { _, err := m.server.Current(); return err }})
+	}
+	return ops.New(ctx, ops.Options{
+		Health: ops.Port("--healthz-port", s.healthPort), Metrics: ops.Port("--metrics-port", s.metricsPort),
+		Profiles: ops.LoopbackPort("--pprof-port", s.pprofPort), Registry: registry, Logger: logger, Checks: checks,
+	})
+}
+
+// once turns a check into one of whether it ever held. Until the principal has said which agents there are, their keys
+// cannot be told from the hub's own; when it goes later, what it said last is still good, and Argo CD is not to lose its
+// Redis for that.
+func once(ready func() error) func(context.Context) error {
+	var was atomic.Bool
+	return func(context.Context) error {
+		if was.Load() {
+			return nil
+		}
+		err := ready()
+		was.Store(err == nil)
+		return err
+	}
+}
+
+// serve serves clients until the context ends.
+func (s *proxySettings) serve(ctx context.Context, clients *front.Server, own *certs.Source, logger *slog.Logger) error {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)))
+	if err != nil {
+		return fmt.Errorf("--listen-host and --listen-port: %w", err)
+	}
+	logger.Info("Listen for clients", "address", listener.Addr().String(), "tls", own != nil)
+	if own != nil {
+		listener = tls.NewListener(listener, &tls.Config{
+			MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+				current, err := own.Current()
+				if err == nil && current.Certificate == nil {
+					err = errors.New("there is no certificate: see --tls-cert")
+				}
+				return current.Certificate, err
+			},
+		})
+	}
+	return clients.Serve(ctx, listener)
+}
+
+// certificates says where all certificates are.
+func (s *proxySettings) certificates(logger *slog.Logger, metrics *certs.Metrics) (*material, error) {
+	logger = logging.Component(logger, "certificates")
+	m := &material{}
+	var err error
+	p := s.principal
+	if m.client, err = certs.New(certs.Options{
+		Name: "redisproxy-principal", Logger: logger, Metrics: metrics,
+		Pair: certs.PairFiles(p.certFile, p.keyFile), PairRemedy: "see --principal-client-cert and --principal-client-key",
+		Roots: certs.RootsFile(p.caFile), RootsRemedy: "see --principal-ca-path",
+	}); err != nil {
+		return nil, err
+	}
+	if s.certFile != "" {
+		if m.server, err = certs.New(certs.Options{
+			Name: "redisproxy", Logger: logger, Metrics: metrics,
+			Pair: certs.PairFiles(s.certFile, s.keyFile), PairRemedy: "see --tls-cert and --tls-key",
+		}); err != nil {
+			return nil, err
+		}
+	}
+	if s.redis.caFile != "" {
+		if m.redis, err = certs.New(certs.Options{
+			Name: "redisproxy-redis", Logger: logger, Metrics: metrics,
+			Roots: certs.RootsFile(s.redis.caFile), RootsRemedy: "see --redis-ca-path",
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// all returns the sources that there are.
+func (m *material) all() (sources []*certs.Source) {
+	for _, source := range []*certs.Source{m.client, m.server, m.redis} {
+		if source != nil {
+			sources = append(sources, source)
+		}
+	}
+	return sources
+}
+
+// config returns what the TLS of each connection to the hub's Redis is to be, or nil for none.
+func (r *redisSettings) config(roots *certs.Source) func() (*tls.Config, error) {
+	if !r.tls {
+		return nil
+	}
+	return func() (*tls.Config, error) {
+		config := &tls.Config{MinVersion: tls.VersionTLS12}
+		config.InsecureSkipVerify = r.insecure
+		if roots != nil {
+			current, err := roots.Current()
+			if err != nil {
+				return nil, err
+			}
+			config.RootCAs = current.Roots
+		}
+		return config, nil
+	}
+}
+
+// connect returns a connection to the principal, which is made when it is first used.
+func (p *principalSettings) connect(own *certs.Source) (*grpc.ClientConn, error) {
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: own})),
+	}
+	if p.keepAlive > 0 {
+		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: p.keepAlive, Timeout: p.keepAlive}))
+	}
+	principal, err := grpc.NewClient(net.JoinHostPort(p.address, strconv.Itoa(p.port)), options...)
+	if err != nil {
+		return nil, fmt.Errorf("--principal-address and --principal-port: %w", err)
+	}
+	return principal, nil
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+)
+
+// proxySettings are what an operator decides.
+type proxySettings struct {
+	help string
+
+	listenHost                         string
+	listenPort                         int
+	metricsPort, healthPort, pprofPort int
+	log                                logging.Options
+	certFile, keyFile                  string
+
+	redis     redisSettings
+	principal principalSettings
+
+	cacheSize    int // MiB
+	agentTimeout time.Duration
+}
+
+// redisSettings say how the hub's Redis is reached.
+type redisSettings struct {
+	address   string
+	keyPrefix string
+	tls       bool
+	caFile    string
+	insecure  bool
+}
+
+// principalSettings say how the principal is reached.
+type principalSettings struct {
+	address                   string
+	port                      int
+	certFile, keyFile, caFile string
+	keepAlive                 time.Duration
+}
+
+func readSettings(args []string, lookup func(string) (string, bool)) (*proxySettings, error) {
+	s := &proxySettings{}
+	set := settings.New("redisproxy", lookup)
+	set.String(&s.listenHost, "listen-host", "ARGOCD_REDISPROXY_LISTEN_HOST", "", "address to listen on for clients; all addresses if empty",
+		settings.Host)
+	set.Int(&s.listenPort, "listen-port", "ARGOCD_REDISPROXY_LISTEN_PORT", 6379, "port to listen on for clients", settings.Port)
+	set.String(&s.certFile, "tls-cert", "ARGOCD_REDISPROXY_TLS_SERVER_CERT_PATH", "", "file of the certificate that clients see; no TLS if empty")
+	set.String(&s.keyFile, "tls-key", "ARGOCD_REDISPROXY_TLS_SERVER_KEY_PATH", "", "file of its key")
+	set.Int(&s.metricsPort, "metrics-port", "ARGOCD_REDISPROXY_METRICS_PORT", 8006, "port of /metrics, 0 for none", settings.PortOrOff)
+	set.Int(&s.healthPort, "healthz-port", "ARGOCD_REDISPROXY_HEALTH_CHECK_PORT", 8007, "port of /healthz and /readyz, 0 for none", settings.PortOrOff)
+	set.Int(&s.pprofPort, "pprof-port", "ARGOCD_REDISPROXY_PPROF_PORT", 0, "port on 127.0.0.1 of /debug/pprof/, 0 for none", settings.PortOrOff)
+	set.Strings(&s.log.Levels, "log-level", "ARGOCD_REDISPROXY_LOG_LEVEL", []string{"info"},
+		"[component=]level: debug, info, warn or error", logging.CheckLevels)
+	set.String(&s.log.Format, "log-format", "ARGOCD_REDISPROXY_LOG_FORMAT", logging.Text, "text or json",
+		settings.OneOf(logging.Text, logging.JSON))
+	set.Int(&s.cacheSize, "cache-size", "ARGOCD_REDISPROXY_CACHE_SIZE", 64, "how many MiB of agents' values to keep, 0 for none", settings.NonNegative)
+	set.Duration(&s.agentTimeout, "agent-timeout", "ARGOCD_REDISPROXY_AGENT_TIMEOUT", 10*time.Second,
+		"how long an agent may take to answer; at least 100ms", settings.AtLeast(100*time.Millisecond))
+	set.Rule(func() error {
+		if (s.certFile == "") != (s.keyFile == "") {
+			return errors.New(set.Names("tls-cert", "tls-key") + ": set both or neither")
+		}
+		return nil
+	}, "tls-cert", "tls-key")
+	s.redis.declare(set)
+	s.principal.declare(set)
+	s.help = set.Help()
+	return s, set.Parse(args)
+}
+
+// declare declares what concerns the hub's Redis.
+func (r *redisSettings) declare(set *settings.Set) {
+	set.String(&r.address, "redis-address", "ARGOCD_REDISPROXY_REDIS_ADDRESS", "argocd-redis:6379", "host:port of the hub's Redis",
+		settings.NonEmpty, checkAddress)
+	set.String(&r.keyPrefix, "redis-key-prefix", "ARGOCD_REDISPROXY_REDIS_KEY_PREFIX", "",
+		"what the keys of the hub's Argo CD begin with: its ARGOCD_REDIS_KEY_PREFIX")
+	set.Bool(&r.tls, "redis-tls-enabled", "ARGOCD_REDISPROXY_REDIS_TLS_ENABLED", false, "use TLS to the hub's Redis")
+	set.String(&r.caFile, "redis-ca-path", "ARGOCD_REDISPROXY_REDIS_TLS_CA_PATH", "",
+		"file of the authority that its certificate comes from; the operating system's if empty")
+	set.Bool(&r.insecure, "redis-tls-insecure", "ARGOCD_REDISPROXY_REDIS_TLS_INSECURE", false, "INSECURE: trust any Redis")
+	set.Rule(func() error {
+		if !r.tls && (r.caFile != "" || r.insecure) {
+			return errors.New(set.Names("redis-ca-path", "redis-tls-insecure") + ": these need --redis-tls-enabled")
+		}
+		return nil
+	}, "redis-tls-enabled", "redis-ca-path", "redis-tls-insecure")
+}
+
+// declare declares what concerns the principal.
+func (p *principalSettings) declare(set *settings.Set) {
+	set.String(&p.address, "principal-address", "ARGOCD_REDISPROXY_PRINCIPAL_ADDRESS", "argocd-agent-principal", "host name of the principal",
+		settings.NonEmpty, settings.Host)
+	set.Int(&p.port, "principal-port", "ARGOCD_REDISPROXY_PRINCIPAL_PORT", 8443, "port of the principal", settings.Port)
+	set.String(&p.certFile, "principal-client-cert", "ARGOCD_REDISPROXY_PRINCIPAL_CLIENT_CERT_PATH", "",
+		"file of the certificate that the principal sees", settings.NonEmpty)
+	set.String(&p.keyFile, "principal-client-key", "ARGOCD_REDISPROXY_PRINCIPAL_CLIENT_KEY_PATH", "", "file of its key", settings.NonEmpty)
+	set.String(&p.caFile, "principal-ca-path", "ARGOCD_REDISPROXY_PRINCIPAL_ROOT_CA_PATH", "",
+		"file of the authority that the principal's certificate comes from", settings.NonEmpty)
+	set.Duration(&p.keepAlive, "keep-alive-ping-interval", "ARGOCD_REDISPROXY_KEEP_ALIVE_PING_INTERVAL", 10*time.Second,
+		"how often to see whether a quiet connection to the principal still works; at least 10s, 0 for never",
+		settings.OffOrAtLeast(10*time.Second))
+}
+
+// checkAddress accepts host:port.
+func checkAddress(value string) error {
+	host, port, err := net.SplitHostPort(value)
+	if err != nil || host == "" {
+		return errors.New("want host:port")
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return errors.New("want host:port, the port a number")
+	}
+	return settings.Port(number)
+}

@@ -36,7 +36,7 @@ build: ## Build the binaries into bin/
 test: test-unit test-e2e ## Run the unit tests, then the end-to-end tests on the lab, without the slow ones
 
 .PHONY: test-unit
-test-unit: compiler ## Run the unit tests with the race detector, in random order
+test-unit: compiler redis ## Run the unit tests with the race detector, in random order
 	go test -race -shuffle=on ./...
 	go -C tools/proto test ./...
 
@@ -44,6 +44,11 @@ test-unit: compiler ## Run the unit tests with the race detector, in random orde
 .PHONY: compiler
 compiler:
 	@command -v "$$(go env CC)" >/dev/null || $$(command -v sudo) apt-get install -y --no-install-recommends gcc libc6-dev
+
+# What reads from Redis is tested with a real one.
+.PHONY: redis
+redis:
+	@command -v redis-server >/dev/null || $$(command -v sudo) apt-get install -y --no-install-recommends redis-server
 
 .PHONY: lint
 lint: $(golangci) ## Lint every module that holds code

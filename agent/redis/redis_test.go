@@ -1,0 +1,239 @@
+package redis_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/redis"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what must happen.
+const patience = 20 * time.Second
+
+// serve serves the hub until the test is over, and returns how it dials.
+func serve(t *testing.T, o redis.Options) func(t *testing.T) *caller {
+	t.Helper()
+	o.Namespace, o.Registerer, o.Logger = "argocd", prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
+	server := redis.New(o)
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = server.Serve(ctx, listener) })
+	t.Cleanup(func() { cancel(); listener.Close(); running.Wait() })
+	return func(t *testing.T) *caller {
+		t.Helper()
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(t.Context(), "tcp", listener.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		return &caller{conn, bufio.NewReader(conn)}
+	}
+}
+
+// caller is the hub, word by word.
+type caller struct {
+	net.Conn
+
+	answers *bufio.Reader
+}
+
+func (c *caller) says(t *testing.T, words string) {
+	t.Helper()
+	_, err := io.WriteString(c, words)
+	require.NoError(t, err)
+}
+
+// hears reads lines of an answer.
+func (c *caller) hears(t *testing.T, lines ...string) {
+	t.Helper()
+	for _, want := range lines {
+		line, err := c.answers.ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, want+"\r\n", line)
+	}
+}
+
+// greeted has said hello, and read what comes of it.
+func (c *caller) greeted(t *testing.T) *caller {
+	t.Helper()
+	c.says(t, "HELLO 3\r\n")
+	c.hears(t, "%5", "$6", "server", "$12", "argocd-agent")
+	for range 14 { // version, prefix and namespace with their lengths, and the protocol
+		_, err := c.answers.ReadString('\n')
+		require.NoError(t, err)
+	}
+	c.hears(t, ":3")
+	return c
+}
+
+// ended reads to the end.
+func (c *caller) ended(t *testing.T) string {
+	t.Helper()
+	rest, err := io.ReadAll(c.answers)
+	require.NoError(t, err)
+	return string(rest)
+}
+
+func TestHubReadsWhatArgoCDShows(t *testing.T) {
+	spoke := redistest.Start(t, "--requirepass", "secret")
+	client := redis.Access{Address: spoke.Address, Password: "secret"}.Client()
+	defer client.Close()
+	tree := "app|resources-tree|guestbook|1.8.3.gz"
+	require.NoError(t, client.Set(t.Context(), tree, "a\r\ntree", 0).Err())
+	dial := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address, Password: "secret"}})
+	c := dial(t).greeted(t)
+	c.says(t, "GET "+tree+"\r\nget app|managed-resources|none|1.8.3.gz\r\nPING\r\n")
+	c.hears(t, "$7", "a", "tree", "_", "+PONG")
+
+	c.says(t, "CLIENT TRACKING ON BCAST PREFIX app| PREFIX cluster|info|\r\nPSUBSCRIBE app|managed-resources|*\r\n")
+	c.hears(t, "+OK", ">3", "$10", "psubscribe", "$23", "app|managed-resources|*", ":1")
+	require.NoError(t, client.Set(t.Context(), tree, "another", 0).Err())
+	c.hears(t, ">2", "$10", "invalidate", "*1", "$37", tree)
+	require.NoError(t, client.Publish(t.Context(), "app|managed-resources|guestbook|1.8.3", "").Err())
+	c.hears(t, ">4", "$8", "pmessage", "$23", "app|managed-resources|*", "$37", "app|managed-resources|guestbook|1.8.3", "$0", "")
+}
+
+// All else is refused, after what was asked before has been answered, and ends the conversation.
+func TestHubReadsNothingElse(t *testing.T) {
+	spoke := redistest.Start(t)
+	dial := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}, KeyPrefix: "mine."})
+	for _, command := range []string{
+		"GET repo|https://git|creds", "GET mfst|x", "GET app|resources-tree|x", "GET mine.app|other|x", "GET", "GET mine.app|resources-tree|a mine.x",
+		"SET mine.app|resources-tree|a b", "DEL mine.app|resources-tree|a", "KEYS *", "FLUSHALL", "CONFIG GET *", "EVAL return 0", "AUTH x",
+		"SUBSCRIBE mine.app|managed-resources|a other", "PSUBSCRIBE *", "PSUBSCRIBE mine.app|*", "HELLO 2", "CLIENT KILL TYPE normal",
+		"CLIENT TRACKING ON BCAST", "CLIENT TRACKING ON BCAST PREFIX", "CLIENT TRACKING ON BCAST PREFIX repo|",
+		"CLIENT TRACKING ON REDIRECT 3 PREFIX mine.app|", "CLIENT TRACKING ON BCAST REDIRECT 3", "MULTI", "RESET", "MONITOR", "DEBUG SLEEP 1",
+	} {
+		t.Run(command, func(t *testing.T) {
+			c := dial(t).greeted(t)
+			c.says(t, "PING\r\n"+command+"\r\nPING\r\n")
+			c.hears(t, "+PONG")
+			answer := c.ended(t)
+			require.True(t, strings.HasPrefix(answer, "-NOPERM "), answer)
+			require.Equal(t, 1, strings.Count(answer, "\r\n"), "nothing is done after it")
+		})
+	}
+}
+
+func TestBadCommandsEndTheConversation(t *testing.T) {
+	spoke := redistest.Start(t)
+	dial := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}})
+	for name, words := range map[string]string{
+		"no number":     "*x\r\n",
+		"huge array":    "*1000000\r\n",
+		"huge bulk":     "*2\r\n$3\r\nGET\r\n$1000000000\r\n",
+		"negative bulk": "*2\r\n$3\r\nGET\r\n$-5\r\n",
+		"no end":        strings.Repeat("x", 64<<10),
+		"many words":    "*64\r\n" + strings.Repeat("$2000\r\n"+strings.Repeat("x", 2000)+"\r\n", 64),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t).greeted(t)
+			_, _ = io.WriteString(c, words) // it may have ended in the middle
+			_, _ = io.ReadAll(c.answers)
+		})
+	}
+	c := dial(t)
+	c.says(t, "PING\r\n")
+	require.Contains(t, c.ended(t), "-NOPROTO")
+
+	// What comes in pieces is the same.
+	c = dial(t).greeted(t)
+	for _, b := range []byte("*1\r\n$4\r\nPING\r\n") {
+		c.says(t, string(b))
+	}
+	c.hears(t, "+PONG")
+}
+
+// Why Redis cannot be reached is told to the hub.
+func TestRedisThatCannotBeReached(t *testing.T) {
+	spoke := redistest.Start(t, "--requirepass", "secret")
+	for want, access := range map[string]redis.Access{
+		"WRONGPASS":          {Address: spoke.Address, Password: "wrong"},
+		"connection refused": {Address: "127.0.0.1:1"},
+		"no such file":       {Address: spoke.Address, Folder: filepath.Join(t.TempDir(), "none")},
+	} {
+		c := serve(t, redis.Options{Access: access})(t)
+		c.says(t, "HELLO 3\r\n")
+		answer := c.ended(t)
+		require.Contains(t, answer, "-ERR the spoke's Redis cannot be reached")
+		require.Contains(t, answer, want)
+	}
+}
+
+// Redis may speak TLS, with a certificate of an authority that the agent is told of.
+func TestRedisByTLS(t *testing.T) {
+	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "redis"})
+	require.NoError(t, err)
+	pair, err := authority.IssueServer(pki.ServerOptions{CommonName: "redis", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	require.NoError(t, err)
+	folder := t.TempDir()
+	file := func(name string, data []byte) string {
+		path := filepath.Join(folder, name)
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		return path
+	}
+	ca := file("ca.crt", authority.PEM().Certificate)
+	spoke := redistest.StartTLS(t, file("tls.crt", pair.Certificate), file("tls.key", pair.Key), ca)
+	roots, err := certs.New(certs.Options{
+		Name: "redis", Logger: slog.New(slog.DiscardHandler), Metrics: certs.NewMetrics(prometheus.NewRegistry()),
+		Roots: certs.RootsFile(ca), RootsRemedy: "none",
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = roots.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	require.NoError(t, roots.Wait(t.Context()))
+
+	serve(t, redis.Options{Access: redis.Access{Address: spoke.Address, TLS: true, Roots: roots}})(t).greeted(t)
+	serve(t, redis.Options{Access: redis.Access{Address: spoke.Address, TLS: true, InsecureSkipVerify: true}})(t).greeted(t)
+	c := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address, TLS: true}})(t)
+	c.says(t, "HELLO 3\r\n")
+	require.Contains(t, c.ended(t), "unknown authority")
+}
+
+// The password may change: it is read for each connection.
+func TestCredentialsFromFiles(t *testing.T) {
+	spoke := redistest.Start(t, "--requirepass", "first")
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "auth"), []byte("first\n"), 0o600))
+	access := redis.Access{Address: spoke.Address, Folder: folder}
+	dial := serve(t, redis.Options{Access: access})
+	dial(t).greeted(t)
+	client := access.Client()
+	defer client.Close()
+	require.NoError(t, client.ConfigSet(t.Context(), "requirepass", "second").Err())
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "auth"), []byte("second\n"), 0o600))
+	dial(t).greeted(t)
+}
+
+// A Redis that goes takes the conversations with it: the hub asks again.
+func TestRedisThatGoes(t *testing.T) {
+	spoke := redistest.Start(t)
+	c := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}})(t).greeted(t)
+	c.says(t, "PING\r\n")
+	c.hears(t, "+PONG")
+	spoke.Stop()
+	require.Empty(t, c.ended(t))
+}

@@ -37,12 +37,21 @@ func badValues() map[string]struct {
 		"insecure-tls":             {"ARGOCD_AGENT_TLS_INSECURE", "want true or false", []string{"maybe"}},
 		"keep-alive-ping-interval": {"ARGOCD_AGENT_KEEP_ALIVE_PING_INTERVAL", "want", []string{"-1s", "5"}},
 		"heartbeat-interval":       {"ARGOCD_AGENT_HEARTBEAT_INTERVAL", "want", []string{"-1s", "30"}},
+		"enable-resource-proxy":    {"ARGOCD_AGENT_ENABLE_RESOURCE_PROXY", "want true or false", []string{"perhaps"}},
+		"policy-configmap-name":    {"ARGOCD_AGENT_POLICY_CONFIGMAP_NAME", "want", []string{"", "A", "a/b"}},
+		"redis-addr":               {"REDIS_ADDR", "want a host and a port", []string{"argocd-redis", ":6379", "redis://a:1"}},
+		"redis-tls-enabled":        {"ARGOCD_AGENT_REDIS_TLS_ENABLED", "want true or false", []string{"perhaps"}},
+		"redis-tls-insecure":       {"ARGOCD_AGENT_REDIS_TLS_INSECURE", "want true or false", []string{"perhaps"}},
+		"redis-tls-ca-secret-name": {"ARGOCD_AGENT_REDIS_TLS_CA_SECRET_NAME", "want", []string{"", "a b"}},
 	}
 }
 
 // anyText are the flags of which no value can be told to be wrong without looking at what it names.
 func anyText() []string {
-	return []string{"kubecontext", "tls-client-cert", "tls-client-key", "root-ca-path"}
+	return []string{
+		"kubecontext", "tls-client-cert", "tls-client-key", "root-ca-path", "redis-username", "redis-password", "redis-creds-dir-path",
+		"redis-key-prefix", "redis-tls-ca-path",
+	}
 }
 
 func TestEveryFlagWithABadValueSaysWhatWouldBeRight(t *testing.T) {
@@ -122,6 +131,12 @@ func TestMistakesOfEveryKindAreToldTogether(t *testing.T) {
 	_, err = readSettings([]string{"--server-address=hub", "--log-format=xml", "--tls-min-version=tls1.3", "--tls-max-version=tls1.2"}, nothing)
 	require.ErrorContains(t, err, "--log-format")
 	require.ErrorContains(t, err, "raise the maximum or lower the minimum")
+}
+
+func TestRedisCredentialsAreGivenOneWay(t *testing.T) {
+	t.Parallel()
+	_, err := readSettings([]string{"--server-address=hub", "--redis-creds-dir-path=/creds", "--redis-password=x"}, nothing)
+	require.ErrorContains(t, err, "set the folder or the two others")
 }
 
 // So that a new flag is not forgotten here.

@@ -43,7 +43,6 @@ func TestUIWhileASpokeIsAway(t *testing.T) {
 
 	agent.Principal.Restore()
 	saysNow(t, agent, agentMark, lab.ConnectedAgentLine)
-	mark = shared.Principal.Mark()
 	away.hub.becomes(t, settled)
 	away.readsAndEdits(t)
 	away.readsLogs(t)

@@ -219,7 +219,7 @@ func follow(t *testing.T, path string) *stream {
 	go func() {
 		defer close(done)
 		defer close(s.answer)
-		response, err := http.DefaultClient.Do(request)
+		response, err := http.DefaultClient.Do(request) //nolint:bodyclose // until closes it
 		if err == nil {
 			s.answer <- response
 		}

@@ -44,10 +44,9 @@ import (
 // drain is how long connections may take to end after the conversations over them.
 const drain = 15 * time.Second
 
-// maxStreams is how many streams an agent, or a component of the hub, may have open over one connection: one for each
-// conversation with a spoke, such as people have who watch logs and terminals. Each costs some 25 KiB before a word was
-// said, and gRPC's default is no limit.
-const maxStreams = 1000
+// maxStreams is how many streams may be open over one connection. A component of the hub has one for each conversation with
+// any spoke. Agents are held to less, see gate.MaxStreams.
+const maxStreams = 50_000
 
 // name is what the principal is called in logs and on the hub.
 const name = "argocd-agent-principal"
@@ -66,11 +65,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	}
 	client := cluster.Client
 	metrics := telemetry.NewSync("argocd_principal", registry)
-	material, err := certs.New(s.certificates(client, logger, certs.NewMetrics(registry)))
-	if err != nil {
-		return err
-	}
-	admission, err := s.gate(material, logging.Component(logger, "agents"))
+	material, admission, err := s.gate(client, registry, logger)
 	if err != nil {
 		return err
 	}
@@ -117,13 +112,17 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	return group.Wait()
 }
 
-// gate returns what admits agents and the hub's components.
-func (s *principalSettings) gate(material *certs.Source, logger *slog.Logger) (*gate.Gate, error) {
+// gate returns what admits agents and the hub's components, and the material that this rests on.
+func (s *principalSettings) gate(client kubernetes.Interface, registry *prometheus.Registry, logger *slog.Logger) (*certs.Source, *gate.Gate, error) {
+	material, err := certs.New(s.certificates(client, logger, certs.NewMetrics(registry)))
+	if err != nil {
+		return nil, nil, err
+	}
 	identify, err := identity.New(identity.Options{Auth: s.auth, Reserved: []string{s.namespace}, Components: s.components})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return gate.New(gate.Options{Identify: identify, Trust: material, Logger: logger}), nil
+	return material, gate.New(gate.Options{Identify: identify, Trust: material, Logger: logging.Component(logger, "agents")}), nil
 }
 
 func hello() wire.Hello {

@@ -56,7 +56,7 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*principal
 		"how an agent's certificate names it: mtls:subject:<regexp> or mtls:uri:<regexp>; the first group is the name", s.checkAuth)
 	set.Strings(&s.components, "hub-components", "ARGOCD_PRINCIPAL_HUB_COMPONENTS",
 		[]string{"argocd-agent-kubeproxy", "argocd-agent-redisproxy"},
-		"the hub's own components, which may reach every agent, by their certificates' common names or URIs", identity.CheckComponents)
+		"the hub's own components, which may reach every agent, by their certificates' common names or URIs")
 	set.String(&s.certSecret, "tls-secret-name", "ARGOCD_PRINCIPAL_TLS_SECRET_NAME", "argocd-agent-principal-tls",
 		"Secret of the principal's certificate and key", settings.NonEmpty, settings.DNSSubdomain)
 	set.String(&s.certFile, "tls-cert", "ARGOCD_PRINCIPAL_TLS_SERVER_CERT_PATH", "", "file of the principal's certificate, instead of the Secret")

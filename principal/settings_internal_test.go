@@ -39,7 +39,7 @@ func badValues() map[string]struct {
 
 // anyText are the flags of which no value can be told to be wrong without looking at what it names.
 func anyText() []string {
-	return []string{"kubecontext", "tls-cert", "tls-key", "root-ca-path"}
+	return []string{"kubecontext", "tls-cert", "tls-key", "root-ca-path", "hub-components"}
 }
 
 func TestEveryFlagWithABadValueSaysWhatWouldBeRight(t *testing.T) {

@@ -109,7 +109,7 @@ func (a *Access) Run(ctx context.Context) error {
 	if a == nil {
 		return nil
 	}
-	defer a.client.Close()
+	defer func() { _ = a.client.Close() }() // nobody uses it any more
 	group, ctx := errgroup.WithContext(ctx)
 	if a.roots != nil {
 		group.Go(func() error { return a.roots.Run(ctx) })
@@ -132,8 +132,11 @@ func (a *Access) serve(ctx context.Context) error {
 		Handler: a.live, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(a.logger.Handler(), slog.LevelDebug),
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(a.kube) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(a.kube) // it ends when it is shut down, and for no other reason
+	}()
 	<-ctx.Done()
 	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
@@ -141,6 +144,6 @@ func (a *Access) serve(ctx context.Context) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = server.Close() // those who watch do not end by themselves
 	}
-	<-ended // which says that it was shut down
+	<-ended
 	return err
 }

@@ -245,24 +245,23 @@ func (r *reader) next() (resp.Command, error) {
 			return resp.Command{}, err
 		}
 		r.taken = 0
-		there, err := r.source.Peek(max(1, r.source.Buffered()))
-		for err == nil {
-			command, n, scanErr := r.scanner.Next(there)
-			if scanErr != nil {
-				return command, scanErr
-			}
-			if r.taken = n; n > 0 {
-				if len(command.Args) > 0 {
-					return command, nil
-				}
-				break
-			}
-			there, err = r.more(len(there))
-		}
-		if err != nil {
-			return resp.Command{}, err
+		command, err := r.scan()
+		if err != nil || len(command.Args) > 0 {
+			return command, err
 		}
 	}
+}
+
+// scan returns the next command, which may be one of no words.
+func (r *reader) scan() (command resp.Command, err error) {
+	there, err := r.source.Peek(max(1, r.source.Buffered()))
+	for err == nil {
+		if command, r.taken, err = r.scanner.Next(there); err != nil || r.taken > 0 {
+			return command, err
+		}
+		there, err = r.more(len(there))
+	}
+	return resp.Command{}, err
 }
 
 // more returns what is there once there is more than that.

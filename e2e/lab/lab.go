@@ -163,22 +163,23 @@ func (l *Lab) startHub(ctx context.Context) error {
 		return fmt.Errorf("hub: %w", err)
 	}
 	if l.options.ArgoCD {
-		hub.ArgoCD, err = argocd.Install(ctx, argocd.Options{
-			Cluster: hub.Cluster, Host: l.Host, Tools: l.Tools,
-		})
-		if err != nil {
+		if err := l.installArgoCD(ctx, hub); err != nil {
 			return err
-		}
-		// With agents it waits for what it reaches them through.
-		if !l.options.Agents {
-			if err := hub.ArgoCD.StartServer(ctx, hub.ArgoCD.RedisAddress); err != nil {
-				return err
-			}
 		}
 	}
 	l.Hub = hub
 	l.options.Progress("hub is ready")
 	return nil
+}
+
+// installArgoCD starts what the hub has of Argo CD. With agents argocd-server waits for what it reaches them through.
+func (l *Lab) installArgoCD(ctx context.Context, hub *Cluster) error {
+	var err error
+	hub.ArgoCD, err = argocd.Install(ctx, argocd.Options{Cluster: hub.Cluster, Host: l.Host, Tools: l.Tools})
+	if err != nil || l.options.Agents {
+		return err
+	}
+	return hub.ArgoCD.StartServer(ctx, hub.ArgoCD.RedisAddress)
 }
 
 func (l *Lab) startSpoke(ctx context.Context, name string) (*Cluster, error) {

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // AuthenticateComponent returns the peer of the gRPC connection that ctx belongs to if it is one of the hub's own
@@ -34,15 +33,4 @@ func (a *Authenticator) ComponentOf(certificate *x509.Certificate) string {
 		return name
 	}
 	return ""
-}
-
-// CheckComponents returns nil if these are names of components: common names, or URIs.
-func CheckComponents(names []string) error {
-	for _, name := range names {
-		if strings.TrimSpace(name) != name || name == "" {
-			return fmt.Errorf("%q: want a certificate's common name or URI, such as %q or %q",
-				name, "argocd-agent-kubeproxy", "spiffe://example.org/ns/argocd/sa/argocd-agent-kubeproxy")
-		}
-	}
-	return nil
 }

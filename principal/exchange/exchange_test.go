@@ -105,10 +105,7 @@ func listen(t *testing.T, conn grpc.ClientConnInterface) tunnelv1.Tunnel_ListenC
 // accept takes up a conversation by its id, and returns how that ends.
 func accept(t *testing.T, conn grpc.ClientConnInterface, ids ...string) error {
 	t.Helper()
-	ctx := t.Context()
-	for _, id := range ids {
-		ctx = metadata.AppendToOutgoingContext(ctx, tunnel.MetadataDial, id)
-	}
+	ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{tunnel.MetadataDial: ids})
 	stream, err := tunnelv1.NewTunnelClient(conn).Accept(ctx)
 	require.NoError(t, err)
 	_, err = stream.Recv()

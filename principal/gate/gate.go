@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -19,6 +20,10 @@ const (
 	refusalLogInterval = 5 * time.Second
 	refusalLogBurst    = 20
 )
+
+// MaxStreams is how many streams an agent may have open: one to synchronise, one to listen, and one for each conversation of
+// people with its cluster, such as those who watch logs and terminals. Each costs some 25 KiB before a word was said.
+const MaxStreams = 1000
 
 // Options configure a Gate.
 type Options struct {
@@ -35,13 +40,16 @@ type Gate struct {
 	options  Options
 	proofs   *identity.Proofs
 	refusals *rate.Limiter // of their log
+
+	mu   sync.Mutex
+	open map[identity.Agent]int // how many streams agents have. Guarded by mu
 }
 
 // New returns a gate.
 func New(o Options) *Gate {
 	return &Gate{
 		options: o, proofs: identity.NewProofs(o.Trust),
-		refusals: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst),
+		refusals: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst), open: make(map[identity.Agent]int),
 	}
 }
 
@@ -59,7 +67,38 @@ type Pass struct {
 // longer rest on who the agent has proven to be; Status makes something of its cause. Errors are gRPC's, for the agent, and were logged.
 func (g *Gate) Agent(ctx context.Context) (context.Context, Pass, error) {
 	who, err := g.options.Identify.Authenticate(ctx)
-	return g.admit(ctx, who, err)
+	ctx, pass, err := g.admit(ctx, who, err)
+	if err != nil {
+		return nil, Pass{}, err
+	}
+	if !g.enter(who.Agent) {
+		pass.End()
+		err := status.Errorf(codes.ResourceExhausted, "the agent has %d streams open, which is the limit", MaxStreams)
+		g.Refused(g.options.Logger.With("agent", string(who.Agent), "address", who.Address), err)
+		return nil, Pass{}, err
+	}
+	end := pass.End
+	pass.End = func() { g.leave(who.Agent); end() }
+	return ctx, pass, nil
+}
+
+// enter reports whether an agent may have one more stream, and counts it.
+func (g *Gate) enter(agent identity.Agent) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open[agent] >= MaxStreams {
+		return false
+	}
+	g.open[agent]++
+	return true
+}
+
+func (g *Gate) leave(agent identity.Agent) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open[agent]--; g.open[agent] == 0 {
+		delete(g.open, agent)
+	}
 }
 
 // Component admits one of the hub's own components to a stream, as Agent does an agent.

@@ -79,7 +79,7 @@ func Open(t *testing.T) *Works {
 			})
 		}
 	})
-	t.Cleanup(func() { echo.Close(); echoes.Wait() })
+	t.Cleanup(func() { Check(t, echo.Close()); echoes.Wait() })
 	w.Agent(t, Echo, echo)
 
 	w.Hub = w.Dial(t, Component)
@@ -186,7 +186,7 @@ func (w *Works) await(t *testing.T, name string, connected bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	conn := w.Dial(t, Component)
-	defer conn.Close()
+	defer func() { Check(t, conn.Close()) }()
 	told, err := tunnelv1.NewRelayClient(conn).Watch(ctx, &tunnelv1.WatchRequest{})
 	require.NoError(t, err)
 	for {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
@@ -16,6 +17,11 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// Nearly all of its time goes into system calls. Beside those whom it serves, on a machine of few cores, threads that
+	// wake each other up cost more than they bring.
+	if _, decided := os.LookupEnv("GOMAXPROCS"); !decided {
+		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/2))
+	}
 	s, err := readSettings(os.Args[1:], os.LookupEnv)
 	switch {
 	case errors.Is(err, settings.ErrHelp):

@@ -2,26 +2,21 @@ package token
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/files"
 )
 
 const (
 	// signingFile is the file of a folder whose key signs.
 	signingFile = "jwt.key"
-	// settle is how long changes are gathered before the files are read again: an update is rarely a single change.
-	settle = 100 * time.Millisecond
 	// maxFile bounds one file: the path may lead anywhere.
 	maxFile = 1 << 20
 	// maxFiles bounds the files that are read of a folder.
@@ -77,36 +72,10 @@ func (s *Source) Verify(raw string) (Token, error) {
 // Run follows the keys until ctx ends, which is no error. It fails only when nothing can be watched at all; keys that are
 // missing or bad are waited for, and the last good ones stay in use.
 func (s *Source) Run(ctx context.Context) error {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch %s (is fs.inotify.max_user_instances too low?): %w", s.path, err)
+	if err := files.Follow(ctx, []string{s.path}, func() { s.take(read(s.path)) }); err != nil {
+		return fmt.Errorf("keys of bearer tokens: %w", err)
 	}
-	defer func() { _ = watcher.Close() }() // it only ever says that it was closed before
-	due := time.NewTimer(0)
-	defer due.Stop()
-	pending := true
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-due.C:
-			pending = false
-			if err := s.cover(watcher); err != nil {
-				return err
-			}
-			s.take(read(s.path))
-			continue
-		case <-watcher.Events:
-		case _, open := <-watcher.Errors: // an overflow, mostly: anything may have happened
-			if !open {
-				return fmt.Errorf("watch %s: the watcher has stopped", s.path)
-			}
-		}
-		if !pending {
-			pending = true
-			due.Reset(settle)
-		}
-	}
+	return nil
 }
 
 // take puts what was read to use, or says once why not.
@@ -137,68 +106,6 @@ func (k *Keys) signs() string {
 		return ""
 	}
 	return k.signing.id
-}
-
-// cover makes the watcher watch every directory that decides what the path leads to. A directory may change between being
-// looked at and being watched, so it looks again until there is nothing new to watch.
-func (s *Source) cover(watcher *fsnotify.Watcher) error {
-	for {
-		wanted, err := directories(s.path)
-		if err != nil {
-			return err
-		}
-		watched := watcher.WatchList()
-		for _, directory := range watched {
-			if !slices.Contains(wanted, directory) {
-				_ = watcher.Remove(directory) // it fails when the directory is gone, which is just as well
-			}
-		}
-		grown := false
-		for _, directory := range wanted {
-			if slices.Contains(watched, directory) {
-				continue
-			}
-			if err := watcher.Add(directory); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("watch directory %s: %w", directory, err)
-			}
-			grown = true
-		}
-		if !grown {
-			return nil
-		}
-	}
-}
-
-// directories lists those in which the path and what it leads to are entries, and the path itself when it is a folder. Of
-// a path that is not there it is the nearest directory above.
-func directories(path string) ([]string, error) {
-	absolute, err := filepath.Abs(path)
-	if err != nil {
-		return nil, fmt.Errorf("path %s: %w", path, err)
-	}
-	found := []string{existing(filepath.Dir(absolute))}
-	if target, err := filepath.EvalSymlinks(absolute); err == nil {
-		found = append(found, filepath.Dir(target))
-		if info, err := os.Stat(target); err == nil && info.IsDir() {
-			found = append(found, target)
-		}
-	}
-	slices.Sort(found)
-	return slices.Compact(found), nil
-}
-
-// existing returns the directory, or the nearest above it that exists.
-func existing(directory string) string {
-	for {
-		if info, err := os.Stat(directory); err == nil && info.IsDir() {
-			return directory
-		}
-		above := filepath.Dir(directory)
-		if above == directory {
-			return directory
-		}
-		directory = above
-	}
 }
 
 // read reads the keys of a file or a folder.

@@ -195,11 +195,15 @@ func (r *raw) hear() string {
 	var replies resp.Replies
 	var reply []byte
 	for {
-		b, err := r.reader.ReadByte()
-		require.NoError(r.t, err, "after %q", reply)
-		_, done, err := replies.Next([]byte{b})
+		_, err := r.reader.Peek(1)
+		require.NoError(r.t, err, "after %d bytes: %.100q", len(reply), reply)
+		there, err := r.reader.Peek(r.reader.Buffered())
 		require.NoError(r.t, err)
-		reply = append(reply, b)
+		n, done, err := replies.Next(there)
+		require.NoError(r.t, err)
+		reply = append(reply, there[:n]...)
+		_, err = r.reader.Discard(n)
+		require.NoError(r.t, err)
 		if done {
 			return string(reply)
 		}

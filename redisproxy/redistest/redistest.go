@@ -2,15 +2,17 @@
 package redistest
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -30,19 +32,21 @@ func Start(tb testing.TB, args ...string) *Redis {
 	tb.Helper()
 	_, err := exec.LookPath("redis-server")
 	require.NoError(tb, err, "these tests need redis-server: apt-get install redis-server")
-	var config net.ListenConfig
-	listener, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(tb, err)
-	r := &Redis{t: tb, Address: listener.Addr().String()}
-	require.NoError(tb, listener.Close())
-	_, port, err := net.SplitHostPort(r.Address)
-	require.NoError(tb, err)
-	r.args = append([]string{
-		"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", tb.TempDir(), "--enable-debug-command", "yes",
-	}, args...)
-	r.Resume()
-	tb.Cleanup(r.Stop)
-	return r
+	dir := tb.TempDir()
+	for range 20 {
+		// Below the ports that the system gives to clients: one of theirs could be taken while a Redis restarts.
+		port := strconv.Itoa(20_000 + rand.N(12_000)) //nolint:gosec // any will do
+		r := &Redis{t: tb, Address: net.JoinHostPort("127.0.0.1", port)}
+		r.args = append([]string{
+			"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir, "--enable-debug-command", "yes",
+		}, args...)
+		if r.start() {
+			tb.Cleanup(r.Stop)
+			return r
+		}
+	}
+	require.FailNow(tb, "redis-server did not start on any port")
+	return nil
 }
 
 // StartTLS starts a Redis that speaks TLS alone, with these files as its certificate, its key and its authority.
@@ -69,17 +73,23 @@ func Trust(tb testing.TB, authority string) *tls.Config {
 // Resume starts it again, with nothing in it.
 func (r *Redis) Resume() {
 	r.t.Helper()
-	var output bytes.Buffer
+	require.True(r.t, r.start(), "redis-server did not start again")
+}
+
+// start starts it, and reports whether it accepts connections.
+func (r *Redis) start() bool {
+	r.t.Helper()
 	r.run = exec.CommandContext(context.WithoutCancel(r.t.Context()), "redis-server", r.args...) //nolint:gosec // the test's own arguments
-	r.run.Stdout = &output
+	output, err := r.run.StdoutPipe()
+	require.NoError(r.t, err)
 	require.NoError(r.t, r.run.Start())
-	require.Eventually(r.t, func() bool {
-		conn, err := new(net.Dialer).DialContext(r.t.Context(), "tcp", r.Address)
-		if err == nil {
-			_ = conn.Close()
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		if strings.Contains(lines.Text(), "Ready to accept connections") {
+			return true
 		}
-		return err == nil
-	}, 10*time.Second, 10*time.Millisecond, "redis-server did not start: %s", &output)
+	}
+	r.Stop()
+	return false
 }
 
 // Stop ends it at once.

@@ -32,8 +32,9 @@ type turn struct {
 	left int
 }
 
-// Shared is a connection that many clients use at once. Their commands are written together, by whoever happens to write,
-// and the replies are handed to them in that order.
+// Shared is a connection that many clients use at once. What they submit while Redis has something to answer is written
+// together, as soon as some of that has been answered: few large packets cost Redis and us less than many small ones, and
+// Redis does one thing at a time anyway. The replies are handed out in the order of the commands.
 type Shared struct {
 	conn net.Conn
 
@@ -42,6 +43,7 @@ type Shared struct {
 	spare   []byte // the buffer that was written last. Guarded by mu
 	turns   []turn // whose commands those are, and were, up to where read is. Guarded by mu
 	writing bool   // somebody writes, and will write what is added. Guarded by mu
+	owed    int    // turns that were submitted and not answered. Guarded by mu
 	failure error  // why there will be no more replies. Guarded by mu
 
 	// Owned by read.
@@ -60,21 +62,22 @@ func (s *Shared) Submit(commands []byte, count int, sink Sink) bool {
 	}
 	s.out = append(s.out, commands...)
 	s.turns = append(s.turns, turn{sink, count})
-	if s.writing {
+	s.owed++
+	if s.writing || s.owed > 1 {
 		s.mu.Unlock()
 		return true
 	}
 	s.writing = true
 	s.mu.Unlock()
-	runtime.Gosched() // whoever else is about to submit does so now, and is written for in the same breath
+	runtime.Gosched() // whoever else is about to submit does so now
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.write()
 	return true
 }
 
-// write writes what was submitted, until there is nothing left.
+// write writes what was submitted, until there is nothing left. It is called with mu held.
 func (s *Shared) write() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for len(s.out) > 0 && s.failure == nil {
 		out := s.out
 		s.out, s.spare = s.spare[:0], nil
@@ -107,8 +110,9 @@ func (s *Shared) read() {
 	}
 }
 
-// hand gives each sink its part.
+// hand gives each sink its part, and has written what came in meanwhile.
 func (s *Shared) hand(b []byte) error {
+	answered := 0
 	for len(b) > 0 {
 		if s.next == len(s.taken) && !s.take() {
 			return errUnasked
@@ -130,7 +134,15 @@ func (s *Shared) hand(b []byte) error {
 		if t.left == 0 {
 			t.sink = nil
 			s.next++
+			answered++
 		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owed -= answered
+	if !s.writing {
+		s.writing = true
+		s.write()
 	}
 	return nil
 }

@@ -1,0 +1,140 @@
+// Package files follows files as they change: mounted Secrets and ConfigMaps, and whatever else rewrites files.
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// settle is how long changes are gathered before files are looked at again: an update is rarely a single change.
+	settle = 100 * time.Millisecond
+	// maxLinks bounds the symbolic links that are followed on the way to one file.
+	maxLinks = 40
+)
+
+// Follow calls changed at the start, and then after each change of any of the paths, which may name files or folders and
+// need not exist. It calls it from one goroutine, its own, and blocks until ctx ends, which is no error, or until nothing can
+// be watched at all.
+//
+// It watches directories: Kubernetes updates a mounted Secret by swapping a symbolic link beside the files, and other tools
+// by renaming, so that a watch on a file itself would soon watch what is gone.
+func Follow(ctx context.Context, paths []string, changed func()) error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("start watching (is fs.inotify.max_user_instances too low?): %w", err)
+	}
+	defer func() { _ = watcher.Close() }() // it only ever says that it was closed before
+	due := time.NewTimer(0)
+	defer due.Stop()
+	pending := true
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-due.C:
+			pending = false
+			if err := cover(watcher, paths); err != nil {
+				return err
+			}
+			changed()
+			continue
+		case <-watcher.Events:
+		case _, open := <-watcher.Errors: // an overflow, mostly: anything may have happened
+			if !open {
+				return errors.New("the watcher has stopped")
+			}
+		}
+		if !pending {
+			pending = true
+			due.Reset(settle)
+		}
+	}
+}
+
+// cover makes the watcher watch every directory that decides what the paths lead to, and no other. A link may change
+// between being looked at and being watched, so it looks again until there is nothing new to watch.
+func cover(watcher *fsnotify.Watcher, paths []string) error {
+	for {
+		wanted, err := directories(paths)
+		if err != nil {
+			return err
+		}
+		watched := watcher.WatchList()
+		for _, directory := range watched {
+			if !slices.Contains(wanted, directory) {
+				_ = watcher.Remove(directory) // it fails when the directory is gone, which is just as well
+			}
+		}
+		grown := false
+		for _, directory := range wanted {
+			if slices.Contains(watched, directory) {
+				continue
+			}
+			if err := watcher.Add(directory); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("watch directory %s: %w", directory, err)
+			}
+			grown = true
+		}
+		if !grown {
+			return nil
+		}
+	}
+}
+
+// directories lists those whose entries decide what the paths lead to.
+func directories(paths []string) ([]string, error) {
+	var all []string
+	for _, path := range paths {
+		absolute, err := filepath.Abs(path)
+		if err != nil {
+			return nil, fmt.Errorf("path %s: %w", path, err)
+		}
+		all = append(all, deciding(absolute)...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// deciding walks to the absolute path, and returns the real directories in which it met a symbolic link, a missing
+// entry (where the walk ends) or what the path names, and that itself if it is a folder.
+func deciding(path string) []string {
+	const separator = string(filepath.Separator)
+	var found []string
+	directory, rest := separator, strings.Split(strings.Trim(path, separator), separator)
+	for links := 0; len(rest) > 0 && links <= maxLinks; {
+		entry := filepath.Join(directory, rest[0])
+		info, err := os.Lstat(entry)
+		switch {
+		case err != nil:
+			return append(found, directory)
+		case info.Mode()&fs.ModeSymlink != 0:
+			found = append(found, directory)
+			target, err := os.Readlink(entry)
+			if err != nil {
+				return found
+			}
+			if filepath.IsAbs(target) {
+				directory = separator
+			}
+			links++
+			rest = append(strings.Split(strings.Trim(target, separator), separator), rest[1:]...)
+		case len(rest) == 1 && info.IsDir():
+			return append(found, directory, entry)
+		case len(rest) == 1:
+			return append(found, directory)
+		default:
+			directory, rest = entry, rest[1:]
+		}
+	}
+	return found
+}

@@ -37,6 +37,9 @@ type agentSettings struct {
 	access accessSettings
 }
 
+// Help returns what to tell people who ask for help.
+func (s *agentSettings) Help() string { return s.help }
+
 func readSettings(args []string, lookup func(string) (string, bool)) (*agentSettings, error) {
 	s := &agentSettings{}
 	set := settings.New("agent", lookup)

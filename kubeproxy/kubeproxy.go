@@ -11,8 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
@@ -43,7 +41,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	client, err := certs.New(s.principal.certificates(logger, metrics))
+	client, err := certs.New(s.principal.Certificates("kubeproxy-principal", logging.Component(logger, "certificates"), metrics))
 	if err != nil {
 		return err
 	}
@@ -51,7 +49,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	principal, err := s.principal.connect(client)
+	principal, err := s.principal.Connect(client)
 	if err != nil {
 		return err
 	}
@@ -120,28 +118,4 @@ func (s *proxySettings) certificates(logger *slog.Logger, metrics *certs.Metrics
 		PairRemedy: "mount the Secret argocd-agent-resource-proxy-tls, or create it with: argocd-agentctl pki issue resource-proxy",
 		Roots:      certs.RootsFile(s.caFile), RootsRemedy: "see --root-ca-path",
 	}
-}
-
-// certificates says where the certificate for the principal and the principal's authority are.
-func (p *principalSettings) certificates(logger *slog.Logger, metrics *certs.Metrics) certs.Options {
-	return certs.Options{
-		Name: "kubeproxy-principal", Logger: logging.Component(logger, "certificates"), Metrics: metrics,
-		Pair: certs.PairFiles(p.certFile, p.keyFile), PairRemedy: "see --principal-client-cert and --principal-client-key",
-		Roots: certs.RootsFile(p.caFile), RootsRemedy: "see --principal-ca-path",
-	}
-}
-
-// connect returns a connection to the principal, which is made when it is first used.
-func (p *principalSettings) connect(material *certs.Source) (*grpc.ClientConn, error) {
-	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: material})),
-	}
-	if p.keepAlive > 0 {
-		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: p.keepAlive, Timeout: p.keepAlive}))
-	}
-	principal, err := grpc.NewClient(net.JoinHostPort(p.address, strconv.Itoa(p.port)), options...)
-	if err != nil {
-		return nil, fmt.Errorf("--principal-address and --principal-port: %w", err)
-	}
-	return principal, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/uplink"
 )
 
 // proxySettings are what an operator decides.
@@ -31,16 +32,11 @@ type proxySettings struct {
 	jwtKey     string
 	timeout    time.Duration
 
-	principal principalSettings
+	principal uplink.Settings
 }
 
-// principalSettings say how the principal is reached.
-type principalSettings struct {
-	address                   string
-	port                      int
-	certFile, keyFile, caFile string
-	keepAlive                 time.Duration
-}
+// Help returns what to tell people who ask for help.
+func (s *proxySettings) Help() string { return s.help }
 
 func readSettings(args []string, lookup func(string) (string, bool)) (*proxySettings, error) {
 	s := &proxySettings{}
@@ -56,7 +52,7 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*proxySett
 	set.String(&s.log.Format, "log-format", "ARGOCD_KUBEPROXY_LOG_FORMAT", logging.Text, "text or json",
 		settings.OneOf(logging.Text, logging.JSON))
 	s.declareCallers(set)
-	s.declarePrincipal(set)
+	s.principal.Declare(set, "ARGOCD_KUBEPROXY")
 	s.help = set.Help()
 	return s, set.Parse(args)
 }
@@ -87,22 +83,6 @@ func (s *proxySettings) declareCallers(set *settings.Set) {
 		}
 		return nil
 	}, "tls-min-version", "tls-max-version", "tls-ciphersuites")
-}
-
-// declarePrincipal declares what concerns the principal.
-func (s *proxySettings) declarePrincipal(set *settings.Set) {
-	p := &s.principal
-	set.String(&p.address, "principal-address", "ARGOCD_KUBEPROXY_PRINCIPAL_ADDRESS", "argocd-agent-principal", "host name of the principal",
-		settings.NonEmpty, settings.Host)
-	set.Int(&p.port, "principal-port", "ARGOCD_KUBEPROXY_PRINCIPAL_PORT", 8443, "port of the principal", settings.Port)
-	set.String(&p.certFile, "principal-client-cert", "ARGOCD_KUBEPROXY_PRINCIPAL_CLIENT_CERT_PATH", "",
-		"file of the certificate that the principal sees", settings.NonEmpty)
-	set.String(&p.keyFile, "principal-client-key", "ARGOCD_KUBEPROXY_PRINCIPAL_CLIENT_KEY_PATH", "", "file of its key", settings.NonEmpty)
-	set.String(&p.caFile, "principal-ca-path", "ARGOCD_KUBEPROXY_PRINCIPAL_ROOT_CA_PATH", "",
-		"file of the authority that the principal's certificate comes from", settings.NonEmpty)
-	set.Duration(&p.keepAlive, "keep-alive-ping-interval", "ARGOCD_KUBEPROXY_KEEP_ALIVE_PING_INTERVAL", 10*time.Second,
-		"how often to see whether a quiet connection to the principal still works; at least 10s, 0 for never",
-		settings.OffOrAtLeast(10*time.Second))
 }
 
 // checkAuth accepts what identity.New does.

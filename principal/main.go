@@ -4,28 +4,18 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	s, err := readSettings(os.Args[1:], os.LookupEnv)
-	switch {
-	case errors.Is(err, settings.ErrHelp):
-		_, _ = os.Stdout.WriteString(s.help)
-		return
-	case err == nil:
-		err = run(ctx, s, os.Stderr)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "principal:", err)
-		os.Exit(1)
-	}
+	code := program.Main(ctx, program.Invocation{
+		Name: "principal", Args: os.Args[1:], Lookup: os.LookupEnv, Output: os.Stdout, Log: os.Stderr,
+	}, readSettings, run)
+	stop()
+	os.Exit(code)
 }

@@ -34,6 +34,9 @@ type principalSettings struct {
 	keepAliveMin, compareEvery time.Duration
 }
 
+// Help returns what to tell people who ask for help.
+func (s *principalSettings) Help() string { return s.help }
+
 func readSettings(args []string, lookup func(string) (string, bool)) (*principalSettings, error) {
 	s := &principalSettings{}
 	set := settings.New("principal", lookup)

@@ -14,8 +14,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
@@ -53,7 +51,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	principal, err := s.principal.connect(m.client)
+	principal, err := s.principal.Connect(m.client)
 	if err != nil {
 		return err
 	}
@@ -151,12 +149,7 @@ func (s *proxySettings) certificates(logger *slog.Logger, metrics *certs.Metrics
 	logger = logging.Component(logger, "certificates")
 	m := &material{}
 	var err error
-	p := s.principal
-	if m.client, err = certs.New(certs.Options{
-		Name: "redisproxy-principal", Logger: logger, Metrics: metrics,
-		Pair: certs.PairFiles(p.certFile, p.keyFile), PairRemedy: "see --principal-client-cert and --principal-client-key",
-		Roots: certs.RootsFile(p.caFile), RootsRemedy: "see --principal-ca-path",
-	}); err != nil {
+	if m.client, err = certs.New(s.principal.Certificates("redisproxy-principal", logger, metrics)); err != nil {
 		return nil, err
 	}
 	if s.certFile != "" {
@@ -205,19 +198,4 @@ func (r *redisSettings) config(roots *certs.Source) func() (*tls.Config, error) 
 		}
 		return config, nil
 	}
-}
-
-// connect returns a connection to the principal, which is made when it is first used.
-func (p *principalSettings) connect(own *certs.Source) (*grpc.ClientConn, error) {
-	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: own})),
-	}
-	if p.keepAlive > 0 {
-		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: p.keepAlive, Timeout: p.keepAlive}))
-	}
-	principal, err := grpc.NewClient(net.JoinHostPort(p.address, strconv.Itoa(p.port)), options...)
-	if err != nil {
-		return nil, fmt.Errorf("--principal-address and --principal-port: %w", err)
-	}
-	return principal, nil
 }

@@ -2,12 +2,11 @@ package main
 
 import (
 	"errors"
-	"net"
-	"strconv"
 	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/uplink"
 )
 
 // proxySettings are what an operator decides.
@@ -21,7 +20,7 @@ type proxySettings struct {
 	certFile, keyFile                  string
 
 	redis     redisSettings
-	principal principalSettings
+	principal uplink.Settings
 
 	cacheSize    int // MiB
 	agentTimeout time.Duration
@@ -36,13 +35,8 @@ type redisSettings struct {
 	insecure  bool
 }
 
-// principalSettings say how the principal is reached.
-type principalSettings struct {
-	address                   string
-	port                      int
-	certFile, keyFile, caFile string
-	keepAlive                 time.Duration
-}
+// Help returns what to tell people who ask for help.
+func (s *proxySettings) Help() string { return s.help }
 
 func readSettings(args []string, lookup func(string) (string, bool)) (*proxySettings, error) {
 	s := &proxySettings{}
@@ -69,7 +63,7 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*proxySett
 		return nil
 	}, "tls-cert", "tls-key")
 	s.redis.declare(set)
-	s.principal.declare(set)
+	s.principal.Declare(set, "ARGOCD_REDISPROXY")
 	s.help = set.Help()
 	return s, set.Parse(args)
 }
@@ -77,7 +71,7 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*proxySett
 // declare declares what concerns the hub's Redis.
 func (r *redisSettings) declare(set *settings.Set) {
 	set.String(&r.address, "redis-address", "ARGOCD_REDISPROXY_REDIS_ADDRESS", "argocd-redis:6379", "host:port of the hub's Redis",
-		settings.NonEmpty, checkAddress)
+		settings.HostPort)
 	set.String(&r.keyPrefix, "redis-key-prefix", "ARGOCD_REDISPROXY_REDIS_KEY_PREFIX", "",
 		"what the keys of the hub's Argo CD begin with: its ARGOCD_REDIS_KEY_PREFIX")
 	set.Bool(&r.tls, "redis-tls-enabled", "ARGOCD_REDISPROXY_REDIS_TLS_ENABLED", false, "use TLS to the hub's Redis")
@@ -90,32 +84,4 @@ func (r *redisSettings) declare(set *settings.Set) {
 		}
 		return nil
 	}, "redis-tls-enabled", "redis-ca-path", "redis-tls-insecure")
-}
-
-// declare declares what concerns the principal.
-func (p *principalSettings) declare(set *settings.Set) {
-	set.String(&p.address, "principal-address", "ARGOCD_REDISPROXY_PRINCIPAL_ADDRESS", "argocd-agent-principal", "host name of the principal",
-		settings.NonEmpty, settings.Host)
-	set.Int(&p.port, "principal-port", "ARGOCD_REDISPROXY_PRINCIPAL_PORT", 8443, "port of the principal", settings.Port)
-	set.String(&p.certFile, "principal-client-cert", "ARGOCD_REDISPROXY_PRINCIPAL_CLIENT_CERT_PATH", "",
-		"file of the certificate that the principal sees", settings.NonEmpty)
-	set.String(&p.keyFile, "principal-client-key", "ARGOCD_REDISPROXY_PRINCIPAL_CLIENT_KEY_PATH", "", "file of its key", settings.NonEmpty)
-	set.String(&p.caFile, "principal-ca-path", "ARGOCD_REDISPROXY_PRINCIPAL_ROOT_CA_PATH", "",
-		"file of the authority that the principal's certificate comes from", settings.NonEmpty)
-	set.Duration(&p.keepAlive, "keep-alive-ping-interval", "ARGOCD_REDISPROXY_KEEP_ALIVE_PING_INTERVAL", 10*time.Second,
-		"how often to see whether a quiet connection to the principal still works; at least 10s, 0 for never",
-		settings.OffOrAtLeast(10*time.Second))
-}
-
-// checkAddress accepts host:port.
-func checkAddress(value string) error {
-	host, port, err := net.SplitHostPort(value)
-	if err != nil || host == "" {
-		return errors.New("want host:port")
-	}
-	number, err := strconv.Atoi(port)
-	if err != nil {
-		return errors.New("want host:port, the port a number")
-	}
-	return settings.Port(number)
 }

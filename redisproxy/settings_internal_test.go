@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/redistest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redistest"
 )
 
 func nothing(string) (string, bool) { return "", false }
@@ -116,12 +116,12 @@ func TestItRunsAndEnds(t *testing.T) {
 	ca, cert, key := file("ca", authority.PEM().Certificate), file("cert", pair.Certificate), file("key", pair.Key)
 	hub := redistest.StartTLS(t, cert, key, ca)
 	s, err := readSettings([]string{
-		"--principal-client-cert=" + cert, "--principal-client-key=" + key, "--principal-ca-path=" + ca, "--principal-address=localhost",
+		"--principal-client-cert=" + cert, "--principal-client-key=" + key, "--principal-ca-path=" + ca, "--principal-address=localhost", "--principal-port=1",
 		"--metrics-port=0", "--healthz-port=0", "--listen-host=127.0.0.1", "--tls-cert=" + cert, "--tls-key=" + key,
 		"--redis-address=" + hub.Address, "--redis-tls-enabled", "--redis-ca-path=" + ca,
 	}, nothing)
 	require.NoError(t, err)
-	s.listenPort, s.principal.port = 0, 1 // any that is free; one that nobody has
+	s.listenPort = 0 // any that is free
 	heard := make(listening, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/tidwall/redcon"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
 )
 
 // connection is one to the spoke's Redis, by which the agent has made itself known.

@@ -20,7 +20,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/redis"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/redistest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -17,12 +17,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	agentredis "github.com/argocd-agent-mesh/argocd-agent-mesh/agent/redis"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redistest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/keys"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/redistest"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/resp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spokes"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spoketest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/upstream"
 )
 
@@ -41,8 +42,8 @@ type setup struct {
 // world is a hub with one agent, "east", whose application "guestbook" is "east_guestbook" on the hub.
 type world struct {
 	hub, redis *redistest.Redis // the hub's and the spoke's
-	agent      *redistest.Agent
-	roster     *redistest.Roster
+	agent      *spoketest.Agent
+	roster     *spoketest.Roster
 	registry   *prometheus.Registry
 	address    string // of redisproxy
 	spoke      *redis.Client
@@ -61,8 +62,8 @@ const (
 
 func begin(tb testing.TB, c setup) *world {
 	tb.Helper()
-	w := &world{hub: redistest.Start(tb, c.redisArgs...), redis: redistest.Start(tb), roster: redistest.NewRoster()}
-	w.agent = redistest.NewAgent(tb, w.redis.Address)
+	w := &world{hub: redistest.Start(tb, c.redisArgs...), redis: redistest.Start(tb), roster: spoketest.NewRoster()}
+	w.agent = spoketest.NewAgent(tb, w.redis.Address)
 	w.agent.Prefix = c.spokePrefix
 	w.roster.Own("east_guestbook", east, "guestbook")
 	w.arrive()

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redistest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/redistest"
 )
 
 func TestMalformedCommandsAreRefusedByName(t *testing.T) {

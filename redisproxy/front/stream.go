@@ -7,7 +7,7 @@ import (
 
 	"github.com/tidwall/redcon"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
 )
 
 // stream is what a client has that is told things unasked: by the hub's Redis, and of agents.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/tidwall/redcon"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/cache"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/clusterinfo"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/resp"
 )
 
 // Question is a key that was asked for.

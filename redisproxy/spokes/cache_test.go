@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/redistest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spoketest"
 )
 
 const ample = 64 << 20
@@ -122,7 +122,7 @@ func TestAnOutdatedValueIsBetterThanNone(t *testing.T) {
 
 func TestWithoutTrackingNothingIsFresh(t *testing.T) {
 	t.Parallel()
-	w := begin(t, ample, func(a *redistest.Agent) { a.Untracked = true })
+	w := begin(t, ample, func(a *spoketest.Agent) { a.Untracked = true })
 	for i := range 5 {
 		value := strings.Repeat("x", i+1)
 		w.set(treeSpoke, value)

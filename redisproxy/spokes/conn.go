@@ -10,7 +10,7 @@ import (
 
 	"github.com/tidwall/redcon"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
 )
 
 // maxTold bounds what an agent may say at once that is no value: a greeting, a change, a message.

@@ -13,11 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redistest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/keys"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/redistest"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/resp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spokes"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spoketest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,17 +33,17 @@ const (
 // world is one agent, "east".
 type world struct {
 	t        *testing.T
-	agent    *redistest.Agent
-	roster   *redistest.Roster
+	agent    *spoketest.Agent
+	roster   *spoketest.Roster
 	redis    *redis.Client
 	spokes   *spokes.Spokes
 	registry *prometheus.Registry
 }
 
-func begin(t *testing.T, size int64, change func(*redistest.Agent)) *world {
+func begin(t *testing.T, size int64, change func(*spoketest.Agent)) *world {
 	t.Helper()
 	server := redistest.Start(t)
-	w := &world{t: t, agent: redistest.NewAgent(t, server.Address), roster: redistest.NewRoster(), registry: prometheus.NewRegistry()}
+	w := &world{t: t, agent: spoketest.NewAgent(t, server.Address), roster: spoketest.NewRoster(), registry: prometheus.NewRegistry()}
 	change(w.agent)
 	w.redis = redistest.Client(t, server.Address, 3)
 	w.roster.Own("east_guestbook", "east", "guestbook")
@@ -71,7 +72,7 @@ func begin(t *testing.T, size int64, change func(*redistest.Agent)) *world {
 	return w
 }
 
-func plain(*redistest.Agent) {}
+func plain(*spoketest.Agent) {}
 
 func (w *world) arrive() {
 	w.agent.Mend()

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
 )
 
 const (

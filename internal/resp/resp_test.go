@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/redcon"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
 )
 
 func limits() resp.Limits { return resp.Limits{Args: 1000, Bulk: 1 << 20, Inline: 1000} }

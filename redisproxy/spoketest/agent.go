@@ -1,4 +1,5 @@
-package redistest
+// Package spoketest is what the tests of redisproxy run against besides Redis: agents that have one, and a roster.
+package spoketest
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-// Package redistest is what the tests of redisproxy run against: a real Redis, agents that have one, and a roster.
+// Package redistest starts a real Redis for a test.
 package redistest
 
 import (

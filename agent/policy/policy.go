@@ -9,11 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/trees"
@@ -91,25 +88,14 @@ func New(o Options) *Policy {
 		}),
 	}
 	o.Registerer.MustRegister(p.rejected)
-	only := fields.OneTermEqualSelector(metav1.ObjectNameField, o.Name).String()
-	maps := o.Client.ConfigMaps(o.Namespace)
-	p.store = follow.New(follow.Options[*corev1.ConfigMap, *loaded]{
-		Kind: &corev1.ConfigMap{},
-		List: func(ctx context.Context, lo metav1.ListOptions) (runtime.Object, error) {
-			lo.FieldSelector = only
-			return maps.List(ctx, lo)
-		},
-		Watch: func(ctx context.Context, lo metav1.ListOptions) (watch.Interface, error) {
-			lo.FieldSelector = only
-			return maps.Watch(ctx, lo)
-		},
-		Reduce: p.load,
-		Changed: func(_, now *loaded) {
-			if now == nil {
-				o.Logger.Warn("The policy's ConfigMap is gone, the default rule holds", "config_map", o.Name)
-			}
-		},
-	})
+	follows := follow.ConfigMap[*loaded](o.Client, o.Namespace, o.Name)
+	follows.Reduce = p.load
+	follows.Changed = func(_, now *loaded) {
+		if now == nil {
+			o.Logger.Warn("The policy's ConfigMap is gone, the default rule holds", "config_map", o.Name)
+		}
+	}
+	p.store = follow.New(follows)
 	return p
 }
 

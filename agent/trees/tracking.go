@@ -1,15 +1,11 @@
 package trees
 
 import (
-	"context"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
@@ -43,21 +39,10 @@ func (t *tracking) Revision() string { return t.revision }
 
 // followSettings follows Argo CD's settings.
 func followSettings(client typed.ConfigMapsGetter, namespace string) *follow.Store[*corev1.ConfigMap, *tracking] {
-	only := fields.OneTermEqualSelector(metav1.ObjectNameField, settingsName).String()
-	maps := client.ConfigMaps(namespace)
-	return follow.New(follow.Options[*corev1.ConfigMap, *tracking]{
-		Kind: &corev1.ConfigMap{},
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = only
-			return maps.List(ctx, o)
-		},
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = only
-			return maps.Watch(ctx, o)
-		},
-		Reduce:  readTracking,
-		Changed: func(*tracking, *tracking) {}, // it is looked at when it is needed
-	})
+	o := follow.ConfigMap[*tracking](client, namespace, settingsName)
+	o.Reduce = readTracking
+	o.Changed = func(*tracking, *tracking) {} // it is looked at when it is needed
+	return follow.New(o)
 }
 
 func readTracking(m *corev1.ConfigMap, _ *tracking) *tracking {

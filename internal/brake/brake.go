@@ -10,10 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
@@ -67,23 +64,13 @@ type Release func(agent string, f converge.Facet, word string) bool
 // New returns a desk that does nothing until Run runs.
 func New(o Options) *Desk {
 	d := &Desk{options: o, wake: make(chan struct{}, 1), raised: make(map[name]*report)}
-	only := fields.OneTermEqualSelector("metadata.name", ConfigMap).String()
-	maps := o.Client.ConfigMaps(o.Namespace)
-	d.words = follow.New(follow.Options[*corev1.ConfigMap, *words]{
-		Kind: &corev1.ConfigMap{},
-		List: func(ctx context.Context, lo metav1.ListOptions) (runtime.Object, error) {
-			lo.FieldSelector = only
-			return maps.List(ctx, lo)
-		},
-		Watch: func(ctx context.Context, lo metav1.ListOptions) (watch.Interface, error) {
-			lo.FieldSelector = only
-			return maps.Watch(ctx, lo)
-		},
-		Reduce:  reduce,
-		Changed: func(*words, *words) { d.signal() },
-	})
+	follows := follow.ConfigMap[*words](o.Client, o.Namespace, ConfigMap)
+	follows.Reduce, follows.Changed = reduce, d.changed
+	d.words = follow.New(follows)
 	return d
 }
+
+func (d *Desk) changed(_, _ *words) { d.signal() }
 
 // words is what is kept of the ConfigMap.
 type words struct {

@@ -32,8 +32,8 @@ type Options struct {
 	Principal PrincipalOptions // of the principal that Agents starts
 	Agent     AgentOptions     // of the agents that Agents starts; Spoke and Name are set for each
 
-	// BuildFlags are given to `go build` for the principal and the agent, such as -race.
-	BuildFlags []string
+	// BuildFlags are given to `go build` for this project's programs, such as -race, and BuildEnv, as KEY=value.
+	BuildFlags, BuildEnv []string
 
 	Dir  string // where everything is kept: a folder that is empty or does not exist; the empty string for a new one
 	Keep bool   // whether the folder is left when the lab is closed

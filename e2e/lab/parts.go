@@ -250,7 +250,7 @@ func (l *Lab) build(ctx context.Context) error {
 	args := append([]string{"build", "-o", dir}, l.options.BuildFlags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "./principal", "./agent", "./kubeproxy", "./redisproxy")...)
 	cmd.Dir = l.repository
-	cmd.Env = append(os.Environ(), "GOWORK=off")
+	cmd.Env = append(append(os.Environ(), "GOWORK=off"), l.options.BuildEnv...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the programs: %w\n%s", err, out)
 	}

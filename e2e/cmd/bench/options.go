@@ -12,15 +12,21 @@ import (
 
 // options are what a person decides about a benchmark.
 type options struct {
-	only          []string
-	applications  int
-	samples       int
-	changes       int
-	runs          int
-	json          string
-	floorOnly     bool
-	principalArgs []string
-	agentArgs     []string
+	only           []string
+	applications   int
+	samples        int
+	changes        int
+	seconds        int
+	megabytes      int
+	line           int
+	requests       int
+	runs           int
+	json           string
+	floorOnly      bool
+	principalArgs  []string
+	agentArgs      []string
+	kubeproxyArgs  []string
+	redisproxyArgs []string
 }
 
 // parse reads the arguments; help goes to out.
@@ -31,8 +37,8 @@ func parse(args []string, out io.Writer) (options, error) {
 		return o, err
 	}
 	var names []string
-	for _, p := range parts() {
-		names = append(names, p.name)
+	for _, s := range o.suites() {
+		names = append(names, s.names...)
 	}
 	none := func(string) (string, bool) { return "", false } // what is measured is not left to the environment
 	set := settings.New("bench", none)
@@ -40,11 +46,18 @@ func parse(args []string, out io.Writer) (options, error) {
 	set.Int(&o.applications, "applications", "", 1000, "Applications in bulk, status and reconnect", settings.Positive)
 	set.Int(&o.samples, "samples", "", 200, "Applications in propagate, one at a time", settings.Positive)
 	set.Int(&o.changes, "changes", "", 10, "Changes of each Application's status", settings.Positive)
+	set.Int(&o.seconds, "seconds", "", 5, "Seconds that each loop of get, stream and agentkey goes on", settings.Positive)
+	set.Int(&o.megabytes, "megabytes", "", 100, "Size of a log in stream, and of what exec brings", settings.Positive)
+	set.Int(&o.line, "log-line", "", 4000, "Bytes of each line of that log: those who write it take more time for short ones", settings.Positive)
+	set.Int(&o.requests, "requests", "", 100_000, "Requests of redis-benchmark without pipelining and with one connection; otherwise more",
+		settings.Positive)
 	set.Int(&o.runs, "runs", "", 3, "Times to measure all but status; figures are medians", settings.Positive)
 	set.String(&o.json, "json", "", filepath.Join(repository, "bin", "bench.json"), "File for the figures", settings.NonEmpty)
 	set.Bool(&o.floorOnly, "floor-only", "", false, "Measure the floor alone")
 	set.Strings(&o.principalArgs, "principal-arg", "", nil, "One more flag for the principal, such as --pprof-port=6060")
 	set.Strings(&o.agentArgs, "agent-arg", "", nil, "One more flag for the agent")
+	set.Strings(&o.kubeproxyArgs, "kubeproxy-arg", "", nil, "One more flag for the kubeproxy")
+	set.Strings(&o.redisproxyArgs, "redisproxy-arg", "", nil, "One more flag for the redisproxy")
 	err = set.Parse(args)
 	if errors.Is(err, settings.ErrHelp) {
 		fmt.Fprint(out, set.Help())

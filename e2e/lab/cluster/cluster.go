@@ -51,6 +51,9 @@ type Cluster struct {
 	Scheduler         *process.Process // nil without Pods
 	Node              *process.Process // nil without Pods
 
+	// PodLogFile is what every container has logged, in the form in which a kubelet keeps it. Empty without Pods.
+	PodLogFile string
+
 	host   *host.Host
 	tools  *toolset.Set
 	ca     []byte

@@ -98,6 +98,7 @@ func (c *Cluster) nodeConfig() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	c.PodLogFile = log
 	fmt.Fprintf(&config, `apiVersion: kwok.x-k8s.io/v1alpha1
 kind: ClusterLogs
 metadata: {name: every-container}

@@ -79,6 +79,9 @@ func (p *Process) Name() string { return p.options.Name }
 // LogPath is the file that holds the output of all its lives.
 func (p *Process) LogPath() string { return p.options.Log }
 
+// Path is the program.
+func (p *Process) Path() string { return p.options.Path }
+
 // Args are the arguments that it is started with.
 func (p *Process) Args() []string { return p.options.Args }
 

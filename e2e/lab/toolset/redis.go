@@ -6,36 +6,67 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 )
 
 // Programs of the operating system that the lab runs.
 const (
-	Redis = "redis-server"
-	Git   = "git"
+	Redis          = "redis-server"
+	RedisBenchmark = "redis-benchmark"
+	Twemproxy      = "nutcracker"
+	Git            = "git"
 )
 
 // ErrNoInstaller means that a package of the operating system is missing and cannot be installed from here.
 var ErrNoInstaller = errors.New("it needs apt-get, and root or sudo without a password")
 
-// InstallRedis installs Debian's Redis when there is none on the PATH.
+// InstallRedis installs Debian's Redis, what measures it, and a proxy of it to measure ours against, unless all of them are on
+// the PATH.
 func InstallRedis(ctx context.Context, progress func(line string)) error {
-	if _, err := exec.LookPath(Redis); err == nil {
+	packages := missingPackages()
+	if len(packages) == 0 {
 		return nil
 	}
+	names := strings.Join(packages, ", ")
 	install, err := installer()
 	if err != nil {
-		return fmt.Errorf("install redis-server: %w; install the packages redis-server and redis-tools yourself and come back", err)
+		return fmt.Errorf("install %s: %w; install these packages yourself and come back", names, err)
 	}
-	progress("installing redis-server and redis-tools ...")
-	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", "redis-server", "redis-tools"}} {
+	progress("installing " + names + " ...")
+	for _, args := range [][]string{{"update"}, append([]string{"install", "-y", "--no-install-recommends"}, packages...)} {
 		cmd := exec.CommandContext(ctx, install[0], append(install[1:], args...)...)
 		// A package that starts its service would take a fixed port, and outlive the lab.
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("install redis-server: apt-get %s: %w\n%s", args[0], err, out)
+			return fmt.Errorf("install %s: apt-get %s: %w\n%s", names, args[0], err, out)
 		}
 	}
 	return nil
+}
+
+// missingPackages are those whose programs are not on the PATH.
+func missingPackages() []string {
+	var missing []string
+	for _, p := range []struct{ program, name string }{
+		{Redis, "redis-server"}, {RedisBenchmark, "redis-tools"}, {Twemproxy, "nutcracker"},
+	} {
+		if _, err := Find(p.program); err != nil {
+			missing = append(missing, p.name)
+		}
+	}
+	return missing
+}
+
+// Find returns the path of a program of the operating system. Those of its services are not on everybody's PATH.
+func Find(program string) (string, error) {
+	path, err := exec.LookPath(program)
+	if err == nil {
+		return path, nil
+	}
+	if path, err := exec.LookPath("/usr/sbin/" + program); err == nil {
+		return path, nil
+	}
+	return "", fmt.Errorf("%w: run `make tools`", err)
 }
 
 func installer() ([]string, error) {

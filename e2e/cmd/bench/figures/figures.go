@@ -10,11 +10,20 @@ import (
 
 // Units of figures.
 const (
-	Milliseconds = "ms"
-	Seconds      = "s"
-	PerSecond    = "/s"
-	Megabytes    = "MB" // a million bytes
-	Kilobytes    = "kB" // a thousand bytes
+	Milliseconds       = "ms"
+	Seconds            = "s"
+	PerSecond          = "/s"
+	Megabytes          = "MB" // a million bytes
+	MegabytesPerSecond = "MB/s"
+	Kilobytes          = "kB" // a thousand bytes
+	Times              = "x"  // one figure divided by another
+)
+
+// Contenders, as people call them.
+const (
+	Ours      = "ours"
+	Floor     = "the floor" // the least that the same work can take
+	Twemproxy = "twemproxy" // somebody else's, for a part of the work
 )
 
 // Figure is one thing that was measured.
@@ -37,28 +46,39 @@ func Duration(name, unit string, d time.Duration) Figure {
 
 // Row is a figure as a report shows it: the medians of all runs, and whether that is as it should be.
 type Row struct {
-	Part   string   `json:"part"`
-	Figure string   `json:"figure"`
-	Unit   string   `json:"unit"`
-	Ours   *float64 `json:"ours,omitempty"`  // nil when it was not measured
-	Floor  *float64 `json:"floor,omitempty"` // nil when it was not measured, or there is none
-	Target string   `json:"target,omitempty"`
-	Met    *bool    `json:"met,omitempty"` // nil without a target, and when what it needs was not measured
+	Part      string   `json:"part"`
+	Figure    string   `json:"figure"`
+	Unit      string   `json:"unit"`
+	Ours      *float64 `json:"ours,omitempty"`      // nil when it was not measured
+	Floor     *float64 `json:"floor,omitempty"`     // nil when it was not measured, or there is none
+	Twemproxy *float64 `json:"twemproxy,omitempty"` // the same
+	Target    string   `json:"target,omitempty"`
+	Met       *bool    `json:"met,omitempty"` // nil without a target, and when what it needs was not measured
+}
+
+// Values are what each contender reached of one figure. What was not measured is not a number.
+type Values struct {
+	Ours, Floor, Twemproxy float64
 }
 
 // Target is what a figure must reach.
 type Target struct {
 	Part, Figure string
 	Text         string
-	// Beside tells that the target is set by the floor.
-	Beside bool
-	Met    func(ours, floor float64) bool
+	// Beside are the contenders, other than ours, that set the target.
+	Beside []string
+	Met    func(Values) bool
 }
 
-// Combine makes the rows of a part of the samples of its runs, in the order in which the samples have them.
-func Combine(part string, ours, floor []Sample, targets []Target) []Row {
+// Under is met by less than a limit.
+func Under(limit float64) func(Values) bool {
+	return func(v Values) bool { return v.Ours < limit }
+}
+
+// Combine makes the rows of a part of the samples of its runs, by contender, in the order in which the samples have them.
+func Combine(part string, samples map[string][]Sample, targets []Target) []Row {
 	var rows []Row
-	for _, sample := range slices.Concat(ours, floor) {
+	for _, sample := range slices.Concat(samples[Ours], samples[Floor], samples[Twemproxy]) {
 		for _, figure := range sample {
 			known := slices.ContainsFunc(rows, func(r Row) bool { return r.Figure == figure.Name })
 			if known {
@@ -66,7 +86,8 @@ func Combine(part string, ours, floor []Sample, targets []Target) []Row {
 			}
 			row := Row{
 				Part: part, Figure: figure.Name, Unit: figure.Unit,
-				Ours: median(ours, figure.Name), Floor: median(floor, figure.Name),
+				Ours: median(samples[Ours], figure.Name), Floor: median(samples[Floor], figure.Name),
+				Twemproxy: median(samples[Twemproxy], figure.Name),
 			}
 			rows = append(rows, judged(row, targets))
 		}
@@ -80,17 +101,33 @@ func judged(row Row, targets []Target) Row {
 			continue
 		}
 		row.Target = target.Text
-		if row.Ours == nil || (target.Beside && row.Floor == nil) {
-			continue
+		if !slices.ContainsFunc(append([]string{Ours}, target.Beside...), func(name string) bool { return row.of(name) == nil }) {
+			met := target.Met(Values{Ours: value(row.Ours), Floor: value(row.Floor), Twemproxy: value(row.Twemproxy)})
+			row.Met = &met
 		}
-		floor := math.NaN()
-		if row.Floor != nil {
-			floor = *row.Floor
-		}
-		met := target.Met(*row.Ours, floor)
-		row.Met = &met
 	}
 	return row
+}
+
+// of is what a contender reached.
+func (r Row) of(contender string) *float64 {
+	switch contender {
+	case Ours:
+		return r.Ours
+	case Floor:
+		return r.Floor
+	case Twemproxy:
+		return r.Twemproxy
+	default:
+		return nil
+	}
+}
+
+func value(measured *float64) float64 {
+	if measured == nil {
+		return math.NaN()
+	}
+	return *measured
 }
 
 // median is that of a figure over the samples that have it; nil when none has.

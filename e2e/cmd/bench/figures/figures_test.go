@@ -15,34 +15,72 @@ func rate(value float64) figures.Sample {
 	return figures.Sample{{Name: "changes", Unit: figures.PerSecond, Value: value}}
 }
 
+// samples are those of ours and of the floor.
+func samples(ours, floor []float64) map[string][]figures.Sample {
+	all := make(map[string][]figures.Sample)
+	for _, value := range ours {
+		all[figures.Ours] = append(all[figures.Ours], rate(value))
+	}
+	for _, value := range floor {
+		all[figures.Floor] = append(all[figures.Floor], rate(value))
+	}
+	return all
+}
+
 func half() []figures.Target {
 	return []figures.Target{{
-		Part: "status", Figure: "changes", Text: "half", Beside: true,
-		Met: func(ours, floor float64) bool { return ours >= floor/2 },
+		Part: "status", Figure: "changes", Text: "half", Beside: []string{figures.Floor},
+		Met: func(v figures.Values) bool { return v.Ours >= v.Floor/2 },
 	}}
 }
 
 func TestRowsAreMediansJudgedBesideTheFloor(t *testing.T) {
-	ours := []figures.Sample{rate(900), rate(40), rate(50)}
-	rows := figures.Combine("status", ours, []figures.Sample{rate(90), rate(110)}, half())
+	rows := figures.Combine("status", samples([]float64{900, 40, 50}, []float64{90, 110}), half())
 	require.Len(t, rows, 1)
 	require.Equal(t, 50.0, *rows[0].Ours)
 	require.Equal(t, 100.0, *rows[0].Floor)
 	require.True(t, *rows[0].Met)
 
-	rows = figures.Combine("status", []figures.Sample{rate(49)}, []figures.Sample{rate(100)}, half())
+	rows = figures.Combine("status", samples([]float64{49}, []float64{100}), half())
 	require.False(t, *rows[0].Met)
 }
 
 func TestWhatWasNotMeasuredIsNotJudged(t *testing.T) {
-	rows := figures.Combine("status", []figures.Sample{rate(49)}, nil, half())
+	rows := figures.Combine("status", samples([]float64{49}, nil), half())
 	require.Nil(t, rows[0].Floor)
 	require.Nil(t, rows[0].Met)
 	require.Equal(t, "half", rows[0].Target)
 
-	rows = figures.Combine("other", []figures.Sample{rate(49)}, []figures.Sample{rate(100)}, half())
+	rows = figures.Combine("other", samples([]float64{49}, []float64{100}), half())
 	require.Empty(t, rows[0].Target)
 	require.Nil(t, rows[0].Met)
+}
+
+func TestSomebodyElsesHasAColumnAndATargetToo(t *testing.T) {
+	ahead := []figures.Target{{
+		Part: "status", Figure: "changes", Text: "ahead", Beside: []string{figures.Floor, figures.Twemproxy},
+		Met: func(v figures.Values) bool { return v.Ours >= v.Floor/2 && v.Ours > v.Twemproxy },
+	}}
+	all := samples([]float64{60}, []float64{100})
+	rows := figures.Combine("status", all, ahead)
+	require.Nil(t, rows[0].Met, "twemproxy was not measured")
+	require.NotContains(t, table(t, rows), "TWEMPROXY")
+
+	all[figures.Twemproxy] = []figures.Sample{rate(50), rate(55), rate(70)}
+	rows = figures.Combine("status", all, ahead)
+	require.True(t, *rows[0].Met)
+	require.Regexp(t, `OURS +FLOOR +TWEMPROXY +OURS/FLOOR`, table(t, rows))
+	require.Regexp(t, `status +changes +/s +60\.0 +100\.0 +55\.0 +0\.60 +ahead +met`, table(t, rows))
+
+	all[figures.Twemproxy] = []figures.Sample{rate(61)}
+	require.False(t, *figures.Combine("status", all, ahead)[0].Met)
+}
+
+func table(t *testing.T, rows []figures.Row) string {
+	t.Helper()
+	var text strings.Builder
+	require.NoError(t, (&figures.Report{Rows: rows}).WriteTable(&text))
+	return text.String()
 }
 
 func TestPercentiles(t *testing.T) {
@@ -56,7 +94,7 @@ func TestPercentiles(t *testing.T) {
 
 func TestReportShowsVerdictsAndFailures(t *testing.T) {
 	report := figures.Report{
-		Rows:     figures.Combine("status", []figures.Sample{rate(49)}, []figures.Sample{rate(100)}, half()),
+		Rows:     figures.Combine("status", samples([]float64{49}, []float64{100}), half()),
 		Failures: []string{"bulk: it was late"},
 	}
 	var table, data strings.Builder

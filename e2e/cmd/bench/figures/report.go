@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -15,7 +17,10 @@ type Report struct {
 	Revision     string    `json:"revision"` // of the source that was built
 	CPUs         int       `json:"cpus"`
 	Applications int       `json:"applications"`
-	Runs         int       `json:"runs"` // figures are medians over them
+	Seconds      int       `json:"seconds"`   // that each loop took, where that was given
+	Megabytes    int       `json:"megabytes"` // of a large body
+	Requests     int       `json:"requests"`  // of redis-benchmark at its slowest
+	Runs         int       `json:"runs"`      // figures are medians over them
 	Rows         []Row     `json:"figures"`
 	Failures     []string  `json:"failures,omitempty"` // parts that could not be measured, and why
 }
@@ -27,19 +32,20 @@ func (r *Report) WriteJSON(out io.Writer) error {
 	return encoder.Encode(r)
 }
 
-// WriteTable writes the report for people.
+// WriteTable writes the report for people. There is a column for whoever was measured.
 func (r *Report) WriteTable(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	lines := []string{"PART\tFIGURE\tUNIT\tOURS\tFLOOR\tOURS/FLOOR\tTARGET\t"}
+	third := slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Twemproxy != nil })
+	lines := []string{line(third, "PART", "FIGURE", "UNIT", "OURS", "FLOOR", "TWEMPROXY", "OURS/FLOOR", "TARGET", "")}
 	for i, row := range r.Rows {
 		part := row.Part
 		if i > 0 && r.Rows[i-1].Part == part {
 			part = ""
 		} else {
-			lines = append(lines, "\t\t\t\t\t\t\t")
+			lines = append(lines, line(third, make([]string, 9)...))
 		}
-		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s",
-			part, row.Figure, row.Unit, number(row.Ours), number(row.Floor), row.ratio(), row.Target, row.verdict()))
+		lines = append(lines, line(third, part, row.Figure, row.Unit, number(row.Ours), number(row.Floor), number(row.Twemproxy),
+			row.ratio(), row.Target, row.verdict()))
 	}
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(table, line); err != nil {
@@ -55,6 +61,15 @@ func (r *Report) WriteTable(out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// line is a line of the table, with or without what is in twemproxy's column.
+func line(third bool, cells ...string) string {
+	const column = 5
+	if !third {
+		cells = slices.Delete(cells, column, column+1)
+	}
+	return strings.Join(cells, "\t")
 }
 
 func number(value *float64) string {

@@ -1,4 +1,4 @@
-package main
+package carry
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/contest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/link"
 )
@@ -19,20 +20,20 @@ type ours struct {
 }
 
 // newOurs makes a principal and an agent and starts neither.
-func newOurs(ctx context.Context, b *bench, counted bool) (*ours, error) {
-	c := &ours{lab: b.lab}
+func newOurs(ctx context.Context, o Options, counted bool) (*ours, error) {
+	c := &ours{lab: o.Lab}
 	var err error
-	if c.principal, err = b.lab.NewPrincipal(ctx, lab.PrincipalOptions{Args: b.options.principalArgs}); err != nil {
+	if c.principal, err = o.Lab.NewPrincipal(ctx, lab.PrincipalOptions{Args: o.PrincipalArgs}); err != nil {
 		return nil, err
 	}
-	args := b.options.agentArgs
+	args := o.AgentArgs
 	if counted {
-		if c.link, err = b.lab.Host.Link(ctx, "agent to principal", c.principal.Address); err != nil {
+		if c.link, err = o.Lab.Host.Link(ctx, "agent to principal", c.principal.Address); err != nil {
 			return nil, err
 		}
 		args = append([]string{"--server-port=" + strconv.Itoa(c.link.Port())}, args...)
 	}
-	c.agent, err = b.lab.NewAgent(ctx, lab.AgentOptions{Spoke: spokeName, Principal: c.principal, Args: args})
+	c.agent, err = o.Lab.NewAgent(ctx, lab.AgentOptions{Spoke: Spoke, Principal: c.principal, Args: args})
 	return c, err
 }
 
@@ -74,8 +75,8 @@ func (c *ours) rest(ctx context.Context) error {
 	return errors.Join(c.agent.Stop(ctx), c.principal.Stop(ctx))
 }
 
-func (c *ours) processes() []program {
-	return []program{{"principal", c.principal.Process}, {"agent", c.agent.Process}}
+func (c *ours) processes() []contest.Program {
+	return []contest.Program{{Name: "principal", Process: c.principal.Process}, {Name: "agent", Process: c.agent.Process}}
 }
 
 func (c *ours) report() string { return c.lab.Report() }

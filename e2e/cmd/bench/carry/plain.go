@@ -1,15 +1,13 @@
-package main
+package carry
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/client"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/contest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/floor"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/link"
@@ -39,34 +37,19 @@ func newPlain(ctx context.Context, l *lab.Lab, counted bool) (*plain, error) {
 		}
 		address = p.link.Address()
 	}
-	hub, err := configFor(l.Hub, lab.PrincipalUser, address)
+	hub, err := client.For(l.Hub, lab.PrincipalUser, address)
 	if err != nil {
 		return nil, err
 	}
-	spoke, err := configFor(l.Spoke(spokeName), lab.AgentUser, l.Spoke(spokeName).Address)
+	spoke, err := client.For(l.Spoke(Spoke), lab.AgentUser, l.Spoke(Spoke).Address)
 	if err != nil {
 		return nil, err
 	}
 	p.options = floor.Options{
-		Hub: floor.Side{Config: hub, Namespace: spokeName}, Spoke: floor.Side{Config: spoke, Namespace: lab.Namespace},
+		Hub: floor.Side{Config: hub, Namespace: Spoke}, Spoke: floor.Side{Config: spoke, Namespace: lab.Namespace},
 		Workers: plainWorkers,
 	}
 	return p, nil
-}
-
-// configFor is for a client that has a connection of its own and no limits on its rate.
-func configFor(c *lab.Cluster, user, address string) (*rest.Config, error) {
-	path, err := c.KubeconfigFor(user, address, lab.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig of %s: %w", user, err)
-	}
-	config.QPS = -1
-	config.Dial = (&net.Dialer{}).DialContext // clients with a dialer of their own share no connections
-	return config, nil
 }
 
 func (p *plain) carry(ctx context.Context, d direction) error {
@@ -129,4 +112,4 @@ func (p *plain) report() string {
 }
 
 // processes are none: its memory would be that of the benchmark.
-func (p *plain) processes() []program { return nil }
+func (p *plain) processes() []contest.Program { return nil }

@@ -1,17 +1,18 @@
-package main
+package carry
 
 import (
 	"context"
 	"sync"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/contest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/load"
 )
 
 // stage is what one measurement works on.
 type stage struct {
-	*bench
+	*ground
 	carrier carrier
-	meter   *meter
+	meter   *contest.Meter
 }
 
 // look makes a view of a site; stop ends it. Nobody looks where nothing is to be seen: it would take time.
@@ -38,7 +39,7 @@ func (s *stage) settle(ctx context.Context, status load.Status, names ...string)
 	if err := s.carrier.carry(ctx, down); err != nil {
 		return err
 	}
-	err := s.await(ctx, s.spoke, load.Present, names, func() error { return s.hub.Create(ctx, spokeName, names...) })
+	err := s.await(ctx, s.spoke, load.Present, names, func() error { return s.hub.Create(ctx, Spoke, names...) })
 	if err != nil {
 		return err
 	}

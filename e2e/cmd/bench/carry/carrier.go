@@ -1,10 +1,10 @@
-package main
+package carry
 
 import (
 	"context"
 	"time"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/process"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/contest"
 )
 
 // direction is what is carried: Applications down to the spoke, or their statuses up to the hub.
@@ -24,22 +24,9 @@ type carrier interface {
 	// rest stops all of it.
 	rest(ctx context.Context) error
 	// processes are those that run for it outside of the benchmark, by what figures call them.
-	processes() []program
+	processes() []contest.Program
 	// report is what a person wants to see when a measurement has failed.
 	report() string
-}
-
-// contender makes carriers of one kind, a new one for each measurement. Whether bytes between the clusters are counted is
-// said then: it takes a link, and a link takes time.
-type contender struct {
-	name string // as people call it
-	make func(ctx context.Context, counted bool) (carrier, error)
-}
-
-// program is a running program by the name that figures call it.
-type program struct {
-	name string
-	*process.Process
 }
 
 // restarted tells of a restart.

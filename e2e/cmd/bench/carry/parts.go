@@ -1,8 +1,7 @@
-package main
+package carry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -22,7 +21,7 @@ type part struct {
 	measure func(context.Context, *stage) (figures.Sample, error)
 }
 
-func parts() []part {
+func all() []part {
 	return []part{
 		{name: "propagate", measure: propagate},
 		{name: "bulk", measure: bulk},
@@ -41,14 +40,14 @@ func propagate(ctx context.Context, s *stage) (figures.Sample, error) {
 		return nil, err
 	}
 	defer stop()
-	if err := s.meter.start(); err != nil {
+	if err := s.meter.Start(); err != nil {
 		return nil, err
 	}
 	var times []time.Duration
-	for _, name := range load.Names("propagate", s.options.samples) {
+	for _, name := range load.Names("propagate", s.options.Samples) {
 		expected := view.Expect(load.Present, name)
 		began := time.Now()
-		if err := s.hub.Create(ctx, spokeName, name); err != nil {
+		if err := s.hub.Create(ctx, Spoke, name); err != nil {
 			return nil, err
 		}
 		seen, err := expected.Wait(ctx)
@@ -73,12 +72,12 @@ func bulk(ctx context.Context, s *stage) (figures.Sample, error) {
 		return nil, err
 	}
 	defer stop()
-	if err := s.meter.start(); err != nil {
+	if err := s.meter.Start(); err != nil {
 		return nil, err
 	}
-	names := load.Names("bulk", s.options.applications)
+	names := load.Names("bulk", s.options.Applications)
 	began, expected := time.Now(), view.Expect(load.Present, names...)
-	if err := s.hub.Create(ctx, spokeName, names...); err != nil {
+	if err := s.hub.Create(ctx, Spoke, names...); err != nil {
 		return nil, err
 	}
 	seen, err := expected.Wait(ctx)
@@ -86,7 +85,7 @@ func bulk(ctx context.Context, s *stage) (figures.Sample, error) {
 		return nil, fmt.Errorf("creates: %w", err)
 	}
 	created := latest(seen).Sub(began)
-	memory, err := s.meter.memory() // now, with the Applications in place
+	memory, err := s.meter.Memory() // now, with the Applications in place
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +96,7 @@ func bulk(ctx context.Context, s *stage) (figures.Sample, error) {
 	if seen, err = expected.Wait(ctx); err != nil {
 		return nil, fmt.Errorf("deletes: %w", err)
 	}
-	cpu, err := s.meter.stop()
+	cpu, err := s.meter.CPU()
 	return slices.Concat(figures.Sample{
 		figures.Duration("creates", figures.Seconds, created),
 		figures.Duration("deletes", figures.Seconds, latest(seen).Sub(began)),
@@ -106,11 +105,11 @@ func bulk(ctx context.Context, s *stage) (figures.Sample, error) {
 
 // status changes the statuses of many Applications on the spoke until the hub shows each one's last.
 func status(ctx context.Context, s *stage) (figures.Sample, error) {
-	statuses, err := load.Statuses(s.options.changes + 1)
+	statuses, err := load.Statuses(s.options.Changes + 1)
 	if err != nil {
 		return nil, err
 	}
-	names := load.Names("status", s.options.applications)
+	names := load.Names("status", s.options.Applications)
 	if err := s.settle(ctx, statuses[0], names...); err != nil {
 		return nil, fmt.Errorf("preparation: %w", err)
 	}
@@ -119,10 +118,10 @@ func status(ctx context.Context, s *stage) (figures.Sample, error) {
 		return nil, err
 	}
 	defer stop()
-	if err := s.meter.start(); err != nil {
+	if err := s.meter.Start(); err != nil {
 		return nil, err
 	}
-	expected := view.Expect(load.Showing(statuses[s.options.changes]), names...)
+	expected := view.Expect(load.Showing(statuses[s.options.Changes]), names...)
 	began := time.Now()
 	asked, err := s.spoke.WriteStatuses(ctx, statuses[1:], names...)
 	if err != nil {
@@ -137,7 +136,7 @@ func status(ctx context.Context, s *stage) (figures.Sample, error) {
 	for name, at := range shown {
 		lags = append(lags, at.Sub(asked[name]))
 	}
-	changes := float64(s.options.changes * s.options.applications)
+	changes := float64(s.options.Changes * s.options.Applications)
 	return s.withUsage(figures.Sample{
 		{Name: "changes", Unit: figures.PerSecond, Value: changes / latest(shown).Sub(began).Seconds()},
 		{Name: "changes written on the spoke", Unit: figures.PerSecond, Value: changes / written.Seconds()},
@@ -152,7 +151,7 @@ func reconnect(ctx context.Context, s *stage) (figures.Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.settle(ctx, statuses[0], load.Names("reconnect", s.options.applications)...); err != nil {
+	if err := s.settle(ctx, statuses[0], load.Names("reconnect", s.options.Applications)...); err != nil {
 		return nil, fmt.Errorf("preparation: %w", err)
 	}
 	view, stop, err := s.look(ctx, s.spoke)
@@ -160,7 +159,7 @@ func reconnect(ctx context.Context, s *stage) (figures.Sample, error) {
 		return nil, err
 	}
 	defer stop()
-	if err := s.meter.start(); err != nil {
+	if err := s.meter.Start(); err != nil {
 		return nil, err
 	}
 	again, err := s.carrier.restart(ctx)
@@ -169,7 +168,7 @@ func reconnect(ctx context.Context, s *stage) (figures.Sample, error) {
 	}
 	connected := time.Since(again.began)
 	expected := view.Expect(load.Present, "next")
-	if err := s.hub.Create(ctx, spokeName, "next"); err != nil {
+	if err := s.hub.Create(ctx, Spoke, "next"); err != nil {
 		return nil, err
 	}
 	seen, err := expected.Wait(ctx)
@@ -201,9 +200,8 @@ func settled(ctx context.Context, traffic func() int64) (int64, error) {
 
 // withUsage adds to a sample what the measurement took of the machine.
 func (s *stage) withUsage(sample figures.Sample) (figures.Sample, error) {
-	cpu, err := s.meter.stop()
-	memory, err2 := s.meter.memory()
-	return slices.Concat(sample, memory, cpu), errors.Join(err, err2)
+	usage, err := s.meter.Usage()
+	return slices.Concat(sample, usage), err
 }
 
 func latest(times map[string]time.Time) time.Time {

@@ -1,0 +1,39 @@
+package carry
+
+import "github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/figures"
+
+// What the product must reach.
+const (
+	propagateAbove  = 10.0  // milliseconds above the floor
+	bulkTimes       = 1.5   // times the floor
+	statusRate      = 500.0 // changes per second
+	statusShare     = 0.8   // of the floor, where that is less
+	reconnectMoves  = 100.0 // kilobytes
+	principalMemory = 100.0 // megabytes
+	agentMemory     = 80.0  // megabytes
+)
+
+// Targets are what the figures of ours are held against. Memory is that of the part's end, with all Applications in place.
+func Targets() []figures.Target {
+	bulkTarget := func(v figures.Values) bool { return v.Ours <= bulkTimes*v.Floor }
+	floor := []string{figures.Floor}
+	list := []figures.Target{
+		{
+			Part: "propagate", Figure: "p50", Text: "floor + 10 ms", Beside: floor,
+			Met: func(v figures.Values) bool { return v.Ours <= v.Floor+propagateAbove },
+		},
+		{Part: "bulk", Figure: "creates", Text: "1.5 x floor", Beside: floor, Met: bulkTarget},
+		{Part: "bulk", Figure: "deletes", Text: "1.5 x floor", Beside: floor, Met: bulkTarget},
+		{
+			Part: "status", Figure: "changes", Text: "500/s, or 80 % of the floor", Beside: floor,
+			Met: func(v figures.Values) bool { return v.Ours >= min(statusRate, statusShare*v.Floor) },
+		},
+		{Part: "reconnect", Figure: "moved", Text: "under 100 kB", Met: figures.Under(reconnectMoves)},
+	}
+	for _, part := range Names() {
+		list = append(list,
+			figures.Target{Part: part, Figure: "principal resident", Text: "under 100 MB", Met: figures.Under(principalMemory)},
+			figures.Target{Part: part, Figure: "agent resident", Text: "under 80 MB", Met: figures.Under(agentMemory)})
+	}
+	return list
+}

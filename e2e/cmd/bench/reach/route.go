@@ -1,0 +1,109 @@
+package reach
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/client"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/contest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/figures"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+)
+
+// shownOfErrors is how much of an answer that is none is shown.
+const shownOfErrors = 1 << 10
+
+// route is one way to the spoke's API server, and a client of client-go's making that goes it.
+type route struct {
+	config *rest.Config
+	client *http.Client
+}
+
+// travel measures on a contender's way to the spoke's API server.
+func (g *ground) travel(ctx context.Context, contender string, measure func(*route) (figures.Sample, error)) (figures.Sample, error) {
+	if err := g.furnish(ctx); err != nil {
+		return nil, fmt.Errorf("preparation: %w", err)
+	}
+	var config *rest.Config
+	var programs []contest.Program
+	proxy, err := g.kubeproxyOf(ctx, contender)
+	if err != nil {
+		return nil, err
+	}
+	if proxy == nil {
+		// As the agent, so that the API server has the same to think about.
+		config, err = client.For(g.Lab.Spoke(spoke), lab.AgentUser, g.Lab.Spoke(spoke).Address)
+	} else {
+		config, err = g.through(proxy)
+		programs = g.programs("kubeproxy", proxy.Process)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return g.metered(ctx, proxy, programs, func(*contest.Meter) (figures.Sample, error) {
+		c, err := rest.HTTPClientFor(config)
+		if err != nil {
+			return nil, err
+		}
+		defer utilnet.CloseIdleConnectionsFor(c.Transport)
+		return measure(&route{config: config, client: c})
+	})
+}
+
+// kubeproxyOf is the kubeproxy that a contender takes; nil for the floor.
+func (g *ground) kubeproxyOf(ctx context.Context, contender string) (*lab.Proxy, error) {
+	if contender == figures.Floor {
+		return nil, nil
+	}
+	return g.newKubeproxy(ctx)
+}
+
+// through is for whoever has the agent's name on a certificate, as Argo CD's server does in the cluster's Secret.
+func (g *ground) through(proxy *lab.Proxy) (*rest.Config, error) {
+	pair, err := g.Lab.CA.IssueClient(pki.ClientOptions{CommonName: spoke})
+	if err != nil {
+		return nil, err
+	}
+	return client.Apart(&rest.Config{
+		Host: "https://" + proxy.Address,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData: g.Lab.CA.PEM().Certificate, CertData: pair.Certificate, KeyData: pair.Key,
+		},
+	}), nil
+}
+
+// get reads what is at a path to its end, which must have at least so many bytes. Plain is for an answer that is not
+// compressed, which client-go would ask for.
+func (r *route) get(ctx context.Context, path string, plain bool, least int64) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.config.Host+path, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Accept", "application/json")
+	if plain {
+		request.Header.Set("Accept-Encoding", "identity")
+	}
+	response, err := r.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK || response.ProtoMajor != 2 {
+		said, _ := io.ReadAll(io.LimitReader(response.Body, shownOfErrors)) // what there is of it
+		return fmt.Errorf("GET %s: %s by %s, not 200 by HTTP/2: %s", path, response.Status, response.Proto, said)
+	}
+	n, err := io.Copy(io.Discard, response.Body)
+	if err != nil {
+		return fmt.Errorf("GET %s: %w after %d bytes", path, err, n)
+	}
+	if n < least {
+		return fmt.Errorf("GET %s: %d bytes, want %d or more", path, n, least)
+	}
+	return nil
+}

@@ -55,7 +55,7 @@ func New(o Options) (*Spoke, error) {
 		}),
 	}
 	share := facets.Spoke{Applications: s.applications, Mapping: o.Mapping}
-	applications := facets.ApplicationReplica{Spoke: share}
+	applications := facets.NewApplicationReplica(share)
 	s.intents = facets.NewIntentReplica(share)
 	s.peer = converge.NewPeer(converge.Options{
 		Sources: map[converge.Facet]converge.Origin{

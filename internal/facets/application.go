@@ -88,7 +88,14 @@ func withoutFinalizers(app *argocd.App) argocd.Patch {
 }
 
 // ApplicationReplica is the spoke's half of the application facet in managed mode.
-type ApplicationReplica struct{ Spoke }
+type ApplicationReplica struct {
+	Spoke
+
+	origins *origins
+}
+
+// NewApplicationReplica returns the spoke's half of the application facet in managed mode.
+func NewApplicationReplica(s Spoke) ApplicationReplica { return ApplicationReplica{s, newOrigins()} }
 
 var _ converge.Replica = ApplicationReplica{}
 
@@ -126,6 +133,7 @@ func (r ApplicationReplica) Recall(key converge.Key) (converge.Object, bool) {
 	if err != nil || state.UID == "" || app.Deleting || app.Annotations[argocd.AnnotationApplied] != version.String() {
 		return converge.Object{}, false
 	}
+	r.origins.note(key, app)
 	return converge.Object{State: state, Payload: payload}, true
 }
 
@@ -151,6 +159,7 @@ func (r ApplicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 			},
 			Spec: want.Spec,
 		})
+		r.note(key, app, err)
 		return definitionState(app), err
 	}
 	app, err := r.change(ctx, app.Name, func(app *argocd.App) (argocd.Patch, error) {
@@ -162,7 +171,15 @@ func (r ApplicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 		}
 		return difference(app, want, obj.State)
 	})
+	r.note(key, app, err)
 	return definitionState(app), err
+}
+
+// note takes note of where an application comes from that was written.
+func (r ApplicationReplica) note(key converge.Key, app *argocd.App, err error) {
+	if err == nil {
+		r.origins.note(key, app)
+	}
 }
 
 // difference returns the patch that makes app what it should be, nil if it is.
@@ -216,7 +233,7 @@ func orEmpty(m map[string]string) map[string]string {
 // along with the deletion, so they are made to match first. Once a deletion has begun none can be added, and which are left
 // says how far it has come: then nothing is changed.
 func (r ApplicationReplica) delete(ctx context.Context, key converge.Key, uid string, finalizers []string) (converge.State, error) {
-	ours := func(app *argocd.App) bool { return app.SourceUID() == uid }
+	ours := func(app *argocd.App) bool { return r.origins.of(key, app) == uid }
 	left, err := r.remove(ctx, r.Mapping.ToSpoke(key), ours, func(app *argocd.App) argocd.Patch {
 		if app.Deleting || slices.Equal(app.Cascades(), finalizers) {
 			return nil
@@ -241,7 +258,9 @@ func withCascades(app *argocd.App, finalizers []string) argocd.Patch {
 // somebody wants its resources to stay. So they are taken away here too.
 func (r ApplicationReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
 	left, err := r.remove(ctx, r.Mapping.ToSpoke(key), func(app *argocd.App) bool {
-		return app.SourceUID() != "" && (uid == "" || app.SourceUID() == uid)
+		from := r.origins.of(key, app)
+		return from != "" && (uid == "" || from == uid)
 	}, withoutFinalizers)
+	r.note(key, left, err)
 	return definitionState(left), err
 }

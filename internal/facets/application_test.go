@@ -35,7 +35,7 @@ func TestWhatIsThereIsOverwrittenInPlace(t *testing.T) {
 			if source != "" {
 				there.Annotations[argocd.AnnotationSourceUID] = source
 			}
-			replica := facets.ApplicationReplica{Spoke: server.spoke(t)}
+			replica := facets.NewApplicationReplica(server.spoke(t))
 			hears(t, replica.Applications, server.put(there))
 			held, err := replica.Apply(t.Context(), "guestbook", object)
 			require.NoError(t, err)

@@ -2,6 +2,7 @@ package facets_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,7 +74,7 @@ func TestADeletionBringsItsFinalizers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := newAPIServer(t)
-			replica := facets.ApplicationReplica{Spoke: server.spoke(t)}
+			replica := facets.NewApplicationReplica(server.spoke(t))
 			hears(t, replica.Applications, server.put(onSpoke(c.there...)))
 			object := deletion(t, c.sent...)
 			held, err := replica.Apply(t.Context(), "guestbook", object)
@@ -116,7 +117,7 @@ func TestADeletionIsOfTheRevisionThatWasLookedAt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := newAPIServer(t)
-			replica := facets.ApplicationReplica{Spoke: server.spoke(t)}
+			replica := facets.NewApplicationReplica(server.spoke(t))
 			hears(t, replica.Applications, server.put(c.known))
 			server.put(c.there)
 			_, err := c.delete(t, replica)
@@ -129,7 +130,7 @@ func TestADeletionIsOfTheRevisionThatWasLookedAt(t *testing.T) {
 func TestADeletionSparesAnotherApplication(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
-	replica := facets.ApplicationReplica{Spoke: server.spoke(t)}
+	replica := facets.NewApplicationReplica(server.spoke(t))
 	other := onSpoke()
 	other.Annotations = map[string]string{argocd.AnnotationSourceUID: "another"}
 	hears(t, replica.Applications, server.put(other))
@@ -140,6 +141,45 @@ func TestADeletionSparesAnotherApplication(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "another", held.UID)
 	require.Empty(t, server.done())
+}
+
+// Who takes the annotations away that say where an application comes from does not keep it from being deleted with the hub's.
+func TestADeletionKnowsItsApplicationWithoutAnnotations(t *testing.T) {
+	t.Parallel()
+	hubs := newAPIServer(t)
+	hub := hubs.hub(t)
+	hears(t, hub.Applications, hubs.put(onHub()))
+	wanted, ok := facets.ApplicationSource{Hub: hub}.Project("guestbook")
+	require.True(t, ok)
+	for name, remove := range map[string]func(facets.ApplicationReplica) (converge.State, error){
+		"cascading": func(r facets.ApplicationReplica) (converge.State, error) {
+			return r.Apply(t.Context(), "guestbook", deletion(t, foreground))
+		},
+		"gone": func(r facets.ApplicationReplica) (converge.State, error) {
+			return r.Remove(t.Context(), "guestbook", "on-hub")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newAPIServer(t)
+			replica := facets.NewApplicationReplica(server.spoke(t))
+			_, err := replica.Apply(t.Context(), "guestbook", wanted)
+			require.NoError(t, err)
+			wiped := *server.get("guestbook")
+			wiped.Annotations = nil
+			hears(t, replica.Applications, server.put(wiped))
+			require.Zero(t, replica.Held("guestbook"))
+			_, err = remove(replica)
+			require.NoError(t, err)
+			require.Contains(t, strings.Join(server.done(), " "), "delete")
+
+			// One that somebody made since by that name is not meant.
+			wiped.UID = "another"
+			hears(t, replica.Applications, server.put(wiped))
+			_, err = remove(replica)
+			require.NoError(t, err)
+			require.Empty(t, server.done())
+		})
+	}
 }
 
 // Between the finalizers and the deletion the agent may end. Whoever starts then does not take what it finds for what the hub
@@ -153,7 +193,7 @@ func TestAHalfwayDeletionIsNotRecalled(t *testing.T) {
 	require.True(t, ok)
 
 	spoke := newAPIServer(t)
-	replica := facets.ApplicationReplica{Spoke: spoke.spoke(t)}
+	replica := facets.NewApplicationReplica(spoke.spoke(t))
 	_, err := replica.Apply(t.Context(), "guestbook", wanted)
 	require.NoError(t, err)
 	recalled, ok := replica.Recall("guestbook")

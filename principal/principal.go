@@ -32,6 +32,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/version"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
@@ -184,15 +185,15 @@ func (s *principalSettings) serve(ctx context.Context, material *certs.Source, l
 
 // transport is how agents are served, whatever secures that.
 func (s *principalSettings) transport() []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(wire.NewCodec()),
+	return append(tunnel.ServerOptions(),
+		grpc.ForceServerCodecV2(exchange.NewCodec(wire.NewCodec())),
 		grpc.MaxConcurrentStreams(maxStreams),
 		// The end waits for connections that are being made, whatever is said below. One that is never finished, such as a
 		// port scanner's, would hold it up for two minutes otherwise.
 		grpc.ConnectionTimeout(drain),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(s.enforcement()),
-	}
+	)
 }
 
 // enforcement says how often an agent may ask whether its connection still works.

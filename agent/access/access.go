@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 
@@ -130,7 +131,7 @@ func (a *Access) serve(ctx context.Context) error {
 	defer a.live.Close()
 	server := &http.Server{
 		Handler: a.live, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(a.logger.Handler(), slog.LevelDebug),
+		ConnContext: lasting, ErrorLog: slog.NewLogLogger(a.logger.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -146,4 +147,16 @@ func (a *Access) serve(ctx context.Context) error {
 	}
 	<-ended
 	return err
+}
+
+// lasting ends a conversation's requests with it. The server sees to that only as long as it reads itself, which it does not
+// for a terminal: one would go on although the connection to the principal is lost, if nothing was written to it.
+func lasting(ctx context.Context, conn net.Conn) context.Context {
+	conversation, ok := conn.(*tunnel.Conn)
+	if !ok {
+		return ctx
+	}
+	ctx, end := context.WithCancel(ctx)
+	context.AfterFunc(conversation.Context(), end)
+	return ctx
 }

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
 )
 
@@ -16,7 +17,7 @@ const opening = 20 * time.Second
 
 // transport returns the options that every connection is made with.
 func transport(o Options) []grpc.DialOption {
-	options := []grpc.DialOption{
+	options := append(tunnel.DialOptions(),
 		grpc.WithTransportCredentials(o.Credentials),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -24,7 +25,7 @@ func transport(o Options) []grpc.DialOption {
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: opening,
 		}),
-	}
+	)
 	if o.KeepAlive > 0 {
 		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: o.KeepAlive, Timeout: o.KeepAlive}))
 	}

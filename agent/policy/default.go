@@ -39,9 +39,10 @@ func (b belonging) decide(ctx context.Context, q *Request) (Decision, error) {
 		return b.nonResource(q), nil
 	case b.guarded(q.APIGroup, q.Resource, q.Namespace):
 		return denied("it rules what Argo CD and the agent may do on this cluster"), nil
-	case q.Namespace == b.namespace && (q.Subresource == "exec" || q.Subresource == "attach"):
-		// Where Argo CD manages itself its pods belong to an application: but whoever is in one has its rights.
-		return denied("whoever runs something in a pod of Argo CD or the agent has its rights"), nil
+	case q.Namespace == b.namespace && runs(q):
+		// Where Argo CD manages itself its pods belong to an application, and where applications make applications these do:
+		// but whoever is in such a pod, or decides what runs in one, has the rights of Argo CD or of the agent.
+		return denied("whoever runs something in the namespace of Argo CD and the agent has their rights"), nil
 	case q.APIGroup == coreGroup && q.Resource == "nodes":
 		return denied("nodes belong to no application"), nil
 	case q.Verb == "list" || q.Verb == "watch":
@@ -84,6 +85,17 @@ func (b belonging) guarded(group, resource, namespace string) bool {
 		return namespace == b.namespace && (resource == "secrets" || resource == "configmaps")
 	default:
 		return false
+	}
+}
+
+// runs says whether a request may have something run that it brings: in a pod that there is, or in one that is made of the
+// object that it creates or changes.
+func runs(q *Request) bool {
+	switch q.Verb {
+	case "create", "patch", "update":
+		return q.Subresource != "scale"
+	default:
+		return q.Subresource == "exec" || q.Subresource == "attach"
 	}
 }
 

@@ -44,7 +44,7 @@ func known() applications {
 		"batch/CronJob/a/nightly": root, "nightly-uid": root, "batch/cronjobs/a/nightly": root, "cluster-uid": root,
 		"argoproj.io/applications/argocd/child": root, "argoproj.io/appprojects/argocd/p": root, "argoproj.io/applicationsets/team/s": root,
 		"argoproj.io/rollouts/a/r": root, "/secrets/argocd/s": root, "/configmaps/argocd/argocd-agent-policy": root, "/secrets/a/s": root,
-		"/pods/argocd/server": child,
+		"/pods/argocd/server": child, "apps/deployments/argocd/argocd-server": root, "argoproj.io/Application/argocd/child": root, "child-uid": root,
 	}
 }
 
@@ -107,6 +107,12 @@ func TestDefaultRule(t *testing.T) {
 		{"GET", "/api/v1/namespaces/argocd/pods/server/log", yes},
 		{"GET", "/api/v1/namespaces/argocd/pods/server/exec?command=sh", no},
 		{"POST", "/api/v1/namespaces/argocd/pods/server/attach", no},
+		{"GET", "/apis/apps/v1/namespaces/argocd/deployments/argocd-server", yes},
+		{"PATCH", "/apis/apps/v1/namespaces/argocd/deployments/argocd-server/scale", yes},
+		{"DELETE", "/api/v1/namespaces/argocd/pods/server", yes},
+		{"PATCH", "/apis/apps/v1/namespaces/argocd/deployments/argocd-server", no},
+		{"PUT", "/apis/apps/v1/namespaces/argocd/deployments/argocd-server", no},
+		{"PATCH", "/api/v1/namespaces/argocd/pods/server", no},
 		{"GET", "/api/v1/namespaces/a/pods/web-2/log", no},
 		{"POST", "/api/v1/namespaces/a/pods/web-1/portforward?ports=80", no},
 		{"GET", "/api/v1/namespaces/a/pods/web-1/portforward", no},
@@ -208,6 +214,8 @@ func TestCreate(t *testing.T) {
 		{"/api/v1/namespaces/a/secrets", good, false},
 		{"/api/v1/namespaces/a/serviceaccounts", good, false},
 		{"/api/v1/namespaces/argocd/configmaps", good, false},
+		{"/api/v1/namespaces/argocd/pods", `{"metadata":{"ownerReferences":[{"apiVersion":"argoproj.io/v1alpha1","kind":"Application",` +
+			`"name":"child","uid":"child-uid"}]}}`, false},
 		{"/apis/argoproj.io/v1alpha1/namespaces/a/applications", good, false},
 	} {
 		d, err := ask(t, p, "POST", c.target, c.body)

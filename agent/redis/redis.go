@@ -27,6 +27,15 @@ const (
 	greeting = 10 * time.Second
 	// maxCommand bounds what the hub may say at once.
 	maxCommand = 8 << 10
+	// maxUnanswered is how many commands of a conversation Redis is given before the hub has taken the answers. Redis keeps
+	// answers that nobody takes, all of them, and does nothing else while it makes them.
+	maxUnanswered = 16
+	// maxChannels is how often a conversation may subscribe and unsubscribe to something: Redis keeps these too.
+	maxChannels = 1024
+	// stalled is how long the hub may take nothing of what there is for it.
+	stalled = time.Minute
+	// chunk is how much is passed on at a time.
+	chunk = 32 << 10
 )
 
 // What the hub may read: an application's resource tree, its managed resources, and what is known of the cluster. The
@@ -116,34 +125,90 @@ func (s *Server) converse(ctx context.Context, hub net.Conn) {
 func (s *Server) pass(ctx context.Context, hub net.Conn, spoke *connection, commands *reader) {
 	defer context.AfterFunc(ctx, func() { spoke.Close() })()
 	var answers sync.WaitGroup
+	unanswered, gone := make(chan struct{}, maxUnanswered), make(chan struct{})
 	answers.Go(func() {
-		_, _ = io.Copy(hub, spoke.answers) // either end may go
+		defer close(gone)
+		answer(hub, spoke.answers, unanswered)
 		hub.Close()
 	})
-	refusal := s.forward(spoke, commands)
+	refusal := s.forward(spoke, commands, unanswered, gone)
 	// What was asked before is answered before. Redis ends when it has read to the end.
 	spoke.last(refusal)
 	_ = spoke.CloseWrite()
 	answers.Wait()
 }
 
-// forward passes commands on, until there are no more or one is refused. It returns the answer to that.
-func (s *Server) forward(spoke io.Writer, commands *reader) (refusal []byte) {
+// answer passes on what Redis says, until either end goes, and takes a command off those that are unanswered for each answer.
+func answer(hub net.Conn, from io.Reader, unanswered <-chan struct{}) {
+	var replies resp.Replies
+	buffer := make([]byte, chunk)
 	for {
+		n, err := from.Read(buffer)
+		answered := 0
+		for rest := buffer[:n]; len(rest) > 0; {
+			part, done, err := replies.Next(rest)
+			if err != nil {
+				return
+			}
+			if rest = rest[part:]; done && replies.Kind() != '>' {
+				answered++
+			}
+		}
+		_ = hub.SetWriteDeadline(time.Now().Add(stalled)) // fails only if it is closed
+		if _, err := hub.Write(buffer[:n]); err != nil {
+			return
+		}
+		for range answered {
+			select {
+			case <-unanswered:
+			default: // a subscription that went wrong: the answer to one that did not is no reply
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// forward passes commands on, until there are no more, one is refused, or answers are gone. It returns the answer to what it
+// refused.
+func (s *Server) forward(spoke io.Writer, commands *reader, unanswered chan<- struct{}, gone <-chan struct{}) (refusal []byte) {
+	for channels := 0; ; {
 		c, err := commands.next()
 		if err != nil {
 			return nil
 		}
 		name := strings.ToLower(string(c.Args[0]))
-		if err := s.allow(name, c.Args[1:]); err != nil {
+		err = s.allow(name, c.Args[1:])
+		counted := !strings.HasSuffix(name, "subscribe") // what answers those are no replies
+		if !counted {
+			channels += len(c.Args)
+		}
+		if err == nil && channels > maxChannels {
+			err = errors.New("too many channels in one conversation")
+		}
+		if err != nil {
 			s.commands.WithLabelValues("other", "refused").Inc()
 			s.options.Logger.Warn("The hub asked the spoke's Redis for what it may not", "reason", err.Error())
 			return redcon.AppendError(nil, "NOPERM "+oneLine(err))
+		}
+		if counted && !enter(unanswered, gone) {
+			return nil
 		}
 		s.commands.WithLabelValues(name, "passed").Inc()
 		if _, err := spoke.Write(c.Raw); err != nil {
 			return nil
 		}
+	}
+}
+
+// enter waits for a place among what is unanswered, and reports false if answers are gone.
+func enter(unanswered chan<- struct{}, gone <-chan struct{}) bool {
+	select {
+	case unanswered <- struct{}{}:
+		return true
+	case <-gone:
+		return false
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -20,6 +21,8 @@ import (
 const (
 	// maxData is how much one frame carries. It is small against a stream's window, so that what waits is little.
 	maxData = 32 << 10
+	// maxFrame bounds a frame that comes, so that a peer cannot have us keep more of what nobody reads yet.
+	maxFrame = 2 * maxData
 	// linger is how long the peer may take to close its end once ours is closed.
 	linger = 10 * time.Second
 )
@@ -47,6 +50,7 @@ type Conn struct {
 	closed      chan struct{} // closed by Close
 	writeClosed chan struct{} // closed by CloseWrite and by Close
 	gone        chan struct{} // closed when the peer reads no more, or the stream is lost
+	unsent      chan struct{} // closed when nothing can be sent any more
 	finished    chan struct{} // closed when the stream is over and nothing of this connection runs any more
 
 	mu     sync.Mutex
@@ -61,7 +65,8 @@ func newConn(s stream, cancel context.CancelFunc, local, remote net.Addr) *Conn 
 		stream: s, cancel: cancel, local: local, remote: remote,
 		in: make(chan []byte, 1), out: make(chan []byte),
 		readBy: newDeadline(), writeBy: newDeadline(),
-		closed: make(chan struct{}), writeClosed: make(chan struct{}), gone: make(chan struct{}), finished: make(chan struct{}),
+		closed: make(chan struct{}), writeClosed: make(chan struct{}), gone: make(chan struct{}), unsent: make(chan struct{}),
+		finished: make(chan struct{}),
 	}
 }
 
@@ -110,11 +115,9 @@ func (c *Conn) receive() {
 			end(lost(err))
 			return
 		}
-		if len(frame.GetData()) > 0 && !ended {
-			select {
-			case c.in <- frame.GetData():
-			case <-c.closed: // nobody will read it
-			}
+		if len(frame.GetData()) > 0 && !ended && !c.deliver(frame.GetData()) {
+			end(lost(c.drain())) // what came later is worth nothing without this
+			return
 		}
 		switch frame.GetEnd() {
 		case tunnelv1.End_END_WRITE:
@@ -123,15 +126,38 @@ func (c *Conn) receive() {
 			end(io.EOF)
 			leave()
 		case tunnelv1.End_END_ABORT:
-			end(&resetError{frame.GetReason()})
+			end(&resetError{cut(frame.GetReason())})
 			leave()
 		case tunnelv1.End_END_UNSPECIFIED:
 		}
 	}
 }
 
+// deliver waits until data can be read, and reports false if nobody will. A stream that is lost meanwhile does not say so:
+// what came before would have to be received first.
+func (c *Conn) deliver(data []byte) bool {
+	select {
+	case c.in <- data:
+		return true
+	case <-c.closed:
+	case <-c.unsent:
+	case <-c.stream.Context().Done():
+	}
+	return false
+}
+
+// drain returns how the stream ends.
+func (c *Conn) drain() error {
+	for {
+		if _, err := c.stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
 // send passes on what is written, and then that nothing more will be. It is the stream's only sender.
 func (c *Conn) send() {
+	defer close(c.unsent)
 	defer func() { _ = c.stream.CloseSend() }() // which fails only if the stream is over
 	for open := true; open; {
 		select {
@@ -260,6 +286,9 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
+// Context returns a context that ends with the conversation: when both ends are closed, or it is lost.
+func (c *Conn) Context() context.Context { return c.stream.Context() }
+
 // LocalAddr returns this end's address, which tells people which end it is.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
@@ -311,7 +340,16 @@ func lost(err error) error {
 	if errors.Is(err, io.EOF) {
 		return &resetError{"it ended without notice"}
 	}
-	return &resetError{status.Convert(err).Message()}
+	return &resetError{cut(status.Convert(err).Message())}
+}
+
+// cut returns the beginning of a peer's words, which get into answers and logs.
+func cut(reason string) string {
+	const most = 1 << 10
+	if len(reason) <= most {
+		return reason
+	}
+	return strings.ToValidUTF8(reason[:most], "") + "…"
 }
 
 // network is what this package's networks are called.

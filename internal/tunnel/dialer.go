@@ -32,7 +32,8 @@ func NewDialer(principal grpc.ClientConnInterface, name string) *Dialer {
 func (d *Dialer) Dial(ctx context.Context, agent string, target Target) (net.Conn, error) {
 	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	giveUp := context.AfterFunc(ctx, cancel)
-	s, err := d.client.Dial(metadata.AppendToOutgoingContext(streaming, MetadataAgent, agent, MetadataTarget, string(target)))
+	s, err := d.client.Dial(metadata.AppendToOutgoingContext(streaming, MetadataAgent, agent, MetadataTarget, string(target)),
+		grpc.MaxCallRecvMsgSize(maxFrame))
 	if err == nil {
 		err = taken(s)
 	}

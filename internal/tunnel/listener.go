@@ -18,6 +18,9 @@ import (
 // patience is how long a conversation may take to be taken up on the spoke. The hub has given it up by then.
 const patience = 10 * time.Second
 
+// maxConversations is how many there may be at a time. A principal lets an agent have no more either.
+const maxConversations = 1000
+
 // Listener is a net.Listener of what the hub dials on a spoke.
 type Listener struct {
 	target Target
@@ -86,16 +89,25 @@ func (s *Server) Serve(ctx context.Context, principal grpc.ClientConnInterface) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := tunnelv1.NewTunnelClient(principal)
-	calls, err := client.Listen(ctx, &tunnelv1.ListenRequest{Build: version.Version()})
+	calls, err := client.Listen(ctx, &tunnelv1.ListenRequest{Build: version.Version()}, grpc.MaxCallRecvMsgSize(maxFrame))
 	if err != nil {
 		return err
 	}
+	places := make(chan struct{}, maxConversations)
 	for {
 		dial, err := calls.Recv()
 		if err != nil {
 			return err
 		}
-		conns.Go(func() { s.take(ctx, client, dial) })
+		select {
+		case places <- struct{}{}:
+			conns.Go(func() {
+				defer func() { <-places }()
+				s.take(ctx, client, dial)
+			})
+		default: // the hub gives up soon
+			s.logger.Debug("Did not take up a conversation: there are too many", "limit", maxConversations)
+		}
 	}
 }
 
@@ -106,7 +118,7 @@ func (s *Server) take(ctx context.Context, client tunnelv1.TunnelClient, dial *t
 	late := time.AfterFunc(patience, cancel)
 	defer late.Stop()
 	target := Target(dial.GetTarget())
-	stream, err := client.Accept(metadata.AppendToOutgoingContext(ctx, MetadataDial, dial.GetId()))
+	stream, err := client.Accept(metadata.AppendToOutgoingContext(ctx, MetadataDial, dial.GetId()), grpc.MaxCallRecvMsgSize(maxFrame))
 	if err != nil {
 		s.logger.Debug("Did not take up a conversation", "target", string(target), "error", err)
 		return

@@ -1,43 +1,84 @@
 package tunnel_test
 
 import (
+	"net"
 	"os"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel/tunneltest"
 )
 
-// An agent that lost its principal connects again, also when a conversation has said what nobody read.
-func TestLossIsNoticedThoughNobodyReads(t *testing.T) {
-	w := tunneltest.Open(t)
-	hub, spoke := w.Converse(t)
-	require.NoError(t, hub.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
-	_, _ = hub.Write(make([]byte, 8<<20))
-	done := make(chan struct{})
-	go func() { w.Disconnect(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(5 * time.Second):
-		spoke.Close()
-		<-done
-		require.FailNow(t, "it waits for who does not read")
-	}
+// flood writes more than is read.
+func flood(t *testing.T, to net.Conn) {
+	t.Helper()
+	require.NoError(t, to.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
+	_, err := to.Write(make([]byte, 64<<20))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.NoError(t, to.SetWriteDeadline(time.Time{}))
 }
 
-// Whoever writes and does not read learns of the loss from that.
+// An agent that lost its principal connects again, also when somebody on the spoke does not read what came before.
+func TestDisconnectionWaitsForNoReader(t *testing.T) {
+	w := tunneltest.Open(t)
+	hub, spoke := w.Converse(t)
+	flood(t, hub)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Disconnect()
+	}()
+	select {
+	case <-done:
+	case <-time.After(tunneltest.Patience):
+		spoke.Close()
+		<-done
+		require.FailNow(t, "it waits for somebody who does not read")
+	}
+	_, err := spoke.Write([]byte("word"))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+// Who does not read learns that the conversation is lost when it writes.
 func TestWriterLearnsOfLoss(t *testing.T) {
 	w := tunneltest.Open(t)
 	hub, spoke := w.Converse(t)
-	require.NoError(t, hub.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
-	_, _ = hub.Write(make([]byte, 8<<20))
-	require.NoError(t, w.Hub.Close())
-	require.NoError(t, spoke.SetWriteDeadline(time.Now().Add(5*time.Second)))
+	flood(t, spoke)
+	w.Kill()
+	require.NoError(t, hub.SetWriteDeadline(time.Now().Add(tunneltest.Patience)))
 	var err error
 	for err == nil {
-		_, err = spoke.Write(make([]byte, 100))
+		_, err = hub.Write([]byte("word"))
 	}
-	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	<-hub.(*tunnel.Conn).Context().Done()
+}
+
+// A frame that is larger than any may be ends its conversation, before it costs much, and nothing else.
+func TestLargeFrame(t *testing.T) {
+	w := tunneltest.Open(t)
+	for name, frame := range map[string]*tunnelv1.Frame{
+		"data":   {Data: make([]byte, 1<<20)},
+		"reason": {End: tunnelv1.End_END_ABORT, Reason: strings.Repeat("x", 1<<20)},
+	} {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), tunnel.MetadataAgent, tunneltest.Echo, tunnel.MetadataTarget, "kube")
+		stream, err := tunnelv1.NewRelayClient(w.Hub).Dial(ctx)
+		require.NoError(t, err)
+		require.NoError(t, stream.Send(frame))
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		require.Equal(t, codes.InvalidArgument, status.Code(err), name)
+		require.NotContains(t, err.Error(), "xxx")
+	}
+	require.NoError(t, exchangeWords(t.Context(), w))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
 )
 
 const (
@@ -60,13 +61,13 @@ func (s *Settings) Certificates(name string, logger *slog.Logger, metrics *certs
 
 // Connect returns a connection to the principal, which is made when it is first used.
 func (s *Settings) Connect(material *certs.Source) (*grpc.ClientConn, error) {
-	options := []grpc.DialOption{
+	options := append(tunnel.DialOptions(),
 		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: material})),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 2, Jitter: 0.2, MaxDelay: lastRetry},
 			MinConnectTimeout: attempt,
 		}),
-	}
+	)
 	if s.keepAlive > 0 {
 		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: s.keepAlive, Timeout: s.keepAlive}))
 	}

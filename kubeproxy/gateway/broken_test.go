@@ -87,6 +87,25 @@ func TestAReadSurvivesAStaleConnection(t *testing.T) {
 	require.Equal(t, int32(3), asked.Load())
 }
 
+// A spoke sends nobody elsewhere: argocd-server would go there.
+func TestRedirectsAreNotPassedOn(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	for _, code := range []int{301, 302, 303, 307, 308} {
+		name := fmt.Sprint("a", code)
+		h.raw(t, name, func(conn net.Conn, reader *bufio.Reader) {
+			if _, err := http.ReadRequest(reader); err == nil {
+				_, _ = fmt.Fprintf(conn, "HTTP/1.1 %d Elsewhere\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n", code)
+			}
+		})
+		client := h.client(t, name, false)
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		response, body := do(t, client, h.request(t, "GET", "/api/v1/namespaces/x/pods/y", nil))
+		requireStatus(t, response, body, http.StatusBadGateway, "BadGateway", "redirects")
+		require.Empty(t, response.Header.Get("Location"))
+	}
+}
+
 // An answer that breaks off is never taken for a whole one.
 func TestAnAnswerThatBreaksOffIsAborted(t *testing.T) {
 	t.Parallel()

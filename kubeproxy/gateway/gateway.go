@@ -86,6 +86,7 @@ type exchange struct {
 	kind     kind
 	verb     string
 	patience *patience // nil when the answer may take as long as it likes
+	duplex   bool      // the answer may begin before all of the request is read, over HTTP/1.1
 	code     int       // of the answer; 0 while there is none
 }
 
@@ -153,6 +154,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, x *exchange) {
 		// An agent may answer before it has all of the body, and take the rest. Without this, an HTTP/1.1 server throws the
 		// rest away.
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is so by itself
+		x.duplex = r.ProtoMajor == 1
 	}
 	switch x.kind {
 	case upgrade:
@@ -176,15 +178,29 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, x *exchange) {
 	whole = true
 }
 
-// answered notes that an answer began.
+// errRedirect is of an answer that says to go elsewhere.
+var errRedirect = errors.New("it redirects, which is not passed on")
+
+// answered notes that an answer began. API servers do not redirect, and a spoke is not to send the hub's programs anywhere:
+// most clients would go, and show what they find there.
 func answered(response *http.Response) error {
 	x := exchangeOf(response.Request.Context())
+	if response.StatusCode >= 300 && response.StatusCode < 400 && response.Header.Get("Location") != "" {
+		return errRedirect
+	}
+	if x.duplex && response.Close {
+		last(response.Header) // the agent does not take the rest
+	}
 	x.code = response.StatusCode
 	if x.patience != nil {
 		x.patience.stop()
 	}
 	return nil
 }
+
+// last has the server close the caller's connection after an answer. What it has not read of the request by then it would
+// stumble over, and the caller's next request would be lost.
+func last(header http.Header) { header.Set("Connection", "close") }
 
 // failed answers a request to which no answer came.
 func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
@@ -193,6 +209,9 @@ func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 	x.code = why.Code
 	if why.Code != codeGone {
 		g.tell(r, x.call.Caller, why)
+	}
+	if x.duplex {
+		last(w.Header())
 	}
 	writeStatus(w, why)
 }

@@ -93,6 +93,8 @@ func explain(ctx context.Context, agent string, err error) *callers.RefusedError
 	switch { // the errors of a dial name the agent
 	case errors.Is(err, tunnel.ErrUnknown):
 		return callers.Refuse(http.StatusNotFound, "%v: list those that there are with: argocd-agentctl agent list", err)
+	case errors.Is(err, errRedirect):
+		return callers.Refuse(http.StatusBadGateway, "agent %q: its answer is none of an API server: %v", agent, err)
 	case errors.Is(err, tunnel.ErrAway):
 		return callers.Refuse(http.StatusServiceUnavailable, "%v", err)
 	case !errors.As(err, &dialled):

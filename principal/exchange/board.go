@@ -3,6 +3,7 @@ package exchange
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -72,7 +73,12 @@ func (b *board) change(agent string, how func(*entry)) {
 	}
 }
 
+// maxBuild is how much of an agent's words on its version is kept. All of what is known of agents is told at once: an agent
+// that said as much as a message may hold would keep everybody from hearing of any other.
+const maxBuild = 64
+
 func (b *board) connected(agent, build string) {
+	build = strings.ToValidUTF8(build[:min(len(build), maxBuild)], "")
 	b.change(agent, func(e *entry) { e.connected, e.seen, e.build, e.since = true, true, build, time.Now() })
 }
 

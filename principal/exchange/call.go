@@ -16,6 +16,9 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
 )
 
+// maxFrame bounds what is passed on at once. It is twice what a frame may carry, so that all else has room.
+const maxFrame = 64 << 10
+
 // call is a conversation that a component wants or has.
 type call struct {
 	agent  string
@@ -173,8 +176,8 @@ func (e *Exchange) release(c *call) {
 
 // end is one end of a conversation.
 type end interface {
-	Recv() (*tunnelv1.Frame, error)
-	Send(frame *tunnelv1.Frame) error
+	RecvMsg(message any) error
+	SendMsg(message any) error
 }
 
 // carry passes on what each end says to the other, until both are through or one is lost. It does not wait for that.
@@ -194,13 +197,18 @@ func (e *Exchange) carry(c *call, agent tunnelv1.Tunnel_AcceptServer) {
 // other ends then too, and with it the other way.
 func (c *call) pass(from, to end, bytes interface{ Add(n float64) }) {
 	for {
-		frame, err := from.Recv()
+		var frame raw
+		err := from.RecvMsg(&frame)
 		switch {
 		case errors.Is(err, io.EOF):
 			return
+		case err == nil && frame.data.Len() > maxFrame:
+			frame.data.Free()
+			c.finish(status.Errorf(codes.InvalidArgument, "a frame of more than %d bytes was sent", maxFrame))
+			return
 		case err == nil:
-			bytes.Add(float64(len(frame.GetData())))
-			err = to.Send(frame)
+			bytes.Add(float64(frame.data.Len()))
+			err = to.SendMsg(&frame) // which gives it away
 		}
 		if err != nil {
 			c.finish(status.Error(codes.Unavailable, "the other end was lost"))

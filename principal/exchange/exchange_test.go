@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -73,6 +74,21 @@ func TestComponentsAreToldOfAgents(t *testing.T) {
 	n.until(t, func() bool { return n.agents["b"] == nil })
 	w.Exchange.NoCluster("a")
 	n.until(t, func() bool { return n.agents["a"] == nil })
+}
+
+// What one agent says of itself keeps no component from hearing of the others.
+func TestBuildIsCut(t *testing.T) {
+	w := tunneltest.Open(t)
+	for _, name := range []string{"talks", "talks-too"} {
+		conn := w.Dial(t, name)
+		defer conn.Close()
+		_, err := tunnelv1.NewTunnelClient(conn).Listen(t.Context(), &tunnelv1.ListenRequest{Build: strings.Repeat("€", 1<<20)})
+		require.NoError(t, err)
+		n := watch(t, w)
+		n.until(t, func() bool { return n.agents[name].GetConnected() })
+		require.Equal(t, strings.Repeat("€", 21), n.agents[name].GetBuild())
+		require.True(t, n.agents["a"].GetConnected())
+	}
 }
 
 // What concerns all agents is for components alone, and what concerns one is for that one.

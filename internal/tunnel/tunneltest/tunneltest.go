@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // registers that codec
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
@@ -48,6 +50,7 @@ type Works struct {
 	Dialer     *tunnel.Dialer   // the same
 	Disconnect func()           // ends agent a; returns when the principal knows
 	Drain      func()           // has the principal end all conversations; returns when they are over
+	Kill       func()           // ends the principal without a word
 
 	authority *pki.Authority
 	address   string
@@ -129,17 +132,20 @@ func (w *Works) serve(t *testing.T) {
 		Gate: g, Namespace: func(agent string) string { return agent }, Registerer: prometheus.NewRegistry(),
 	})
 	run(t, g.Run)
-	server := grpc.NewServer(grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: material})))
+	server := grpc.NewServer(append(tunnel.ServerOptions(),
+		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: material})),
+		grpc.ForceServerCodecV2(exchange.NewCodec(encoding.GetCodecV2("proto"))))...)
 	tunnelv1.RegisterTunnelServer(server, w.Exchange)
 	tunnelv1.RegisterRelayServer(server, w.Exchange)
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	w.address = listener.Addr().String()
-	run(t, func(ctx context.Context) {
+	kill := run(t, func(ctx context.Context) {
 		context.AfterFunc(ctx, server.Stop)
 		Check(t, server.Serve(listener))
 	})
+	w.Kill = func() { w.draining.Store(true); kill() }
 	drain := run(t, w.Exchange.Run)
 	w.Drain = func() { w.draining.Store(true); drain() }
 }

@@ -1,0 +1,46 @@
+package redis_test
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/redis"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redistest"
+)
+
+// A hub that asks and asks and never reads costs the spoke's Redis little: answers that nobody takes are not asked for.
+func TestHubThatNeverReads(t *testing.T) {
+	spoke := redistest.Start(t)
+	client := redis.Access{Address: spoke.Address}.Client()
+	defer client.Close()
+	const size, times = 1 << 20, 500
+	require.NoError(t, client.Set(t.Context(), "app|resources-tree|big|1.8.3", strings.Repeat("x", size), 0).Err())
+	c := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}})(t).greeted(t)
+	require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Second)))
+	_, err := c.Write([]byte(strings.Repeat("GET app|resources-tree|big|1.8.3\r\n", times)))
+	if err != nil {
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "what is not asked for waits")
+	}
+	info, err := client.InfoMap(t.Context(), "memory").Result()
+	require.NoError(t, err)
+	peak, err := strconv.Atoi(info["Memory"]["used_memory_peak"])
+	require.NoError(t, err)
+	require.Less(t, peak, 40*size)
+
+	for range times { // nothing of it is lost
+		c.hears(t, "$"+strconv.Itoa(size), strings.Repeat("x", size))
+	}
+}
+
+// Redis keeps what a client follows.
+func TestHubThatSubscribesWithoutEnd(t *testing.T) {
+	spoke := redistest.Start(t)
+	c := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}})(t).greeted(t)
+	c.says(t, strings.Repeat("SUBSCRIBE app|managed-resources|a\r\n", 513))
+	require.Contains(t, c.ended(t), "-NOPERM too many channels")
+}

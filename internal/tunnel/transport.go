@@ -4,8 +4,8 @@ import "google.golang.org/grpc"
 
 // The flow of connections that carry conversations. Left to itself gRPC lets each stream have up to 16 MiB under way, and
 // whatever one of them has under way the others wait behind: it is one connection. So each may have this much, which at a
-// distance of 100 ms is 5 MB a second.
-const window = 512 << 10
+// distance of 100 ms is 2.5 MB a second.
+const window = 256 << 10
 
 // buffers are those of a connection, in bytes: fewer system calls and larger TLS records than with gRPC's 32 KiB.
 const buffers = 128 << 10

@@ -48,9 +48,11 @@ func TestSubscriptionsOverTheHubAndAgents(t *testing.T) {
 			r.say(command("SUBSCRIBE", "new-revoked-token", news, "hub|app|managed-resources|local|1.8.3") + command("PSUBSCRIBE", "x*"))
 			require.Equal(t, told(protocol, "subscribe", "new-revoked-token", ":1"), r.hear())
 			require.Equal(t, told(protocol, "subscribe", news, ":2"), r.hear())
-			require.Equal(t, told(protocol, "subscribe", "hub|app|managed-resources|local|1.8.3", ":3"), r.hear())
-			require.Equal(t, told(protocol, "psubscribe", "x*", ":4"), r.hear())
-			require.Equal(t, message(protocol, news, ""), r.hear(), "the feed has begun: something may have been missed")
+			// The feed begins when it begins, which is told because something may have been missed.
+			require.ElementsMatch(t, []string{
+				told(protocol, "subscribe", "hub|app|managed-resources|local|1.8.3", ":3"), told(protocol, "psubscribe", "x*", ":4"),
+				message(protocol, news, ""),
+			}, []string{r.hear(), r.hear(), r.hear()})
 
 			require.EqualValues(t, 1, w.spoke.Publish(t.Context(), "spoke|"+newsSpoke, "").Val())
 			require.Equal(t, message(protocol, news, ""), r.hear())

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
 )
 
 // board shows which agents there are, to whoever watches.
@@ -166,7 +167,7 @@ func (e *Exchange) Watch(_ *tunnelv1.WatchRequest, stream tunnelv1.Relay_WatchSe
 		select {
 		case <-w.notice:
 		case <-e.board.closed:
-			return errDraining
+			return gate.ErrDraining
 		case <-ctx.Done():
 			return over(ctx)
 		}

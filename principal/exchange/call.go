@@ -14,6 +14,7 @@ import (
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
 )
 
 // maxFrame bounds what is passed on at once. It is twice what a frame may carry, so that all else has room.
@@ -158,7 +159,7 @@ func (e *Exchange) claim(id, agent string) (*call, error) {
 		return nil, status.Error(codes.NotFound, "there is no such conversation any more")
 	}
 	if e.draining {
-		return nil, errDraining
+		return nil, gate.ErrDraining
 	}
 	delete(e.calls, id)
 	e.open[c] = struct{}{}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
@@ -19,12 +18,6 @@ import (
 
 // patience is how long an agent may take to take up a conversation.
 const patience = 10 * time.Second
-
-// Why a stream ends that did not fail.
-var (
-	errSuperseded = status.Error(codes.Aborted, "another agent listens by the same name, and the newer one is served")
-	errDraining   = status.Error(codes.Unavailable, "the principal is shutting down: connect again")
-)
 
 // Options configure an Exchange.
 type Options struct {
@@ -67,10 +60,10 @@ func (e *Exchange) Run(ctx context.Context) {
 	e.mu.Lock()
 	e.draining = true
 	for _, l := range e.listeners {
-		l.end(errDraining)
+		l.end(gate.ErrDraining)
 	}
 	for c := range e.open {
-		c.finish(errDraining)
+		c.finish(gate.ErrDraining)
 	}
 	e.mu.Unlock()
 	e.board.close()
@@ -131,10 +124,10 @@ func (e *Exchange) enter(l *listener, build string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.draining {
-		return errDraining
+		return gate.ErrDraining
 	}
 	if older := e.listeners[l.agent]; older != nil {
-		older.end(errSuperseded)
+		older.end(gate.ErrSuperseded)
 	}
 	e.listeners[l.agent] = l
 	e.board.connected(l.agent, build)
@@ -156,7 +149,7 @@ func (e *Exchange) find(agent string) (*listener, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.draining {
-		return nil, errDraining
+		return nil, gate.ErrDraining
 	}
 	if l := e.listeners[agent]; l != nil {
 		return l, nil

@@ -25,6 +25,15 @@ const (
 // people with its cluster, such as those who watch logs and terminals. Each costs some 25 KiB before a word was said.
 const MaxStreams = 1000
 
+// Why a stream ends that did not fail. The texts are for the people who look after the agent.
+var (
+	// ErrSuperseded means that a newer stream of the same agent is served.
+	ErrSuperseded = status.Error(codes.Aborted, "another agent connected by the same name, and the newer one is served: "+
+		"give one of the two a certificate of its own name")
+	// ErrDraining means that the principal ends.
+	ErrDraining = status.Error(codes.Unavailable, "the principal is shutting down: connect again")
+)
+
 // Options configure a Gate.
 type Options struct {
 	// Identify tells which agent or component the peer of a connection is.

@@ -23,13 +23,7 @@ import (
 // greeting is how long an agent may take to say hello.
 const greeting = 10 * time.Second
 
-// Why a conversation ends that did not fail. The texts are for the people who look after the agent.
-var (
-	errSuperseded = status.Error(codes.Aborted, "another agent connected by the same name, and the newer one is served: "+
-		"give one of the two a certificate of its own name")
-	errDraining = status.Error(codes.Unavailable, "the principal is shutting down: connect again")
-	errNoHello  = status.Error(codes.DeadlineExceeded, "no hello came")
-)
+var errNoHello = status.Error(codes.DeadlineExceeded, "no hello came")
 
 // Options configure a Service.
 type Options struct {
@@ -86,7 +80,7 @@ func (s *Service) Run(ctx context.Context) {
 	s.mu.Lock()
 	s.begin = nil
 	for _, a := range s.agents {
-		a.end(errDraining)
+		a.end(gate.ErrDraining)
 	}
 	s.mu.Unlock()
 	s.connections.Wait()
@@ -175,7 +169,7 @@ func (s *Service) open(grpcStream syncv1.Sync_ConnectServer, logger *slog.Logger
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.begin == nil {
-		return nil, errDraining
+		return nil, gate.ErrDraining
 	}
 	stream := wire.Open(grpcStream, "/principal", logger)
 	s.connections.Go(stream.Wait)
@@ -248,7 +242,7 @@ func (s *Service) enter(ctx context.Context, name string, end context.CancelCaus
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.begin == nil {
-		return nil, errDraining
+		return nil, gate.ErrDraining
 	}
 	// What an agent gave up in favour of another connection may be heard of late, its hello and its end together. It must
 	// not end the other one.
@@ -261,7 +255,7 @@ func (s *Service) enter(ctx context.Context, name string, end context.CancelCaus
 		s.agents[name] = a
 		s.begin(a.peer)
 	} else {
-		a.end(errSuperseded)
+		a.end(gate.ErrSuperseded)
 	}
 	a.end = end
 	return a, nil

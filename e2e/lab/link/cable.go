@@ -90,11 +90,12 @@ func (c *cable) carry(ctx context.Context, to, from *net.TCPConn, count *atomic.
 			c.cancel()
 			return
 		}
-		if _, err := to.Write(piece.data); err != nil {
+		count.Add(int64(len(piece.data))) // before the write: whoever has read it finds it counted
+		if n, err := to.Write(piece.data); err != nil {
+			count.Add(int64(n - len(piece.data)))
 			c.cancel()
 			return
 		}
-		count.Add(int64(len(piece.data)))
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"net"
 	"strconv"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 
@@ -33,7 +32,7 @@ const name = "argocd-agent-agent"
 
 // run runs an agent until the context ends. It is the one place where its parts are put together.
 func run(ctx context.Context, s *agentSettings, out io.Writer) error {
-	base, err := program.Begin(program.Options{Name: name, Log: s.log, Output: out})
+	base, err := program.Begin(program.Options{Name: name, Log: s.operations.Log, Output: out})
 	if err != nil {
 		return err
 	}
@@ -43,14 +42,13 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	client := cluster.Client
 	metrics, certificates := telemetry.NewSync("argocd_agent", registry), certs.NewMetrics(registry)
-	material, err := certs.New(s.certificates(client, logger, certificates))
+	material, err := certs.New(s.certificates(cluster.Client, logger, certificates))
 	if err != nil {
 		return err
 	}
 	desk := brake.New(brake.Options{
-		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
+		Client: cluster.Client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
 	applications, err := spoke.New(spoke.Options{
 		Config: cluster.Config, Namespace: s.namespace, Mapping: mapping.ByNamespace{Spoke: s.namespace},
@@ -72,7 +70,8 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		KeepAlive: s.keepAlive, Peer: applications.Peer(), Tunnel: reach.Tunnel(), Hello: s.hello(), Renewed: material.Changed,
 		Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})
-	operations, err := s.operations(ctx, registry, logger, applications, material, principal)
+	operations, err := s.operations.Serve(ctx, base,
+		ops.When("applications", applications.Ready), ops.When("certificate", material.Ready), ops.When("connection", principal.Connected))
 	if err != nil {
 		return err
 	}
@@ -93,21 +92,6 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		return nil
 	})
 	return group.Wait()
-}
-
-// operations returns what serves health, metrics and profiles.
-func (s *agentSettings) operations(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger,
-	applications *spoke.Spoke, material *certs.Source, principal *dialer.Dialer,
-) (*ops.Server, error) {
-	return ops.New(ctx, ops.Options{
-		Health: ops.Port("--healthz-port", s.healthPort), Metrics: ops.Port("--metrics-port", s.metricsPort),
-		Profiles: ops.LoopbackPort("--pprof-port", s.pprofPort), Registry: registry, Logger: logger,
-		Checks: []ops.Check{
-			{Name: "applications", Ready: func(context.Context) error { return applications.Ready() }},
-			{Name: "certificate", Ready: func(context.Context) error { _, err := material.Current(); return err }},
-			{Name: "connection", Ready: func(context.Context) error { return principal.Connected() }},
-		},
-	})
 }
 
 // waitFor reports whether done was closed before the context ended.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
 )
 
@@ -19,10 +19,9 @@ type agentSettings struct {
 	kube            kube.Options
 	namespace, mode string
 
-	serverAddress                      string
-	serverPort                         int
-	metricsPort, healthPort, pprofPort int
-	log                                logging.Options
+	serverAddress string
+	serverPort    int
+	operations    program.Operations
 
 	credentials               string
 	certFile, keyFile, caFile string
@@ -52,13 +51,7 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*agentSett
 	set.String(&s.serverAddress, "server-address", "ARGOCD_AGENT_REMOTE_SERVER", "", "host name of the principal",
 		settings.NonEmpty, settings.Host)
 	set.Int(&s.serverPort, "server-port", "ARGOCD_AGENT_REMOTE_PORT", 443, "port of the principal", settings.Port)
-	set.Int(&s.metricsPort, "metrics-port", "ARGOCD_AGENT_METRICS_PORT", 8181, "port of /metrics, 0 for none", settings.PortOrOff)
-	set.Int(&s.healthPort, "healthz-port", "ARGOCD_AGENT_HEALTH_CHECK_PORT", 8002, "port of /healthz and /readyz, 0 for none", settings.PortOrOff)
-	set.Int(&s.pprofPort, "pprof-port", "ARGOCD_AGENT_PPROF_PORT", 0, "port on 127.0.0.1 of /debug/pprof/, 0 for none", settings.PortOrOff)
-	set.Strings(&s.log.Levels, "log-level", "ARGOCD_AGENT_LOG_LEVEL", []string{"info"},
-		"[component=]level: debug, info, warn or error", logging.CheckLevels)
-	set.String(&s.log.Format, "log-format", "ARGOCD_AGENT_LOG_FORMAT", logging.Text, "text or json",
-		settings.OneOf(logging.Text, logging.JSON))
+	s.operations.Declare(set, "ARGOCD_AGENT", 8181, 8002)
 	set.String(&s.credentials, "creds", "ARGOCD_AGENT_CREDS", "mtls:any", "how the agent proves who it is: mtls:any, by its certificate", checkCredentials)
 	set.String(&s.certSecret, "tls-secret-name", "ARGOCD_AGENT_TLS_SECRET_NAME", "argocd-agent-client-tls", "Secret of the agent's certificate and key",
 		settings.NonEmpty, settings.DNSSubdomain)
@@ -68,8 +61,8 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*agentSett
 		"Secret of the authority that the principal's certificate comes from", settings.NonEmpty, settings.DNSSubdomain)
 	set.String(&s.caFile, "root-ca-path", "ARGOCD_AGENT_TLS_ROOT_CA_PATH", "", "file of that authority, instead of the Secret")
 	set.Bool(&s.insecureTLS, "insecure-tls", "ARGOCD_AGENT_TLS_INSECURE", false, "INSECURE: trust any principal")
-	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_AGENT_TLS_MIN_VERSION", "", "oldest TLS version to use", checkTLSVersion)
-	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_AGENT_TLS_MAX_VERSION", "", "newest TLS version to use", checkTLSVersion)
+	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_AGENT_TLS_MIN_VERSION", "", "oldest TLS version to use", certs.CheckVersion)
+	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_AGENT_TLS_MAX_VERSION", "", "newest TLS version to use", certs.CheckVersion)
 	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_AGENT_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to use",
 		settings.Each(settings.OneOf(certs.CipherSuiteNames()...)))
 	set.Duration(&s.keepAlive, "keep-alive-ping-interval", "ARGOCD_AGENT_KEEP_ALIVE_PING_INTERVAL", 10*time.Second,
@@ -102,10 +95,4 @@ func checkCredentials(value string) error {
 		return fmt.Errorf("want mtls:any; the agent proves who it is by its certificate")
 	}
 	return nil
-}
-
-// checkTLSVersion accepts what certs.ParsePolicy does, so that two versions that are wrong are both told.
-func checkTLSVersion(value string) error {
-	_, err := certs.ParsePolicy(value, "", nil)
-	return err
 }

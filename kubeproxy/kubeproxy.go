@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
@@ -31,7 +30,7 @@ const drain = 10 * time.Second
 
 // run runs a kubeproxy until the context ends. It is the one place where its parts are put together.
 func run(ctx context.Context, s *proxySettings, out io.Writer) error {
-	base, err := program.Begin(program.Options{Name: name, Log: s.log, Output: out})
+	base, err := program.Begin(program.Options{Name: name, Log: s.operations.Log, Output: out})
 	if err != nil {
 		return err
 	}
@@ -65,7 +64,8 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 		Proofs: proofs, Callers: callers.New(admission), Dial: dial, Timeout: s.timeout, Drain: drain,
 		Registerer: registry, Logger: logging.Component(logger, "requests"),
 	})
-	operations, err := s.operations(ctx, registry, logger, material, client)
+	operations, err := s.operations.Serve(ctx, base,
+		ops.When("certificate", material.Ready), ops.When("principal certificate", client.Ready))
 	if err != nil {
 		return err
 	}
@@ -83,20 +83,6 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 		return s.serve(ctx, requests, material, logger)
 	})
 	return group.Wait()
-}
-
-// operations returns what serves health, metrics and profiles.
-func (s *proxySettings) operations(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger,
-	material, client *certs.Source,
-) (*ops.Server, error) {
-	return ops.New(ctx, ops.Options{
-		Health: ops.Port("--healthz-port", s.healthPort), Metrics: ops.Port("--metrics-port", s.metricsPort),
-		Profiles: ops.LoopbackPort("--pprof-port", s.pprofPort), Registry: registry, Logger: logger,
-		Checks: []ops.Check{
-			{Name: "certificate", Ready: func(context.Context) error { _, err := material.Current(); return err }},
-			{Name: "principal certificate", Ready: func(context.Context) error { _, err := client.Current(); return err }},
-		},
-	})
 }
 
 // serve serves callers until the context ends.

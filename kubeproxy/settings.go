@@ -8,7 +8,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/uplink"
 )
@@ -17,10 +17,9 @@ import (
 type proxySettings struct {
 	help string
 
-	listenHost                         string
-	listenPort                         int
-	metricsPort, healthPort, pprofPort int
-	log                                logging.Options
+	listenHost string
+	listenPort int
+	operations program.Operations
 
 	certFile, keyFile, caFile string
 	tlsMin, tlsMax            string
@@ -44,13 +43,7 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*proxySett
 	set.String(&s.listenHost, "listen-host", "ARGOCD_KUBEPROXY_LISTEN_HOST", "", "address to listen on for callers; all addresses if empty",
 		settings.Host)
 	set.Int(&s.listenPort, "listen-port", "ARGOCD_KUBEPROXY_LISTEN_PORT", 9090, "port to listen on for callers", settings.Port)
-	set.Int(&s.metricsPort, "metrics-port", "ARGOCD_KUBEPROXY_METRICS_PORT", 8004, "port of /metrics, 0 for none", settings.PortOrOff)
-	set.Int(&s.healthPort, "healthz-port", "ARGOCD_KUBEPROXY_HEALTH_CHECK_PORT", 8005, "port of /healthz and /readyz, 0 for none", settings.PortOrOff)
-	set.Int(&s.pprofPort, "pprof-port", "ARGOCD_KUBEPROXY_PPROF_PORT", 0, "port on 127.0.0.1 of /debug/pprof/, 0 for none", settings.PortOrOff)
-	set.Strings(&s.log.Levels, "log-level", "ARGOCD_KUBEPROXY_LOG_LEVEL", []string{"info"},
-		"[component=]level: debug, info, warn or error", logging.CheckLevels)
-	set.String(&s.log.Format, "log-format", "ARGOCD_KUBEPROXY_LOG_FORMAT", logging.Text, "text or json",
-		settings.OneOf(logging.Text, logging.JSON))
+	s.operations.Declare(set, "ARGOCD_KUBEPROXY", 8004, 8005)
 	s.declareCallers(set)
 	s.principal.Declare(set, "ARGOCD_KUBEPROXY")
 	s.help = set.Help()
@@ -63,12 +56,12 @@ func (s *proxySettings) declareCallers(set *settings.Set) {
 	set.String(&s.keyFile, "tls-key", "ARGOCD_KUBEPROXY_TLS_SERVER_KEY_PATH", "", "file of its key", settings.NonEmpty)
 	set.String(&s.caFile, "root-ca-path", "ARGOCD_KUBEPROXY_TLS_SERVER_ROOT_CA_PATH", "",
 		"file of the authority that callers' certificates come from", settings.NonEmpty)
-	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_KUBEPROXY_TLS_MIN_VERSION", "tls1.3", "oldest TLS version to accept", checkTLSVersion)
-	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_KUBEPROXY_TLS_MAX_VERSION", "", "newest TLS version to accept", checkTLSVersion)
+	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_KUBEPROXY_TLS_MIN_VERSION", "tls1.3", "oldest TLS version to accept", certs.CheckVersion)
+	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_KUBEPROXY_TLS_MAX_VERSION", "", "newest TLS version to accept", certs.CheckVersion)
 	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_KUBEPROXY_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to accept",
 		settings.Each(settings.OneOf(certs.CipherSuiteNames()...)))
 	set.String(&s.auth, "auth", "ARGOCD_KUBEPROXY_AUTH", identity.DefaultAuth,
-		"how a caller's certificate names an agent: mtls:subject:<regexp> or mtls:uri:<regexp>; the first group is the name", checkAuth)
+		"how a caller's certificate names an agent: mtls:subject:<regexp> or mtls:uri:<regexp>; the first group is the name", identity.CheckAuth)
 	set.Strings(&s.everywhere, "all-agents-callers", "ARGOCD_KUBEPROXY_ALL_AGENTS_CALLERS", nil,
 		"callers who may reach every agent, by the path /agents/<name>/: common names, or SPIFFE IDs as in spiffe://example.org/argocd; "+
 			"no agent may have such a name", settings.Each(checkCaller))
@@ -85,22 +78,10 @@ func (s *proxySettings) declareCallers(set *settings.Set) {
 	}, "tls-min-version", "tls-max-version", "tls-ciphersuites")
 }
 
-// checkAuth accepts what identity.New does.
-func checkAuth(value string) error {
-	_, err := identity.New(identity.Options{Auth: value})
-	return err
-}
-
 // checkCaller accepts a common name or a SPIFFE ID.
 func checkCaller(name string) error {
 	if scheme, rest, ok := strings.Cut(name, "://"); ok && (scheme != "spiffe" || strings.HasPrefix(rest, "/") || rest == "") {
 		return errors.New("want a common name, or a SPIFFE ID as in spiffe://example.org/argocd")
 	}
 	return nil
-}
-
-// checkTLSVersion accepts what certs.ParsePolicy does, so that two versions that are wrong are both told.
-func checkTLSVersion(value string) error {
-	_, err := certs.ParsePolicy(value, "", nil)
-	return err
 }

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"time"
 
@@ -54,7 +52,7 @@ const name = "argocd-agent-principal"
 
 // run runs a principal until the context ends. It is the one place where its parts are put together.
 func run(ctx context.Context, s *principalSettings, out io.Writer) error {
-	base, err := program.Begin(program.Options{Name: name, Log: s.log, Output: out})
+	base, err := program.Begin(program.Options{Name: name, Log: s.operations.Log, Output: out})
 	if err != nil {
 		return err
 	}
@@ -89,9 +87,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Gate: admission, Namespace: mapping.ByNamespace{}.HubNamespace, Registerer: registry,
 	})
 	known := clusters.New(client.CoreV1(), s.namespace, switchboard)
-	operations, err := s.operations(ctx, registry, logger, material, map[string]func() error{
-		"applications": applications.Ready, "clusters": known.Ready,
-	})
+	operations, err := s.operations.Serve(ctx, base,
+		ops.When("certificate", material.Ready), ops.When("applications", applications.Ready), ops.When("clusters", known.Ready))
 	if err != nil {
 		return err
 	}
@@ -130,23 +127,6 @@ func hello() wire.Hello {
 	h := wire.NewHello()
 	h.Build, h.Mode, h.Mapping = version.Version(), "managed", mapping.ByNamespaceName
 	return h
-}
-
-// operations returns what serves health, metrics and profiles.
-func (s *principalSettings) operations(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger,
-	material *certs.Source, parts map[string]func() error,
-) (*ops.Server, error) {
-	checks := []ops.Check{
-		{Name: "certificate", Ready: func(context.Context) error { _, err := material.Current(); return err }},
-	}
-	for _, part := range slices.Sorted(maps.Keys(parts)) {
-		checks = append(checks, ops.Check{Name: part, Ready: func(context.Context) error { return parts[part]() }})
-	}
-	return ops.New(ctx, ops.Options{
-		Health: ops.Port("--healthz-port", s.healthPort), Metrics: ops.Port("--metrics-port", s.metricsPort),
-		Profiles: ops.LoopbackPort("--pprof-port", s.pprofPort), Registry: registry, Logger: logger,
-		Checks: checks,
-	})
 }
 
 // serve serves agents, and components of the hub, until the context ends and their conversations with it.

@@ -8,7 +8,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
 )
 
@@ -19,10 +19,9 @@ type principalSettings struct {
 	kube      kube.Options
 	namespace string
 
-	listenHost                         string
-	listenPort                         int
-	metricsPort, healthPort, pprofPort int
-	log                                logging.Options
+	listenHost string
+	listenPort int
+	operations program.Operations
 
 	auth                       string
 	components                 []string
@@ -48,15 +47,9 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*principal
 	set.String(&s.listenHost, "listen-host", "ARGOCD_PRINCIPAL_LISTEN_HOST", "", "address to listen on for agents; all addresses if empty",
 		settings.Host)
 	set.Int(&s.listenPort, "listen-port", "ARGOCD_PRINCIPAL_LISTEN_PORT", 8443, "port to listen on for agents", settings.Port)
-	set.Int(&s.metricsPort, "metrics-port", "ARGOCD_PRINCIPAL_METRICS_PORT", 8000, "port of /metrics, 0 for none", settings.PortOrOff)
-	set.Int(&s.healthPort, "healthz-port", "ARGOCD_PRINCIPAL_HEALTH_CHECK_PORT", 8003, "port of /healthz and /readyz, 0 for none", settings.PortOrOff)
-	set.Int(&s.pprofPort, "pprof-port", "ARGOCD_PRINCIPAL_PPROF_PORT", 0, "port on 127.0.0.1 of /debug/pprof/, 0 for none", settings.PortOrOff)
-	set.Strings(&s.log.Levels, "log-level", "ARGOCD_PRINCIPAL_LOG_LEVEL", []string{"info"},
-		"[component=]level: debug, info, warn or error", logging.CheckLevels)
-	set.String(&s.log.Format, "log-format", "ARGOCD_PRINCIPAL_LOG_FORMAT", logging.Text, "text or json",
-		settings.OneOf(logging.Text, logging.JSON))
+	s.operations.Declare(set, "ARGOCD_PRINCIPAL", 8000, 8003)
 	set.String(&s.auth, "auth", "ARGOCD_PRINCIPAL_AUTH", identity.DefaultAuth,
-		"how an agent's certificate names it: mtls:subject:<regexp> or mtls:uri:<regexp>; the first group is the name", s.checkAuth)
+		"how an agent's certificate names it: mtls:subject:<regexp> or mtls:uri:<regexp>; the first group is the name", identity.CheckAuth)
 	set.Strings(&s.components, "hub-components", "ARGOCD_PRINCIPAL_HUB_COMPONENTS",
 		[]string{"argocd-agent-kubeproxy", "argocd-agent-redisproxy"},
 		"the hub's own components, which may reach every agent, by their certificates' common names or URIs")
@@ -67,8 +60,8 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*principal
 	set.String(&s.caSecret, "tls-ca-secret-name", "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_SECRET_NAME", "argocd-agent-ca",
 		"Secret of the authority that agents' certificates come from", settings.NonEmpty, settings.DNSSubdomain)
 	set.String(&s.caFile, "root-ca-path", "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_PATH", "", "file of that authority, instead of the Secret")
-	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_PRINCIPAL_TLS_MIN_VERSION", "tls1.3", "oldest TLS version to accept", checkTLSVersion)
-	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_PRINCIPAL_TLS_MAX_VERSION", "", "newest TLS version to accept", checkTLSVersion)
+	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_PRINCIPAL_TLS_MIN_VERSION", "tls1.3", "oldest TLS version to accept", certs.CheckVersion)
+	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_PRINCIPAL_TLS_MAX_VERSION", "", "newest TLS version to accept", certs.CheckVersion)
 	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_PRINCIPAL_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to accept",
 		settings.Each(settings.OneOf(certs.CipherSuiteNames()...)))
 	set.Duration(&s.keepAliveMin, "keepalive-min-interval", "ARGOCD_PRINCIPAL_KEEP_ALIVE_MIN_INTERVAL", 5*time.Second,
@@ -89,16 +82,4 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*principal
 	}, "tls-min-version", "tls-max-version", "tls-ciphersuites")
 	s.help = set.Help()
 	return s, set.Parse(args)
-}
-
-// checkAuth accepts what identity.New does.
-func (s *principalSettings) checkAuth(value string) error {
-	_, err := identity.New(identity.Options{Auth: value})
-	return err
-}
-
-// checkTLSVersion accepts what certs.ParsePolicy does, so that two versions that are wrong are both told.
-func checkTLSVersion(value string) error {
-	_, err := certs.ParsePolicy(value, "", nil)
-	return err
 }

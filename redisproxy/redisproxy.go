@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
@@ -42,7 +41,7 @@ type material struct {
 
 // run runs a redisproxy until the context ends. It is the one place where its parts are put together.
 func run(ctx context.Context, s *proxySettings, out io.Writer) error {
-	base, err := program.Begin(program.Options{Name: name, Log: s.log, Output: out})
+	base, err := program.Begin(program.Options{Name: name, Log: s.operations.Log, Output: out})
 	if err != nil {
 		return err
 	}
@@ -69,7 +68,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 		Upstream: upstream.Options{Address: s.redis.address, TLS: s.redis.config(m.redis), Timeout: redisTimeout},
 		Space:    space, Spokes: theirs, Registerer: registry, Logger: logging.Component(logger, "clients"),
 	})
-	operations, err := s.operations(ctx, registry, logger, m, agents)
+	operations, err := s.operations.Serve(ctx, base, m.checks(agents)...)
 	if err != nil {
 		return err
 	}
@@ -90,29 +89,21 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	return group.Wait()
 }
 
-// operations returns what serves health, metrics and profiles.
-func (s *proxySettings) operations(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger, m *material,
-	agents *roster.Roster,
-) (*ops.Server, error) {
-	checks := []ops.Check{
-		{Name: "principal certificate", Ready: func(context.Context) error { _, err := m.client.Current(); return err }},
-		{Name: "principal", Ready: once(agents.Ready)},
-	}
+// checks say whether redisproxy is ready.
+func (m *material) checks(agents *roster.Roster) []ops.Check {
+	checks := []ops.Check{ops.When("principal certificate", m.client.Ready), ops.When("principal", once(agents.Ready))}
 	if m.server != nil {
-		checks = append(checks, ops.Check{Name: "certificate", Ready: func(context.Context) error { _, err := m.server.Current(); return err }})
+		checks = append(checks, ops.When("certificate", m.server.Ready))
 	}
-	return ops.New(ctx, ops.Options{
-		Health: ops.Port("--healthz-port", s.healthPort), Metrics: ops.Port("--metrics-port", s.metricsPort),
-		Profiles: ops.LoopbackPort("--pprof-port", s.pprofPort), Registry: registry, Logger: logger, Checks: checks,
-	})
+	return checks
 }
 
 // once turns a check into one of whether it ever held. Until the principal has said which agents there are, their keys
 // cannot be told from the hub's own; when it goes later, what it said last is still good, and Argo CD is not to lose its
 // Redis for that.
-func once(ready func() error) func(context.Context) error {
+func once(ready func() error) func() error {
 	var was atomic.Bool
-	return func(context.Context) error {
+	return func() error {
 		if was.Load() {
 			return nil
 		}

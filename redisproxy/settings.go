@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/uplink"
 )
@@ -13,11 +13,10 @@ import (
 type proxySettings struct {
 	help string
 
-	listenHost                         string
-	listenPort                         int
-	metricsPort, healthPort, pprofPort int
-	log                                logging.Options
-	certFile, keyFile                  string
+	listenHost        string
+	listenPort        int
+	operations        program.Operations
+	certFile, keyFile string
 
 	redis     redisSettings
 	principal uplink.Settings
@@ -46,13 +45,7 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*proxySett
 	set.Int(&s.listenPort, "listen-port", "ARGOCD_REDISPROXY_LISTEN_PORT", 6379, "port to listen on for clients", settings.Port)
 	set.String(&s.certFile, "tls-cert", "ARGOCD_REDISPROXY_TLS_SERVER_CERT_PATH", "", "file of the certificate that clients see; no TLS if empty")
 	set.String(&s.keyFile, "tls-key", "ARGOCD_REDISPROXY_TLS_SERVER_KEY_PATH", "", "file of its key")
-	set.Int(&s.metricsPort, "metrics-port", "ARGOCD_REDISPROXY_METRICS_PORT", 8006, "port of /metrics, 0 for none", settings.PortOrOff)
-	set.Int(&s.healthPort, "healthz-port", "ARGOCD_REDISPROXY_HEALTH_CHECK_PORT", 8007, "port of /healthz and /readyz, 0 for none", settings.PortOrOff)
-	set.Int(&s.pprofPort, "pprof-port", "ARGOCD_REDISPROXY_PPROF_PORT", 0, "port on 127.0.0.1 of /debug/pprof/, 0 for none", settings.PortOrOff)
-	set.Strings(&s.log.Levels, "log-level", "ARGOCD_REDISPROXY_LOG_LEVEL", []string{"info"},
-		"[component=]level: debug, info, warn or error", logging.CheckLevels)
-	set.String(&s.log.Format, "log-format", "ARGOCD_REDISPROXY_LOG_FORMAT", logging.Text, "text or json",
-		settings.OneOf(logging.Text, logging.JSON))
+	s.operations.Declare(set, "ARGOCD_REDISPROXY", 8006, 8007)
 	set.Int(&s.cacheSize, "cache-size", "ARGOCD_REDISPROXY_CACHE_SIZE", 64, "how many MiB of agents' values to keep, 0 for none", settings.NonNegative)
 	set.Duration(&s.agentTimeout, "agent-timeout", "ARGOCD_REDISPROXY_AGENT_TIMEOUT", 10*time.Second,
 		"how long an agent may take to answer; at least 100ms", settings.AtLeast(100*time.Millisecond))

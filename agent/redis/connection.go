@@ -3,6 +3,7 @@ package redis
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,6 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"github.com/tidwall/redcon"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
 )
@@ -56,7 +55,7 @@ func (s *Server) open(ctx context.Context) (*connection, error) {
 	defer context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })()
 	hello := []string{"HELLO", "3"}
 	if username != "" || password != "" {
-		hello = append(hello, "AUTH", either(username, "default"), password)
+		hello = append(hello, "AUTH", cmp.Or(username, "default"), password)
 	}
 	source := bufio.NewReader(raw)
 	if err := greet(raw, source, hello); err != nil {
@@ -69,37 +68,15 @@ func (s *Server) open(ctx context.Context) (*connection, error) {
 
 // greet says hello, and passes over the answer.
 func greet(to io.Writer, from *bufio.Reader, hello []string) error {
-	words := redcon.AppendArray(nil, len(hello))
-	for _, word := range hello {
-		words = redcon.AppendBulkString(words, word)
-	}
-	if _, err := to.Write(words); err != nil {
+	if _, err := to.Write(resp.AppendCommand(nil, hello...)); err != nil {
 		return fmt.Errorf("greet: %w", err)
 	}
-	var answer resp.Replies
-	var text bytes.Buffer
-	for done := false; !done; {
-		if _, err := from.Peek(1); err != nil {
-			return fmt.Errorf("greet: %w", err)
-		}
-		there, err := from.Peek(from.Buffered())
-		if err != nil {
-			return fmt.Errorf("greet: %w", err)
-		}
-		var n int
-		if n, done, err = answer.Next(there); err != nil {
-			return fmt.Errorf("greet: %w", err)
-		}
-		text.Write(there[:n])
-		if text.Len() > maxCommand {
-			return errors.New("greet: the answer is too long: is it a Redis?")
-		}
-		if _, err := from.Discard(n); err != nil {
-			return fmt.Errorf("greet: %w", err)
-		}
+	answer, err := resp.ReadReply(from, maxCommand, nil)
+	if err != nil {
+		return fmt.Errorf("greet: %w", err)
 	}
-	if answer.Kind() == '-' {
-		return fmt.Errorf("greet: %s", bytes.TrimSpace(text.Bytes()[1:]))
+	if answer[0] == '-' {
+		return fmt.Errorf("greet: %s", bytes.TrimSpace(answer[1:]))
 	}
 	return nil
 }
@@ -119,10 +96,3 @@ func (c *connection) readEnd(b []byte) (int, error) {
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
-
-func either(value, otherwise string) string {
-	if value == "" {
-		return otherwise
-	}
-	return value
-}

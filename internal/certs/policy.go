@@ -37,6 +37,12 @@ func ParsePolicy(minimum, maximum string, suites []string) (Policy, error) {
 	return policy, err
 }
 
+// CheckVersion accepts the versions that ParsePolicy does, each by itself, so that two that are wrong are both told.
+func CheckVersion(name string) error {
+	_, err := ParsePolicy(name, "", nil)
+	return err
+}
+
 // lowest is the minimum version in force.
 func (p Policy) lowest() uint16 {
 	if p.MinVersion == 0 {

@@ -116,6 +116,12 @@ func (s *Source) Wait(ctx context.Context) error {
 	}
 }
 
+// Ready returns nil when there is material that can be used, and otherwise why there is not.
+func (s *Source) Ready() error {
+	_, err := s.Current()
+	return err
+}
+
 // Current returns the newest good material, or, as long as some was never there, an error that says what is missing.
 func (s *Source) Current() (Material, error) {
 	s.mu.RLock()

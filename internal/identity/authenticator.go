@@ -86,6 +86,12 @@ func New(options Options) (*Authenticator, error) {
 	return &Authenticator{pattern: pattern, field: source, reserved: options.Reserved, components: options.Components}, nil
 }
 
+// CheckAuth accepts the values of Options.Auth that New does.
+func CheckAuth(value string) error {
+	_, err := New(Options{Auth: value})
+	return err
+}
+
 // Authenticate returns the peer of the gRPC connection that ctx belongs to. Its errors wrap ErrUnproven or ErrAgentName;
 // either way the peer must not be served.
 func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {

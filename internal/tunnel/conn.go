@@ -51,7 +51,6 @@ type Conn struct {
 	writeClosed chan struct{} // closed by CloseWrite and by Close
 	gone        chan struct{} // closed when the peer reads no more, or the stream is lost
 	unsent      chan struct{} // closed when nothing can be sent any more
-	finished    chan struct{} // closed when the stream is over and nothing of this connection runs any more
 
 	mu     sync.Mutex
 	ending error // why there is nothing more to read: io.EOF, or how the stream was lost. Guarded by mu
@@ -59,14 +58,13 @@ type Conn struct {
 
 var _ net.Conn = (*Conn)(nil)
 
-// newConn returns a connection over a stream, which cancel must end. finished is called when it is over.
+// newConn returns a connection over a stream, which cancel must end.
 func newConn(s stream, cancel context.CancelFunc, local, remote net.Addr) *Conn {
 	return &Conn{
 		stream: s, cancel: cancel, local: local, remote: remote,
 		in: make(chan []byte, 1), out: make(chan []byte),
 		readBy: newDeadline(), writeBy: newDeadline(),
 		closed: make(chan struct{}), writeClosed: make(chan struct{}), gone: make(chan struct{}), unsent: make(chan struct{}),
-		finished: make(chan struct{}),
 	}
 }
 
@@ -91,7 +89,6 @@ func (c *Conn) run() {
 		timer.Stop()
 	}
 	c.cancel()
-	close(c.finished)
 }
 
 // receive takes what the peer says until the stream is over.

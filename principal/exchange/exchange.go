@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/status"
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
@@ -158,10 +157,4 @@ func (e *Exchange) find(agent string) (*listener, error) {
 }
 
 // over returns the status of a stream whose context has ended.
-func over(ctx context.Context) error {
-	err := gate.Status(context.Cause(ctx))
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	return status.FromContextError(err).Err()
-}
+func over(ctx context.Context) error { return gate.Status(context.Cause(ctx)) }

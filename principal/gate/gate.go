@@ -137,11 +137,13 @@ func (g *Gate) Refused(logger *slog.Logger, err error) {
 	}
 }
 
-// Status returns what ended a stream in gRPC's form for the caller, if that is a proof that is no longer good, and otherwise
-// the error as it is.
+// Status returns the gRPC status that an error is or stands for, for the caller whose stream it ended.
 func Status(err error) error {
 	if errors.Is(err, identity.ErrExpired) || errors.Is(err, identity.ErrRevoked) {
 		return status.Error(codes.Unauthenticated, "the agent's "+err.Error())
 	}
-	return err
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.FromContextError(err).Err()
 }

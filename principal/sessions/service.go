@@ -181,11 +181,7 @@ func asStatus(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
-	err = gate.Status(err)
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	return status.FromContextError(err).Err()
+	return gate.Status(err)
 }
 
 // serve waits until an older conversation with an agent has ended, and holds one.

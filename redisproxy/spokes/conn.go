@@ -8,8 +8,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/tidwall/redcon"
-
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
 )
 
@@ -73,36 +71,7 @@ func (c *conn) greet() error {
 
 // next reads one reply. reserve is asked for what it needs beyond the first bytes; nil allows all up to the limit.
 func (c *conn) next(limit int, reserve func(bytes int) bool) (reply []byte, err error) {
-	var replies resp.Replies
-	for {
-		if _, err := c.reader.Peek(1); err != nil {
-			return nil, err
-		}
-		there, err := c.reader.Peek(c.reader.Buffered())
-		if err != nil {
-			return nil, err
-		}
-		n, done, err := replies.Next(there)
-		if err != nil {
-			return nil, err
-		}
-		if len(reply)+n > limit || (reserve != nil && !reserve(n)) {
-			return nil, fmt.Errorf("an answer is too large: more than %d bytes, or too much at once", len(reply))
-		}
-		reply = append(reply, there[:n]...)
-		if _, err := c.reader.Discard(n); err != nil {
-			return nil, err
-		}
-		if done {
-			return reply, nil
-		}
-	}
+	return resp.ReadReply(c.reader, limit, reserve)
 }
 
-func command(words ...string) []byte {
-	p := redcon.AppendArray(nil, len(words))
-	for _, word := range words {
-		p = redcon.AppendBulkString(p, word)
-	}
-	return p
-}
+func command(words ...string) []byte { return resp.AppendCommand(nil, words...) }

@@ -16,6 +16,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/token"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
@@ -54,7 +55,8 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	}
 	dialer := tunnel.NewDialer(principal, name)
 	dial := func(ctx context.Context, agent string) (net.Conn, error) { return dialer.Dial(ctx, agent, tunnel.Kube) }
-	admission := callers.Options{Identify: identify, Everywhere: s.everywhere, Agents: callers.NewRoster(dial)}
+	agents := roster.New(principal, logging.Component(logger, "roster"))
+	admission := callers.Options{Identify: identify, Everywhere: s.everywhere, Agents: agents}
 	keys := token.NewSource(s.jwtKey, logging.Component(logger, "tokens"))
 	if s.jwtKey != "" {
 		admission.Tokens = keys
@@ -65,7 +67,8 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 		Registerer: registry, Logger: logging.Component(logger, "requests"),
 	})
 	operations, err := s.operations.Serve(ctx, base,
-		ops.When("certificate", material.Ready), ops.When("principal certificate", client.Ready))
+		ops.When("certificate", material.Ready), ops.When("principal certificate", client.Ready),
+		ops.Once("principal", agents.Ready))
 	if err != nil {
 		return err
 	}
@@ -80,7 +83,10 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	group.Go(func() error {
 		defer dialer.Wait()
 		defer func() { _ = principal.Close() }() // it only ever says that it was closed before
-		return s.serve(ctx, requests, material, logger)
+		work, ctx := errgroup.WithContext(ctx)
+		work.Go(func() error { agents.Run(ctx); return nil })
+		work.Go(func() error { return s.serve(ctx, requests, material, logger) })
+		return work.Wait()
 	})
 	return group.Wait()
 }

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -89,28 +88,14 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	return group.Wait()
 }
 
-// checks say whether redisproxy is ready.
+// checks say whether redisproxy is ready. Until the principal has said which agents there are, their keys cannot be told
+// from the hub's own; when it goes later, what it said last is still good, and Argo CD is not to lose its Redis for that.
 func (m *material) checks(agents *roster.Roster) []ops.Check {
-	checks := []ops.Check{ops.When("principal certificate", m.client.Ready), ops.When("principal", once(agents.Ready))}
+	checks := []ops.Check{ops.When("principal certificate", m.client.Ready), ops.Once("principal", agents.Ready)}
 	if m.server != nil {
 		checks = append(checks, ops.When("certificate", m.server.Ready))
 	}
 	return checks
-}
-
-// once turns a check into one of whether it ever held. Until the principal has said which agents there are, their keys
-// cannot be told from the hub's own; when it goes later, what it said last is still good, and Argo CD is not to lose its
-// Redis for that.
-func once(ready func() error) func() error {
-	var was atomic.Bool
-	return func() error {
-		if was.Load() {
-			return nil
-		}
-		err := ready()
-		was.Store(err == nil)
-		return err
-	}
 }
 
 // serve serves clients until the context ends.

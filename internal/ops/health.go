@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,6 +31,19 @@ type Check struct {
 // When is a check that answers at once, from memory.
 func When(name string, ready func() error) Check {
 	return Check{Name: name, Ready: func(context.Context) error { return ready() }}
+}
+
+// Once is a check of whether something ever held. It is for what a program keeps when its source goes away.
+func Once(name string, ready func() error) Check {
+	var was atomic.Bool
+	return When(name, func() error {
+		if was.Load() {
+			return nil
+		}
+		err := ready()
+		was.Store(err == nil)
+		return err
+	})
 }
 
 // healthMux answers whether the process lives and whether it is ready. Being alive depends on nothing: a program that is

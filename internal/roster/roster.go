@@ -189,6 +189,15 @@ func (r *Roster) Agent(name string) (Agent, bool) {
 	return a, ok
 }
 
+// Known reports whether there is an agent of that name. It is an error when no principal is there to say, unless one said
+// so before.
+func (r *Roster) Known(name string) (bool, error) {
+	if _, ok := r.Agent(name); ok {
+		return true, nil
+	}
+	return false, r.Ready()
+}
+
 // Server returns the agent whose cluster has that address in Argo CD, if there is one.
 func (r *Roster) Server(url string) (Agent, bool) {
 	r.mu.RLock()

@@ -50,6 +50,9 @@ func TestRosterIsWhatThePrincipalSays(t *testing.T) {
 	r := follow(t, w)
 	until(t, r, func() bool { a, ok := r.Agent("a"); return ok && a.Connected })
 	require.NoError(t, r.Ready())
+	known, err := r.Known("nobody")
+	require.NoError(t, err)
+	require.False(t, known)
 
 	agent, instance, ok := r.Owner("a_guestbook")
 	require.True(t, ok)
@@ -93,4 +96,9 @@ func TestRosterOutlivesThePrincipal(t *testing.T) {
 	require.ErrorContains(t, r.Ready(), "shutting down")
 	_, _, ok := r.Owner("a_guestbook")
 	require.True(t, ok)
+	known, err := r.Known("a")
+	require.NoError(t, err)
+	require.True(t, known)
+	_, err = r.Known("new") // which may have been created since
+	require.ErrorContains(t, err, "shutting down")
 }

@@ -5,7 +5,6 @@
 package callers
 
 import (
-	"context"
 	"crypto/x509"
 	"errors"
 	"net/http"
@@ -25,7 +24,7 @@ type Tokens interface {
 // Agents knows which agents there are.
 type Agents interface {
 	// Known reports whether there is an agent of that name, connected or not.
-	Known(ctx context.Context, name string) (bool, error)
+	Known(name string) (bool, error)
 }
 
 // Options configures Callers.
@@ -82,13 +81,13 @@ func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 	}
 	has := c.holderOf(peer.Certificates[0])
 	if given {
-		return c.byToken(r.Context(), has, bearer, way)
+		return c.byToken(has, bearer, way)
 	}
 	return byCertificate(has, way)
 }
 
 // byToken lets a token decide. It never widens what the certificate says: one that names an agent has no other one.
-func (c *Callers) byToken(ctx context.Context, has holder, bearer string, way Way) (Call, error) {
+func (c *Callers) byToken(has holder, bearer string, way Way) (Call, error) {
 	if c.options.Tokens == nil {
 		return Call{}, Refuse(http.StatusUnauthorized, "bearer tokens are not accepted here: set --jwt-key, or come with the agent's own certificate and no token")
 	}
@@ -101,7 +100,7 @@ func (c *Callers) byToken(ctx context.Context, has holder, bearer string, way Wa
 			says.Agent, way.Agent)
 	}
 	if has.agent != "" && has.agent != says.Agent {
-		known, err := c.options.Agents.Known(ctx, string(has.agent))
+		known, err := c.options.Agents.Known(string(has.agent))
 		if err != nil {
 			return Call{}, Refuse(http.StatusBadGateway, "whether the certificate's name %q is that of an agent could not be told: %v", has.agent, err)
 		}

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -16,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )
 
@@ -141,36 +139,4 @@ func TestAConnectionWithoutACertificateProvesNothing(t *testing.T) {
 			require.Equal(t, http.StatusUnauthorized, refusal.Code)
 		})
 	}
-}
-
-func TestTheRosterRemembersWhoIsNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dials := 0
-		answer := tunnel.ErrUnknown
-		roster := callers.NewRoster(func(context.Context, string) (net.Conn, error) {
-			dials++
-			if answer != nil {
-				return nil, answer
-			}
-			ours, theirs := net.Pipe()
-			return ours, theirs.Close()
-		})
-		known := func() bool {
-			yes, err := roster.Known(t.Context(), "shared")
-			require.NoError(t, err)
-			return yes
-		}
-		for range 10 {
-			require.False(t, known())
-		}
-		require.Equal(t, 1, dials)
-		answer = nil
-		<-time.After(time.Minute)
-		require.True(t, known(), "it has become an agent")
-		answer = tunnel.ErrAway
-		require.True(t, known())
-		answer = errors.New("cut")
-		_, err := roster.Known(t.Context(), "shared")
-		require.ErrorIs(t, err, answer)
-	})
 }

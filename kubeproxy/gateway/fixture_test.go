@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -118,7 +119,7 @@ func open(t *testing.T, change ...func(*options)) *hub {
 	g := gateway.New(gateway.Options{
 		Proofs: proofs, Dial: h.dial, Timeout: o.timeout, Drain: time.Second, Registerer: h.registry,
 		Callers: callers.New(callers.Options{
-			Identify: identify, Tokens: h.keys, Everywhere: []string{everywhere}, Agents: callers.NewRoster(h.dial),
+			Identify: identify, Tokens: h.keys, Everywhere: []string{everywhere}, Agents: h,
 		}),
 		Logger: slog.New(slog.NewTextHandler(h.log, nil)),
 	})
@@ -170,6 +171,16 @@ func patient(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// Known implements callers.Agents.
+func (h *hub) Known(name string) (bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, connected := h.agents[name]; connected || errors.Is(h.away[name], tunnel.ErrAway) {
+		return true, nil
+	}
+	return false, h.away[name]
 }
 
 // dial is the hub's way to agents.

@@ -13,37 +13,39 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 )
 
 const (
-	// maxData is how much one frame carries. It is small against a stream's window, so that what waits is little.
-	maxData = 32 << 10
-	// maxFrame bounds a frame that comes, so that a peer cannot have us keep more of what nobody reads yet.
-	maxFrame = 2 * maxData
 	// linger is how long the peer may take to close its end once ours is closed.
 	linger = 10 * time.Second
+	// piece is how much of what is written waits in one buffer. A frame takes what waits, up to two of them.
+	piece = maxData / 2
+	// pieces is how many wait at most. More than one lets a frame take several small writes.
+	pieces = 4
 )
 
-// stream is a call of Accept or Dial. Both ends of a conversation are clients: the principal is between them.
-type stream = grpc.BidiStreamingClient[tunnelv1.Frame, tunnelv1.Frame]
+// stream is a call of Accept or Dial, with the codec frames. Both ends of a conversation are clients: the principal is
+// between them.
+type stream = grpc.ClientStream
 
-// Conn is one end of a conversation. It is a net.Conn with a CloseWrite. A Write returns once what it wrote is on its way,
-// which is when the peer has room for it; nothing else is buffered here.
+// Conn is one end of a conversation. It is a net.Conn with a CloseWrite. What is written waits in a few buffers until the
+// peer has room for it, and so does what is received until it is read.
 type Conn struct {
 	stream stream
 	cancel context.CancelFunc // ends the stream at once
 	local  net.Addr
 	remote net.Addr
 
-	reading sync.Mutex  // held by the Read whose turn it is
-	rest    []byte      // what was received and not read. Guarded by reading
-	in      chan []byte // what is received; closed at the end, of which ending tells
+	reading sync.Mutex           // held by the Read whose turn it is
+	rest    *mem.Reader          // what was received and not read, nil if nothing. Guarded by reading
+	in      chan mem.BufferSlice // what is received; closed at the end, of which ending tells
 
 	writing sync.Mutex // held by the Write whose turn it is
-	out     chan []byte
+	out     chan mem.Buffer
 
 	readBy, writeBy deadline
 
@@ -52,8 +54,9 @@ type Conn struct {
 	gone        chan struct{} // closed when the peer reads no more, or the stream is lost
 	unsent      chan struct{} // closed when nothing can be sent any more
 
-	mu     sync.Mutex
-	ending error // why there is nothing more to read: io.EOF, or how the stream was lost. Guarded by mu
+	mu        sync.Mutex
+	ending    error       // why there is nothing more to read: io.EOF, or how the stream was lost. Guarded by mu
+	lingering *time.Timer // that runs once it is closed. Guarded by mu
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -62,7 +65,7 @@ var _ net.Conn = (*Conn)(nil)
 func newConn(s stream, cancel context.CancelFunc, local, remote net.Addr) *Conn {
 	return &Conn{
 		stream: s, cancel: cancel, local: local, remote: remote,
-		in: make(chan []byte, 1), out: make(chan []byte),
+		in: make(chan mem.BufferSlice, 1), out: make(chan mem.Buffer, pieces),
 		readBy: newDeadline(), writeBy: newDeadline(),
 		closed: make(chan struct{}), writeClosed: make(chan struct{}), gone: make(chan struct{}), unsent: make(chan struct{}),
 	}
@@ -72,23 +75,14 @@ func newConn(s stream, cancel context.CancelFunc, local, remote net.Addr) *Conn 
 func (c *Conn) run() {
 	var sender sync.WaitGroup
 	sender.Go(c.send)
-	// A peer that does not close its end, though ours is, shall not keep the stream.
-	var timer *time.Timer
-	stop := make(chan struct{})
-	sender.Go(func() {
-		select {
-		case <-c.closed:
-			timer = time.AfterFunc(linger, c.cancel)
-		case <-stop:
-		}
-	})
 	c.receive()
-	close(stop)
 	sender.Wait()
-	if timer != nil {
-		timer.Stop()
-	}
 	c.cancel()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lingering != nil {
+		c.lingering.Stop()
+	}
 }
 
 // receive takes what the peer says until the stream is over.
@@ -107,23 +101,27 @@ func (c *Conn) receive() {
 	leave := sync.OnceFunc(func() { close(c.gone) })
 	defer leave()
 	for {
-		frame, err := c.stream.Recv()
-		if err != nil {
+		var f frame
+		if err := c.stream.RecvMsg(&f); err != nil {
 			end(lost(err))
 			return
 		}
-		if len(frame.GetData()) > 0 && !ended && !c.deliver(frame.GetData()) {
-			end(lost(c.drain())) // what came later is worth nothing without this
+		switch {
+		case len(f.data) == 0:
+		case ended:
+			f.data.Free()
+		case !c.deliver(f.data):
+			end(lost(drain(c.stream))) // what came later is worth nothing without this
 			return
 		}
-		switch frame.GetEnd() {
+		switch f.end {
 		case tunnelv1.End_END_WRITE:
 			end(io.EOF)
 		case tunnelv1.End_END_CLOSE:
 			end(io.EOF)
 			leave()
 		case tunnelv1.End_END_ABORT:
-			end(&resetError{cut(frame.GetReason())})
+			end(&resetError{cut(f.reason)})
 			leave()
 		case tunnelv1.End_END_UNSPECIFIED:
 		}
@@ -132,7 +130,7 @@ func (c *Conn) receive() {
 
 // deliver waits until data can be read, and reports false if nobody will. A stream that is lost meanwhile does not say so:
 // what came before would have to be received first.
-func (c *Conn) deliver(data []byte) bool {
+func (c *Conn) deliver(data mem.BufferSlice) bool {
 	select {
 	case c.in <- data:
 		return true
@@ -140,15 +138,18 @@ func (c *Conn) deliver(data []byte) bool {
 	case <-c.unsent:
 	case <-c.stream.Context().Done():
 	}
+	data.Free()
 	return false
 }
 
-// drain returns how the stream ends.
-func (c *Conn) drain() error {
+// drain returns how a stream ends.
+func drain(s stream) error {
 	for {
-		if _, err := c.stream.Recv(); err != nil {
+		var f frame
+		if err := s.RecvMsg(&f); err != nil {
 			return err
 		}
+		f.data.Free()
 	}
 }
 
@@ -157,25 +158,44 @@ func (c *Conn) send() {
 	defer close(c.unsent)
 	defer func() { _ = c.stream.CloseSend() }() // which fails only if the stream is over
 	for open := true; open; {
+		var first mem.Buffer
 		select {
-		case data := <-c.out:
-			if c.stream.Send(&tunnelv1.Frame{Data: data}) != nil {
-				return // the receiver learns why
-			}
+		case first = <-c.out:
 		case <-c.writeClosed:
-			open = false
 		case <-c.gone:
 			open = false
+			continue
+		}
+		data := c.waiting(first)
+		if open = len(data) > 0; open && c.stream.SendMsg(&frame{data: data}) != nil {
+			return // the receiver learns why
 		}
 	}
-	if !isClosed(c.closed) && isClosed(c.writeClosed) && c.stream.Send(&tunnelv1.Frame{End: tunnelv1.End_END_WRITE}) != nil {
+	if !isClosed(c.closed) && isClosed(c.writeClosed) && c.stream.SendMsg(&frame{end: tunnelv1.End_END_WRITE}) != nil {
 		return
 	}
 	select {
 	case <-c.closed:
-		_ = c.stream.Send(&tunnelv1.Frame{End: tunnelv1.End_END_CLOSE}) // if it fails there is nobody to tell
+		_ = c.stream.SendMsg(&frame{end: tunnelv1.End_END_CLOSE}) // if it fails there is nobody to tell
 	case <-c.stream.Context().Done():
 	}
+}
+
+// waiting returns what waits to be sent, after first unless that is nil, as much of it as one frame takes.
+func (c *Conn) waiting(first mem.Buffer) mem.BufferSlice {
+	var all mem.BufferSlice
+	if first != nil {
+		all = append(all, first)
+	}
+	for all.Len() <= maxData-piece {
+		select {
+		case next := <-c.out:
+			all = append(all, next)
+		default:
+			return all
+		}
+	}
+	return all
 }
 
 // Read reads what the peer wrote. It returns io.EOF once the peer has closed its end or its writing.
@@ -190,21 +210,22 @@ func (c *Conn) Read(b []byte) (int, error) {
 	case len(b) == 0:
 		return 0, nil
 	}
-	if len(c.rest) == 0 {
+	if c.rest == nil {
 		select {
 		case data, more := <-c.in:
 			if !more {
 				return 0, c.end()
 			}
-			c.rest = data
+			c.rest = data.Reader()
+			data.Free() // the reader has its own hold on them
 		case <-c.closed:
 			return 0, c.failed("read", net.ErrClosed)
 		case <-c.readBy.wait():
 			return 0, c.failed("read", os.ErrDeadlineExceeded)
 		}
 	}
-	n := copy(b, c.rest)
-	if c.rest = c.rest[n:]; len(c.rest) == 0 {
+	n, _ := c.rest.Read(b) // which fails only when nothing is left
+	if c.rest.Remaining() == 0 {
 		c.rest = nil
 	}
 	return n, nil
@@ -236,15 +257,18 @@ func (c *Conn) Write(b []byte) (int, error) {
 		case len(b) == 0:
 			return written, nil
 		}
-		data := append([]byte(nil), b[:min(len(b), maxData)]...)
+		size := min(len(b), piece)
+		data := mem.Copy(b[:size], mem.DefaultBufferPool())
 		select {
 		case c.out <- data:
-			written += len(data)
-			b = b[len(data):]
+			written += size
+			b = b[size:]
+			continue
 		case <-c.writeClosed:
 		case <-c.gone:
 		case <-c.writeBy.wait():
 		}
+		data.Free()
 	}
 }
 
@@ -268,6 +292,9 @@ func (c *Conn) Close() error {
 	close(c.closed)
 	if !isClosed(c.writeClosed) {
 		close(c.writeClosed)
+	}
+	if c.stream.Context().Err() == nil { // a peer that does not close its end shall not keep the stream
+		c.lingering = time.AfterFunc(linger, c.cancel)
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func (d *Dialer) Dial(ctx context.Context, agent string, target Target) (net.Con
 	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	giveUp := context.AfterFunc(ctx, cancel)
 	s, err := d.client.Dial(metadata.AppendToOutgoingContext(streaming, MetadataAgent, agent, MetadataTarget, string(target)),
-		grpc.MaxCallRecvMsgSize(maxFrame))
+		callOptions()...)
 	if err == nil {
 		err = taken(s)
 	}
@@ -59,7 +59,8 @@ func taken(s stream) error {
 		return nil
 	}
 	// There is no conversation, and the call ends with why.
-	if _, err := s.Recv(); err != nil {
+	var f frame
+	if err := s.RecvMsg(&f); err != nil {
 		return err
 	}
 	return errors.New("the principal answers with something else: is it a principal?")

@@ -1,7 +1,7 @@
 // Package tunnel makes conversations between the hub and a spoke's own services: each a net.Conn, carried by a gRPC stream
 // of its own over the connection that the agent opened.
 //
-// On the hub a Dialer dials a target of an agent through the principal, and Roster tells which agents there are. On the
+// On the hub a Dialer dials a target of an agent through the principal; internal/roster tells which agents there are. On the
 // spoke Serve takes up what the hub dials, and hands it to the Listener of its target. What is between the two, the
 // principal's half, is in principal/exchange. The wire is in api/tunnel/v1.
 package tunnel

@@ -89,7 +89,7 @@ func (s *Server) Serve(ctx context.Context, principal grpc.ClientConnInterface) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := tunnelv1.NewTunnelClient(principal)
-	calls, err := client.Listen(ctx, &tunnelv1.ListenRequest{Build: version.Version()}, grpc.MaxCallRecvMsgSize(maxFrame))
+	calls, err := client.Listen(ctx, &tunnelv1.ListenRequest{Build: version.Version()}, grpc.MaxCallRecvMsgSize(MaxFrame))
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (s *Server) take(ctx context.Context, client tunnelv1.TunnelClient, dial *t
 	late := time.AfterFunc(patience, cancel)
 	defer late.Stop()
 	target := Target(dial.GetTarget())
-	stream, err := client.Accept(metadata.AppendToOutgoingContext(ctx, MetadataDial, dial.GetId()), grpc.MaxCallRecvMsgSize(maxFrame))
+	stream, err := client.Accept(metadata.AppendToOutgoingContext(ctx, MetadataDial, dial.GetId()), callOptions()...)
 	if err != nil {
 		s.logger.Debug("Did not take up a conversation", "target", string(target), "error", err)
 		return
@@ -141,8 +141,7 @@ func (s *Server) take(ctx context.Context, client tunnelv1.TunnelClient, dial *t
 
 // refuse ends a conversation that was not taken up.
 func refuse(s stream, reason string) {
-	err := errors.Join(s.Send(&tunnelv1.Frame{End: tunnelv1.End_END_ABORT, Reason: reason}), s.CloseSend())
-	for err == nil {
-		_, err = s.Recv() // until the hub has it
+	if errors.Join(s.SendMsg(&frame{end: tunnelv1.End_END_ABORT, reason: reason}), s.CloseSend()) == nil {
+		_ = drain(s) // until the hub has it
 	}
 }

@@ -7,21 +7,17 @@ import "google.golang.org/grpc"
 // distance of 100 ms is 2.5 MB a second.
 const window = 256 << 10
 
-// buffers are those of a connection, in bytes: fewer system calls and larger TLS records than with gRPC's 32 KiB.
-const buffers = 128 << 10
-
 // ServerOptions returns how a principal carries conversations.
 func ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(2 * window),
-		grpc.ReadBufferSize(buffers), grpc.WriteBufferSize(buffers),
-	}
+	return []grpc.ServerOption{grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(2 * window)}
 }
 
 // DialOptions returns how those who connect to a principal carry conversations.
 func DialOptions() []grpc.DialOption {
-	return []grpc.DialOption{
-		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(2 * window),
-		grpc.WithReadBufferSize(buffers), grpc.WithWriteBufferSize(buffers),
-	}
+	return []grpc.DialOption{grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(2 * window)}
+}
+
+// callOptions are those of a conversation's stream.
+func callOptions() []grpc.CallOption {
+	return []grpc.CallOption{grpc.ForceCodecV2(frames{}), grpc.MaxCallRecvMsgSize(MaxFrame)}
 }

@@ -17,9 +17,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
 )
 
-// maxFrame bounds what is passed on at once. It is twice what a frame may carry, so that all else has room.
-const maxFrame = 64 << 10
-
 // call is a conversation that a component wants or has.
 type call struct {
 	agent  string
@@ -203,9 +200,9 @@ func (c *call) pass(from, to end, bytes interface{ Add(n float64) }) {
 		switch {
 		case errors.Is(err, io.EOF):
 			return
-		case err == nil && frame.data.Len() > maxFrame:
+		case err == nil && frame.data.Len() > tunnel.MaxFrame:
 			frame.data.Free()
-			c.finish(status.Errorf(codes.InvalidArgument, "a frame of more than %d bytes was sent", maxFrame))
+			c.finish(status.Errorf(codes.InvalidArgument, "a frame of more than %d bytes was sent", tunnel.MaxFrame))
 			return
 		case err == nil:
 			bytes.Add(float64(frame.data.Len()))

@@ -185,7 +185,7 @@ func (x *Dial) GetTarget() string {
 // Frame is some of what one end of a conversation says.
 type Frame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Data is what it writes, at most 32 KiB at a time.
+	// Data is what it writes, at most 64 KiB at a time.
 	Data []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
 	// End is what ends after the data.
 	End End `protobuf:"varint,2,opt,name=end,proto3,enum=argocdagent.tunnel.v1.End" json:"end,omitempty"`

@@ -38,9 +38,9 @@ const (
 )
 
 // Check fails a test from any goroutine.
-func Check(t *testing.T, err error) {
-	t.Helper()
-	assert.NoError(t, err)
+func Check(tb testing.TB, err error) {
+	tb.Helper()
+	assert.NoError(tb, err)
 }
 
 // Works are a principal, a component of the hub that dials, and the agents "a" and Echo.
@@ -59,14 +59,14 @@ type Works struct {
 }
 
 // Open opens the works, with the agents a and echo, until the test is over.
-func Open(t *testing.T) *Works {
-	t.Helper()
+func Open(tb testing.TB) *Works {
+	tb.Helper()
 	w := &Works{kube: tunnel.NewListener(tunnel.Kube)}
 	var err error
 	w.authority, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
-	require.NoError(t, err)
-	w.serve(t)
-	w.Disconnect = w.Agent(t, "a", w.kube)
+	require.NoError(tb, err)
+	w.serve(tb)
+	w.Disconnect = w.Agent(tb, "a", w.kube)
 
 	echo := tunnel.NewListener(tunnel.Kube)
 	var echoes sync.WaitGroup
@@ -82,122 +82,122 @@ func Open(t *testing.T) *Works {
 			})
 		}
 	})
-	t.Cleanup(func() { Check(t, echo.Close()); echoes.Wait() })
-	w.Agent(t, Echo, echo)
+	tb.Cleanup(func() { Check(tb, echo.Close()); echoes.Wait() })
+	w.Agent(tb, Echo, echo)
 
-	w.Hub = w.Dial(t, Component)
+	w.Hub = w.Dial(tb, Component)
 	w.Dialer = tunnel.NewDialer(w.Hub, "the test")
-	t.Cleanup(func() { Check(t, w.Hub.Close()); w.Dialer.Wait() })
+	tb.Cleanup(func() { Check(tb, w.Hub.Close()); w.Dialer.Wait() })
 	return w
 }
 
 // source follows material that does not change, until the test is over.
-func (w *Works) source(t *testing.T, pair pki.Pair) *certs.Source {
-	t.Helper()
+func (w *Works) source(tb testing.TB, pair pki.Pair) *certs.Source {
+	tb.Helper()
 	source, err := certs.New(certs.Options{
 		Name: "test", Logger: slog.New(slog.DiscardHandler), Metrics: certs.NewMetrics(prometheus.NewRegistry()),
 		Pair: certs.Fixed("pair", certs.Blocks{Certificate: pair.Certificate, Key: pair.Key}), PairRemedy: "none",
 		Roots: certs.Fixed("roots", certs.Blocks{Authorities: w.authority.PEM().Certificate}), RootsRemedy: "none",
 	})
-	require.NoError(t, err)
-	run(t, func(ctx context.Context) { Check(t, source.Run(ctx)) })
-	require.NoError(t, source.Wait(t.Context()))
+	require.NoError(tb, err)
+	run(tb, func(ctx context.Context) { Check(tb, source.Run(ctx)) })
+	require.NoError(tb, source.Wait(tb.Context()))
 	return source
 }
 
 // run runs something until the test is over, or the function that it returns is called, which waits for its end.
-func run(t *testing.T, something func(context.Context)) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+func run(tb testing.TB, something func(context.Context)) (stop func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		something(ctx)
 	}()
 	stop = func() { cancel(); <-done }
-	t.Cleanup(stop)
+	tb.Cleanup(stop)
 	return stop
 }
 
 // serve serves a principal.
-func (w *Works) serve(t *testing.T) {
-	t.Helper()
+func (w *Works) serve(tb testing.TB) {
+	tb.Helper()
 	pair, err := w.authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
-	require.NoError(t, err)
-	material := w.source(t, pair)
+	require.NoError(tb, err)
+	material := w.source(tb, pair)
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{Component}})
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	g := gate.New(gate.Options{Identify: identify, Trust: material, Logger: slog.New(slog.DiscardHandler)})
 	w.Exchange = exchange.New(exchange.Options{
 		Gate: g, Namespace: func(agent string) string { return agent }, Registerer: prometheus.NewRegistry(),
 	})
-	run(t, g.Run)
+	run(tb, g.Run)
 	server := grpc.NewServer(append(tunnel.ServerOptions(),
 		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: material})),
 		grpc.ForceServerCodecV2(exchange.NewCodec(encoding.GetCodecV2("proto"))))...)
 	tunnelv1.RegisterTunnelServer(server, w.Exchange)
 	tunnelv1.RegisterRelayServer(server, w.Exchange)
 	var config net.ListenConfig
-	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
 	w.address = listener.Addr().String()
-	kill := run(t, func(ctx context.Context) {
+	kill := run(tb, func(ctx context.Context) {
 		context.AfterFunc(ctx, server.Stop)
-		Check(t, server.Serve(listener))
+		Check(tb, server.Serve(listener))
 	})
 	w.Kill = func() { w.draining.Store(true); kill() }
-	drain := run(t, w.Exchange.Run)
+	drain := run(tb, w.Exchange.Run)
 	w.Drain = func() { w.draining.Store(true); drain() }
 }
 
 // Dial connects to the principal with a certificate of that name.
-func (w *Works) Dial(t *testing.T, name string) *grpc.ClientConn {
-	t.Helper()
+func (w *Works) Dial(tb testing.TB, name string) *grpc.ClientConn {
+	tb.Helper()
 	pair, err := w.authority.IssueClient(pki.ClientOptions{CommonName: name})
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	conn, err := grpc.NewClient(w.address, grpc.WithTransportCredentials(
-		certs.ClientCredentials(certs.ClientOptions{Source: w.source(t, pair)})))
-	require.NoError(t, err)
+		certs.ClientCredentials(certs.ClientOptions{Source: w.source(tb, pair)})))
+	require.NoError(tb, err)
 	return conn
 }
 
 // Agent has an agent listen, and returns when the principal knows. The function that it returns has it go.
-func (w *Works) Agent(t *testing.T, name string, listeners ...*tunnel.Listener) (disconnect func()) {
-	t.Helper()
-	conn := w.Dial(t, name)
-	t.Cleanup(func() { Check(t, conn.Close()) })
+func (w *Works) Agent(tb testing.TB, name string, listeners ...*tunnel.Listener) (disconnect func()) {
+	tb.Helper()
+	conn := w.Dial(tb, name)
+	tb.Cleanup(func() { Check(tb, conn.Close()) })
 	server := tunnel.NewServer(slog.New(slog.DiscardHandler), listeners...)
-	stop := run(t, func(ctx context.Context) {
+	stop := run(tb, func(ctx context.Context) {
 		if err := server.Serve(ctx, conn); ctx.Err() == nil && !w.draining.Load() {
-			Check(t, err)
+			Check(tb, err)
 		}
 	})
-	w.await(t, name, true)
-	return func() { stop(); w.await(t, name, false) }
+	w.await(tb, name, true)
+	return func() { stop(); w.await(tb, name, false) }
 }
 
 // Listen has an agent listen that takes nothing up.
-func (w *Works) Listen(t *testing.T, name string) (stop func()) {
-	t.Helper()
-	conn := w.Dial(t, name)
-	_, err := tunnelv1.NewTunnelClient(conn).Listen(t.Context(), &tunnelv1.ListenRequest{})
-	require.NoError(t, err)
-	w.await(t, name, true)
-	return func() { Check(t, conn.Close()) }
+func (w *Works) Listen(tb testing.TB, name string) (stop func()) {
+	tb.Helper()
+	conn := w.Dial(tb, name)
+	_, err := tunnelv1.NewTunnelClient(conn).Listen(tb.Context(), &tunnelv1.ListenRequest{})
+	require.NoError(tb, err)
+	w.await(tb, name, true)
+	return func() { Check(tb, conn.Close()) }
 }
 
 // await waits until the principal tells its components that an agent is connected, or is not.
-func (w *Works) await(t *testing.T, name string, connected bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+func (w *Works) await(tb testing.TB, name string, connected bool) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()
-	conn := w.Dial(t, Component)
-	defer func() { Check(t, conn.Close()) }()
+	conn := w.Dial(tb, Component)
+	defer func() { Check(tb, conn.Close()) }()
 	told, err := tunnelv1.NewRelayClient(conn).Watch(ctx, &tunnelv1.WatchRequest{})
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	for {
 		news, err := told.Recv()
-		require.NoError(t, err)
+		require.NoError(tb, err)
 		for _, a := range news.GetAgents() {
 			if a.GetName() == name && a.GetConnected() == connected {
 				return
@@ -207,31 +207,31 @@ func (w *Works) await(t *testing.T, name string, connected bool) {
 }
 
 // Converse has a conversation begin between the hub and agent a, and returns both ends.
-func (w *Works) Converse(t *testing.T) (hub, spoke net.Conn) {
-	t.Helper()
+func (w *Works) Converse(tb testing.TB) (hub, spoke net.Conn) {
+	tb.Helper()
 	accepted := make(chan net.Conn, 1)
 	go func() {
 		c, err := w.kube.Accept()
 		if !errors.Is(err, net.ErrClosed) {
-			Check(t, err)
+			Check(tb, err)
 		}
 		accepted <- c
 	}()
-	hub, err := w.Dialer.Dial(t.Context(), "a", tunnel.Kube)
-	require.NoError(t, err)
+	hub, err := w.Dialer.Dial(tb.Context(), "a", tunnel.Kube)
+	require.NoError(tb, err)
 	spoke = <-accepted
-	t.Cleanup(func() { hub.Close(); spoke.Close() })
+	tb.Cleanup(func() { hub.Close(); spoke.Close() })
 	return hub, spoke
 }
 
 // Settled returns when all conversations that were dialled are over.
-func (w *Works) Settled(t *testing.T) {
-	t.Helper()
+func (w *Works) Settled(tb testing.TB) {
+	tb.Helper()
 	done := make(chan struct{})
 	go func() { w.Dialer.Wait(); close(done) }()
 	select {
 	case <-done:
 	case <-time.After(Patience):
-		require.FailNow(t, "conversations are left")
+		require.FailNow(tb, "conversations are left")
 	}
 }

@@ -1,0 +1,116 @@
+package tunnel
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+)
+
+const (
+	// maxData is how much one frame carries, in bytes. It is small against a stream's window, so that what waits is little.
+	maxData = 64 << 10
+	// MaxFrame bounds a whole frame, in bytes: a peer cannot have anybody keep more of what nobody reads yet.
+	MaxFrame = maxData + 4<<10
+)
+
+// frame is a tunnelv1.Frame whose data stay where gRPC received them, or are to be sent from. Most of what a conversation
+// costs would be copying and collecting them otherwise.
+type frame struct {
+	data   mem.BufferSlice // whoever has the frame frees them
+	end    tunnelv1.End
+	reason string
+}
+
+// frames encodes frames as protobuf does. It knows nothing else: it is for the streams of conversations.
+type frames struct{}
+
+var _ encoding.CodecV2 = frames{}
+
+// Name implements encoding.CodecV2. On the wire it is what protobuf's own codec is called.
+func (frames) Name() string { return "proto" }
+
+// dataTag is what a frame with data begins with.
+const dataTag = 1<<3 | byte(protowire.BytesType)
+
+// Marshal implements encoding.CodecV2. It gives the frame's data away.
+func (frames) Marshal(v any) (mem.BufferSlice, error) {
+	f, ok := v.(*frame)
+	if !ok {
+		return nil, fmt.Errorf("a %T is sent where a frame should be", v)
+	}
+	var message mem.BufferSlice
+	if size := f.data.Len(); size > 0 {
+		message = append(message, mem.SliceBuffer(protowire.AppendVarint([]byte{dataTag}, uint64(size))))
+		message = append(message, f.data...)
+	}
+	if f.end != tunnelv1.End_END_UNSPECIFIED {
+		rest, err := proto.Marshal(&tunnelv1.Frame{End: f.end, Reason: f.reason})
+		if err != nil {
+			return nil, err
+		}
+		message = append(message, mem.SliceBuffer(rest))
+	}
+	return message, nil
+}
+
+// Unmarshal implements encoding.CodecV2. It takes no copy of data that a message begins with, which is where protobuf's
+// encoders put them.
+func (frames) Unmarshal(message mem.BufferSlice, v any) error {
+	f, ok := v.(*frame)
+	if !ok {
+		return fmt.Errorf("a frame is received where a %T should be", v)
+	}
+	begin, end, err := dataOf(message)
+	if err != nil {
+		return err
+	}
+	var rest tunnelv1.Frame
+	if end < message.Len() {
+		tail := part(message, end, message.Len())
+		defer tail.Free()
+		if err := proto.Unmarshal(tail.Materialize(), &rest); err != nil {
+			return err
+		}
+	}
+	f.end, f.reason = rest.GetEnd(), rest.GetReason()
+	if data := rest.GetData(); len(data) > 0 { // of an encoder with an order of its own
+		f.data = mem.BufferSlice{mem.SliceBuffer(data)}
+		return nil
+	}
+	f.data = part(message, begin, end)
+	return nil
+}
+
+// dataOf tells where the data are that a message begins with. They are empty, at 0, if it begins with something else.
+func dataOf(message mem.BufferSlice) (begin, end int, err error) {
+	r := message.Reader()
+	defer func() { _ = r.Close() }() // which cannot fail
+	if tag, err := r.ReadByte(); err != nil || tag != dataTag {
+		return 0, 0, nil // which has none
+	}
+	size, err := binary.ReadUvarint(r)
+	if err != nil || size > uint64(r.Remaining()) { //nolint:gosec // not negative
+		return 0, 0, fmt.Errorf("a frame of %d bytes promises more data than it has", message.Len())
+	}
+	begin = message.Len() - r.Remaining()
+	return begin, begin + int(size), nil //nolint:gosec // which is small
+}
+
+// part returns the bytes from begin to end, without a copy. The caller frees them.
+func part(message mem.BufferSlice, begin, end int) mem.BufferSlice {
+	var taken mem.BufferSlice
+	for _, buffer := range message {
+		size := buffer.Len()
+		if from, to := max(begin, 0), min(end, size); from < to {
+			taken = append(taken, buffer.Slice(from, to))
+		}
+		begin, end = begin-size, end-size
+	}
+	return taken
+}

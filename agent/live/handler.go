@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -16,6 +17,10 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/policy"
 )
+
+// dialTimeout is how long it may take to connect to the API server, and how often a connection that nothing is said on is
+// checked: the values that client-go has otherwise.
+const dialTimeout = 30 * time.Second
 
 // Policy decides about requests.
 type Policy interface {
@@ -117,16 +122,17 @@ func (h *Handler) failed(w http.ResponseWriter, r *http.Request, err error) {
 	refuse(w, unanswered(err))
 }
 
-// upstream is the API server.
+// upstream is the API server. Each request has a connection of its own while it lasts, as the caller has one through the
+// tunnel: nothing waits for anything else, and it costs half of what HTTP/2 does.
 type upstream struct {
 	base *url.URL
-	// Requests share connections where HTTP/2 is spoken. Upgrades turn a connection into something else, which only one of
-	// HTTP/1.1 can be.
-	common, upgrades http.RoundTripper
+	// An upgrade turns its connection into something else. What is idle is only used again for requests that are none.
+	requests, upgrades http.RoundTripper
 }
 
 func newUpstream(config *rest.Config) (*upstream, error) {
 	config = rest.CopyConfig(config)
+	config.NextProtos = []string{"http/1.1"}
 	// What the caller did not ask to be compressed must not be: it would come back without its length.
 	config.DisableCompression = true
 	base, _, err := rest.DefaultServerUrlFor(config)
@@ -134,10 +140,12 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 		return nil, fmt.Errorf("the API server's address: %w", err)
 	}
 	u := &upstream{base: base}
-	if u.common, err = rest.TransportFor(config); err != nil {
+	if u.requests, err = rest.TransportFor(config); err != nil {
 		return nil, fmt.Errorf("the API server's credentials: %w", err)
 	}
-	config.NextProtos = []string{"http/1.1"}
+	if config.Dial == nil { // transports are shared by configurations that are equal
+		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
+	}
 	if u.upgrades, err = rest.TransportFor(config); err != nil {
 		return nil, fmt.Errorf("the API server's credentials: %w", err)
 	}
@@ -147,13 +155,16 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 // RoundTrip implements http.RoundTripper.
 func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Header.Get("Upgrade") != "" {
+		// A GET is sent again when the connection breaks that it was sent on, if that was used before. One that is upgraded
+		// may be an exec: it gets a new connection.
+		utilnet.CloseIdleConnectionsFor(u.upgrades)
 		return u.upgrades.RoundTrip(r)
 	}
-	return u.common.RoundTrip(r)
+	return u.requests.RoundTrip(r)
 }
 
 func (u *upstream) close() {
-	utilnet.CloseIdleConnectionsFor(u.common)
+	utilnet.CloseIdleConnectionsFor(u.requests)
 	utilnet.CloseIdleConnectionsFor(u.upgrades)
 }
 
@@ -164,16 +175,7 @@ func (u *upstream) rewrite(r *httputil.ProxyRequest) {
 	out.URL.Path = strings.TrimSuffix(u.base.Path, "/") + r.In.URL.Path
 	out.Host = ""
 	dropHeader(out.Header)
-	if out.Method != http.MethodGet && out.Method != http.MethodHead && out.Body == nil && out.Header.Get("Upgrade") == "" {
-		// HTTP/2 sends a request without a body again when the server complains of the protocol, whatever its method. A body
-		// that cannot be read twice, though it is empty, keeps it from that.
-		out.Body = emptyBody{strings.NewReader("")}
-	}
 }
-
-type emptyBody struct{ *strings.Reader }
-
-func (emptyBody) Close() error { return nil }
 
 // noRedirect takes an answer that says to go elsewhere for what it is: an API server has no such answers, and where it
 // points to is none of the hub's business.

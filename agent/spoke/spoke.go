@@ -40,7 +40,7 @@ type Options struct {
 
 // New returns a spoke, of which nothing is known until Run runs.
 func New(o Options) (*Spoke, error) {
-	client, err := argocd.NewClient(o.Config, o.Namespace)
+	client, err := argocd.NewClient(o.Config, argocd.Applications(), argocd.Scope{Namespace: o.Namespace})
 	if err != nil {
 		return nil, fmt.Errorf("spoke: %w", err)
 	}

@@ -8,24 +8,17 @@ import (
 	"slices"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 )
 
 // App is what is kept of an application: everything but managed fields and, on the side that does not own it, the
 // status, of which only a hash and the few things that decisions need remain. An App is never changed.
 type App struct {
-	Name        types.NamespacedName
-	UID         types.UID
-	Version     string // the resource version
-	Labels      map[string]string
-	Annotations map[string]string
-	Finalizers  []string
-	Deleting    bool // it has a deletion timestamp
-	Spec        json.RawMessage
-	Operation   json.RawMessage // nil if there is none
-	Status      Status
+	Head
+
+	Spec      json.RawMessage
+	Operation json.RawMessage // nil if there is none
+	Status    Status
 
 	// definition is shared with the App that this one replaces, as long as what it is made of stays the same: most
 	// changes are of the status.
@@ -40,15 +33,6 @@ type definition struct {
 	err     error
 }
 
-// ID returns the application's namespace and name.
-func (a *App) ID() types.NamespacedName { return a.Name }
-
-// Revision returns the application's resource version.
-func (a *App) Revision() string { return a.Version }
-
-// SourceUID returns the UID of the hub's application that this one, on a spoke, was made from; empty if it was not.
-func (a *App) SourceUID() string { return a.Annotations[AnnotationSourceUID] }
-
 // Hydrates reports whether the application's source is hydrated. argocd-server asks for that along with every refresh, and
 // where there is nothing to hydrate, no controller ever takes the annotation away.
 func (a *App) Hydrates() bool {
@@ -62,17 +46,7 @@ func (a *App) Hydrates() bool {
 // was kept before, or nil.
 func Reduce(keepStatus bool) func(a *Application, old *App) *App {
 	return func(a *Application, old *App) *App {
-		now := &App{
-			Name:        types.NamespacedName{Namespace: a.Namespace, Name: a.Name},
-			UID:         a.UID,
-			Version:     a.ResourceVersion,
-			Labels:      a.Labels,
-			Annotations: a.Annotations,
-			Finalizers:  a.Finalizers,
-			Deleting:    a.DeletionTimestamp != nil,
-			Spec:        a.Spec,
-			Operation:   present(a.Operation),
-		}
+		now := &App{Head: headOf(&a.ObjectMeta), Spec: a.Spec, Operation: present(a.Operation)}
 		if old != nil && old.sameDefinition(now) {
 			now.Spec, now.Labels, now.Annotations = old.Spec, old.Labels, old.Annotations
 			now.definition = old.definition

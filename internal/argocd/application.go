@@ -5,11 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
-
-// GroupVersion is that of Argo CD's objects.
-var GroupVersion = schema.GroupVersion{Group: "argoproj.io", Version: "v1alpha1"} //nolint:gochecknoglobals // a constant
 
 // Application is an application as the API server sends it. What it says is kept as it came: copying a status of
 // fourteen kilobytes costs far less than understanding it.
@@ -49,9 +45,4 @@ func (l *ApplicationList) DeepCopyObject() runtime.Object {
 		c.Items[i] = *l.Items[i].DeepCopyObject().(*Application) //nolint:forcetypeassert // it returns no other
 	}
 	return &c
-}
-
-func addToScheme(s *runtime.Scheme) {
-	s.AddKnownTypes(GroupVersion, &Application{}, &ApplicationList{})
-	metav1.AddToGroupVersion(s, GroupVersion)
 }

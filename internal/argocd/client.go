@@ -18,80 +18,108 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 )
 
-// Client reads and writes applications. Its errors wrap converge.ErrRefused when the API server would refuse the same
-// request again.
-type Client struct {
-	rest      rest.Interface
-	params    runtime.ParameterCodec
-	namespace string
+// Client reads and writes the objects of one kind, which decode to R. Its errors wrap converge.ErrRefused when the API
+// server would refuse the same request again.
+type Client[R Raw] struct {
+	resource Resource[R]
+	scope    Scope
+	rest     rest.Interface
+	params   runtime.ParameterCodec
 }
 
-// NewClient returns a client for the applications of one namespace, or of all if that is empty.
-func NewClient(config *rest.Config, namespace string) (*Client, error) {
+// Scope says which objects of a kind are followed. The zero Scope is all of them.
+type Scope struct {
+	Namespace string // all, if it is empty
+	Labels    string // a label selector
+	Fields    string // a field selector
+}
+
+// NewClient returns a client for the objects of a kind in a scope. What it reads, writes or deletes by name it does
+// whatever their labels and fields are.
+func NewClient[R Raw](config *rest.Config, r Resource[R], s Scope) (*Client[R], error) {
 	scheme := runtime.NewScheme()
-	addToScheme(scheme)
+	scheme.AddKnownTypeWithName(r.Version.WithKind(r.Kind), r.New())
+	scheme.AddKnownTypeWithName(r.Version.WithKind(r.Kind+"List"), r.NewList())
+	metav1.AddToGroupVersion(scheme, r.Version)
 	c := rest.CopyConfig(config)
-	c.GroupVersion = &GroupVersion
+	c.GroupVersion = &r.Version
 	c.APIPath = "/apis"
+	if r.Version.Group == "" {
+		c.APIPath = "/api"
+	}
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	c.ContentType = runtime.ContentTypeJSON
 	client, err := rest.RESTClientFor(c)
 	if err != nil {
-		return nil, fmt.Errorf("client for applications: %w", err)
+		return nil, fmt.Errorf("client for %s: %w", r.Plural, err)
 	}
-	return &Client{rest: client, params: runtime.NewParameterCodec(scheme), namespace: namespace}, nil
+	return &Client[R]{resource: r, scope: s, rest: client, params: runtime.NewParameterCodec(scheme)}, nil
 }
 
-// List lists the applications.
-func (c *Client) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	list := &ApplicationList{}
-	err := c.rest.Get().NamespaceIfScoped(c.namespace, c.namespace != "").Resource("applications").
-		VersionedParams(&o, c.params).Do(ctx).Into(list)
+// Kind returns what the objects are called.
+func (c *Client[R]) Kind() string { return c.resource.Kind }
+
+// List lists the objects in scope.
+func (c *Client[R]) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	list := c.resource.NewList()
+	err := c.scoped(&o).Do(ctx).Into(list)
 	return list, err
 }
 
-// Watch watches the applications.
-func (c *Client) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+// Watch watches the objects in scope.
+func (c *Client[R]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	return c.rest.Get().NamespaceIfScoped(c.namespace, c.namespace != "").Resource("applications").
-		VersionedParams(&o, c.params).Watch(ctx)
+	return c.scoped(&o).Watch(ctx)
 }
 
-// Get reads one application from the API server.
-func (c *Client) Get(ctx context.Context, id types.NamespacedName) (*Application, error) {
-	a := &Application{}
-	err := c.rest.Get().Namespace(id.Namespace).Resource("applications").Name(id.Name).Do(ctx).Into(a)
-	return a, classify(err)
+// scoped returns a request for the objects in scope.
+func (c *Client[R]) scoped(o *metav1.ListOptions) *rest.Request {
+	o.LabelSelector, o.FieldSelector = c.scope.Labels, c.scope.Fields
+	return c.rest.Get().NamespaceIfScoped(c.scope.Namespace, c.scope.Namespace != "").Resource(c.resource.Plural).
+		VersionedParams(o, c.params)
 }
 
-// Create creates an application and returns it as it was stored.
-func (c *Client) Create(ctx context.Context, a *Application) (*Application, error) {
-	a.TypeMeta = metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: "Application"}
-	stored := &Application{}
-	err := c.rest.Post().Namespace(a.Namespace).Resource("applications").Body(a).Do(ctx).Into(stored)
+// named has a request concern one object.
+func (c *Client[R]) named(r *rest.Request, id types.NamespacedName) *rest.Request {
+	return r.Namespace(id.Namespace).Resource(c.resource.Plural).Name(id.Name)
+}
+
+// Get reads one object from the API server.
+func (c *Client[R]) Get(ctx context.Context, id types.NamespacedName) (R, error) {
+	object := c.resource.New()
+	err := c.named(c.rest.Get(), id).Do(ctx).Into(object)
+	return object, classify(err)
+}
+
+// Create creates an object and returns it as it was stored.
+func (c *Client[R]) Create(ctx context.Context, object R) (R, error) {
+	object.GetObjectKind().SetGroupVersionKind(c.resource.Version.WithKind(c.resource.Kind))
+	stored := c.resource.New()
+	err := c.rest.Post().Namespace(object.GetNamespace()).Resource(c.resource.Plural).Body(object).Do(ctx).Into(stored)
 	return stored, classify(err)
 }
 
-// Patch changes an application by a JSON patch (RFC 6902), which applies only to the revision that it was made for, and
+// Patch changes an object by a JSON patch (RFC 6902), which applies only to the revision that it was made for, and
 // returns it as it was stored. A conflict means that there is a newer revision.
-func (c *Client) Patch(ctx context.Context, id types.NamespacedName, revision string, patch Patch) (*Application, error) {
+func (c *Client[R]) Patch(ctx context.Context, id types.NamespacedName, revision string, patch Patch) (R, error) {
 	// The API server compares the resource version that results with the one that it has, and answers 409. A "test"
 	// would do as well but is answered 422, which stands for an invalid object too.
 	patch.Replace(revision, "metadata", "resourceVersion")
 	body, err := json.Marshal(patch)
 	if err != nil {
-		return nil, fmt.Errorf("encode a patch: %w", err)
+		var none R
+		return none, fmt.Errorf("encode a patch: %w", err)
 	}
-	stored := &Application{}
-	err = c.rest.Patch(types.JSONPatchType).Namespace(id.Namespace).Resource("applications").Name(id.Name).
-		Body(body).Do(ctx).Into(stored)
+	stored := c.resource.New()
+	err = c.named(c.rest.Patch(types.JSONPatchType), id).Body(body).Do(ctx).Into(stored)
 	return stored, classify(err)
 }
 
-// Delete deletes one revision of an application, and returns it as it is while finalizers hold it, nil if it is gone. That
+// Delete deletes one revision of an object, and returns it as it is while finalizers hold it, the zero R if it is gone. That
 // it was not there is no error. A conflict means that there is a newer revision, which may have other finalizers.
-func (c *Client) Delete(ctx context.Context, id types.NamespacedName, uid types.UID, revision string) (*Application, error) {
-	propagation := metav1.DeletePropagationBackground // nothing but finalizers holds an application
+func (c *Client[R]) Delete(ctx context.Context, id types.NamespacedName, uid types.UID, revision string) (R, error) {
+	var none R
+	propagation := metav1.DeletePropagationBackground // nothing but finalizers holds an object of these kinds
 	options := metav1.DeleteOptions{
 		TypeMeta:          metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
 		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &revision},
@@ -99,10 +127,9 @@ func (c *Client) Delete(ctx context.Context, id types.NamespacedName, uid types.
 	}
 	body, err := json.Marshal(options)
 	if err != nil {
-		return nil, fmt.Errorf("encode delete options: %w", err)
+		return none, fmt.Errorf("encode delete options: %w", err)
 	}
-	result := c.rest.Delete().Namespace(id.Namespace).Resource("applications").Name(id.Name).
-		Body(body).SetHeader("Content-Type", runtime.ContentTypeJSON).Do(ctx)
+	result := c.named(c.rest.Delete(), id).Body(body).SetHeader("Content-Type", runtime.ContentTypeJSON).Do(ctx)
 	answer, err := result.Raw()
 	if err != nil {
 		err = result.Error() // which says what the API server said; Raw's says only that it said something
@@ -110,16 +137,16 @@ func (c *Client) Delete(ctx context.Context, id types.NamespacedName, uid types.
 	err = classify(err)
 	switch {
 	case apierrors.IsNotFound(err) && !errors.Is(err, converge.ErrRefused):
-		return nil, nil //nolint:nilnil // nothing is left, which is what was asked for
+		return none, nil // nothing is left, which is what was asked for
 	case err != nil:
-		return nil, err
+		return none, err
 	}
-	left := &Application{}
+	left := c.resource.New()
 	if err := json.Unmarshal(answer, left); err != nil {
-		return nil, fmt.Errorf("decode the answer to a deletion: %w", err)
+		return none, fmt.Errorf("decode the answer to a deletion: %w", err)
 	}
-	if left.Kind != "Application" || left.DeletionTimestamp == nil {
-		return nil, nil //nolint:nilnil // as above
+	if left.GetObjectKind().GroupVersionKind().Kind != c.resource.Kind || left.GetDeletionTimestamp() == nil {
+		return none, nil
 	}
 	return left, nil
 }

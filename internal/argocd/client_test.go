@@ -16,7 +16,7 @@ import (
 )
 
 // answering returns a client of an API server that has one answer for everything.
-func answering(t *testing.T, status metav1.Status) *argocd.Client {
+func answering(t *testing.T, status metav1.Status) *argocd.Client[*argocd.Application] {
 	t.Helper()
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 	status.Status = metav1.StatusFailure
@@ -26,7 +26,7 @@ func answering(t *testing.T, status metav1.Status) *argocd.Client {
 		_ = json.NewEncoder(w).Encode(status) // to a client that has hung up, if it does not work
 	}))
 	t.Cleanup(server.Close)
-	client, err := argocd.NewClient(&rest.Config{Host: server.URL}, "")
+	client, err := argocd.NewClient(&rest.Config{Host: server.URL}, argocd.Applications(), argocd.Scope{})
 	require.NoError(t, err)
 	return client
 }

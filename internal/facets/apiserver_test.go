@@ -173,7 +173,7 @@ func (s *apiServer) delete(a *argocd.Application, body []byte) (any, int) {
 // applications are those of an API server, of which nothing is known but what was written or is told of.
 func (s *apiServer) applications(t *testing.T, keepStatus bool) facets.Applications {
 	t.Helper()
-	client, err := argocd.NewClient(&rest.Config{Host: s.URL}, "")
+	client, err := argocd.NewClient(&rest.Config{Host: s.URL}, argocd.Applications(), argocd.Scope{})
 	require.NoError(t, err)
 	return facets.Applications{Client: client, Store: follow.New(follow.Options[*argocd.Application, *argocd.App]{
 		Kind: &argocd.Application{}, Reduce: argocd.Reduce(keepStatus),

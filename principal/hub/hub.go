@@ -39,7 +39,7 @@ type Hub struct {
 
 // New returns a hub, of which nothing is known until Run runs.
 func New(config *rest.Config, m mapping.Mapping, logger *slog.Logger) (*Hub, error) {
-	client, err := argocd.NewClient(config, "")
+	client, err := argocd.NewClient(config, argocd.Applications(), argocd.Scope{})
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}

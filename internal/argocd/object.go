@@ -1,0 +1,46 @@
+package argocd
+
+import (
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Object is an AppProject, a Secret or a ConfigMap as the API server sends it. What it says is kept as it came: the data
+// of a Secret are in base64.
+type Object struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Type       string            `json:"type,omitempty"`       // of a Secret
+	Spec       json.RawMessage   `json:"spec,omitempty"`       // of an AppProject
+	Data       map[string]string `json:"data,omitempty"`       // of a Secret or a ConfigMap
+	BinaryData map[string]string `json:"binaryData,omitempty"` // of a ConfigMap, in base64
+}
+
+// ObjectList is a list of objects.
+type ObjectList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []Object `json:"items"`
+}
+
+// DeepCopyObject returns a copy. What is not metadata is shared, since nobody changes it.
+func (o *Object) DeepCopyObject() runtime.Object {
+	c := *o
+	o.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	return &c
+}
+
+// DeepCopyObject returns a copy.
+func (l *ObjectList) DeepCopyObject() runtime.Object {
+	c := *l
+	l.ListMeta.DeepCopyInto(&c.ListMeta)
+	c.Items = make([]Object, len(l.Items))
+	for i := range l.Items {
+		c.Items[i] = *l.Items[i].DeepCopyObject().(*Object) //nolint:forcetypeassert // it returns no other
+	}
+	return &c
+}

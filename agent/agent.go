@@ -19,7 +19,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
@@ -50,15 +49,23 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	desk := brake.New(brake.Options{
 		Client: cluster.Client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
-	applications, err := spoke.New(spoke.Options{
-		Config: cluster.Config, Namespace: s.namespace, Mapping: mapping.ByNamespace{Spoke: s.namespace},
+	selector, err := facets.Selector(s.sharing.selector)
+	if err != nil {
+		return err
+	}
+	var hub hubIdentity
+	shared, err := spoke.New(spoke.Options{
+		Config: cluster.Config, Namespace: s.namespace, Applications: s.sharing.scope(s.namespace),
+		Mode: facets.Mode(s.sharing.mode), Mapping: s.sharing.mapping(s.namespace), Selector: selector,
+		Keeping:      s.sharing.keeping(cluster.Client.CoreV1(), &hub),
 		CompareEvery: s.compareEvery, Observer: desk.Observer("", metrics.Observer("", logging.Component(logger, "sync"))),
+		Logger: logging.Component(logger, "sync"),
 	})
 	if err != nil {
 		return err
 	}
-	telemetry.Backlog("argocd_agent", registry, facets.FromSpoke, applications.Peer().Backlog)
-	reach, err := s.open(cluster, applications.Has, registry, logger, certificates)
+	telemetry.Backlog("argocd_agent", registry, facets.Facets(), shared.Peer().Backlog)
+	reach, err := s.open(cluster, shared.Has, registry, logger, certificates)
 	if err != nil {
 		return err
 	}
@@ -67,26 +74,26 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		Credentials: certs.ClientCredentials(certs.ClientOptions{
 			Source: material, Policy: s.policy, InsecureSkipVerify: s.insecureTLS,
 		}),
-		KeepAlive: s.keepAlive, Peer: applications.Peer(), Tunnel: reach.Tunnel(), Hello: s.hello(), Renewed: material.Changed,
+		KeepAlive: s.keepAlive, Peer: shared.Peer(), Tunnel: reach.Tunnel(), Hello: s.hello(), Greeted: hub.greeted, Renewed: material.Changed,
 		Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})
 	operations, err := s.operations.Serve(ctx, base,
-		ops.When("applications", applications.Ready), ops.When("certificate", material.Ready), ops.When("connection", principal.Connected))
+		ops.When("applications", shared.Ready), ops.When("certificate", material.Ready), ops.When("connection", principal.Connected))
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return material.Run(ctx) })
-	group.Go(func() error { applications.Run(ctx); return nil })
-	group.Go(func() error { applications.Peer().Run(ctx); return nil })
+	group.Go(func() error { shared.Run(ctx); return nil })
+	group.Go(func() error { shared.Peer().Run(ctx); return nil })
 	group.Go(func() error { return reach.Run(ctx) })
 	group.Go(func() error {
-		desk.Run(ctx, func(_ string, f converge.Facet, word string) bool { return applications.Peer().Release(f, word) })
+		desk.Run(ctx, func(_ string, f converge.Facet, word string) bool { return shared.Peer().Release(f, word) })
 		return nil
 	})
 	group.Go(func() error {
-		if waitFor(ctx, applications.Synced()) && material.Wait(ctx) == nil {
+		if shared.Wait(ctx) && material.Wait(ctx) == nil {
 			principal.Run(ctx)
 		}
 		return nil
@@ -94,19 +101,10 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	return group.Wait()
 }
 
-// waitFor reports whether done was closed before the context ended.
-func waitFor(ctx context.Context, done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 func (s *agentSettings) hello() wire.Hello {
 	h := wire.NewHello()
-	h.Build, h.Mode, h.Mapping = version.Version(), s.mode, mapping.ByNamespaceName
+	h.Build, h.Mode = version.Version(), s.sharing.mode
+	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.SameSelector(s.sharing.selector)
 	h.Heartbeat = s.heartbeat.Milliseconds()
 	return h
 }

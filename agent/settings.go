@@ -16,8 +16,9 @@ import (
 type agentSettings struct {
 	help string
 
-	kube            kube.Options
-	namespace, mode string
+	kube      kube.Options
+	namespace string
+	sharing   sharingSettings
 
 	serverAddress string
 	serverPort    int
@@ -47,7 +48,7 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*agentSett
 	set.String(&s.namespace, "namespace", "ARGOCD_AGENT_NAMESPACE", "argocd",
 		"namespace of Argo CD on the spoke, whose applications are managed", settings.NonEmpty, settings.DNSLabel)
 	set.Shorthand("namespace", "n")
-	set.String(&s.mode, "agent-mode", "ARGOCD_AGENT_MODE", "managed", "managed: applications are defined on the hub", settings.OneOf("managed"))
+	s.sharing.declare(set)
 	set.String(&s.serverAddress, "server-address", "ARGOCD_AGENT_REMOTE_SERVER", "", "host name of the principal",
 		settings.NonEmpty, settings.Host)
 	set.Int(&s.serverPort, "server-port", "ARGOCD_AGENT_REMOTE_PORT", 443, "port of the principal", settings.Port)

@@ -76,8 +76,8 @@ func TestOfTwoAgentsByOneNameTheNewerIsServed(t *testing.T) {
 // An agent that is not meant for this hub finds out at once why it cannot be served.
 func TestAnAgentOfAnotherModeIsToldSo(t *testing.T) {
 	t.Parallel()
-	agent, err := shared.NewAgent(t.Context(), lab.AgentOptions{Spoke: "b", Name: "modal", Mode: "autonomous"})
+	agent, err := shared.NewAgent(t.Context(), lab.AgentOptions{Spoke: "b", Name: "modal", Mode: "dependent"})
 	require.NoError(t, err)
 	err = agent.Start(t.Context())
-	require.ErrorContains(t, err, `--agent-mode or ARGOCD_AGENT_MODE: "autonomous" (by flag): want one of managed`)
+	require.ErrorContains(t, err, `--agent-mode or ARGOCD_AGENT_MODE: "dependent" (by flag): want one of managed, autonomous`)
 }

@@ -156,11 +156,13 @@ func newRestrictedSite(t *testing.T, name string, verbs ...string) *site {
 	return s.connected(t)
 }
 
-// grant makes these the rights that the agent of a restricted site has.
+// grant makes these the rights to applications that the agent of a restricted site has, besides those that it needs to all
+// else.
 func (s *site) grant(t *testing.T, verbs ...string) {
 	t.Helper()
 	role := `{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: some}, rules: [
-  {apiGroups: [argoproj.io], resources: [applications], verbs: [%[2]s]}]}
+  {apiGroups: [argoproj.io], resources: [applications], verbs: [%[2]s]},
+  {apiGroups: ["", argoproj.io], resources: [appprojects, secrets, configmaps], verbs: [get, list, watch, create, patch, delete]}]}
 ---
 {apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: some},
   roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: some},

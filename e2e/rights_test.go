@@ -75,9 +75,10 @@ func TestNobodyMayMoreThanTheDocumentsSay(t *testing.T) {
 		allowed                                   bool
 	}{
 		{shared.Hub, lab.PrincipalUser, "patch", "argoproj.io", "applications", "a", "any", true}, // as a check of this check
-		{shared.Hub, lab.PrincipalUser, "create", "argoproj.io", "applications", "a", "", false},
-		{shared.Hub, lab.PrincipalUser, "delete", "argoproj.io", "applications", "a", "any", false},
-		{shared.Hub, lab.PrincipalUser, "list", "argoproj.io", "appprojects", lab.Namespace, "", false},
+		{shared.Hub, lab.PrincipalUser, "create", "argoproj.io", "applications", "a", "", true},   // of autonomous agents,
+		{shared.Hub, lab.PrincipalUser, "delete", "argoproj.io", "applications", "a", "any", true},
+		{shared.Hub, lab.PrincipalUser, "list", "argoproj.io", "appprojects", lab.Namespace, "", true},
+		{shared.Hub, lab.PrincipalUser, "list", "argoproj.io", "appprojects", "a", "", false},
 		{shared.Hub, lab.PrincipalUser, "list", "", "secrets", lab.Namespace, "", true}, // clusters, by their labels
 		{shared.Hub, lab.PrincipalUser, "get", "", "secrets", lab.Namespace, "cluster-a", false},
 		{shared.Hub, lab.PrincipalUser, "patch", "", "secrets", lab.Namespace, "cluster-a", false},
@@ -88,8 +89,9 @@ func TestNobodyMayMoreThanTheDocumentsSay(t *testing.T) {
 		{shared.Spoke("a"), lab.AgentUser, "watch", "argoproj.io", "applications", "", "", false},
 		{shared.Spoke("a"), lab.AgentUser, "watch", "argoproj.io", "applications", "default", "", false},
 		{shared.Spoke("a"), lab.AgentUser, "watch", "", "secrets", lab.Namespace, "argocd-agent-client-tls", true},
-		{shared.Spoke("a"), lab.AgentUser, "watch", "", "secrets", lab.Namespace, "", false},
-		{shared.Spoke("a"), lab.AgentUser, "create", "", "secrets", lab.Namespace, "", false},
+		{shared.Spoke("a"), lab.AgentUser, "watch", "", "secrets", lab.Namespace, "", true}, // of repositories, by their labels,
+		{shared.Spoke("a"), lab.AgentUser, "create", "", "secrets", lab.Namespace, "", true},
+		{shared.Spoke("a"), lab.AgentUser, "create", "", "secrets", "default", "", false},
 		{shared.Spoke("a"), lab.AgentUser, "update", "", "configmaps", lab.Namespace, "argocd-agent-brake", false},
 		// For people, by way of the hub, it may what argocd-server may.
 		{shared.Spoke("a"), lab.AgentUser, "patch", "apps", "deployments", "default", "any", true},

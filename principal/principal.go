@@ -26,7 +26,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
@@ -68,7 +67,18 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	applications, err := hub.New(cluster.Config, mapping.ByNamespace{}, logging.Component(logger, "hub"))
+	selector, err := facets.Selector(s.sharing.selector)
+	if err != nil {
+		return err
+	}
+	itself := hub.NewIdentity(client.CoreV1(), s.namespace, logging.Component(logger, "hub"))
+	var known *clusters.Clusters
+	shared, err := hub.New(hub.Options{
+		Config: cluster.Config, Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
+		CreateNamespace: s.sharing.creator(client.CoreV1()).Create,
+		Server:          func(agent string) string { return known.Server(agent) },
+		Logger:          logging.Component(logger, "hub"),
+	})
 	if err != nil {
 		return err
 	}
@@ -76,28 +86,28 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
 	service := sessions.New(sessions.Options{
-		Gate: admission, Ready: applications.Ready, Hello: hello(),
-		Share: applications.Sharing(s.compareEvery, func(agent string) converge.Observer {
+		Gate: admission, Ready: allOf(shared.Ready, itself.Ready), Modes: facets.Modes(), Hello: func() wire.Hello { return s.hello(itself.UID()) },
+		Share: shared.Sharing(s.compareEvery, func(agent string) converge.Observer {
 			return desk.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
-	telemetry.Backlog("argocd_principal", registry, facets.FromHub, service.Backlog)
+	telemetry.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
 	switchboard := exchange.New(exchange.Options{
-		Gate: admission, Namespace: mapping.ByNamespace{}.HubNamespace, Registerer: registry,
+		Gate: admission, Namespace: shared.NamespaceOf, Registerer: registry,
 	})
-	known := clusters.New(client.CoreV1(), s.namespace, switchboard)
+	known = clusters.New(client.CoreV1(), s.namespace, listeners{switchboard, shared})
 	operations, err := s.operations.Serve(ctx, base,
-		ops.When("certificate", material.Ready), ops.When("applications", applications.Ready), ops.When("clusters", known.Ready))
+		ops.When("certificate", material.Ready), ops.When("applications", shared.Ready), ops.When("identity", itself.Ready), ops.When("clusters", known.Ready))
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return material.Run(ctx) })
-	group.Go(func() error { applications.Run(ctx, service); return nil })
+	group.Go(func() error { shared.Run(ctx, service); return nil })
 	group.Go(func() error { desk.Run(ctx, service.Release); return nil })
-	for _, part := range []func(context.Context){admission.Run, service.Run, switchboard.Run, known.Run} {
+	for _, part := range []func(context.Context){admission.Run, service.Run, switchboard.Run, known.Run, itself.Run} {
 		group.Go(func() error { part(ctx); return nil })
 	}
 	group.Go(func() error {
@@ -123,10 +133,42 @@ func (s *principalSettings) gate(client kubernetes.Interface, registry *promethe
 	return material, gate.New(gate.Options{Identify: identify, Trust: material, Logger: logging.Component(logger, "agents")}), nil
 }
 
-func hello() wire.Hello {
+// hello is the principal's, of the hub that is known by that.
+func (s *principalSettings) hello(hub string) wire.Hello {
 	h := wire.NewHello()
-	h.Build, h.Mode, h.Mapping = version.Version(), "managed", mapping.ByNamespaceName
+	h.Build, h.Hub = version.Version(), hub
+	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.SameSelector(s.sharing.selector)
 	return h
+}
+
+// allOf returns a check of several.
+func allOf(checks ...func() error) func() error {
+	return func() error {
+		for _, check := range checks {
+			if err := check(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// listeners tells of clusters those whom it concerns.
+type listeners struct {
+	switchboard *exchange.Exchange
+	shared      *hub.Hub
+}
+
+// Cluster implements clusters.Listener.
+func (l listeners) Cluster(agent, server string) {
+	l.switchboard.Cluster(agent, server)
+	l.shared.AgentChanged(agent)
+}
+
+// NoCluster implements clusters.Listener.
+func (l listeners) NoCluster(agent string) {
+	l.switchboard.NoCluster(agent)
+	l.shared.AgentChanged(agent)
 }
 
 // serve serves agents, and components of the hub, until the context ends and their conversations with it.

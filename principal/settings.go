@@ -30,6 +30,7 @@ type principalSettings struct {
 	tlsMin, tlsMax             string
 	tlsSuites                  []string
 	policy                     certs.Policy
+	sharing                    sharingSettings
 	keepAliveMin, compareEvery time.Duration
 }
 
@@ -68,6 +69,7 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*principal
 		"drop agents that send keep-alive pings more often than this; 0 for no limit", settings.NonNegative)
 	set.Duration(&s.compareEvery, "compare-interval", "ARGOCD_PRINCIPAL_COMPARE_INTERVAL", 5*time.Minute,
 		"how often everything is compared with the agents, less up to half of it at random; at least 1s", settings.AtLeast(time.Second))
+	s.sharing.declare(set)
 	set.Rule(func() error {
 		if (s.certFile == "") != (s.keyFile == "") {
 			return errors.New(set.Names("tls-cert", "tls-key") + ": set both or neither")

@@ -46,6 +46,8 @@ type Options struct {
 	Tunnel *tunnel.Server
 	// Hello is the agent's.
 	Hello wire.Hello
+	// Greeted, if set, is told what the principal said of itself, before anything else is.
+	Greeted func(wire.Hello)
 	// Renewed returns a channel that is closed when the agent gets another certificate.
 	Renewed func() <-chan struct{}
 	// Registerer takes the metrics.
@@ -202,6 +204,9 @@ func (d *Dialer) greet(ctx context.Context, stream *wire.Stream) error {
 	theirs, err := stream.Greeting(ctx)
 	if err != nil {
 		return err
+	}
+	if d.options.Greeted != nil {
+		d.options.Greeted(theirs)
 	}
 	d.options.Logger.Info("Starting to receive events from event stream",
 		"principal", d.options.Address, "build", theirs.Build, "agent", theirs.Agent, "protocol", theirs.Newest)

@@ -1,29 +1,29 @@
-// Package spoke follows the spoke's applications and says what is shared with the hub.
+// Package spoke says what of the spoke is shared with the hub, and tells what changed.
 package spoke
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 )
 
-// Spoke is the spoke's applications, and what of them is shared with the hub.
+// Spoke is the spoke's cluster, and what of it is shared with the hub.
 type Spoke struct {
-	applications facets.Applications
-	namespace    string // of Argo CD
-	mapping      mapping.Mapping
-	intents      facets.IntentReplica
-	peer         *converge.Peer
+	options Options
+	cluster facets.Spoke
+	share   facets.Share
+	peer    *converge.Peer
 }
 
 // Options configure a Spoke.
@@ -31,43 +31,35 @@ type Options struct {
 	Config *rest.Config
 	// Namespace is that of Argo CD on the spoke.
 	Namespace string
+	// Applications is the namespace of the applications that are followed, empty for all.
+	Applications string
+	Mode         facets.Mode
 	// Mapping says where the hub's applications are on the spoke.
 	Mapping mapping.Mapping
+	// Selector is what is shared, by labels.
+	Selector labels.Selector
+	// Keeping says how the hub's applications are kept.
+	Keeping facets.Keeping
 	// CompareEvery is the time between comparisons with the hub.
 	CompareEvery time.Duration
 	Observer     converge.Observer
+	Logger       *slog.Logger
 }
 
 // New returns a spoke, of which nothing is known until Run runs.
 func New(o Options) (*Spoke, error) {
-	client, err := argocd.NewClient(o.Config, argocd.Applications(), argocd.Scope{Namespace: o.Namespace})
+	s := &Spoke{options: o}
+	cluster, err := facets.Open(facets.Options{
+		Config: o.Config, Name: "spoke", Namespace: o.Namespace, Applications: o.Applications, Kinds: o.Mode.Kinds(), KeepStatus: true, Mapping: o.Mapping,
+		Selector: o.Selector, Keeping: o.Keeping, Listener: (*events)(s), Refused: s.refused,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("spoke: %w", err)
 	}
-	s := &Spoke{namespace: o.Namespace, mapping: o.Mapping}
-	s.applications = facets.Applications{
-		Client: client,
-		Store: follow.New(follow.Options[*argocd.Application, *argocd.App]{
-			List: client.List, Watch: client.Watch,
-			Kind:    &argocd.Application{},
-			Reduce:  argocd.Reduce(true),
-			Changed: s.changed, Vanished: s.vanished,
-		}),
-	}
-	share := facets.Spoke{Applications: s.applications, Mapping: o.Mapping}
-	applications := facets.NewApplicationReplica(share)
-	s.intents = facets.NewIntentReplica(share)
+	s.cluster = facets.Spoke{Cluster: cluster}
+	s.share = s.cluster.Share(o.Mode)
 	s.peer = converge.NewPeer(converge.Options{
-		Sources: map[converge.Facet]converge.Origin{
-			// What a spoke no longer tells of is made anew by its controllers; nothing of a user's is lost.
-			facets.Status: {Source: facets.StatusSource{Spoke: share}, Unbraked: true},
-		},
-		Replicas: map[converge.Facet]converge.Holding{
-			facets.Application: {Replica: applications, Retain: true, Recall: applications.Recall},
-			facets.Intent:      {Replica: s.intents},
-		},
-		Observer:     o.Observer,
-		CompareEvery: o.CompareEvery,
+		Sources: s.share.Sources, Replicas: s.share.Replicas, Observer: o.Observer, CompareEvery: o.CompareEvery,
 	})
 	return s, nil
 }
@@ -76,50 +68,88 @@ func New(o Options) (*Spoke, error) {
 func (s *Spoke) Peer() *converge.Peer { return s.peer }
 
 // Run follows the spoke until the context ends.
-func (s *Spoke) Run(ctx context.Context) { s.applications.Store.Run(ctx) }
+func (s *Spoke) Run(ctx context.Context) { s.cluster.Run(ctx) }
+
+// Wait waits until all that is shared is known, and reports whether that came before the end of the context.
+func (s *Spoke) Wait(ctx context.Context) bool { return s.cluster.Wait(ctx) }
+
+// Ready returns nil once all that is shared is known, and otherwise why it is not.
+func (s *Spoke) Ready() error { return s.cluster.Ready() }
 
 // Has reports whether the spoke has an application, by what Argo CD calls it in Redis: NAMESPACE_NAME, or NAME in Argo CD's
 // own namespace.
 func (s *Spoke) Has(instance string) bool {
-	id := types.NamespacedName{Namespace: s.namespace, Name: instance}
+	id := types.NamespacedName{Namespace: s.options.Namespace, Name: instance}
 	if namespace, name, ok := strings.Cut(instance, "_"); ok {
 		id = types.NamespacedName{Namespace: namespace, Name: name}
 	}
-	_, ok := s.applications.Store.Get(id)
+	_, ok := s.cluster.Applications.Store.Get(id)
 	return ok
 }
 
-// Synced is closed once all of the spoke's applications are known.
-func (s *Spoke) Synced() <-chan struct{} { return s.applications.Store.Synced() }
-
-// Ready returns nil once all of the spoke's applications are known, and otherwise why they are not.
-func (s *Spoke) Ready() error {
-	if err := s.applications.Store.Ready(); err != nil {
-		return fmt.Errorf("applications on the spoke: %w", err)
-	}
-	return nil
+// refused tells people what the hub refuses, of objects that cannot say so themselves.
+func (s *Spoke) refused(kind facets.Kind, r *argocd.Record, reason string) {
+	s.options.Logger.Warn("The hub refuses an object", "kind", string(kind), "name", r.Name.Name, "reason", reason)
 }
 
-// changed is told of every change.
-func (s *Spoke) changed(old, now *argocd.App) {
+// events are the spoke's as a listener.
+type events Spoke
+
+func (e *events) spoke() *Spoke { return (*Spoke)(e) }
+
+// ApplicationChanged implements facets.Listener.
+func (e *events) ApplicationChanged(old, now *argocd.App) {
 	app := now
 	if app == nil {
 		app = old
-	} else {
-		s.intents.Saw(app)
+		e.share.Gone(old)
 	}
-	key := s.mapping.FromSpoke(app.Name)
-	for _, f := range []converge.Facet{facets.Application, facets.Intent, facets.Status} {
-		s.peer.Changed(f, key)
+	e.spoke().tell(e.share.Application(app))
+}
+
+// RecordChanged implements facets.Listener.
+func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
+	for _, r := range []*argocd.Record{old, now} {
+		if r != nil {
+			e.spoke().tell(e.share.Record(kind, r))
+		}
 	}
 }
 
-// vanished is told what a new list lacked. What came from the hub is created again; that statuses are gone is for a
-// comparison to say.
-func (s *Spoke) vanished(gone []*argocd.App) {
-	for _, app := range gone {
-		s.peer.Changed(facets.Application, s.mapping.FromSpoke(app.Name))
+func (s *Spoke) tell(touched []facets.Touched) {
+	for _, t := range touched {
+		s.peer.Changed(t.Facet, t.Key)
 	}
-	s.peer.Compare(facets.Status)
-	s.peer.Compare(facets.Intent)
+}
+
+// ApplicationsVanished implements facets.Listener.
+func (e *events) ApplicationsVanished(gone []*argocd.App) {
+	var touched []facets.Touched
+	for _, app := range gone {
+		touched = append(touched, e.share.Application(app)...)
+	}
+	e.spoke().missing(touched)
+}
+
+// RecordsVanished implements facets.Listener.
+func (e *events) RecordsVanished(kind facets.Kind, gone []*argocd.Record) {
+	var touched []facets.Touched
+	for _, r := range gone {
+		touched = append(touched, e.share.Record(kind, r)...)
+	}
+	e.spoke().missing(touched)
+}
+
+// missing is told what a new list lacked. Copies are made again; for originals, only a comparison may say that they were
+// deleted.
+func (s *Spoke) missing(touched []facets.Touched) {
+	compare := make(map[converge.Facet]bool)
+	for _, t := range touched {
+		if s.share.Puts(t.Facet) {
+			s.peer.Changed(t.Facet, t.Key)
+		} else if !compare[t.Facet] {
+			compare[t.Facet] = true
+			s.peer.Compare(t.Facet)
+		}
+	}
 }

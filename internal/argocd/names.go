@@ -18,12 +18,28 @@ const (
 	DefaultProject = "default"
 	// InCluster is the name by which Argo CD knows the cluster that it runs in.
 	InCluster = "in-cluster"
+	// LabelSecretType says what Argo CD uses a Secret for.
+	LabelSecretType = "argocd.argoproj.io/secret-type"
+	// SecretRepository and SecretRepoCreds are its values for a repository, and for the credentials of many.
+	SecretRepository = "repository"
+	SecretRepoCreds  = "repo-creds"
+	// KeysConfigMap holds the GPG keys that commits are verified by.
+	KeysConfigMap = "argocd-gpg-keys-cm"
+
+	// inClusterServer is the address of that cluster.
+	inClusterServer = "https://kubernetes.default.svc"
 )
 
 // Annotations of the agent's own.
 const (
 	// AnnotationSourceUID is the UID of the object that an object was made from.
 	AnnotationSourceUID = "argocd.argoproj.io/source-uid"
+	// AnnotationPrincipalUID is what the hub is known by that an object came from.
+	AnnotationPrincipalUID = "argocd.argoproj.io/principal-uid"
+	// LabelIgnore, with the value "true", keeps an object from being synchronised.
+	LabelIgnore = ownPrefix + "ignore-sync"
+	// AnnotationAgent, on the hub, is the agent that a copy came from.
+	AnnotationAgent = ownPrefix + "agent"
 	// AnnotationIntent, on the spoke, holds what was taken from the hub and is not yet withdrawn there.
 	AnnotationIntent = ownPrefix + "intent"
 	// AnnotationApplied, on the spoke, is the version of the definition that was applied last. While the application still
@@ -45,7 +61,7 @@ var local = map[string]bool{ //nolint:gochecknoglobals // a constant
 	AnnotationRefresh:                                  true,
 	AnnotationHydrate:                                  true,
 	AnnotationSourceUID:                                true,
-	"argocd.argoproj.io/principal-uid":                 true,
+	AnnotationPrincipalUID:                             true,
 	"argocd.argoproj.io/namespace-remapped":            true,
 	"notified.notifications.argoproj.io":               true,
 	"argocd-agent.argoproj.io/last-updated":            true,

@@ -37,7 +37,9 @@ func Applications() Resource[*Application] {
 func Projects() Resource[*Object] { return objects(GroupVersion, "AppProject", "appprojects") }
 
 // Secrets are Kubernetes' Secrets, in which Argo CD keeps repositories and their credentials.
-func Secrets() Resource[*Object] { return objects(schema.GroupVersion{Version: "v1"}, "Secret", "secrets") }
+func Secrets() Resource[*Object] {
+	return objects(schema.GroupVersion{Version: "v1"}, "Secret", "secrets")
+}
 
 // ConfigMaps are Kubernetes' ConfigMaps, in one of which Argo CD keeps GPG keys.
 func ConfigMaps() Resource[*Object] {

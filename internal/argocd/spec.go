@@ -7,8 +7,7 @@ import (
 )
 
 // normaliseSpec decodes an application's spec into the form that both sides compare: as the spoke's application
-// controller leaves it (argo-cd, util/argo.NormalizeApplicationSpec), so that the controller's tidying is no drift, and
-// deployed to the cluster that the spoke's Argo CD runs in.
+// controller leaves it (argo-cd, util/argo.NormalizeApplicationSpec), so that the controller's tidying is no drift.
 func normaliseSpec(raw json.RawMessage) (map[string]any, error) {
 	spec, err := decodeObject(raw)
 	if err != nil {
@@ -27,13 +26,6 @@ func normaliseSpec(raw json.RawMessage) (map[string]any, error) {
 	} else {
 		normaliseSource(spec["source"])
 	}
-	destination, ok := spec["destination"].(map[string]any)
-	if !ok {
-		destination = make(map[string]any)
-		spec["destination"] = destination
-	}
-	delete(destination, "server")
-	destination["name"] = InCluster
 	return spec, nil
 }
 

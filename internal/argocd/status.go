@@ -88,6 +88,20 @@ func (s Status) Raw() (json.RawMessage, error) {
 	return raw, nil
 }
 
+// AtRest returns the status without an operation that was in progress: nobody would end it.
+func (s Status) AtRest() (json.RawMessage, error) {
+	raw, err := s.Raw()
+	if err != nil || s.Phase != PhaseRunning && s.Phase != PhaseTerminating {
+		return raw, err
+	}
+	status, err := decodeObject(raw)
+	if err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	delete(status, "operationState")
+	return json.Marshal(status)
+}
+
 // reduceStatus returns what is kept of a status. One that does not decode is kept as nothing: the API server's schema
 // does not let that happen.
 func reduceStatus(raw json.RawMessage, keep bool) Status {

@@ -188,15 +188,15 @@ func (s *apiServer) applications(t *testing.T, keepStatus bool) facets.Applicati
 }
 
 // spoke is a spoke as its agent sees it.
-func (s *apiServer) spoke(t *testing.T) facets.Spoke {
+func (s *apiServer) spoke(t *testing.T) facets.Side {
 	t.Helper()
-	return facets.Spoke{Applications: s.applications(t, true), Mapping: mapping.ByNamespace{Spoke: "argocd"}}
+	return facets.SpokeSide(s.applications(t, true), mapping.ByNamespace{Spoke: "argocd"})
 }
 
 // hub is the hub as the agent berlin may see it.
-func (s *apiServer) hub(t *testing.T) facets.Hub {
+func (s *apiServer) hub(t *testing.T) facets.Side {
 	t.Helper()
-	return facets.Hub{Applications: s.applications(t, false), Agent: "berlin", Mapping: mapping.ByNamespace{}}
+	return facets.HubSide(s.applications(t, false), "berlin")
 }
 
 // hears has a store hear of an application as it is stored now.

@@ -10,70 +10,85 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 )
 
-// ApplicationSource is the hub's half of the application facet in managed mode.
-type ApplicationSource struct{ Hub }
+// ApplicationSource is the half of the application facet on the side that applications come from.
+type ApplicationSource struct {
+	Side
+
+	// mirrored says that the other side is only to show them.
+	mirrored bool
+}
 
 var _ converge.Source = ApplicationSource{}
 
-// All yields the agent's applications.
-func (s ApplicationSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(hubDefinition) }
+// All yields the applications that are shared.
+func (s ApplicationSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.offered) }
 
-// hubDefinition is the state of a hub's application, zero if it has no definition that could be sent.
-func hubDefinition(app *argocd.App) converge.State {
-	_, version, err := app.Define()
+// offered is the state of an application, zero if it has no definition that could be sent.
+func (s ApplicationSource) offered(app *argocd.App) converge.State {
+	_, version, err := s.define(app)
 	if err != nil {
 		return converge.State{}
 	}
-	return converge.State{UID: string(app.UID), Version: version}
+	return s.state(app, version)
 }
 
-// Project returns an application as its spoke should have it.
+func (s ApplicationSource) define(app *argocd.App) ([]byte, converge.Version, error) {
+	if s.mirrored {
+		return app.Mirror()
+	}
+	return app.Define()
+}
+
+// Project returns an application as the other side should have it.
 func (s ApplicationSource) Project(key converge.Key) (converge.Object, bool) {
 	app, ok := s.get(key)
 	if !ok {
 		return converge.Object{}, false
 	}
-	payload, version, err := app.Define()
+	payload, version, err := s.define(app)
 	if err != nil {
 		return converge.Object{}, false
 	}
-	return converge.Object{State: converge.State{UID: string(app.UID), Version: version}, Payload: payload}, true
+	return converge.Object{State: s.state(app, version), Payload: payload}, true
 }
 
-// Settled lets go of an application whose deletion is over on the spoke, and tells on the hub's object if the spoke
+// Settled lets go of an application whose deletion is over on the other side, and tells on the original if the other side
 // refuses it.
 func (s ApplicationSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
-	_, err := s.change(ctx, s.Mapping.ToHub(s.Agent, key), func(app *argocd.App) (argocd.Patch, error) {
+	application, delay := refusalOf(s.other), delayOf(s.other)
+	_, err := s.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
 		if app == nil {
 			return nil, nil
 		}
 		var patch argocd.Patch
-		if r.Absent && app.Deleting {
+		if r.Absent && app.Deleting && !s.mirrored {
 			patch = withoutFinalizers(app)
 		}
 		switch r.Code {
 		case converge.Done:
-			ofApplication.withdraw(app, &patch)
+			application.withdraw(app, &patch)
 		case converge.Refused:
-			ofApplication.tell(app, &patch, r.Reason)
+			application.tell(app, &patch, r.Reason)
 		case converge.Retry:
-			delayOfApplication.tell(app, &patch, r.Reason)
+			delay.tell(app, &patch, r.Reason)
 		}
 		return patch, nil
 	})
 	return err
 }
 
-// Troubled reports whether an application tells that its spoke refuses it.
+// Troubled reports whether an application tells that the other side refuses it.
 func (s ApplicationSource) Troubled(key converge.Key) bool {
 	app, ok := s.get(key)
-	return ok && ofApplication.isIn(app)
+	return ok && refusalOf(s.other).isIn(app)
 }
 
 // withoutFinalizers returns the patch that takes Argo CD's finalizers away, nil if there are none.
@@ -87,116 +102,170 @@ func withoutFinalizers(app *argocd.App) argocd.Patch {
 	return patch
 }
 
-// ApplicationReplica is the spoke's half of the application facet in managed mode.
+// ApplicationReplica is the half of the application facet on the side that has copies.
 type ApplicationReplica struct {
-	Spoke
+	Side
 
+	keeping Keeping
 	origins *origins
 }
 
-// NewApplicationReplica returns the spoke's half of the application facet in managed mode.
-func NewApplicationReplica(s Spoke) ApplicationReplica { return ApplicationReplica{s, newOrigins()} }
+// NewApplicationReplica returns the half of the application facet on the side that has copies.
+func NewApplicationReplica(s Side, k Keeping) ApplicationReplica {
+	return ApplicationReplica{s, k, newOrigins()}
+}
 
 var _ converge.Replica = ApplicationReplica{}
 
-// All yields the applications that came from the hub.
-func (r ApplicationReplica) All() iter.Seq2[converge.Key, converge.State] {
-	return r.all(definitionState)
-}
+// All yields the copies.
+func (r ApplicationReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.copied) }
 
-// Held returns what is held of an application that came from the hub.
-func (r ApplicationReplica) Held(key converge.Key) converge.State {
-	return r.held(key, definitionState)
-}
+// Held returns what is held of a copy.
+func (r ApplicationReplica) Held(key converge.Key) converge.State { return r.held(key, r.copied) }
 
-// definitionState is the state of a spoke's application, zero if there is none or if it did not come from the hub.
-func definitionState(app *argocd.App) converge.State {
-	if app == nil || app.SourceUID() == "" {
+// copied is the state of an application, zero if there is none or if it is no copy.
+func (r ApplicationReplica) copied(app *argocd.App) converge.State {
+	if app == nil {
 		return converge.State{}
 	}
-	_, version, err := app.Define()
-	if err != nil {
-		return converge.State{}
-	}
-	return converge.State{UID: app.SourceUID(), Version: version}
+	return r.state(app, app.Held())
 }
 
-// Recall returns what was last applied, if the application is still that: its definition has the version that was written
-// down with it.
+// Recall returns what was last applied, if the application is still that and what was applied can be told from it: it
+// has the version that was written down with it.
 func (r ApplicationReplica) Recall(key converge.Key) (converge.Object, bool) {
 	app, ok := r.get(key)
-	if !ok {
+	if !ok || app.Deleting || app.SourceUID() == "" {
 		return converge.Object{}, false
 	}
-	state := definitionState(app)
-	payload, version, err := app.Define()
-	if err != nil || state.UID == "" || app.Deleting || app.Annotations[argocd.AnnotationApplied] != version.String() {
+	own, err := app.Own()
+	if err != nil {
 		return converge.Object{}, false
 	}
-	r.origins.note(key, app)
-	return converge.Object{State: state, Payload: payload}, true
+	payload, version, err := own.Encode()
+	if err != nil || app.Annotations[argocd.AnnotationApplied] != version.String() {
+		return converge.Object{}, false
+	}
+	r.origins.note(key, headOf(app))
+	return converge.Object{State: r.state(app, version), Payload: payload}, true
 }
 
 // errTerminating means that an application is still being deleted.
 var errTerminating = errors.New("the application is being deleted; it is created again when that is over")
 
-// Apply makes the spoke's application match the hub's.
+// wanted is what a copy should be.
+type wanted struct {
+	argocd.Definition
+
+	annotations map[string]string // that are the copy's own
+	uid         string            // of the original
+}
+
+// want returns what a copy should be of what the other side says.
+func (r ApplicationReplica) want(obj converge.Object) (wanted, error) {
+	w := wanted{uid: obj.UID}
+	if err := json.Unmarshal(obj.Payload, &w.Definition); err != nil {
+		return w, fmt.Errorf("decode the application: %w: %w", converge.ErrRefused, err)
+	}
+	if w.Deleting {
+		return w, nil
+	}
+	var err error
+	if w.Definition, err = r.keeping.render(w.Definition); err != nil {
+		return w, fmt.Errorf("%w: %w", converge.ErrRefused, err)
+	}
+	_, own, err := w.Encode()
+	w.annotations = map[string]string{
+		argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, own),
+	}
+	maps.Copy(w.annotations, r.keeping.annotations())
+	return w, err
+}
+
+// Apply makes a copy match its original.
 func (r ApplicationReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
-	var want argocd.Definition
-	if err := json.Unmarshal(obj.Payload, &want); err != nil {
-		return converge.State{}, fmt.Errorf("decode the application: %w: %w", converge.ErrRefused, err)
+	want, err := r.want(obj)
+	if err != nil {
+		return converge.State{}, err
+	}
+	id, err := r.place(key)
+	if err != nil {
+		return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, err)
+	}
+	if want.Deleting {
+		return r.delete(ctx, key, id, want)
 	}
 	app, exists := r.get(key)
-	switch {
-	case want.Deleting:
-		return r.delete(ctx, key, obj.UID, want.Finalizers)
-	case !exists:
-		id := r.Mapping.ToSpoke(key)
-		app, err := r.create(ctx, &argocd.Application{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: id.Namespace, Name: id.Name, Labels: want.Labels,
-				Annotations: ownAnnotations(nil, want.Annotations, obj.State), Finalizers: want.Finalizers,
-			},
-			Spec: want.Spec,
-		})
-		r.note(key, app, err)
-		return definitionState(app), err
-	}
-	app, err := r.change(ctx, app.Name, func(app *argocd.App) (argocd.Patch, error) {
-		switch {
-		case app == nil:
-			return nil, errors.New("the application is gone; it is created again")
-		case app.Deleting:
-			return nil, errTerminating
+	if exists {
+		if app, err = r.clear(ctx, key, app, want); err != nil {
+			return r.copied(app), err
 		}
-		return difference(app, want, obj.State)
-	})
-	r.note(key, app, err)
-	return definitionState(app), err
-}
-
-// note takes note of where an application comes from that was written.
-func (r ApplicationReplica) note(key converge.Key, app *argocd.App, err error) {
-	if err == nil {
-		r.origins.note(key, app)
 	}
+	if app == nil {
+		app, err = r.make(ctx, key, id, want)
+	} else {
+		app, err = r.change(ctx, id, func(app *argocd.App) (argocd.Patch, error) {
+			switch {
+			case app == nil:
+				return nil, errors.New("the application is gone; it is created again")
+			case app.Deleting:
+				return nil, errTerminating
+			}
+			return difference(app, want)
+		})
+	}
+	if err == nil {
+		r.origins.note(key, headOf(app))
+	}
+	return r.copied(app), err
 }
 
-// difference returns the patch that makes app what it should be, nil if it is.
-func difference(app *argocd.App, want argocd.Definition, from converge.State) (argocd.Patch, error) {
-	payload, _, err := app.Define()
+// make makes a copy.
+func (r ApplicationReplica) make(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (*argocd.App, error) {
+	app := &argocd.Application{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: id.Namespace, Name: id.Name, Labels: want.Labels,
+			Annotations: want.annotationsBeside(nil), Finalizers: want.Finalizers,
+		},
+		Spec: want.Spec,
+	}
+	if status, again := r.origins.again(key, want.uid); again {
+		var err error
+		if app.Status, app.Operation, err = r.keeping.beginAgain(status); err != nil {
+			return nil, err
+		}
+	}
+	return r.keeping.within(ctx, id.Namespace, func() (*argocd.App, error) { return r.create(ctx, app) })
+}
+
+// clear makes way for what an application should be: it returns the application if that is to be changed, nil if a new one
+// is to be made.
+func (r ApplicationReplica) clear(ctx context.Context, key converge.Key, app *argocd.App, want wanted) (*argocd.App, error) {
+	this := func(a *argocd.App) bool { return a.UID == app.UID }
+	switch verdict, err := r.keeping.judge(app, r.origins.of(key, &app.Head), want); {
+	case err != nil:
+		return app, fmt.Errorf("%w: %w", converge.ErrRefused, err)
+	case app.Deleting && r.keeping.Mirror != nil, verdict == replace:
+		left, err := r.remove(ctx, app.Name, this, withoutFinalizers)
+		if err == nil && left != nil {
+			err = errTerminating
+		}
+		return left, err
+	}
+	return app, nil
+}
+
+// difference returns the patch that makes a copy what it should be, nil if it is.
+func difference(app *argocd.App, want wanted) (argocd.Patch, error) {
+	have, err := app.Own()
 	if err != nil {
 		return nil, err
-	}
-	var have argocd.Definition
-	if err := json.Unmarshal(payload, &have); err != nil {
-		return nil, fmt.Errorf("decode the present application: %w", err)
 	}
 	var patch argocd.Patch
 	if !maps.Equal(have.Labels, want.Labels) {
 		patch.Replace(orEmpty(want.Labels), "metadata", "labels")
 	}
-	if annotations := ownAnnotations(app.Annotations, want.Annotations, from); !maps.Equal(annotations, app.Annotations) {
+	if annotations := want.annotationsBeside(app.Annotations); !maps.Equal(annotations, app.Annotations) {
 		patch.Replace(annotations, "metadata", "annotations")
 	}
 	if !slices.Equal(have.Finalizers, want.Finalizers) {
@@ -208,17 +277,21 @@ func difference(app *argocd.App, want argocd.Definition, from converge.State) (a
 	return patch, nil
 }
 
-// ownAnnotations returns the annotations of a spoke's application: the hub's, and its own local ones.
-func ownAnnotations(present, hub map[string]string, from converge.State) map[string]string {
-	out := make(map[string]string, len(hub)+2)
+// annotationsBeside returns a copy's annotations: the original's, its own, and those that its side has for itself.
+func (w wanted) annotationsBeside(present map[string]string) map[string]string {
+	return copyAnnotations(present, w.Annotations, w.annotations)
+}
+
+// copyAnnotations returns the annotations of a copy.
+func copyAnnotations(present, originals, own map[string]string) map[string]string {
+	out := make(map[string]string, len(originals)+len(own))
 	for k, v := range present {
 		if argocd.IsLocal(k) {
 			out[k] = v
 		}
 	}
-	maps.Copy(out, hub)
-	out[argocd.AnnotationSourceUID] = from.UID
-	out[argocd.AnnotationApplied] = from.Version.String()
+	maps.Copy(out, originals)
+	maps.Copy(out, own)
 	return out
 }
 
@@ -229,21 +302,21 @@ func orEmpty(m map[string]string) map[string]string {
 	return m
 }
 
-// delete deletes an application as the hub's is deleted: its finalizers decide about its resources. They may have changed
+// delete deletes a copy as the original is deleted: its finalizers decide about its resources. They may have changed
 // along with the deletion, so they are made to match first. Once a deletion has begun none can be added, and which are left
 // says how far it has come: then nothing is changed.
-func (r ApplicationReplica) delete(ctx context.Context, key converge.Key, uid string, finalizers []string) (converge.State, error) {
-	ours := func(app *argocd.App) bool { return r.origins.of(key, app) == uid }
-	left, err := r.remove(ctx, r.Mapping.ToSpoke(key), ours, func(app *argocd.App) argocd.Patch {
-		if app.Deleting || slices.Equal(app.Cascades(), finalizers) {
+func (r ApplicationReplica) delete(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (converge.State, error) {
+	ours := func(app *argocd.App) bool { return r.origins.of(key, &app.Head) == want.uid }
+	left, err := r.remove(ctx, id, ours, func(app *argocd.App) argocd.Patch {
+		if app.Deleting || slices.Equal(app.Cascades(), want.Finalizers) {
 			return nil
 		}
-		return withCascades(app, finalizers)
+		return withCascades(app, want.Finalizers)
 	})
 	if left == nil || !ours(left) {
 		return converge.State{}, err
 	}
-	return definitionState(left), err
+	return r.copied(left), err
 }
 
 // withCascades returns the patch that gives an application these of the finalizers that are synchronised, and no others.
@@ -254,13 +327,19 @@ func withCascades(app *argocd.App, finalizers []string) argocd.Patch {
 	return patch
 }
 
-// Remove deletes an application that is gone on the hub. There the finalizers were taken away before, or never were:
-// somebody wants its resources to stay. So they are taken away here too.
+// Remove deletes a copy whose original is gone. There the finalizers were taken away before, or never were: somebody wants
+// its resources to stay. So they are taken away here too.
 func (r ApplicationReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
-	left, err := r.remove(ctx, r.Mapping.ToSpoke(key), func(app *argocd.App) bool {
-		from := r.origins.of(key, app)
+	id, err := r.place(key)
+	if err != nil {
+		return converge.State{}, nil //nolint:nilerr // there is nothing where nothing can be
+	}
+	left, err := r.remove(ctx, id, func(app *argocd.App) bool {
+		from := r.origins.of(key, &app.Head)
 		return from != "" && (uid == "" || from == uid)
 	}, withoutFinalizers)
-	r.note(key, left, err)
-	return definitionState(left), err
+	if err == nil {
+		r.origins.note(key, headOf(left))
+	}
+	return r.copied(left), err
 }

@@ -20,7 +20,7 @@ func TestWhatIsThereIsOverwrittenInPlace(t *testing.T) {
 			hub := newAPIServer(t)
 			wanted := onHub(foreground)
 			wanted.Labels = map[string]string{"team": "blue"}
-			truth := facets.ApplicationSource{Hub: hub.hub(t)}
+			truth := facets.ApplicationSource{Side: hub.hub(t)}
 			hears(t, truth.Applications, hub.put(wanted))
 			object, _ := truth.Project("guestbook")
 
@@ -35,7 +35,7 @@ func TestWhatIsThereIsOverwrittenInPlace(t *testing.T) {
 			if source != "" {
 				there.Annotations[argocd.AnnotationSourceUID] = source
 			}
-			replica := facets.NewApplicationReplica(server.spoke(t))
+			replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{Mismatch: facets.MismatchUpsert})
 			hears(t, replica.Applications, server.put(there))
 			held, err := replica.Apply(t.Context(), "guestbook", object)
 			require.NoError(t, err)

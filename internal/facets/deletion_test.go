@@ -50,7 +50,7 @@ func deletion(t *testing.T, finalizers ...string) converge.Object {
 	server := newAPIServer(t)
 	hub := server.hub(t)
 	hears(t, hub.Applications, server.put(deleting(onHub(append(finalizers, "example.com/held")...))))
-	object, ok := facets.ApplicationSource{Hub: hub}.Project("guestbook")
+	object, ok := facets.ApplicationSource{Side: hub}.Project("guestbook")
 	require.True(t, ok)
 	return object
 }
@@ -74,7 +74,7 @@ func TestADeletionBringsItsFinalizers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := newAPIServer(t)
-			replica := facets.NewApplicationReplica(server.spoke(t))
+			replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
 			hears(t, replica.Applications, server.put(onSpoke(c.there...)))
 			object := deletion(t, c.sent...)
 			held, err := replica.Apply(t.Context(), "guestbook", object)
@@ -117,7 +117,7 @@ func TestADeletionIsOfTheRevisionThatWasLookedAt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := newAPIServer(t)
-			replica := facets.NewApplicationReplica(server.spoke(t))
+			replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
 			hears(t, replica.Applications, server.put(c.known))
 			server.put(c.there)
 			_, err := c.delete(t, replica)
@@ -130,7 +130,7 @@ func TestADeletionIsOfTheRevisionThatWasLookedAt(t *testing.T) {
 func TestADeletionSparesAnotherApplication(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
-	replica := facets.NewApplicationReplica(server.spoke(t))
+	replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
 	other := onSpoke()
 	other.Annotations = map[string]string{argocd.AnnotationSourceUID: "another"}
 	hears(t, replica.Applications, server.put(other))
@@ -149,7 +149,7 @@ func TestADeletionKnowsItsApplicationWithoutAnnotations(t *testing.T) {
 	hubs := newAPIServer(t)
 	hub := hubs.hub(t)
 	hears(t, hub.Applications, hubs.put(onHub()))
-	wanted, ok := facets.ApplicationSource{Hub: hub}.Project("guestbook")
+	wanted, ok := facets.ApplicationSource{Side: hub}.Project("guestbook")
 	require.True(t, ok)
 	for name, remove := range map[string]func(facets.ApplicationReplica) (converge.State, error){
 		"cascading": func(r facets.ApplicationReplica) (converge.State, error) {
@@ -161,7 +161,7 @@ func TestADeletionKnowsItsApplicationWithoutAnnotations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newAPIServer(t)
-			replica := facets.NewApplicationReplica(server.spoke(t))
+			replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
 			_, err := replica.Apply(t.Context(), "guestbook", wanted)
 			require.NoError(t, err)
 			wiped := *server.get("guestbook")
@@ -189,11 +189,11 @@ func TestAHalfwayDeletionIsNotRecalled(t *testing.T) {
 	server := newAPIServer(t)
 	hub := server.hub(t)
 	hears(t, hub.Applications, server.put(onHub()))
-	wanted, ok := facets.ApplicationSource{Hub: hub}.Project("guestbook")
+	wanted, ok := facets.ApplicationSource{Side: hub}.Project("guestbook")
 	require.True(t, ok)
 
 	spoke := newAPIServer(t)
-	replica := facets.NewApplicationReplica(spoke.spoke(t))
+	replica := facets.NewApplicationReplica(spoke.spoke(t), facets.Keeping{})
 	_, err := replica.Apply(t.Context(), "guestbook", wanted)
 	require.NoError(t, err)
 	recalled, ok := replica.Recall("guestbook")
@@ -216,7 +216,7 @@ func TestAHalfwayDeletionIsNotRecalled(t *testing.T) {
 func TestTheHubsApplicationGoesWithTheSpokes(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
-	source := facets.ApplicationSource{Hub: server.hub(t)}
+	source := facets.ApplicationSource{Side: server.hub(t)}
 	hears(t, source.Applications, server.put(deleting(onHub(foreground, "example.com/held"))))
 	before, _ := source.Project("guestbook")
 	require.NoError(t, source.Settled(t.Context(), "guestbook", converge.Result{Code: converge.Done, Absent: true}))

@@ -1,10 +1,26 @@
 // Package facets holds what is synchronised between a hub and its spokes: for each facet the source, which says what the
 // peer should hold, and the replica, which makes it so through the API server.
 //
+// In managed mode:
+//
 //	facet               source  replica
 //	application         hub     spoke    spec, labels, annotations, finalizers; deletion
 //	application-intent  hub     spoke    sync, refresh, terminate: what a person asks for
 //	application-status  spoke   hub      status, operations in progress, and which intents are over
+//	appproject          hub     spoke    those for the agent, with its own destinations
+//	repository          hub     spoke    Secrets of repositories, of projects for the agent
+//	repo-creds          hub     spoke    Secrets of credentials for many repositories, likewise
+//	gpg-keys            hub     spoke    the ConfigMap of keys
+//
+// In autonomous mode:
+//
+//	application         spoke   hub      spec, labels, annotations; as a person on the hub sees it
+//	application-intent  hub     spoke
+//	application-status  spoke   hub
+//	appproject          spoke   hub      under a name that begins with the agent's
+//
+// [Hub.Share] and [Spoke.Share] are these tables. The other side's objects are copies: each has, in annotations, the UID of
+// its original and the version that it was made of, together with its own version where that differs.
 //
 // # Intents
 //
@@ -18,17 +34,13 @@ package facets
 
 import "github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 
-// The facets in managed mode by the side that has the truth.
-//
-//nolint:gochecknoglobals // constants
-var (
-	FromHub   = []converge.Facet{Application, Intent}
-	FromSpoke = []converge.Facet{Status}
-)
-
 // The facets, as they are named on the wire.
 const (
 	Application converge.Facet = "application"
 	Intent      converge.Facet = "application-intent"
 	Status      converge.Facet = "application-status"
+	AppProject  converge.Facet = "appproject"
+	Repository  converge.Facet = "repository"
+	RepoCreds   converge.Facet = "repo-creds"
+	GPGKeys     converge.Facet = "gpg-keys"
 )

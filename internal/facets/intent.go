@@ -62,20 +62,20 @@ func refreshOf(app *argocd.App) (kind, name string, asked bool) {
 }
 
 // IntentSource is the hub's half of the application-intent facet.
-type IntentSource struct{ Hub }
+type IntentSource struct{ Side }
 
 var _ converge.Source = IntentSource{}
 
 // All yields what is asked of the agent's applications.
-func (s IntentSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(askedState) }
+func (s IntentSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.asked) }
 
-// askedState is the state of what is asked of a hub's application, zero if nothing is.
-func askedState(app *argocd.App) converge.State {
+// asked is the state of what is asked of a hub's application, zero if nothing is.
+func (s IntentSource) asked(app *argocd.App) converge.State {
 	payload := intentsOf(app)
 	if payload == nil {
 		return converge.State{}
 	}
-	return converge.State{UID: string(app.UID), Version: converge.VersionOf(payload)}
+	return s.state(app, converge.VersionOf(payload))
 }
 
 // Project returns what is asked of an application.
@@ -84,19 +84,15 @@ func (s IntentSource) Project(key converge.Key) (converge.Object, bool) {
 	if !ok {
 		return converge.Object{}, false
 	}
-	payload := intentsOf(app)
-	if payload == nil {
-		return converge.Object{}, false
-	}
-	state := converge.State{UID: string(app.UID), Version: converge.VersionOf(payload)}
-	return converge.Object{State: state, Payload: payload}, true
+	state := s.asked(app)
+	return converge.Object{State: state, Payload: intentsOf(app)}, state != converge.State{}
 }
 
 // Settled withdraws what the spoke refuses to do, and tells so on the application, until something that is asked later is
 // taken. An answer while nothing is asked is to a withdrawal, of which there is nothing to tell; whatever was taken and is
 // over by now has withdrawn the refusal along with itself, see showStatus.
 func (s IntentSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
-	_, err := s.change(ctx, s.Mapping.ToHub(s.Agent, key), func(app *argocd.App) (argocd.Patch, error) {
+	_, err := s.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
 		if app == nil || intentsOf(app) == nil {
 			return nil, nil
 		}
@@ -164,13 +160,13 @@ func lost(app *argocd.App, t taken) bool {
 
 // IntentReplica is the spoke's half of the application-intent facet.
 type IntentReplica struct {
-	Spoke
+	Side
 
 	notes *notes
 }
 
 // NewIntentReplica returns the spoke's half of the application-intent facet.
-func NewIntentReplica(s Spoke) IntentReplica {
+func NewIntentReplica(s Side) IntentReplica {
 	return IntentReplica{s, &notes{taken: make(map[converge.Key]note)}}
 }
 
@@ -237,18 +233,18 @@ func (n *notes) forget(key converge.Key) {
 
 var _ converge.Replica = IntentReplica{}
 
-// Saw is told of every change of an application on the spoke.
-func (r IntentReplica) Saw(app *argocd.App) { r.notes.saw(r.Mapping.FromSpoke(app.Name), app) }
+// saw is told of every change of an application on the spoke.
+func (r IntentReplica) saw(key converge.Key, app *argocd.App) { r.notes.saw(key, app) }
 
 // All yields what was taken from the hub and is not yet withdrawn.
-func (r IntentReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(takenState) }
+func (r IntentReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.took) }
 
 // Held returns what was taken for one application.
-func (r IntentReplica) Held(key converge.Key) converge.State { return r.held(key, takenState) }
+func (r IntentReplica) Held(key converge.Key) converge.State { return r.held(key, r.took) }
 
-// takenState is the state of what was taken for a spoke's application, zero if nothing was.
-func takenState(app *argocd.App) converge.State {
-	if app == nil || app.SourceUID() == "" {
+// took is the state of what was taken for a spoke's application, zero if nothing was.
+func (r IntentReplica) took(app *argocd.App) converge.State {
+	if app == nil {
 		return converge.State{}
 	}
 	t := takenBy(app)
@@ -256,7 +252,7 @@ func takenState(app *argocd.App) converge.State {
 	if err != nil || lost(app, t) {
 		return converge.State{}
 	}
-	return converge.State{UID: app.SourceUID(), Version: version}
+	return r.state(app, version)
 }
 
 // errNotThere and errOccupied are worth waiting for.
@@ -271,8 +267,8 @@ func (r IntentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	if err := json.Unmarshal(obj.Payload, &in); err != nil {
 		return converge.State{}, fmt.Errorf("decode the intent: %w: %w", converge.ErrRefused, err)
 	}
-	app, err := r.change(ctx, r.Mapping.ToSpoke(key), func(app *argocd.App) (argocd.Patch, error) {
-		if app == nil || app.SourceUID() == "" || app.SourceUID() != obj.UID || app.Deleting {
+	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
+		if app == nil || r.uid(app) == "" || r.uid(app) != obj.UID || app.Deleting {
 			return nil, errNotThere
 		}
 		return take(app, r.notes.read(key, app), r.notes.began(key), in, obj.Version)
@@ -280,7 +276,7 @@ func (r IntentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	if err == nil {
 		r.notes.write(key, app)
 	}
-	state := takenState(app)
+	state := r.took(app)
 	if err == nil && state != obj.State {
 		err = errOccupied
 	}
@@ -333,13 +329,13 @@ func take(app *argocd.App, t taken, began string, in intents, version converge.V
 // Remove forgets what the hub has withdrawn. What runs runs on.
 func (r IntentReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
 	r.notes.forget(key)
-	app, err := r.change(ctx, r.Mapping.ToSpoke(key), func(app *argocd.App) (argocd.Patch, error) {
-		if app == nil || app.Annotations[argocd.AnnotationIntent] == "" || uid != "" && app.SourceUID() != uid {
+	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
+		if app == nil || app.Annotations[argocd.AnnotationIntent] == "" || uid != "" && r.uid(app) != uid {
 			return nil, nil
 		}
 		var patch argocd.Patch
 		patch.Remove("metadata", "annotations", argocd.AnnotationIntent)
 		return patch, nil
 	})
-	return takenState(app), err
+	return r.took(app), err
 }

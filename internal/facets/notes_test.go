@@ -65,7 +65,7 @@ func TestOperationThatBeganDoesNotRunOnTheNextApplication(t *testing.T) {
 	hears(t, replica.Applications, server.put(running))
 	app, known := replica.Store.Get(types.NamespacedName{Namespace: running.Namespace, Name: running.Name})
 	require.True(t, known)
-	replica.Saw(app)
+	facets.Saw(replica, "guestbook", app)
 
 	again := onSpoke()
 	again.UID = "on-spoke-again"

@@ -9,17 +9,21 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 )
 
-// refusal is what an application on the hub tells of what its spoke refuses, by one condition for each facet. They are of
+// refusal is what an application tells of what the other side refuses, by one condition for each facet. They are of
 // one type: by how the message begins a facet knows its own, and leaves the others alone.
 type refusal string
 
-const (
-	// ofApplication also stands for any that is not known: an agent of another kind may have been here before.
-	ofApplication refusal = "The spoke refuses this application: "
-	// delayOfApplication is told and withdrawn in its place.
-	delayOfApplication refusal = "The spoke could not take this application yet, and tries again: "
-	ofIntent           refusal = "The spoke refuses what was asked for: "
-)
+// ofIntent is that of what was asked for. All else is of the application itself, and so is what is not known: an agent of
+// another kind may have been here before.
+const ofIntent refusal = "The spoke refuses what was asked for: "
+
+// refusalOf returns that of an application which a side refuses.
+func refusalOf(side string) refusal { return refusal("The " + side + " refuses this application: ") }
+
+// delayOf is told and withdrawn in its place.
+func delayOf(side string) refusal {
+	return refusal("The " + side + " could not take this application yet, and tries again: ")
+}
 
 // isIn reports whether an application tells of this refusal.
 func (r refusal) isIn(app *argocd.App) bool { return slices.ContainsFunc(app.Status.Troubles, r.owns) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
@@ -29,7 +30,7 @@ func newDesk(t *testing.T) *desk {
 	t.Helper()
 	server := newAPIServer(t)
 	hub := server.hub(t)
-	d := &desk{t, server, facets.ApplicationSource{Hub: hub}, facets.IntentSource{Hub: hub}, facets.StatusReplica{Hub: hub}}
+	d := &desk{t, server, facets.ApplicationSource{Side: hub}, facets.IntentSource{Side: hub}, facets.StatusReplica{Side: hub}}
 	d.becomes(onHub())
 	return d
 }
@@ -117,7 +118,7 @@ func TestEachFacetWithdrawsItsOwnRefusal(t *testing.T) {
 	d.tells("too green")
 	require.True(t, d.application.Troubled("guestbook"))
 	require.False(t, d.intent.Troubled("guestbook"))
-	require.False(t, facets.StatusSource{Spoke: newAPIServer(t).spoke(t)}.Troubled("guestbook"))
+	require.False(t, facets.StatusSource{Side: newAPIServer(t).spoke(t)}.Troubled("guestbook"))
 	d.settles(d.application, done())
 	d.tells()
 	d.server.done()
@@ -191,10 +192,14 @@ func TestALongReasonIsShortened(t *testing.T) {
 		"no text": strings.Repeat("\xff\xc3", 2000), "short, no text": "\xf0\x9f\x98",
 	} {
 		d := newDesk(t)
-		for source, troubled := range map[converge.Source]bool{d.application: true, d.intent: false} {
+		for _, c := range []struct {
+			source   converge.Source
+			troubled bool
+		}{{d.application, true}, {d.intent, false}} {
+			source, troubled := c.source, c.troubled
 			d.asks("something")
 			d.settles(source, refusal(reason))
-			app, ok := d.application.Store.Get(d.application.Mapping.ToHub("berlin", "guestbook"))
+			app, ok := d.application.Store.Get(types.NamespacedName{Namespace: "berlin", Name: "guestbook"})
 			require.True(t, ok)
 			require.NotEmpty(t, app.Status.Troubles)
 			message := app.Status.Troubles[len(app.Status.Troubles)-1].Message
@@ -218,13 +223,13 @@ func TestADenialIsNeverTakenForAConflict(t *testing.T) {
 	for _, reason := range []metav1.StatusReason{metav1.StatusReasonConflict, metav1.StatusReasonAlreadyExists, metav1.StatusReasonNotFound} {
 		code := map[bool]int32{true: http.StatusNotFound, false: http.StatusConflict}[reason == metav1.StatusReasonNotFound]
 		server := newAPIServer(t)
-		replica := facets.NewApplicationReplica(server.spoke(t))
+		replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
 		server.denies(&metav1.Status{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
 			Code: code, Reason: reason, Message: `admission webhook "cake.example.com" denied the request: no cake`,
 		})
 		hub := newAPIServer(t)
-		source := facets.ApplicationSource{Hub: hub.hub(t)}
+		source := facets.ApplicationSource{Side: hub.hub(t)}
 		hears(t, source.Applications, hub.put(onHub()))
 		object, _ := source.Project("guestbook")
 		_, err := replica.Apply(t.Context(), "guestbook", object)

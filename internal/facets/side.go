@@ -1,67 +1,104 @@
 package facets
 
 import (
+	"context"
+	"fmt"
 	"iter"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 )
 
-// Hub is the hub as one agent may see it.
-type Hub struct {
+// Side is one cluster's applications, as far as one agent and the hub share them.
+type Side struct {
 	Applications
-	Agent   string
-	Mapping mapping.Mapping
+
+	// place returns where the application under a key is or would be.
+	place func(converge.Key) (types.NamespacedName, error)
+	// key returns an application's key, false if it is not shared.
+	key func(*argocd.App) (converge.Key, bool)
+	// group is the store's that has all that is shared, and perhaps more.
+	group string
+	// selector is what originals are shared by; nil is all. A copy is one whatever becomes of its labels.
+	selector labels.Selector
+	// original says that applications come from this side. Both sides know an application by the UID of the original.
+	original bool
+	// other is what people call the other side.
+	other string
 }
 
-// Spoke is the spoke as its agent sees it.
-type Spoke struct {
-	Applications
-	Mapping mapping.Mapping
+// hubSide returns the hub's applications as they are shared with an agent.
+func hubSide(a Applications, m mapping.Mapping, agent string, original bool) Side {
+	return Side{
+		Applications: a, group: agent, original: original, other: "spoke",
+		place: func(key converge.Key) (types.NamespacedName, error) { return m.ToHub(agent, key), nil },
+		key: func(app *argocd.App) (converge.Key, bool) {
+			key := m.FromHub(app.Name)
+			return key, m.Agent(app.Name, app.Destination()) == agent && m.ToHub(agent, key) == app.Name
+		},
+	}
 }
 
-// get returns the hub's application under a key, if it is this agent's.
-func (h Hub) get(key converge.Key) (*argocd.App, bool) {
-	app, ok := h.Store.Get(h.Mapping.ToHub(h.Agent, key))
+// spokeSide returns the spoke's applications.
+func spokeSide(a Applications, m mapping.Mapping, original bool) Side {
+	return Side{
+		Applications: a, original: original, other: "hub", place: m.ToSpoke,
+		key: func(app *argocd.App) (converge.Key, bool) {
+			key := m.FromSpoke(app.Name)
+			place, err := m.ToSpoke(key)
+			return key, err == nil && place == app.Name
+		},
+	}
+}
+
+// selects reports whether an application is to be shared, as far as that is for its labels to say.
+func (s Side) selects(app *argocd.App) bool {
+	return s.selector == nil || s.selector.Matches(labels.Set(app.Labels))
+}
+
+// uid returns the UID by which both sides know an application, empty for one that is no copy of the other side's.
+func (s Side) uid(app *argocd.App) string {
+	if s.original {
+		return string(app.UID)
+	}
+	return app.SourceUID()
+}
+
+// state returns a state of an application, zero if its version is or if it is not shared.
+func (s Side) state(app *argocd.App, version converge.Version) converge.State {
+	if uid := s.uid(app); uid != "" && version != (converge.Version{}) {
+		return converge.State{UID: uid, Version: version}
+	}
+	return converge.State{}
+}
+
+// get returns the application under a key, if it is shared.
+func (s Side) get(key converge.Key) (*argocd.App, bool) {
+	id, err := s.place(key)
+	if err != nil {
+		return nil, false
+	}
+	app, ok := s.Store.Get(id)
 	if !ok {
 		return nil, false
 	}
-	agent, _ := h.Mapping.FromHub(app.Name)
-	return app, agent == h.Agent
+	_, ok = s.key(app)
+	return app, ok && s.selects(app)
 }
 
-// all yields, by their keys, the states of this agent's applications that are not zero.
-func (h Hub) all(state func(*argocd.App) converge.State) iter.Seq2[converge.Key, converge.State] {
+// all yields, by their keys, the states of the applications that are not zero.
+func (s Side) all(state func(*argocd.App) converge.State) iter.Seq2[converge.Key, converge.State] {
 	return func(yield func(converge.Key, converge.State) bool) {
-		for app := range h.Store.Group(h.Agent) {
-			_, key := h.Mapping.FromHub(app.Name)
-			if s := state(app); s != (converge.State{}) && !yield(key, s) {
-				return
+		for app := range s.Store.Group(s.group) {
+			key, ok := s.key(app)
+			if !ok || !s.selects(app) {
+				continue
 			}
-		}
-	}
-}
-
-// held returns the state of the application under a key, zero if there is none or if it is not this agent's.
-func (h Hub) held(key converge.Key, state func(*argocd.App) converge.State) converge.State {
-	app, ok := h.get(key)
-	if !ok {
-		return converge.State{}
-	}
-	return state(app)
-}
-
-// get returns the spoke's application under a key.
-func (s Spoke) get(key converge.Key) (*argocd.App, bool) {
-	return s.Store.Get(s.Mapping.ToSpoke(key))
-}
-
-// all yields, by their keys, the states of the spoke's applications that are not zero.
-func (s Spoke) all(state func(*argocd.App) converge.State) iter.Seq2[converge.Key, converge.State] {
-	return func(yield func(converge.Key, converge.State) bool) {
-		for app := range s.Store.Group("") {
-			if st := state(app); st != (converge.State{}) && !yield(s.Mapping.FromSpoke(app.Name), st) {
+			if st := state(app); st != (converge.State{}) && !yield(key, st) {
 				return
 			}
 		}
@@ -69,10 +106,29 @@ func (s Spoke) all(state func(*argocd.App) converge.State) iter.Seq2[converge.Ke
 }
 
 // held returns the state of the application under a key, zero if there is none.
-func (s Spoke) held(key converge.Key, state func(*argocd.App) converge.State) converge.State {
+func (s Side) held(key converge.Key, state func(*argocd.App) converge.State) converge.State {
 	app, ok := s.get(key)
 	if !ok {
 		return converge.State{}
 	}
 	return state(app)
+}
+
+// changeShared is change for the application under a key. need is given nil if there is none that is shared.
+func (s Side) changeShared(ctx context.Context, key converge.Key, need func(*argocd.App) (argocd.Patch, error)) (*argocd.App, error) {
+	id, err := s.place(key)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", converge.ErrRefused, err)
+	}
+	shared := func(app *argocd.App) *argocd.App {
+		if app == nil {
+			return nil
+		}
+		if found, ok := s.key(app); !ok || found != key {
+			return nil
+		}
+		return app
+	}
+	app, err := s.change(ctx, id, func(app *argocd.App) (argocd.Patch, error) { return need(shared(app)) })
+	return shared(app), err
 }

@@ -41,23 +41,16 @@ func mirrorOf(operation json.RawMessage) string {
 }
 
 // StatusSource is the spoke's half of the application-status facet.
-type StatusSource struct{ Spoke }
+type StatusSource struct{ Side }
 
 var _ converge.Source = StatusSource{}
 
-// All yields the status of every application that came from the hub.
-func (s StatusSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(spokeStatus) }
+// All yields the status of every application that is shared.
+func (s StatusSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.said) }
 
-// spokeStatus is the state of the status of a spoke's application, zero if there is nothing to say.
-func spokeStatus(app *argocd.App) converge.State {
-	if app.SourceUID() == "" {
-		return converge.State{}
-	}
-	version := statusVersion(app.Status.Version, mirrorOf(app.Operation), overOf(app))
-	if version == (converge.Version{}) {
-		return converge.State{}
-	}
-	return converge.State{UID: app.SourceUID(), Version: version}
+// said is the state of the status of a spoke's application, zero if there is nothing to say.
+func (s StatusSource) said(app *argocd.App) converge.State {
+	return s.state(app, statusVersion(app.Status.Version, mirrorOf(app.Operation), overOf(app)))
 }
 
 // overOf returns which of the intents that an application took from the hub are over.
@@ -79,11 +72,11 @@ func (s StatusSource) Project(key converge.Key) (converge.Object, bool) {
 	if !ok {
 		return converge.Object{}, false
 	}
-	state := spokeStatus(app)
+	state := s.said(app)
 	if state == (converge.State{}) {
 		return converge.Object{}, false
 	}
-	p, err := said(app)
+	p, err := statusOf(app)
 	if err != nil {
 		return converge.Object{}, false
 	}
@@ -94,8 +87,8 @@ func (s StatusSource) Project(key converge.Key) (converge.Object, bool) {
 	return converge.Object{State: state, Payload: payload}, true
 }
 
-// said returns what the spoke says of an application.
-func said(app *argocd.App) (statusPayload, error) {
+// statusOf returns what the spoke says of an application.
+func statusOf(app *argocd.App) (statusPayload, error) {
 	status, err := app.Status.Raw()
 	p := statusPayload{Status: status, Over: overOf(app)}
 	if mirrorOf(app.Operation) != "" {
@@ -111,26 +104,22 @@ func (s StatusSource) Settled(context.Context, converge.Key, converge.Result) er
 func (s StatusSource) Troubled(converge.Key) bool { return false }
 
 // StatusReplica is the hub's half of the application-status facet.
-type StatusReplica struct{ Hub }
+type StatusReplica struct{ Side }
 
 var _ converge.Replica = StatusReplica{}
 
 // All yields the status of the agent's applications.
-func (r StatusReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(hubStatus) }
+func (r StatusReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.shown) }
 
 // Held returns what the hub holds of a status.
-func (r StatusReplica) Held(key converge.Key) converge.State { return r.held(key, hubStatus) }
+func (r StatusReplica) Held(key converge.Key) converge.State { return r.held(key, r.shown) }
 
-// hubStatus is the state of the status that a hub's application shows, zero if it shows none.
-func hubStatus(app *argocd.App) converge.State {
+// shown is the state of the status that a hub's application shows, zero if it shows none.
+func (r StatusReplica) shown(app *argocd.App) converge.State {
 	if app == nil {
 		return converge.State{}
 	}
-	version := statusVersion(app.Status.Version, argocd.OperationInfo(app.Operation, argocd.InfoMirror), over{})
-	if version == (converge.Version{}) {
-		return converge.State{}
-	}
-	return converge.State{UID: string(app.UID), Version: version}
+	return r.state(app, statusVersion(app.Status.Version, argocd.OperationInfo(app.Operation, argocd.InfoMirror), over{}))
 }
 
 // Apply shows on the hub what the spoke says. It takes back intents that are over and no others.
@@ -139,13 +128,13 @@ func (r StatusReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	if err := json.Unmarshal(obj.Payload, &want); err != nil {
 		return converge.State{}, fmt.Errorf("decode the status: %w: %w", converge.ErrRefused, err)
 	}
-	app, err := r.change(ctx, r.Mapping.ToHub(r.Agent, key), func(app *argocd.App) (argocd.Patch, error) {
-		if app == nil || string(app.UID) != obj.UID {
+	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
+		if app == nil || r.uid(app) != obj.UID {
 			return nil, nil // it is of an application that is no more
 		}
 		return showStatus(app, want)
 	})
-	return hubStatus(app), err
+	return r.shown(app), err
 }
 
 // showStatus returns the patch that makes the hub's application show what the spoke says.
@@ -206,8 +195,8 @@ func overlay(app *argocd.App, want json.RawMessage) (argocd.Status, json.RawMess
 
 // Remove clears the status of an application that the spoke does not have.
 func (r StatusReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
-	app, err := r.change(ctx, r.Mapping.ToHub(r.Agent, key), func(app *argocd.App) (argocd.Patch, error) {
-		if app == nil || app.Deleting || uid != "" && string(app.UID) != uid {
+	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
+		if app == nil || app.Deleting || uid != "" && r.uid(app) != uid {
 			return nil, nil
 		}
 		return showStatus(app, statusPayload{})
@@ -215,5 +204,5 @@ func (r StatusReplica) Remove(ctx context.Context, key converge.Key, uid string)
 	if app != nil && app.Deleting {
 		return converge.State{}, err
 	}
-	return hubStatus(app), err
+	return r.shown(app), err
 }

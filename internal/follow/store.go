@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -129,6 +130,17 @@ func (s *Store[R, T]) Get(id types.NamespacedName) (T, bool) {
 	return e.object, ok
 }
 
+// All yields all objects as they were when it was called.
+func (s *Store[R, T]) All() iter.Seq[T] {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	objects := make([]T, 0, len(s.objects))
+	for _, e := range s.objects {
+		objects = append(objects, e.object)
+	}
+	return slices.Values(objects)
+}
+
 // Group yields the objects of a group as they were when it was called.
 func (s *Store[R, T]) Group(group string) iter.Seq[T] {
 	s.mu.RLock()
@@ -137,13 +149,7 @@ func (s *Store[R, T]) Group(group string) iter.Seq[T] {
 	for id := range s.groups[group] {
 		objects = append(objects, s.objects[id].object)
 	}
-	return func(yield func(T) bool) {
-		for _, o := range objects {
-			if !yield(o) {
-				return
-			}
-		}
-	}
+	return slices.Values(objects)
 }
 
 // Wrote takes in the answer to a write of this program's own and returns what is kept of it.

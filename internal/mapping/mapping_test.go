@@ -15,10 +15,12 @@ func TestTheNamespaceOnTheHubIsTheAgent(t *testing.T) {
 	hub := types.NamespacedName{Namespace: "berlin", Name: "shop"}
 	spoke := types.NamespacedName{Namespace: "argocd", Name: "shop"}
 
-	agent, key := m.FromHub(hub)
+	agent, key := m.Agent(hub, "elsewhere"), m.FromHub(hub)
 	require.Equal(t, "berlin", agent)
 	require.Equal(t, converge.Key("shop"), key)
-	require.Equal(t, spoke, m.ToSpoke(key))
+	place, err := m.ToSpoke(key)
+	require.NoError(t, err)
+	require.Equal(t, spoke, place)
 	require.Equal(t, key, m.FromSpoke(spoke))
 	require.Equal(t, hub, m.ToHub(agent, m.FromSpoke(spoke)))
 }
@@ -26,9 +28,9 @@ func TestTheNamespaceOnTheHubIsTheAgent(t *testing.T) {
 func TestAgentsShareNoKey(t *testing.T) {
 	m := mapping.ByNamespace{}
 	for _, agent := range []string{"berlin", "paris"} {
-		got, key := m.FromHub(m.ToHub(agent, "shop"))
-		require.Equal(t, agent, got)
-		require.Equal(t, converge.Key("shop"), key)
+		place := m.ToHub(agent, "shop")
+		require.Equal(t, agent, m.Agent(place, ""))
+		require.Equal(t, converge.Key("shop"), m.FromHub(place))
 	}
 	require.NotEqual(t, m.ToHub("berlin", "shop"), m.ToHub("paris", "shop"))
 }

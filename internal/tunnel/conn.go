@@ -262,7 +262,9 @@ func (c *Conn) Write(b []byte) (int, error) {
 		select {
 		case c.out <- data:
 			written += size
-			b = b[size:]
+			if b = b[size:]; len(b) == 0 {
+				return written, nil // whatever the peer did on reading it
+			}
 			continue
 		case <-c.writeClosed:
 		case <-c.gone:

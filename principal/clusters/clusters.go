@@ -79,6 +79,14 @@ func New(client typed.SecretsGetter, namespace string, listener Listener) *Clust
 	return c
 }
 
+// Server returns the address of an agent's cluster, empty if it has none.
+func (c *Clusters) Server(agent string) string {
+	for one := range c.store.Group(agent) {
+		return one.server
+	}
+	return ""
+}
+
 // Run follows the Secrets until the context ends.
 func (c *Clusters) Run(ctx context.Context) { c.store.Run(ctx) }
 

@@ -1,63 +1,69 @@
-// Package hub follows the hub's applications: it tells the service that serves agents which of them changed, and says
-// what is shared with each agent.
+// Package hub tells the service that serves agents what changed on the hub, and says what is shared with each agent.
 package hub
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 )
 
 // Listener is told of changes.
 type Listener interface {
-	// Changed says that an agent's application changed, appeared or vanished.
+	// Changed says that what is shared with an agent changed, appeared or vanished.
 	Changed(agent string, key converge.Key, facets ...converge.Facet)
 	// Compare says that something is amiss that only a comparison can settle.
 	Compare(agent string, facets ...converge.Facet)
 }
 
-// Hub is the hub's applications.
+// Options configure a Hub.
+type Options struct {
+	Config *rest.Config
+	// Namespace is that of Argo CD.
+	Namespace string
+	Mapping   mapping.Mapping
+	// Selector is what is shared, by labels.
+	Selector labels.Selector
+	// CreateNamespace, if set, creates the namespace for an agent's applications.
+	CreateNamespace func(ctx context.Context, namespace string) error
+	// Server returns the address of an agent's cluster in Argo CD, empty if it has none.
+	Server func(agent string) string
+	Logger *slog.Logger
+}
+
+// Hub is the hub's cluster, as far as it is shared.
 type Hub struct {
-	applications facets.Applications
-	stamper      *facets.Stamper
-	mapping      mapping.Mapping
-	listener     Listener // set by Run, before anything can change
+	options  Options
+	cluster  facets.Hub
+	stamper  *facets.Stamper
+	listener Listener // set by Run, before anything can change
 
 	mu     sync.RWMutex
-	agents map[string]bool // those with whom something is shared. Guarded by mu
+	shares map[string]facets.Share // by agent, with whom something is shared. Guarded by mu
 }
 
 // New returns a hub, of which nothing is known until Run runs.
-func New(config *rest.Config, m mapping.Mapping, logger *slog.Logger) (*Hub, error) {
-	client, err := argocd.NewClient(config, argocd.Applications(), argocd.Scope{})
+func New(o Options) (*Hub, error) {
+	h := &Hub{options: o, shares: make(map[string]facets.Share)}
+	cluster, err := facets.Open(facets.Options{
+		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Managed.Kinds(),
+		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h), Refused: h.refused,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	h := &Hub{mapping: m, agents: make(map[string]bool)}
-	h.applications = facets.Applications{
-		Client: client,
-		Store: follow.New(follow.Options[*argocd.Application, *argocd.App]{
-			List: client.List, Watch: client.Watch,
-			Kind:   &argocd.Application{},
-			Reduce: argocd.Reduce(false),
-			Group: func(app *argocd.App) string {
-				agent, _ := m.FromHub(app.Name)
-				return agent
-			},
-			Changed: h.changed, Vanished: h.vanished,
-		}),
-	}
-	h.stamper = facets.NewStamper(h.applications, logger)
+	h.cluster = facets.Hub{Cluster: cluster, Server: o.Server}
+	h.stamper = facets.NewStamper(cluster.Applications, o.Logger)
 	return h, nil
 }
 
@@ -65,80 +71,156 @@ func New(config *rest.Config, m mapping.Mapping, logger *slog.Logger) (*Hub, err
 func (h *Hub) Run(ctx context.Context, listener Listener) {
 	h.listener = listener
 	var parts sync.WaitGroup
-	parts.Go(func() { h.applications.Store.Run(ctx) })
+	parts.Go(func() { h.cluster.Run(ctx) })
 	parts.Go(func() { h.stamper.Run(ctx) })
 	parts.Wait()
 }
 
-// Ready returns nil once all of the hub's applications are known, and otherwise why they are not.
-func (h *Hub) Ready() error {
-	if err := h.applications.Store.Ready(); err != nil {
-		return fmt.Errorf("applications on the hub: %w", err)
-	}
-	return nil
-}
+// Ready returns nil once all that is shared is known, and otherwise why it is not.
+func (h *Hub) Ready() error { return h.cluster.Ready() }
 
 // Sharing returns what to share with each agent. What is asked of its applications is given names from then on; those of
 // others, which belong to a controller on the hub, are left alone.
-func (h *Hub) Sharing(compareEvery time.Duration, observer func(agent string) converge.Observer) func(agent string) converge.Options {
-	return func(agent string) converge.Options {
+func (h *Hub) Sharing(compareEvery time.Duration, observer func(agent string) converge.Observer,
+) func(agent, mode string) converge.Options {
+	return func(agent, mode string) converge.Options {
+		share := h.cluster.Share(agent, facets.Mode(mode))
 		h.mu.Lock()
-		h.agents[agent] = true
+		h.shares[agent] = share
 		h.mu.Unlock()
-		for app := range h.applications.Store.Group(agent) {
+		for app := range h.cluster.Applications.Store.Group(agent) {
 			h.stamper.Changed(app)
 		}
-		share := facets.Hub{Applications: h.applications, Agent: agent, Mapping: h.mapping}
 		return converge.Options{
-			Sources: map[converge.Facet]converge.Origin{
-				facets.Application: {Source: facets.ApplicationSource{Hub: share}},
-				facets.Intent:      {Source: facets.IntentSource{Hub: share}, Unbraked: true},
-			},
-			Replicas: map[converge.Facet]converge.Holding{
-				facets.Status: {Replica: facets.StatusReplica{Hub: share}},
-			},
-			Observer:     observer(agent),
-			CompareEvery: compareEvery,
+			Sources: share.Sources, Replicas: share.Replicas, Observer: observer(agent), CompareEvery: compareEvery,
 		}
 	}
 }
 
-// changed is told of every change.
-func (h *Hub) changed(old, now *argocd.App) {
-	if now != nil {
-		if h.shares(h.agentOf(now)) {
-			h.stamper.Changed(now)
-		}
-		h.tell(now)
-	}
-	if old != nil && (now == nil || h.agentOf(old) != h.agentOf(now)) {
-		h.tell(old)
+// AgentChanged says that the hub knows an agent's cluster by another address: projects are for agents by that too.
+func (h *Hub) AgentChanged(agent string) {
+	if _, ok := h.share(agent); ok && h.listener != nil {
+		h.listener.Compare(agent, facets.AppProject, facets.Repository, facets.RepoCreds)
 	}
 }
 
-func (h *Hub) shares(agent string) bool {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.agents[agent]
-}
-
-func (h *Hub) tell(app *argocd.App) {
-	agent, key := h.mapping.FromHub(app.Name)
-	h.listener.Changed(agent, key, facets.Application, facets.Intent, facets.Status)
+// NamespaceOf returns the namespace on the hub whose applications are all an agent's, empty if there is none.
+func (h *Hub) NamespaceOf(agent string) string {
+	if share, ok := h.share(agent); ok {
+		return share.Namespace
+	}
+	if own, ok := h.options.Mapping.(mapping.Owned); ok {
+		return own.HubNamespace(agent)
+	}
+	return ""
 }
 
 func (h *Hub) agentOf(app *argocd.App) string {
-	agent, _ := h.mapping.FromHub(app.Name)
-	return agent
+	return h.options.Mapping.Agent(app.Name, app.Destination())
 }
 
-// vanished is told what a new list lacked.
-func (h *Hub) vanished(gone []*argocd.App) {
-	agents := make(map[string]bool)
-	for _, app := range gone {
-		agents[h.agentOf(app)] = true
+func (h *Hub) share(agent string) (facets.Share, bool) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	share, ok := h.shares[agent]
+	return share, ok
+}
+
+// all returns what is shared, by agent.
+func (h *Hub) all() map[string]facets.Share {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return maps.Clone(h.shares)
+}
+
+// refused tells people what an agent refuses, of objects that cannot say so themselves.
+func (h *Hub) refused(kind facets.Kind, r *argocd.Record, reason string) {
+	h.options.Logger.Warn("An agent refuses an object", "kind", string(kind), "name", r.Name.Name, "reason", reason)
+}
+
+// events are the hub's as a listener.
+type events Hub
+
+func (e *events) hub() *Hub { return (*Hub)(e) }
+
+// ApplicationChanged implements facets.Listener.
+func (e *events) ApplicationChanged(old, now *argocd.App) {
+	h := e.hub()
+	if now != nil {
+		h.application(now, true)
 	}
-	for agent := range agents {
-		h.listener.Compare(agent, facets.Application, facets.Intent, facets.Status)
+	if old != nil && (now == nil || h.agentOf(old) != h.agentOf(now)) {
+		h.application(old, false)
+	}
+}
+
+// application tells of an application's change to whom it belongs.
+func (h *Hub) application(app *argocd.App, exists bool) {
+	agent := h.agentOf(app)
+	share, ok := h.share(agent)
+	if !ok {
+		return
+	}
+	if exists {
+		h.stamper.Changed(app)
+	}
+	h.tell(agent, share.Application(app))
+}
+
+// RecordChanged implements facets.Listener.
+func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
+	h := e.hub()
+	for agent, share := range h.all() {
+		for _, r := range []*argocd.Record{old, now} {
+			if r != nil {
+				h.tell(agent, share.Record(kind, r))
+			}
+		}
+	}
+}
+
+func (h *Hub) tell(agent string, touched []facets.Touched) {
+	for _, t := range touched {
+		h.listener.Changed(agent, t.Key, t.Facet)
+	}
+}
+
+// ApplicationsVanished implements facets.Listener.
+func (e *events) ApplicationsVanished(gone []*argocd.App) {
+	h := e.hub()
+	shares := h.all()
+	touched := make(map[string][]facets.Touched)
+	for _, app := range gone {
+		agent := h.agentOf(app)
+		touched[agent] = append(touched[agent], shares[agent].Application(app)...)
+	}
+	for agent := range touched {
+		h.missing(agent, shares[agent], touched[agent])
+	}
+}
+
+// RecordsVanished implements facets.Listener.
+func (e *events) RecordsVanished(kind facets.Kind, gone []*argocd.Record) {
+	h := e.hub()
+	for agent, share := range h.all() {
+		var touched []facets.Touched
+		for _, r := range gone {
+			touched = append(touched, share.Record(kind, r)...)
+		}
+		h.missing(agent, share, touched)
+	}
+}
+
+// missing is told what a new list lacked, as far as it concerns an agent. Copies are made again; for originals, only a
+// comparison may say that they were deleted.
+func (h *Hub) missing(agent string, share facets.Share, touched []facets.Touched) {
+	compare := make(map[converge.Facet]bool)
+	for _, t := range touched {
+		if share.Puts(t.Facet) {
+			h.listener.Changed(agent, t.Key, t.Facet)
+		} else if !compare[t.Facet] {
+			compare[t.Facet] = true
+			h.listener.Compare(agent, t.Facet)
+		}
 	}
 }

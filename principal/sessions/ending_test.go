@@ -133,7 +133,7 @@ func TestRefusalsAreLoggedAFewAtATime(t *testing.T) {
 		"another mode": func(t *testing.T, o *office) <-chan error {
 			a, ended := o.ring(t, "a", time.Hour)
 			h := hello()
-			h.Mode = "autonomous"
+			h.Mode = "dependent"
 			require.NoError(t, a.Greet(t.Context(), h))
 			return ended
 		},

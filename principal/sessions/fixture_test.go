@@ -145,9 +145,9 @@ func newOffice(t *testing.T) *office {
 	require.NoError(t, err)
 	o.gate = gate.New(gate.Options{Identify: who, Trust: o.material, Logger: slog.New(slog.NewTextHandler(o.log, nil))})
 	o.Service = sessions.New(sessions.Options{
-		Gate: o.gate, Ready: o.ready, Hello: hello(), Registerer: o.registry,
+		Gate: o.gate, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
 		Logger: slog.New(slog.NewTextHandler(o.log, nil)),
-		Share: func(agent string) converge.Options {
+		Share: func(agent, _ string) converge.Options {
 			o.sharing()
 			return converge.Options{
 				Sources:  map[converge.Facet]converge.Origin{facet: {Source: o.shelf(agent)}},

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,10 +34,12 @@ type Options struct {
 	// Ready returns nil when conversations may begin, and otherwise why not: until the hub's objects are all known,
 	// agents would be told to delete what is not known yet.
 	Ready func() error
-	// Share returns what is shared with an agent.
-	Share func(agent string) converge.Options
-	// Hello is the principal's.
-	Hello wire.Hello
+	// Share returns what is shared with an agent of that mode, which is as in its hello.
+	Share func(agent, mode string) converge.Options
+	// Modes are those that agents may have.
+	Modes []string
+	// Hello returns the principal's.
+	Hello func() wire.Hello
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
@@ -51,13 +55,15 @@ type Service struct {
 	work        sync.WaitGroup // what peers do
 
 	mu     sync.RWMutex
-	begin  func(*converge.Peer) // has a peer do its work as long as Run runs; nil when it does not. Guarded by mu
-	agents map[string]*agent    // everyone who has connected since the start. Guarded by mu
+	begin  func(*converge.Peer) (stop func()) // has a peer do its work as long as Run runs; nil when it does not. Guarded by mu
+	agents map[string]*agent                  // everyone who has connected since the start. Guarded by mu
 }
 
 // agent is an agent that has connected.
 type agent struct {
 	peer *converge.Peer
+	mode string                  // that it had then
+	stop func()                  // ends what the peer does
 	turn chan struct{}           // of capacity one: is taken for the length of a conversation
 	end  context.CancelCauseFunc // ends the newest conversation. Guarded by Service.mu
 }
@@ -74,7 +80,11 @@ func (s *Service) Run(ctx context.Context) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s.mu.Lock()
-	s.begin = func(p *converge.Peer) { s.work.Go(func() { p.Run(work) }) }
+	s.begin = func(p *converge.Peer) func() {
+		ctx, cancel := context.WithCancel(work)
+		s.work.Go(func() { p.Run(ctx) })
+		return cancel
+	}
 	s.mu.Unlock()
 	<-ctx.Done()
 	s.mu.Lock()
@@ -188,7 +198,7 @@ func asStatus(err error) error {
 func (s *Service) serve(ctx context.Context, name string, theirs wire.Hello, stream *wire.Stream, logger *slog.Logger) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	a, err := s.enter(ctx, name, end)
+	a, err := s.enter(ctx, name, theirs.Mode, end)
 	if err != nil {
 		return err
 	}
@@ -216,25 +226,29 @@ func (s *Service) greet(ctx context.Context, name string, stream *wire.Stream) (
 	if err != nil {
 		return theirs, err
 	}
-	mine := s.options.Hello
+	mine := s.options.Hello()
 	mine.Agent = name
 	mine.Newest, err = wire.Agree(mine, theirs)
 	switch {
 	case err != nil:
 		return theirs, status.Error(codes.FailedPrecondition, err.Error())
-	case theirs.Mode != mine.Mode:
-		return theirs, status.Errorf(codes.FailedPrecondition,
-			"mode: the agent's is %q, this principal serves %q: set --agent-mode=%s", theirs.Mode, mine.Mode, mine.Mode)
+	case !slices.Contains(s.options.Modes, theirs.Mode):
+		return theirs, status.Errorf(codes.FailedPrecondition, "mode: the agent's is %q, this principal serves %s: set --agent-mode",
+			theirs.Mode, strings.Join(s.options.Modes, " and "))
 	case theirs.Mapping != mine.Mapping:
 		return theirs, status.Errorf(codes.FailedPrecondition, "mapping: the agent maps applications by %q, the principal by %q: "+
 			"set --destination-based-mapping on both or on neither", theirs.Mapping, mine.Mapping)
+	case theirs.Selector != mine.Selector:
+		return theirs, status.Errorf(codes.FailedPrecondition, "label selector: the agent's is %q, the principal's %q: "+
+			"set --label-selector to the same on both", theirs.Selector, mine.Selector)
 	}
+	mine.Mode = theirs.Mode
 	return theirs, stream.Greet(ctx, mine)
 }
 
 // enter makes this the newest conversation with an agent, and ends any older one. What a peer does outlives a connection,
 // and so does its context.
-func (s *Service) enter(ctx context.Context, name string, end context.CancelCauseFunc) (*agent, error) {
+func (s *Service) enter(ctx context.Context, name, mode string, end context.CancelCauseFunc) (*agent, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.begin == nil {
@@ -246,12 +260,18 @@ func (s *Service) enter(ctx context.Context, name string, end context.CancelCaus
 		return nil, context.Cause(ctx)
 	}
 	a := s.agents[name]
-	if a == nil {
-		a = &agent{peer: converge.NewPeer(s.options.Share(name)), turn: make(chan struct{}, 1)}
-		s.agents[name] = a
-		s.begin(a.peer)
-	} else {
+	if a != nil {
 		a.end(gate.ErrSuperseded)
+	}
+	if a == nil || a.mode != mode {
+		turn := make(chan struct{}, 1)
+		if a != nil { // the same is shared otherwise from now on
+			a.stop()
+			turn = a.turn
+		}
+		a = &agent{peer: converge.NewPeer(s.options.Share(name, mode)), mode: mode, turn: turn}
+		a.stop = s.begin(a.peer)
+		s.agents[name] = a
 	}
 	a.end = end
 	return a, nil

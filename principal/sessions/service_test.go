@@ -218,7 +218,8 @@ func TestAgentsThatDoNotFitAreRefused(t *testing.T) {
 	for want, change := range map[string]func(*wire.Hello){
 		"upgrade the agent":           func(h *wire.Hello) { h.Oldest, h.Newest = -1, 0 },
 		"upgrade the principal":       func(h *wire.Hello) { h.Oldest, h.Newest = 99, 100 },
-		"set --agent-mode=managed":    func(h *wire.Hello) { h.Mode = "autonomous" },
+		"set --agent-mode":            func(h *wire.Hello) { h.Mode = "dependent" },
+		"set --label-selector":        func(h *wire.Hello) { h.Selector = "team=blue" },
 		"--destination-based-mapping": func(h *wire.Hello) { h.Mapping = "destination" },
 	} {
 		h := hello()
@@ -245,7 +246,7 @@ func TestRefusedAgentDrivesNobodyAway(t *testing.T) {
 	o := open(t)
 	a := o.welcome(t, "a")
 	h := hello()
-	h.Mode = "autonomous"
+	h.Mode = "dependent"
 	require.Equal(t, codes.FailedPrecondition, status.Code(o.begin(t, "a", h).ending(t)))
 	a.empty(t)
 	o.change("a", "guestbook", "one")

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"sync/atomic"
+
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/namespaces"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+)
+
+// sharingSettings are what an operator decides about what is shared with the hub.
+type sharingSettings struct {
+	mode             string
+	byDestination    bool
+	createNamespaces bool
+	allowed          []string
+	selector         string
+	ignoreUnmanaged  bool
+	adoption         string
+	mismatch         string
+	recreate         string
+}
+
+func (s *sharingSettings) declare(set *settings.Set) {
+	set.String(&s.mode, "agent-mode", "ARGOCD_AGENT_MODE", string(facets.Managed),
+		"managed: applications are defined on the hub; autonomous: they are defined here, and the hub shows them", settings.OneOf(facets.Modes()...))
+	set.Bool(&s.byDestination, "destination-based-mapping", "ARGOCD_AGENT_DESTINATION_BASED_MAPPING", false,
+		"Applications are in the same namespaces as on the hub, instead of all in Argo CD's; set it on the principal too")
+	set.Bool(&s.createNamespaces, "create-namespace", "ARGOCD_AGENT_CREATE_NAMESPACE", false,
+		"create the namespace of an Application that is missing; with destination-based mapping")
+	set.Strings(&s.allowed, "allowed-namespaces", "ARGOCD_AGENT_ALLOWED_NAMESPACES", nil,
+		"namespaces, besides Argo CD's, that the hub's Applications may be in, as globs or /regular expressions/; with destination-based mapping",
+		namespaces.Check)
+	set.String(&s.selector, "label-selector", "ARGOCD_AGENT_LABEL_SELECTOR", "",
+		"share only objects with these labels; set it on the principal too", facets.CheckSelector)
+	set.Bool(&s.ignoreUnmanaged, "ignore-unmanaged-apps", "ARGOCD_AGENT_IGNORE_UNMANAGED_APPS", false,
+		"is accepted and changes nothing: a managed agent leaves Applications alone that are not the hub's")
+	set.String(&s.adoption, "adoption-policy", "ARGOCD_AGENT_ADOPTION_POLICY", facets.AdoptAlways,
+		"whether an Application that is here already becomes the hub's of the same name: always or never",
+		settings.OneOf(facets.AdoptAlways, facets.AdoptNever))
+	set.String(&s.mismatch, "source-uid-mismatch-policy", "ARGOCD_AGENT_SOURCE_UID_MISMATCH_POLICY", facets.MismatchRecreate,
+		"what to do with an Application that was made from one on the hub that is no more, when there is another of its name: "+
+			"recreate it without touching its resources, or upsert, change it in place",
+		settings.OneOf(facets.MismatchRecreate, facets.MismatchUpsert))
+	set.String(&s.recreate, "on-application-recreate", "ARGOCD_AGENT_ON_APPLICATION_RECREATE", facets.RecreateIgnore,
+		"what to do after an Application that somebody deleted here was created again: ignore, clear-status or resync",
+		settings.OneOf(facets.RecreateIgnore, facets.RecreateClearStatus, facets.RecreateResync))
+	set.Rule(func() error {
+		if !s.byDestination && (s.createNamespaces || len(s.allowed) > 0) {
+			return errors.New(set.Names("create-namespace", "allowed-namespaces") + ": they need " + set.Names("destination-based-mapping"))
+		}
+		return nil
+	}, "destination-based-mapping", "create-namespace", "allowed-namespaces")
+}
+
+// mapping says where the hub's Applications are.
+func (s *sharingSettings) mapping(namespace string) mapping.Mapping {
+	if !s.byDestination {
+		return mapping.ByNamespace{Spoke: namespace}
+	}
+	allowed, _ := namespaces.Parse(s.allowed) // which was checked
+	return mapping.ByDestination{Spoke: namespace, Allowed: allowed.Has}
+}
+
+// scope is the namespace of the Applications that are followed, empty for all.
+func (s *sharingSettings) scope(namespace string) string {
+	if s.byDestination && s.mode == string(facets.Managed) {
+		return ""
+	}
+	return namespace
+}
+
+// keeping says how the hub's Applications are kept.
+func (s *sharingSettings) keeping(client typed.NamespacesGetter, hub *hubIdentity) facets.Keeping {
+	k := facets.Keeping{Adoption: s.adoption, Mismatch: s.mismatch, Recreate: s.recreate, Origin: hub.uid}
+	k.CreateNamespace = namespaces.Creator{
+		Client: client, Allowed: func(string) bool { return s.createNamespaces },
+		Otherwise: "create it on the spoke, or let the agent: see --create-namespace",
+	}.Create
+	return k
+}
+
+// hubIdentity is what the hub was last known by.
+type hubIdentity struct{ last atomic.Pointer[string] }
+
+func (h *hubIdentity) greeted(theirs wire.Hello) { h.last.Store(&theirs.Hub) }
+
+func (h *hubIdentity) uid() string {
+	if last := h.last.Load(); last != nil {
+		return *last
+	}
+	return ""
+}

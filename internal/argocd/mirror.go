@@ -1,0 +1,103 @@
+package argocd
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// MirrorDefinition turns an application of an agent's into what shows it on the hub: of a project of the agent's, in its
+// cluster.
+func MirrorDefinition(agent string, d Definition) (Definition, error) {
+	spec, err := decodeObject(d.Spec)
+	if err != nil {
+		return d, fmt.Errorf("spec: %w", err)
+	}
+	project, _ := spec["project"].(string)
+	spec["project"] = agent + "-" + project
+	destination, _ := spec["destination"].(map[string]any)
+	if destination == nil {
+		destination = make(map[string]any)
+		spec["destination"] = destination
+	}
+	delete(destination, "server")
+	destination["name"] = agent
+	d.Finalizers = nil
+	if d.Spec, err = json.Marshal(spec); err != nil {
+		return d, fmt.Errorf("spec: %w", err)
+	}
+	return d, nil
+}
+
+// MirrorProject turns a project of an agent's into what shows it on the hub: the project AGENT-NAME, for applications in
+// the agent's namespace, in the agent's cluster. What its roles may do they may do with those.
+func MirrorProject(agent, name string, c Content) (Content, error) {
+	spec, err := decodeObject(c.Spec)
+	if err != nil {
+		return c, fmt.Errorf("the project's spec: %w", err)
+	}
+	p, err := readProject(c.Spec)
+	if err != nil {
+		return c, err
+	}
+	spec["sourceNamespaces"] = []any{agent}
+	var destinations []any
+	seen := make(map[string]bool)
+	for _, d := range p.destinations {
+		if !seen[d.namespace] {
+			seen[d.namespace] = true
+			destinations = append(destinations, map[string]any{"name": agent, "server": "*", "namespace": d.namespace})
+		}
+	}
+	if spec["destinations"] = destinations; destinations == nil {
+		delete(spec, "destinations")
+	}
+	if roles, ok := spec["roles"].([]any); ok {
+		for _, role := range roles {
+			mirrorRole(agent, name, role)
+		}
+	}
+	if c.Spec, err = json.Marshal(spec); err != nil {
+		return c, fmt.Errorf("the project's spec: %w", err)
+	}
+	return c, nil
+}
+
+// mirrorRole makes a role's policies those of the project on the hub. The tokens that the spoke has issued are none there.
+func mirrorRole(agent, project string, role any) {
+	r, ok := role.(map[string]any)
+	if !ok {
+		return
+	}
+	delete(r, "jwtTokens")
+	policies, _ := r["policies"].([]any)
+	for i, policy := range policies {
+		if text, ok := policy.(string); ok {
+			policies[i] = mirrorPolicy(agent, project, text)
+		}
+	}
+}
+
+// mirrorPolicy translates a line "p, proj:PROJECT:ROLE, RESOURCE, ACTION, PROJECT/OBJECT, EFFECT" (argo-cd, RBAC). Objects
+// that are in namespaces are in the agent's on the hub.
+func mirrorPolicy(agent, project, policy string) string {
+	fields := strings.Split(policy, ",")
+	if len(fields) != 6 {
+		return policy
+	}
+	for i := range fields {
+		fields[i] = strings.TrimSpace(fields[i])
+	}
+	onHub := agent + "-" + project
+	if role, ok := strings.CutPrefix(fields[1], "proj:"+project+":"); ok {
+		fields[1] = "proj:" + onHub + ":" + role
+	}
+	if object, ok := strings.CutPrefix(fields[4], project+"/"); ok {
+		switch fields[2] {
+		case "applications", "applicationsets", "logs", "exec":
+			object = agent + "/" + object
+		}
+		fields[4] = onHub + "/" + object
+	}
+	return strings.Join(fields, ", ")
+}

@@ -1,0 +1,18 @@
+package facets
+
+import (
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
+)
+
+// HubSide is the hub's applications as they are shared with a managed agent.
+func HubSide(a Applications, agent string) Side {
+	return hubSide(a, mapping.ByNamespace{}, agent, true)
+}
+
+// SpokeSide is the applications of a managed spoke.
+func SpokeSide(a Applications, m mapping.Mapping) Side { return spokeSide(a, m, false) }
+
+// Saw is what a replica of intents is told of a change.
+func Saw(r IntentReplica, key converge.Key, app *argocd.App) { r.saw(key, app) }

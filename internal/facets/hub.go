@@ -1,0 +1,152 @@
+package facets
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
+)
+
+// Hub is the hub's cluster.
+type Hub struct {
+	*Cluster
+
+	// Server returns the address of an agent's cluster in Argo CD, empty if it has none.
+	Server func(agent string) string
+}
+
+// Share returns what the hub shares with an agent.
+func (h Hub) Share(agent string, mode Mode) Share {
+	if mode == Autonomous {
+		return h.withAutonomous(agent)
+	}
+	return h.withManaged(agent)
+}
+
+func (h Hub) withManaged(agent string) Share {
+	side := hubSide(h.Applications, h.options.Mapping, agent, true)
+	side.selector = h.options.Selector
+	sources := map[converge.Facet]converge.Origin{
+		Application: {Source: ApplicationSource{Side: side}},
+		Intent:      {Source: IntentSource{Side: side}, Unbraked: true},
+		AppProject:  h.projects(agent),
+		GPGKeys:     h.keys(),
+	}
+	for use, facet := range credentials() {
+		sources[facet] = h.credentials(agent, use)
+	}
+	return Share{
+		Sources:  sources,
+		Replicas: map[converge.Facet]converge.Holding{Status: {Replica: StatusReplica{Side: side}}},
+
+		Namespace: h.namespaceOf(agent), application: side,
+		records: map[Kind]func(*argocd.Record) []Touched{
+			Project: h.touchesProject, Secret: touchesCredentials, ConfigMap: touches(GPGKeys, named),
+		},
+	}
+}
+
+// touchesProject finds what the change of a project concerns: it decides about its credentials too.
+func (h Hub) touchesProject(r *argocd.Record) []Touched {
+	touched := []Touched{{AppProject, converge.Key(r.Name.Name)}}
+	for secret := range h.Secrets.Store.Group(r.Name.Name) {
+		touched = append(touched, touchesCredentials(secret)...)
+	}
+	return touched
+}
+
+// namespaceOf returns the namespace on the hub whose applications are all a managed agent's, empty if there is none.
+func (h Hub) namespaceOf(agent string) string {
+	if own, ok := h.options.Mapping.(mapping.Owned); ok {
+		return own.HubNamespace(agent)
+	}
+	return ""
+}
+
+// viewer is an agent as it looks at projects.
+func (h Hub) viewer(agent string) argocd.Viewer {
+	v := argocd.Viewer{Agent: agent}
+	if h.Server != nil {
+		v.Server = h.Server(agent)
+	}
+	v.Namespace = h.namespaceOf(agent)
+	return v
+}
+
+func (h Hub) projects(agent string) converge.Origin {
+	return converge.Origin{Source: objectSource{
+		Records: h.Projects, namespace: h.options.Namespace, refused: h.refused(Project),
+		offer: func(r *argocd.Record) (argocd.Content, bool) {
+			if !h.selected(r) {
+				return argocd.Content{}, false
+			}
+			return r.ForAgent(h.viewer(agent))
+		},
+	}}
+}
+
+// credentials are the Secrets of one use that belong to projects of an agent.
+func (h Hub) credentials(agent, use string) converge.Origin {
+	return converge.Origin{Source: objectSource{
+		Records: h.Secrets, namespace: h.options.Namespace, refused: h.refused(Secret),
+		offer: func(r *argocd.Record) (argocd.Content, bool) {
+			if r.SecretType() != use || !h.selected(r) {
+				return argocd.Content{}, false
+			}
+			project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: r.SecretProject()})
+			return r.Content(), ok && h.selected(project) && project.Sees(h.viewer(agent))
+		},
+	}}
+}
+
+func (h Hub) keys() converge.Origin {
+	return converge.Origin{Source: objectSource{
+		Records: h.ConfigMaps, namespace: h.options.Namespace, refused: h.refused(ConfigMap),
+		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), h.selected(r) },
+	}}
+}
+
+// withAutonomous shows what an agent has, in the namespace of its name.
+func (h Hub) withAutonomous(agent string) Share {
+	side := hubSide(h.Applications, mapping.ByNamespace{}, agent, false)
+	keeping := h.options.Keeping
+	projects := h.mirroredProjects(agent)
+	keeping.Mirror = func(d argocd.Definition) (argocd.Definition, error) { return argocd.MirrorDefinition(agent, d) }
+	return Share{
+		Sources: map[converge.Facet]converge.Origin{
+			Intent: {Source: IntentSource{Side: side}, Unbraked: true},
+		},
+		Replicas: map[converge.Facet]converge.Holding{
+			Application: retained(NewApplicationReplica(side, keeping)),
+			Status:      {Replica: StatusReplica{Side: side}},
+			AppProject:  retained(projects),
+		},
+
+		Namespace: agent, application: side,
+		records: map[Kind]func(*argocd.Record) []Touched{Project: touches(AppProject, projects.called)},
+	}
+}
+
+// mirroredProjects shows an agent's projects on the hub. Their names begin with the agent's.
+func (h Hub) mirroredProjects(agent string) objectReplica {
+	own := map[string]string{argocd.AnnotationAgent: agent}
+	called := func(r *argocd.Record) (converge.Key, bool) {
+		name, ok := strings.CutPrefix(r.Name.Name, agent+"-")
+		return converge.Key(name), ok
+	}
+	return objectReplica{
+		Records: h.Projects, namespace: h.options.Namespace, origins: newOrigins(), own: own,
+		name:   func(key converge.Key) (string, error) { return prefixed(agent, string(key)) },
+		called: called,
+		key: func(r *argocd.Record) (converge.Key, bool) {
+			key, ok := called(r)
+			return key, ok && r.Annotations[argocd.AnnotationAgent] == agent
+		},
+		render: func(key converge.Key, c argocd.Content) (argocd.Content, error) {
+			return argocd.MirrorProject(agent, string(key), c)
+		},
+	}
+}

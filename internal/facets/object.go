@@ -1,0 +1,285 @@
+package facets
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+)
+
+// Records are the objects of one kind in one cluster, of which nothing but their content is shared.
+type Records = Objects[*argocd.Object, *argocd.Record]
+
+// objectSource is the half of a facet of plain objects on the side that they come from. They are in one namespace on either
+// side, and the key is the name.
+type objectSource struct {
+	Records
+
+	namespace string
+	// offer returns what the other side should have of an object, and whether it should have anything.
+	offer func(*argocd.Record) (argocd.Content, bool)
+	// refused is told what the other side refuses.
+	refused func(r *argocd.Record, reason string)
+}
+
+var _ converge.Source = objectSource{}
+
+// All implements converge.Source.
+func (s objectSource) All() iter.Seq2[converge.Key, converge.State] {
+	return func(yield func(converge.Key, converge.State) bool) {
+		for r := range s.Store.All() {
+			if o, ok := s.object(r); ok && !yield(converge.Key(r.Name.Name), o.State) {
+				return
+			}
+		}
+	}
+}
+
+// Project implements converge.Source.
+func (s objectSource) Project(key converge.Key) (converge.Object, bool) {
+	r, ok := s.Store.Get(types.NamespacedName{Namespace: s.namespace, Name: string(key)})
+	if !ok {
+		return converge.Object{}, false
+	}
+	return s.object(r)
+}
+
+func (s objectSource) object(r *argocd.Record) (converge.Object, bool) {
+	content, ok := s.offer(r)
+	if !ok {
+		return converge.Object{}, false
+	}
+	payload, version, err := content.Encode()
+	if err != nil {
+		return converge.Object{}, false
+	}
+	return converge.Object{State: converge.State{UID: string(r.UID), Version: version}, Payload: payload}, true
+}
+
+// Settled tells people what the other side refuses.
+func (s objectSource) Settled(_ context.Context, key converge.Key, r converge.Result) error {
+	record, ok := s.Store.Get(types.NamespacedName{Namespace: s.namespace, Name: string(key)})
+	if ok && r.Code == converge.Refused {
+		s.refused(record, r.Reason)
+	}
+	return nil
+}
+
+// Troubled returns false: what is told is not withdrawn.
+func (s objectSource) Troubled(converge.Key) bool { return false }
+
+// objectReplica is the half of a facet of plain objects on the side that has copies.
+type objectReplica struct {
+	Records
+
+	namespace string
+	// name returns what a copy is called, called the reverse: false for what no copy is called. key is that for what is a
+	// copy of this facet, or may be.
+	name        func(converge.Key) (string, error)
+	called, key func(*argocd.Record) (converge.Key, bool)
+	// render returns a copy's content.
+	render func(key converge.Key, original argocd.Content) (argocd.Content, error)
+	// own are annotations of each copy.
+	own map[string]string
+	// adopt says whether an object that is there and is no copy becomes one.
+	adopt   bool
+	origins *origins
+	// leave, if set, returns the patch that makes a copy an object of nobody's, instead of its deletion.
+	leave func(*argocd.Record) argocd.Patch
+}
+
+var _ converge.Replica = objectReplica{}
+
+// All implements converge.Replica.
+func (r objectReplica) All() iter.Seq2[converge.Key, converge.State] {
+	return func(yield func(converge.Key, converge.State) bool) {
+		for record := range r.Store.All() {
+			key, ok := r.key(record)
+			if !ok {
+				continue
+			}
+			if s := r.copied(record); s != (converge.State{}) && !yield(key, s) {
+				return
+			}
+		}
+	}
+}
+
+// Held implements converge.Replica.
+func (r objectReplica) Held(key converge.Key) converge.State {
+	id, err := r.place(key)
+	if err != nil {
+		return converge.State{}
+	}
+	record, ok := r.Store.Get(id)
+	if !ok {
+		return converge.State{}
+	}
+	return r.copied(record)
+}
+
+// copied is the state of an object, zero if it is no copy of this facet.
+func (r objectReplica) copied(record *argocd.Record) converge.State {
+	if record == nil || record.SourceUID() == "" {
+		return converge.State{}
+	}
+	if _, ok := r.key(record); !ok {
+		return converge.State{}
+	}
+	return converge.State{UID: record.SourceUID(), Version: record.Held()}
+}
+
+func (r objectReplica) place(key converge.Key) (types.NamespacedName, error) {
+	name, err := r.name(key)
+	return types.NamespacedName{Namespace: r.namespace, Name: name}, err
+}
+
+// Recall returns what was last applied, if the object is still that and it was applied as it was sent.
+func (r objectReplica) Recall(key converge.Key) (converge.Object, bool) {
+	id, err := r.place(key)
+	if err != nil {
+		return converge.Object{}, false
+	}
+	record, ok := r.Store.Get(id)
+	if !ok || record.Deleting || r.copied(record) == (converge.State{}) {
+		return converge.Object{}, false
+	}
+	payload, version, err := record.Content().Encode()
+	if err != nil || record.Annotations[argocd.AnnotationApplied] != version.String() {
+		return converge.Object{}, false
+	}
+	return converge.Object{State: r.copied(record), Payload: payload}, true
+}
+
+// Apply implements converge.Replica.
+func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
+	id, content, err := r.want(key, obj)
+	if err != nil {
+		return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, err)
+	}
+	_, own, err := content.Encode()
+	if err != nil {
+		return converge.State{}, err
+	}
+	marks := map[string]string{argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, own)}
+	maps.Copy(marks, r.own)
+	record, exists := r.Store.Get(id)
+	if !exists {
+		record, err = r.create(ctx, &argocd.Object{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: id.Namespace, Name: id.Name, Labels: content.Labels,
+				Annotations: copyAnnotations(nil, content.Annotations, marks),
+			},
+			Type: content.Type, Spec: content.Spec, Data: content.Data, BinaryData: content.BinaryData,
+		})
+		return r.noted(key, record, err), err
+	}
+	record, err = r.change(ctx, id, func(record *argocd.Record) (argocd.Patch, error) {
+		if record == nil {
+			return nil, errors.New("the object is gone; it is created again")
+		}
+		if err := r.mayChange(key, record); err != nil {
+			return nil, err
+		}
+		return contentDifference(record, content, marks), nil
+	})
+	return r.noted(key, record, err), err
+}
+
+// noted takes note of where a copy that was written comes from, and returns its state.
+func (r objectReplica) noted(key converge.Key, record *argocd.Record, err error) converge.State {
+	if err == nil && record != nil {
+		r.origins.note(key, &record.Head)
+	}
+	return r.copied(record)
+}
+
+// want returns where a copy is and what it should be.
+func (r objectReplica) want(key converge.Key, obj converge.Object) (types.NamespacedName, argocd.Content, error) {
+	var content argocd.Content
+	if err := json.Unmarshal(obj.Payload, &content); err != nil {
+		return types.NamespacedName{}, content, fmt.Errorf("decode the object: %w", err)
+	}
+	id, err := r.place(key)
+	if err != nil {
+		return id, content, err
+	}
+	content, err = r.render(key, content)
+	return id, content, err
+}
+
+// mayChange returns why an object that is there may not become what the other side says, nil if it may.
+func (r objectReplica) mayChange(key converge.Key, record *argocd.Record) error {
+	switch {
+	case record.Deleting:
+		return errors.New("the object is being deleted; it is created again when that is over")
+	case r.origins.of(key, &record.Head) == "" && (!r.adopt || record.Labels[argocd.LabelIgnore] == "true"):
+		return fmt.Errorf("%w: there is a %s %q already, which is no copy: rename or delete one of the two",
+			converge.ErrRefused, r.Client.Kind(), record.Name.Name)
+	}
+	for annotation, mine := range r.own {
+		if theirs := record.Annotations[annotation]; theirs != "" && theirs != mine {
+			return fmt.Errorf("%w: %s %q is a copy of another agent's, %q: rename one of the two",
+				converge.ErrRefused, r.Client.Kind(), record.Name.Name, theirs)
+		}
+	}
+	return nil
+}
+
+// contentDifference returns the patch that gives a copy its content and annotations, nil if it has them.
+func contentDifference(record *argocd.Record, want argocd.Content, marks map[string]string) argocd.Patch {
+	var patch argocd.Patch
+	have := record.Content()
+	if !maps.Equal(have.Labels, want.Labels) {
+		patch.Replace(orEmpty(want.Labels), "metadata", "labels")
+	}
+	annotations := copyAnnotations(record.Annotations, want.Annotations, marks)
+	if !maps.Equal(record.Annotations, annotations) {
+		patch.Replace(annotations, "metadata", "annotations")
+	}
+	if have.Type != want.Type {
+		patch.Replace(want.Type, "type")
+	}
+	if !bytes.Equal(have.Spec, want.Spec) {
+		patch.Replace(want.Spec, "spec")
+	}
+	if !maps.Equal(have.Data, want.Data) {
+		patch.Replace(orEmpty(want.Data), "data")
+	}
+	if !maps.Equal(have.BinaryData, want.BinaryData) {
+		patch.Replace(orEmpty(want.BinaryData), "binaryData")
+	}
+	return patch
+}
+
+// Remove implements converge.Replica.
+func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
+	id, err := r.place(key)
+	if err != nil {
+		return converge.State{}, nil //nolint:nilerr // there is nothing where nothing can be
+	}
+	ours := func(record *argocd.Record) bool {
+		state := r.copied(record)
+		return state != converge.State{} && (uid == "" || state.UID == uid)
+	}
+	if r.leave != nil {
+		left, err := r.change(ctx, id, func(record *argocd.Record) (argocd.Patch, error) {
+			if record == nil || !ours(record) {
+				return nil, nil
+			}
+			return r.leave(record), nil
+		})
+		return r.copied(left), err
+	}
+	left, err := r.remove(ctx, id, ours, func(*argocd.Record) argocd.Patch { return nil })
+	return r.copied(left), err
+}

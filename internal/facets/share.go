@@ -1,0 +1,153 @@
+package facets
+
+import (
+	"fmt"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+)
+
+// Mode says where the applications and projects of a spoke are defined.
+type Mode string
+
+// The modes, by their names on the wire and in flags.
+const (
+	Managed    Mode = "managed"    // on the hub
+	Autonomous Mode = "autonomous" // on the spoke itself
+)
+
+// Modes are all of them, as they are named in flags.
+func Modes() []string { return []string{string(Managed), string(Autonomous)} }
+
+// Facets are all that there are, in any mode.
+func Facets() []converge.Facet {
+	return []converge.Facet{Application, Intent, Status, AppProject, Repository, RepoCreds, GPGKeys}
+}
+
+// FromHub and FromSpoke are the facets of a mode by the side that has the truth. A facet is in at most one of them.
+func (m Mode) FromHub() []converge.Facet {
+	if m == Autonomous {
+		return []converge.Facet{Intent}
+	}
+	return []converge.Facet{Application, Intent, AppProject, Repository, RepoCreds, GPGKeys}
+}
+
+// FromSpoke is described at FromHub.
+func (m Mode) FromSpoke() []converge.Facet {
+	if m == Autonomous {
+		return []converge.Facet{Application, Status, AppProject}
+	}
+	return []converge.Facet{Status}
+}
+
+// Kinds are those that a spoke of a mode shares besides applications. A hub shares all.
+func (m Mode) Kinds() []Kind {
+	if m == Autonomous {
+		return []Kind{Project}
+	}
+	return []Kind{Project, Secret, ConfigMap}
+}
+
+// Share is what one side shares with the other.
+type Share struct {
+	Sources  map[converge.Facet]converge.Origin
+	Replicas map[converge.Facet]converge.Holding
+
+	// Namespace is the one on the hub whose applications are all this agent's, empty if there is none. The spoke does not know.
+	Namespace string
+
+	application Side
+	records     map[Kind]func(*argocd.Record) []Touched // what the change of an object concerns
+	intents     *IntentReplica
+	copies      *ApplicationReplica
+}
+
+// Touched is a key of a facet that a change concerns.
+type Touched struct {
+	Facet converge.Facet
+	Key   converge.Key
+}
+
+// Application returns what the change of an application concerns.
+func (s Share) Application(app *argocd.App) []Touched {
+	key, ok := s.application.key(app)
+	if !ok {
+		return nil
+	}
+	if s.intents != nil {
+		s.intents.saw(key, app)
+	}
+	return []Touched{{Application, key}, {Intent, key}, {Status, key}}
+}
+
+// Gone is told of an application that is no more.
+func (s Share) Gone(app *argocd.App) {
+	if key, ok := s.application.key(app); ok && s.copies != nil {
+		s.copies.origins.lost(key, app)
+	}
+}
+
+// Record returns what the change of an object concerns that is no application.
+func (s Share) Record(kind Kind, r *argocd.Record) []Touched {
+	if touch := s.records[kind]; touch != nil {
+		return touch(r)
+	}
+	return nil
+}
+
+// Puts reports whether a facet's copies are here, and are put back when they are changed or go.
+func (s Share) Puts(f converge.Facet) bool { return s.Replicas[f].Retain }
+
+// touches returns what finds the key of one facet.
+func touches(f converge.Facet, key func(*argocd.Record) (converge.Key, bool)) func(*argocd.Record) []Touched {
+	return func(r *argocd.Record) []Touched {
+		if k, ok := key(r); ok {
+			return []Touched{{f, k}}
+		}
+		return nil
+	}
+}
+
+// touchesCredentials finds the key of a Secret, in both facets: it may have become one of the other's.
+func touchesCredentials(r *argocd.Record) []Touched {
+	key := converge.Key(r.Name.Name)
+	return []Touched{{Repository, key}, {RepoCreds, key}}
+}
+
+// credentials are the facets of Secrets by what Argo CD uses them for.
+func credentials() map[string]converge.Facet {
+	return map[string]converge.Facet{argocd.SecretRepository: Repository, argocd.SecretRepoCreds: RepoCreds}
+}
+
+// named is the key of an object whose name is the same on both sides.
+func named(r *argocd.Record) (converge.Key, bool) { return converge.Key(r.Name.Name), true }
+
+// ofType is named for Secrets that Argo CD uses for something.
+func ofType(use string) func(*argocd.Record) (converge.Key, bool) {
+	return func(r *argocd.Record) (converge.Key, bool) { return converge.Key(r.Name.Name), r.SecretType() == use }
+}
+
+func sameName(key converge.Key) (string, error) { return string(key), nil }
+
+func asIs(_ converge.Key, c argocd.Content) (argocd.Content, error) { return c, nil }
+
+// retained is a holding of which what was applied is put back while the other side is away, also after a restart.
+func retained(r interface {
+	converge.Replica
+	Recall(key converge.Key) (converge.Object, bool)
+},
+) converge.Holding {
+	return converge.Holding{Replica: r, Retain: true, Recall: r.Recall}
+}
+
+// longestName is how long the name of an object may be (RFC 1123 subdomain, as Kubernetes has it).
+const longestName = 253
+
+// prefixed returns the name that an agent's project has on the hub.
+func prefixed(agent, project string) (string, error) {
+	name := agent + "-" + project
+	if len(name) > longestName {
+		return "", fmt.Errorf("on the hub the project would be called %q, which is longer than %d characters: give it a shorter name", name, longestName)
+	}
+	return name, nil
+}

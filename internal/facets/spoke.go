@@ -1,0 +1,92 @@
+package facets
+
+import (
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
+)
+
+// Spoke is a spoke's cluster.
+type Spoke struct{ *Cluster }
+
+// Share returns what the spoke shares with the hub.
+func (s Spoke) Share(mode Mode) Share {
+	if mode == Autonomous {
+		return s.autonomous()
+	}
+	return s.managed()
+}
+
+func (s Spoke) managed() Share {
+	side := spokeSide(s.Applications, s.options.Mapping, false)
+	intents, applications := NewIntentReplica(side), NewApplicationReplica(side, s.options.Keeping)
+	replicas := map[converge.Facet]converge.Holding{
+		Application: retained(applications),
+		Intent:      {Replica: intents},
+		AppProject:  retained(s.copies(s.Projects, named, true)),
+		GPGKeys:     retained(s.keys()),
+	}
+	for use, facet := range credentials() {
+		replicas[facet] = retained(s.copies(s.Secrets, ofType(use), false))
+	}
+	return Share{
+		Sources: s.statuses(side), Replicas: replicas,
+		application: side, intents: &intents, copies: &applications,
+		records: map[Kind]func(*argocd.Record) []Touched{
+			Project: touches(AppProject, named), Secret: touchesCredentials, ConfigMap: touches(GPGKeys, named),
+		},
+	}
+}
+
+// statuses is what every spoke tells of its applications. What it no longer tells of is made anew by its controllers;
+// nothing of a user's is lost.
+func (s Spoke) statuses(side Side) map[converge.Facet]converge.Origin {
+	return map[converge.Facet]converge.Origin{Status: {Source: StatusSource{Side: side}, Unbraked: true}}
+}
+
+// copies are objects of the hub's, under the same names and as they were sent.
+func (s Spoke) copies(r Records, key func(*argocd.Record) (converge.Key, bool), adopt bool) objectReplica {
+	return objectReplica{
+		Records: r, namespace: s.options.Namespace, origins: newOrigins(), name: sameName, called: named, key: key, render: asIs, adopt: adopt,
+	}
+}
+
+// keys are the hub's GPG keys. Argo CD's repository server does not start without their ConfigMap, so one that is withdrawn
+// is emptied.
+func (s Spoke) keys() objectReplica {
+	r := s.copies(s.ConfigMaps, named, true)
+	r.leave = func(record *argocd.Record) argocd.Patch {
+		var patch argocd.Patch
+		content := record.Content()
+		if content.Data != nil {
+			patch.Remove("data")
+		}
+		if content.BinaryData != nil {
+			patch.Remove("binaryData")
+		}
+		for _, a := range []string{argocd.AnnotationSourceUID, argocd.AnnotationApplied} {
+			if _, ok := record.Annotations[a]; ok {
+				patch.Remove("metadata", "annotations", a)
+			}
+		}
+		return patch
+	}
+	return r
+}
+
+func (s Spoke) autonomous() Share {
+	side := spokeSide(s.Applications, mapping.ByNamespace{Spoke: s.options.Namespace}, true)
+	side.selector = s.options.Selector
+	intents := NewIntentReplica(side)
+	sources := s.statuses(side)
+	sources[Application] = converge.Origin{Source: ApplicationSource{Side: side, mirrored: true}}
+	sources[AppProject] = converge.Origin{Source: objectSource{
+		Records: s.Projects, namespace: s.options.Namespace, refused: s.refused(Project),
+		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), s.selected(r) },
+	}}
+	return Share{
+		Sources: sources, Replicas: map[converge.Facet]converge.Holding{Intent: {Replica: intents}},
+		application: side, intents: &intents,
+		records: map[Kind]func(*argocd.Record) []Touched{Project: touches(AppProject, named)},
+	}
+}

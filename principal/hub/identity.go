@@ -1,0 +1,73 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+// identityName is the ConfigMap that the hub is known by.
+const identityName = "argocd-agent-principal-identity"
+
+// Identity is what the hub is known by to its agents, as long as it lasts: the UID of a ConfigMap. A hub that was made anew
+// from a backup has another, as have all its objects: by this agents tell it from one where somebody deleted and created
+// them.
+type Identity struct {
+	client typed.ConfigMapInterface
+	logger *slog.Logger
+	uid    atomic.Pointer[string]
+}
+
+// NewIdentity returns the identity of the hub whose Argo CD is in that namespace. It is known once Run has found out.
+func NewIdentity(client typed.ConfigMapsGetter, namespace string, logger *slog.Logger) *Identity {
+	return &Identity{client: client.ConfigMaps(namespace), logger: logger}
+}
+
+// UID returns the identity, empty if it is not known.
+func (i *Identity) UID() string {
+	if uid := i.uid.Load(); uid != nil {
+		return *uid
+	}
+	return ""
+}
+
+// Ready returns nil once the identity is known, and otherwise why it is not.
+func (i *Identity) Ready() error {
+	if i.UID() == "" {
+		return fmt.Errorf("ConfigMap %s: it is being read or created", identityName)
+	}
+	return nil
+}
+
+// Run finds out the identity.
+func (i *Identity) Run(ctx context.Context) {
+	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 1 << 30, Cap: 15 * time.Second}
+	_ = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
+		uid, err := i.find(ctx)
+		if err != nil {
+			i.logger.Warn("Cannot tell what the hub is known by", "configMap", identityName, "error", err)
+			return false, nil
+		}
+		i.uid.Store(&uid)
+		return true, nil
+	}) // which only fails when the context ends
+}
+
+func (i *Identity) find(ctx context.Context) (string, error) {
+	found, err := i.client.Get(ctx, identityName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		found, err = i.client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: identityName}}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return "", err
+	}
+	return string(found.UID), nil
+}

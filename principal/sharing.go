@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/namespaces"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+)
+
+// sharingSettings are what an operator decides about what is shared with agents.
+type sharingSettings struct {
+	byDestination    bool
+	allowed          []string
+	selector         string
+	createNamespaces bool
+	createPattern    string
+	createLabels     []string
+}
+
+func (s *sharingSettings) declare(set *settings.Set) {
+	set.Bool(&s.byDestination, "destination-based-mapping", "ARGOCD_PRINCIPAL_DESTINATION_BASED_MAPPING", false,
+		"an Application belongs to the agent that its spec.destination.name names, instead of to the one that its namespace is named after")
+	set.Strings(&s.allowed, "allowed-namespaces", "ARGOCD_PRINCIPAL_ALLOWED_NAMESPACES", nil,
+		"namespaces whose Applications are shared with agents, as globs or /regular expressions/; "+
+			"if empty, agents' own, or with destination-based mapping only Argo CD's", namespaces.Check)
+	set.String(&s.selector, "label-selector", "ARGOCD_PRINCIPAL_LABEL_SELECTOR", "", "share only objects with these labels", facets.CheckSelector)
+	set.Bool(&s.createNamespaces, "namespace-create-enable", "ARGOCD_PRINCIPAL_NAMESPACE_CREATE_ENABLE", false,
+		"create the namespace of an autonomous agent when it has something to show")
+	set.String(&s.createPattern, "namespace-create-pattern", "ARGOCD_PRINCIPAL_NAMESPACE_CREATE_PATTERN", "",
+		"create only namespaces that match this regular expression", checkExpression)
+	set.Strings(&s.createLabels, "namespace-create-labels", "ARGOCD_PRINCIPAL_NAMESPACE_CREATE_LABELS", nil,
+		"labels, as key=value, of namespaces that are created", checkLabels)
+}
+
+func checkExpression(text string) error {
+	if _, err := regexp.Compile(text); err != nil {
+		return fmt.Errorf("want a regular expression: %w", err)
+	}
+	return nil
+}
+
+func checkLabels(pairs []string) error {
+	labels := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return fmt.Errorf("%q: want key=value", pair)
+		}
+		labels[key] = value
+	}
+	if err := metav1validation.ValidateLabels(labels, field.NewPath("labels")).ToAggregate(); err != nil {
+		return fmt.Errorf("want labels, as key=value: %w", err)
+	}
+	return nil
+}
+
+// mapping says which agent an Application belongs to.
+func (s *sharingSettings) mapping(namespace string) mapping.Mapping {
+	allowed, _ := namespaces.Parse(s.allowed) // which was checked
+	if s.byDestination {
+		return mapping.ByDestination{Hub: namespace, Allowed: allowed.Has}
+	}
+	if len(s.allowed) == 0 {
+		return mapping.ByNamespace{}
+	}
+	return mapping.ByNamespace{Allowed: allowed.Has}
+}
+
+// creator creates the namespaces of agents.
+func (s *sharingSettings) creator(client typed.NamespacesGetter) namespaces.Creator {
+	expression := regexp.MustCompile(s.createPattern) // which was checked
+	labels := make(map[string]string, len(s.createLabels))
+	for _, pair := range s.createLabels {
+		key, value, _ := strings.Cut(pair, "=")
+		labels[key] = value
+	}
+	return namespaces.Creator{
+		Client: client, Labels: labels,
+		Allowed:   func(namespace string) bool { return s.createNamespaces && expression.MatchString(namespace) },
+		Otherwise: "create it on the hub, or let the principal: see --namespace-create-enable and --namespace-create-pattern",
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -14,6 +16,9 @@ import (
 
 // maxSize bounds what is unpacked. A cluster's list of kinds is some ten thousand letters.
 const maxSize = 8 << 20
+
+// stateKey is the key of the connection's state, which is the hub's to say.
+const stateKey = "connectionState"
 
 // State says whether the hub can reach an agent.
 type State struct {
@@ -41,7 +46,8 @@ func Compose(own []byte, compressed bool, state State, now time.Time) ([]byte, e
 		}
 	}
 	var err error
-	if info["connectionState"], err = json.Marshal(describe(state, now)); err != nil {
+	claim(info, stateKey)
+	if info[stateKey], err = json.Marshal(describe(state, now)); err != nil {
 		return nil, fmt.Errorf("connection state: %w", err)
 	}
 	if _, ok := info["applicationsCount"]; !ok {
@@ -55,6 +61,12 @@ func Compose(own []byte, compressed bool, state State, now time.Time) ([]byte, e
 		return plain, nil
 	}
 	return pack(plain)
+}
+
+// claim takes away all that a reader may take for the key. Go's decoder, which is Argo CD's, does not mind the case of
+// letters, and of several such keys believes the last.
+func claim(info map[string]json.RawMessage, key string) {
+	maps.DeleteFunc(info, func(other string, _ json.RawMessage) bool { return strings.EqualFold(other, key) })
 }
 
 func describe(state State, now time.Time) connection {

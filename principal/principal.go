@@ -86,7 +86,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	switchboard := exchange.New(exchange.Options{
 		Gate: admission, Namespace: mapping.ByNamespace{}.HubNamespace, Registerer: registry,
 	})
-	known := clusters.New(client.CoreV1(), s.namespace, switchboard)
+	known := clusters.New(client.CoreV1(), s.namespace, switchboard, logging.Component(logger, "clusters"))
 	operations, err := s.operations.Serve(ctx, base,
 		ops.When("certificate", material.Ready), ops.When("applications", applications.Ready), ops.When("clusters", known.Ready))
 	if err != nil {

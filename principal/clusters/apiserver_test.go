@@ -73,6 +73,12 @@ func (s *apiServer) put(name, agent, server string) {
 	s.happen(name, secret)
 }
 
+func (s *apiServer) remove(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.happen(name, nil)
+}
+
 // happen changes a Secret. s.mu is held.
 func (s *apiServer) happen(name string, now *corev1.Secret) {
 	s.revision++
@@ -84,6 +90,13 @@ func (s *apiServer) happen(name string, now *corev1.Secret) {
 	s.log = append(s.log, event{s.revision, old, now})
 	close(s.news)
 	s.news = make(chan struct{})
+}
+
+// deny says whether all requests are refused from now on.
+func (s *apiServer) deny(yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denied = yes
 }
 
 // interrupt ends all watches. What happens meanwhile, no watch will show.

@@ -51,6 +51,96 @@ func follow(t *testing.T, s *apiServer, listener clusters.Listener) (*clusters.C
 	return c, log
 }
 
+// listener notes what it is told.
+type listener struct{ told chan string }
+
+func (l listener) Cluster(agent, server string) { l.told <- agent + " " + server }
+
+func (l listener) NoCluster(agent string) { l.told <- agent + " gone" }
+
+// hears fails unless that, in any order, is what the listener is told next.
+func (l listener) hears(t *testing.T, want ...string) {
+	t.Helper()
+	var heard []string
+	late := time.After(patience)
+	for range want {
+		select {
+		case what := <-l.told:
+			heard = append(heard, what)
+		case <-late:
+			require.FailNow(t, "nothing more is told", "%q of %q", heard, want)
+		}
+	}
+	require.ElementsMatch(t, want, heard)
+}
+
+func TestClustersAreWhatTheSecretsSay(t *testing.T) {
+	s, l := newAPIServer(t), listener{make(chan string, 100)}
+	s.put("berlin", "berlin", "https://berlin")
+	s.put("password", "", "https://nowhere")
+	c, log := follow(t, s, l)
+	l.hears(t, "berlin https://berlin")
+	require.Eventually(t, func() bool { return c.Ready() == nil }, patience, time.Millisecond)
+
+	s.put("password", "", "https://elsewhere")
+	s.put("paris", "paris", "https://paris")
+	l.hears(t, "paris https://paris")
+	s.put("berlin", "berlin", "https://moved")
+	l.hears(t, "berlin https://moved")
+	s.put("berlin", "vienna", "https://moved")
+	l.hears(t, "berlin gone", "vienna https://moved")
+	s.put("berlin", "", "https://moved")
+	l.hears(t, "vienna gone")
+	s.remove("paris")
+	l.hears(t, "paris gone")
+	require.Empty(t, log.String())
+	require.Empty(t, l.told, "of Secrets that are no cluster's nothing is told")
+}
+
+// Of several Secrets for one agent any will do, as long as there is one.
+func TestAnAgentMayHaveSeveralSecrets(t *testing.T) {
+	s, l := newAPIServer(t), listener{make(chan string, 100)}
+	follow(t, s, l)
+	s.put("one", "berlin", "https://berlin")
+	l.hears(t, "berlin https://berlin")
+	s.put("two", "berlin", "https://berlin")
+	l.hears(t, "berlin https://berlin")
+	s.remove("one")
+	l.hears(t, "berlin https://berlin")
+	s.remove("two")
+	l.hears(t, "berlin gone")
+}
+
+// What happens while the hub's API server cannot be heard is told afterwards.
+func TestWhatWasMissedIsTold(t *testing.T) {
+	s, l := newAPIServer(t), listener{make(chan string, 100)}
+	s.put("berlin", "berlin", "https://berlin")
+	s.put("paris", "paris", "https://paris")
+	s.put("vienna", "vienna", "https://vienna")
+	follow(t, s, l)
+	l.hears(t, "berlin https://berlin", "paris https://paris", "vienna https://vienna")
+	s.interrupt(func() {
+		s.remove("berlin")
+		s.put("paris", "paris", "https://moved")
+		s.put("rome", "rome", "https://rome")
+	})
+	l.hears(t, "berlin gone", "paris https://moved", "rome https://rome")
+	require.Empty(t, l.told, "of what did not change nothing is told")
+}
+
+// Until the Secrets are known, it is said why they are not.
+func TestNotReadyWithoutLeave(t *testing.T) {
+	s, l := newAPIServer(t), listener{make(chan string, 100)}
+	s.deny(true)
+	s.put("berlin", "berlin", "https://berlin")
+	c, _ := follow(t, s, l)
+	require.ErrorContains(t, c.Ready(), "cluster Secrets on the hub: ")
+	require.Eventually(t, func() bool { return strings.Contains(c.Ready().Error(), "secrets is forbidden") }, patience, time.Millisecond)
+	s.deny(false)
+	l.hears(t, "berlin https://berlin")
+	require.Eventually(t, func() bool { return c.Ready() == nil }, patience, time.Millisecond)
+}
+
 // A Secret that holds what is no text keeps the hub's components from hearing of no other, and people are told.
 func TestASecretThatIsNoTextIsPassedOver(t *testing.T) {
 	w, s := tunneltest.Open(t), newAPIServer(t)

@@ -170,6 +170,36 @@ func TestReasonsSayWhatToDo(t *testing.T) {
 	}
 }
 
+// A connection is not stuck with the certificate that it was opened with: once that has expired, the newer one is shown.
+func TestARenewedCertificateIsShownWhenTheOldOneHasExpired(t *testing.T) {
+	t.Parallel()
+	w := tunneltest.Open(t)
+	f := write(t, w.Authority, w.Authority, tunneltest.Component)
+	issue := func(v pki.Validity) {
+		pair, err := w.Authority.IssueClient(pki.ClientOptions{CommonName: tunneltest.Component, Validity: v})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(f.cert, pair.Certificate, 0o600))
+		require.NoError(t, os.WriteFile(f.key, pair.Key, 0o600))
+	}
+	issue(pki.Validity{NotAfter: time.Now().Add(3 * time.Second)})
+	s, err := parse(f.args(t, w.Address), nil)
+	require.NoError(t, err)
+	principal := connect(t, s)
+	_, err = ask(t, principal)
+	require.NoError(t, err)
+
+	stream, err := tunnelv1.NewRelayClient(principal).Watch(t.Context(), &tunnelv1.WatchRequest{})
+	require.NoError(t, err)
+	issue(pki.Validity{}) // nothing is ended for it
+	for err = nil; err == nil; {
+		_, err = stream.Recv()
+	}
+	require.Equal(t, codes.Unauthenticated, status.Code(err), err)
+	require.ErrorContains(t, err, "expired")
+	require.Eventually(t, func() bool { _, err = ask(t, principal); return err == nil }, tunneltest.Patience, 10*time.Millisecond)
+	require.NoError(t, err)
+}
+
 // Files that are not there are named, with the flags that say where they are.
 func TestMissingFilesAreNamed(t *testing.T) {
 	t.Parallel()

@@ -247,11 +247,21 @@ func TestTheStateOfAClusterIsTheAgents(t *testing.T) {
 	}
 }
 
-// What the agent has at its end of the tunnel, and what is here, understand each other.
+// What the agent has at its end of the tunnel, and what is here, understand each other, whatever the keys begin with.
 func TestWithTheAgentsOwnEnd(t *testing.T) {
 	t.Parallel()
-	w := begin(t, setup{agentsEnd: true, hubPrefix: "hub|", spokePrefix: "spoke|"})
-	w.spoke.Set(t.Context(), "spoke|"+treeSpoke, "one", 0)
+	for _, prefix := range []string{"", "spoke|", `s*[p]?o^k\e|`} {
+		t.Run(prefix, func(t *testing.T) {
+			t.Parallel()
+			withTheAgentsOwnEnd(t, prefix)
+		})
+	}
+}
+
+func withTheAgentsOwnEnd(t *testing.T, prefix string) {
+	t.Helper()
+	w := begin(t, setup{agentsEnd: true, hubPrefix: "hub|", spokePrefix: prefix})
+	w.spoke.Set(t.Context(), prefix+treeSpoke, "one", 0)
 	follower := w.client(t, 3).Subscribe(t.Context(), "hub|"+newsHub)
 	defer func() { _ = follower.Close() }()
 	client := w.client(t, 2)
@@ -262,8 +272,8 @@ func TestWithTheAgentsOwnEnd(t *testing.T) {
 	}, 5*time.Second, time.Millisecond)
 	_, err := follower.ReceiveMessage(t.Context())
 	require.NoError(t, err)
-	w.spoke.Set(t.Context(), "spoke|"+treeSpoke, "two", 0)
-	w.spoke.Publish(t.Context(), "spoke|"+newsSpoke, "changed")
+	w.spoke.Set(t.Context(), prefix+treeSpoke, "two", 0)
+	w.spoke.Publish(t.Context(), prefix+newsSpoke, "changed")
 	for message, err := follower.ReceiveMessage(t.Context()); message.Payload != "changed"; message, err = follower.ReceiveMessage(t.Context()) {
 		require.NoError(t, err)
 	}

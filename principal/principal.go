@@ -96,7 +96,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	switchboard := exchange.New(exchange.Options{
 		Gate: admission, Namespace: shared.NamespaceOf, Registerer: registry,
 	})
-	known = clusters.New(client.CoreV1(), s.namespace, listeners{switchboard, shared})
+	known = clusters.New(client.CoreV1(), s.namespace, listeners{switchboard, shared}, logging.Component(logger, "clusters"))
 	operations, err := s.operations.Serve(ctx, base,
 		ops.When("certificate", material.Ready), ops.When("applications", shared.Ready), ops.When("identity", itself.Ready), ops.When("clusters", known.Ready))
 	if err != nil {

@@ -1,9 +1,13 @@
 package policy_test
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/policy"
 )
@@ -78,6 +82,61 @@ rules:
 		d, err := ask(t, p, c.method, c.target, "")
 		require.NoError(t, err)
 		require.Equal(t, c.allowed, d.Allowed, "%s %s: %s", c.method, c.target, d.Reason)
+	}
+}
+
+// documented returns the policies in docs/live-access.md, in their order.
+func documented(t *testing.T) (texts []string) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/live-access.md")
+	require.NoError(t, err)
+	for i, block := range strings.Split(string(page), "```") {
+		manifest, ok := strings.CutPrefix(block, "yaml\n")
+		if !ok || i%2 == 0 {
+			continue
+		}
+		var m corev1.ConfigMap
+		require.NoError(t, yaml.UnmarshalStrict([]byte(manifest), &m))
+		require.Equal(t, policy.ConfigMap, m.Name)
+		texts = append(texts, m.Data[policy.Key])
+	}
+	return texts
+}
+
+// What people find in the documentation works, and keeps from the hub what it says.
+func TestDocumentedPolicies(t *testing.T) {
+	texts := documented(t)
+	require.Len(t, texts, 2)
+	standard := follows(t, newAPIServer(t, nil), known()).policy
+	open := follows(t, newAPIServer(t, configMap("1", texts[0])), known()).policy
+	closed := follows(t, newAPIServer(t, configMap("1", texts[1])), known()).policy
+	const yes, no = true, false
+	for _, c := range []struct {
+		method, target         string
+		standard, open, closed bool
+	}{
+		{"GET", "/api/v1/namespaces/a/secrets/s", yes, yes, no},
+		{"PATCH", "/apis/rbac.authorization.k8s.io/v1/clusterroles/web", yes, yes, no},
+		{"PATCH", "/apis/apps/v1/namespaces/a/deployments/web", yes, yes, no},
+		{"POST", "/api/v1/namespaces/a/pods/web-1/exec?command=sh", yes, yes, no},
+		{"GET", "/version", yes, yes, yes},
+		{"GET", "/apis/apps/v1", yes, yes, yes},
+		{"GET", "/metrics", no, yes, no},
+		{"GET", "/api/v1/namespaces/team-a/pods", no, yes, yes},
+		{"POST", "/api/v1/namespaces/team-a/pods/p/portforward?ports=1", no, yes, no},
+		{"GET", "/api/v1/namespaces/team-a/pods/p/log", no, yes, yes},
+		{"POST", "/api/v1/namespaces/team-a/pods/p/exec?command=sh", no, no, no},
+		{"GET", "/api/v1/namespaces/team-a/secrets/s", no, no, no},
+		{"PATCH", "/apis/rbac.authorization.k8s.io/v1/namespaces/team-a/roles/r", no, no, no},
+		{"PATCH", "/apis/apps/v1/namespaces/team-a/deployments/d/scale", no, no, yes},
+		{"DELETE", "/apis/batch/v1/namespaces/team-a/jobs/j", no, no, yes},
+		{"GET", "/api/v1/namespaces/team-a/events?fieldSelector=involvedObject.uid%3Dx", no, no, yes},
+	} {
+		for p, want := range map[*policy.Policy]bool{standard: c.standard, open: c.open, closed: c.closed} {
+			d, err := ask(t, p, c.method, c.target, "")
+			require.NoError(t, err)
+			require.Equal(t, want, d.Allowed, "%s %s: %s", c.method, c.target, d.Reason)
+		}
 	}
 }
 

@@ -215,6 +215,7 @@ func enter(unanswered chan<- struct{}, gone <-chan struct{}) bool {
 // allow returns nil if the hub may give a command.
 func (s *Server) allow(name string, args [][]byte) error {
 	var allowed []string
+	begins := func(arg []byte) string { return string(arg) }
 	switch name {
 	case "ping":
 		return nil
@@ -223,8 +224,10 @@ func (s *Server) allow(name string, args [][]byte) error {
 		if len(args) != 1 {
 			return errors.New("GET wants one key")
 		}
-	case "subscribe", "unsubscribe", "psubscribe", "punsubscribe":
+	case "subscribe", "unsubscribe":
 		allowed = []string{managedKey}
+	case "psubscribe", "punsubscribe":
+		allowed, begins = []string{managedKey}, head
 	case "client":
 		keys, err := tracked(args)
 		if err != nil {
@@ -235,12 +238,25 @@ func (s *Server) allow(name string, args [][]byte) error {
 		return fmt.Errorf("%.64q is no command for the hub", name)
 	}
 	for _, arg := range args {
-		rest, ok := strings.CutPrefix(string(arg), s.options.KeyPrefix)
+		rest, ok := strings.CutPrefix(begins(arg), s.options.KeyPrefix)
 		if !ok || !slices.ContainsFunc(allowed, func(p string) bool { return strings.HasPrefix(rest, p) }) {
 			return fmt.Errorf("%s of %.128q is not for the hub", strings.ToUpper(name), arg)
 		}
 	}
 	return nil
+}
+
+// head returns what the names that a pattern matches begin with: what stands before its first wildcard, without the
+// backslashes by which characters stand for themselves. A prefix may have such characters in it.
+func head(pattern []byte) string {
+	var literal []byte
+	for i := 0; i < len(pattern) && strings.IndexByte("*?[", pattern[i]) < 0; i++ {
+		if pattern[i] == '\\' && i+1 < len(pattern) {
+			i++
+		}
+		literal = append(literal, pattern[i])
+	}
+	return string(literal)
 }
 
 // tracked returns the prefixes of keys whose changes are asked for: CLIENT TRACKING ON BCAST PREFIX p [PREFIX p ...].

@@ -21,6 +21,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redistest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -135,6 +136,39 @@ func TestHubReadsNothingElse(t *testing.T) {
 		})
 	}
 }
+
+// A prefix may have characters in it that stand for others in a pattern. The hub hears what begins with it as it is, and not
+// what somebody else's Argo CD announces in the same Redis.
+func TestPrefixOfWildcards(t *testing.T) {
+	const prefix, pattern = `x*[y]?^\`, `x\*\[y\]\?\^\\`
+	spoke := redistest.Start(t)
+	client := redis.Access{Address: spoke.Address}.Client()
+	defer client.Close()
+	require.NoError(t, client.Set(t.Context(), prefix+"app|resources-tree|a|1.8.3", "tree", 0).Err())
+	dial := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}, KeyPrefix: prefix})
+	c := dial(t).greeted(t)
+	c.says(t, command("GET", prefix+"app|resources-tree|a|1.8.3")+command("SUBSCRIBE", prefix+"app|managed-resources|a"))
+	c.hears(t, "$4", "tree", ">3", "$9", "subscribe", "$31", prefix+"app|managed-resources|a", ":1")
+	c.says(t, command("UNSUBSCRIBE", prefix+"app|managed-resources|a"))
+	c.hears(t, ">3", "$11", "unsubscribe", "$31", prefix+"app|managed-resources|a", ":0")
+	c.says(t, command("PSUBSCRIBE", pattern+"app|managed-resources|*"))
+	c.hears(t, ">3", "$10", "psubscribe", "$37", pattern+"app|managed-resources|*", ":1")
+	for _, channel := range []string{"xOyO^\\", "x**y]?^\\", prefix} {
+		require.NoError(t, client.Publish(t.Context(), channel+"app|managed-resources|a", channel).Err())
+	}
+	c.hears(t, ">4", "$8", "pmessage", "$37", pattern+"app|managed-resources|*", "$31", prefix+"app|managed-resources|a", "$8", prefix)
+
+	for _, words := range [][]string{
+		{"PSUBSCRIBE", prefix + "app|managed-resources|*"}, {"PSUBSCRIBE", pattern + "*"}, {"PSUBSCRIBE", pattern + "app|managed-resource"},
+		{"PSUBSCRIBE", `\`}, {"PSUBSCRIBE", ""}, {"SUBSCRIBE", pattern + "app|managed-resources|a"}, {"PUNSUBSCRIBE", "x*"},
+	} {
+		c := dial(t).greeted(t)
+		c.says(t, command(words...))
+		require.True(t, strings.HasPrefix(c.ended(t), "-NOPERM "), "%q", words)
+	}
+}
+
+func command(words ...string) string { return string(resp.AppendCommand(nil, words...)) }
 
 func TestBadCommandsEndTheConversation(t *testing.T) {
 	spoke := redistest.Start(t)

@@ -166,7 +166,8 @@ func (t *Trees) fetch(ctx context.Context, f format, readings []reading) error {
 
 // whole returns the nodes of a tree, the first part of which is given.
 func (t *Trees) whole(ctx context.Context, f format, name string, value []byte) ([]node, error) {
-	first, err := decode(value, f.compressed)
+	left := t.options.MaxTree
+	first, err := t.decode(f, value, &left)
 	if err != nil || first.ShardsCount <= 1 {
 		return first.Nodes, err
 	}
@@ -184,7 +185,7 @@ func (t *Trees) whole(ctx context.Context, f format, name string, value []byte) 
 			if value == nil {
 				continue // it is being written: its notice will come
 			}
-			part, err := decode(value, f.compressed)
+			part, err := t.decode(f, value, &left)
 			if err != nil {
 				return nodes, err
 			}

@@ -4,18 +4,15 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 )
 
-// maxTree is how large a tree's text may become: a hundred times what a thousand objects take.
-const maxTree = 128 << 20
+// DefaultMaxTree is how large a tree's text may become, all its parts together: a hundred times what a thousand objects take.
+const DefaultMaxTree = 128 << 20
 
 // maxShards is the most parts that Argo CD divides a tree into that are read.
 const maxShards = 1024
-
-var errTooLarge = errors.New("it is too large")
 
 // tree is what is needed of Argo CD's ApplicationTree. Its orphaned nodes are left out with reason: they are in the
 // application's namespace, and do not belong to it.
@@ -37,28 +34,31 @@ type reference struct {
 	UID       string `json:"uid"`
 }
 
-// decode reads a tree, or a part of one, as it is in Redis.
-func decode(value []byte, compressed bool) (tree, error) {
+// decode reads a tree, or a part of one, as it is in Redis. Of how long its text may be it leaves what it did not need: what
+// is packed is as long as its writer likes.
+func (t *Trees) decode(f format, value []byte, left *int64) (tree, error) {
 	var (
-		t     tree
+		part  tree
 		plain io.Reader = bytes.NewReader(value)
 	)
-	if compressed {
+	if f.compressed {
 		inflated, err := gzip.NewReader(plain)
 		if err != nil {
-			return t, fmt.Errorf("inflate: %w", err)
+			return part, fmt.Errorf("inflate: %w", err)
 		}
 		plain = inflated
 	}
-	limited := &io.LimitedReader{R: plain, N: maxTree}
-	err := json.NewDecoder(limited).Decode(&t)
-	if limited.N <= 0 {
-		err = errTooLarge
+	limited := &io.LimitedReader{R: plain, N: *left}
+	err := json.NewDecoder(limited).Decode(&part)
+	*left = limited.N
+	switch {
+	case limited.N <= 0:
+		return part, fmt.Errorf("it is larger than %d KiB: divide the application", t.options.MaxTree>>10)
+	case err == nil && (part.ShardsCount < 0 || part.ShardsCount > maxShards):
+		return part, fmt.Errorf("it claims to have %d parts, and %d are the most: refresh the application", part.ShardsCount, maxShards)
+	default:
+		return part, err
 	}
-	if err == nil && (t.ShardsCount < 0 || t.ShardsCount > maxShards) {
-		err = errTooLarge
-	}
-	return t, err
 }
 
 // entries returns the names of the nodes. A node is managed by the application itself if nothing in the tree is above it.

@@ -30,6 +30,8 @@ type Options struct {
 	CacheVersion string
 	// Uncompressed says that trees are expected not to be compressed.
 	Uncompressed bool
+	// MaxTree is how many bytes of text are read of an application's tree, DefaultMaxTree if 0.
+	MaxTree int64
 	// Config is for the spoke's API server, with the agent's own rights.
 	Config *rest.Config
 	// ConfigMaps reads Argo CD's settings. It needs leave to list and watch argocd-cm.
@@ -98,6 +100,9 @@ type application struct {
 func New(o Options) (*Trees, error) {
 	if o.CacheVersion == "" {
 		o.CacheVersion = DefaultCacheVersion
+	}
+	if o.MaxTree == 0 {
+		o.MaxTree = DefaultMaxTree
 	}
 	kinds, err := newKinds(o.Config)
 	if err != nil {

@@ -2,6 +2,7 @@ package trees_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -167,6 +168,34 @@ func TestFormats(t *testing.T) {
 			require.Equal(t, trees.Owner{Application: "g"}, lookup(t, known, object("/pods/a/web-1-0")))
 		})
 	}
+}
+
+// Few packed bytes may become many: a tree is read up to a limit, for all its parts together, and people are told.
+func TestATreeIsReadUpToALimit(t *testing.T) {
+	s, api := newStore(t), newAPIServer(t)
+	spacious := func(text string) []byte {
+		var packed bytes.Buffer
+		w := gzip.NewWriter(&packed)
+		_, err := w.Write(append(bytes.Repeat([]byte(" "), 65<<10), text...))
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+		return packed.Bytes()
+	}
+	for shard, value := range map[string][]byte{
+		"": spacious(`{"shardsCount":3}`), "|1": spacious(`{}`), "|2": zip(t, tree(node("/Pod/a/web-1-1/q"))),
+	} {
+		require.NoError(t, s.Set(t.Context(), "app|resources-tree|g"+shard+"|1.8.3.gz", value, 0).Err())
+	}
+	var log lockedBuffer
+	known := newTrees(t, s, api, func(o *trees.Options) {
+		o.MaxTree, o.Logger = 128<<10, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	runs(t, known)
+	require.Empty(t, lookup(t, known, object("/pods/a/web-1-1")).Application)
+	require.Contains(t, log.String(), "larger than 128 KiB: divide the application")
+	larger := newTrees(t, s, api, func(o *trees.Options) { o.MaxTree = 160 << 10 })
+	runs(t, larger)
+	require.Equal(t, "g", lookup(t, larger, object("/pods/a/web-1-1")).Application)
 }
 
 // When Argo CD is upgraded it announces under its new version, and what the old one wrote stays for a time.

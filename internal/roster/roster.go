@@ -101,16 +101,21 @@ func (r *Roster) listen(ctx context.Context) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := r.client.Watch(ctx, &tunnelv1.WatchRequest{})
+	var parts []*tunnelv1.Roster // of what there is at first
 	for err == nil {
 		var said *tunnelv1.Roster
 		if said, err = stream.Recv(); err != nil {
 			break
 		}
-		r.take(said, !heard)
-		if !heard {
-			r.logger.Info("Connected to the principal", "agents", len(said.GetAgents()))
+		if heard {
+			r.take(said)
+			continue
 		}
-		heard = true
+		if parts = append(parts, said); !said.GetMore() {
+			r.takeAll(parts)
+			parts, heard = nil, true
+			r.logger.Info("Connected to the principal", "agents", len(r.All()))
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,14 +124,29 @@ func (r *Roster) listen(ctx context.Context) (heard bool, err error) {
 	return heard, err
 }
 
-// take takes what the principal says: all there is, or what has changed.
-func (r *Roster) take(said *tunnelv1.Roster, all bool) {
+// takeAll takes what the principal says that there is, in place of what was known. Until all of that is there, what was
+// known holds: nobody is to be told that something is no more because it comes in a later part.
+func (r *Roster) takeAll(parts []*tunnelv1.Roster) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if all {
-		r.clear()
+	r.clear()
+	for _, part := range parts {
+		r.add(part)
 	}
 	r.failure = nil
+	r.tell()
+}
+
+// take takes what the principal says that has changed.
+func (r *Roster) take(said *tunnelv1.Roster) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.add(said)
+	r.tell()
+}
+
+// add adds to what is known. mu is held.
+func (r *Roster) add(said *tunnelv1.Roster) {
 	for _, name := range said.GetRemoved() {
 		r.remove(name)
 	}
@@ -150,7 +170,6 @@ func (r *Roster) take(said *tunnelv1.Roster, all bool) {
 		to := assignment{a.GetAgent(), a.GetSpokeInstance()}
 		r.assigned[a.GetInstance()], r.instances[to] = to, a.GetInstance()
 	}
-	r.tell()
 }
 
 // tell tells whoever waits for a change. mu is held.

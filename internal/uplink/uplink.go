@@ -59,10 +59,12 @@ func (s *Settings) Certificates(name string, logger *slog.Logger, metrics *certs
 	}
 }
 
-// Connect returns a connection to the principal, which is made when it is first used.
+// Connect returns a connection to the principal, which is made when it is first used, and made again when the principal
+// wants to see a newer certificate.
 func (s *Settings) Connect(material *certs.Source) (*grpc.ClientConn, error) {
+	renewed := &renewal{TransportCredentials: certs.ClientCredentials(certs.ClientOptions{Source: material}), material: material}
 	options := append(tunnel.DialOptions(),
-		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: material})),
+		grpc.WithTransportCredentials(renewed), grpc.WithStreamInterceptor(renewed.watch),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 2, Jitter: 0.2, MaxDelay: lastRetry},
 			MinConnectTimeout: attempt,

@@ -4,6 +4,8 @@ package clusters
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +15,7 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 )
 
 const (
@@ -36,6 +39,7 @@ type Listener interface {
 type Clusters struct {
 	store    *follow.Store[*corev1.Secret, *cluster]
 	listener Listener
+	logger   *slog.Logger
 }
 
 // cluster is what is kept of a Secret: none of its credentials.
@@ -44,6 +48,7 @@ type cluster struct {
 	revision string
 	agent    string
 	server   string
+	fault    string // why it is passed over; empty if it is not
 }
 
 // ID returns the Secret's namespace and name.
@@ -53,8 +58,8 @@ func (c *cluster) ID() types.NamespacedName { return c.id }
 func (c *cluster) Revision() string { return c.revision }
 
 // New returns clusters that follow the Secrets in the namespace of Argo CD once Run runs.
-func New(client typed.SecretsGetter, namespace string, listener Listener) *Clusters {
-	c := &Clusters{listener: listener}
+func New(client typed.SecretsGetter, namespace string, listener Listener, logger *slog.Logger) *Clusters {
+	c := &Clusters{listener: listener, logger: logger}
 	secrets := client.Secrets(namespace)
 	c.store = follow.New(follow.Options[*corev1.Secret, *cluster]{
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -65,13 +70,8 @@ func New(client typed.SecretsGetter, namespace string, listener Listener) *Clust
 			o.LabelSelector = selector
 			return secrets.Watch(ctx, o)
 		},
-		Kind: &corev1.Secret{},
-		Reduce: func(s *corev1.Secret, _ *cluster) *cluster {
-			return &cluster{
-				id: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, revision: s.ResourceVersion,
-				agent: s.Labels[labelAgent], server: string(s.Data[serverKey]),
-			}
-		},
+		Kind:     &corev1.Secret{},
+		Reduce:   reduce,
 		Group:    func(c *cluster) string { return c.agent },
 		Changed:  c.changed,
 		Vanished: c.vanished,
@@ -98,7 +98,27 @@ func (c *Clusters) Ready() error {
 	return nil
 }
 
+// reduce returns what is kept of a Secret. All that the principal knows is told to the hub's components, as text: a Secret
+// that holds something else is nobody's cluster, and is not to keep them from hearing of the others.
+func reduce(s *corev1.Secret, _ *cluster) *cluster {
+	c := &cluster{
+		id: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, revision: s.ResourceVersion, agent: s.Labels[labelAgent],
+	}
+	server := s.Data[serverKey]
+	if _, err := identity.ParseAgent(c.agent); err != nil {
+		c.fault = fmt.Sprintf("label %s: %v", labelAgent, err)
+	} else if !utf8.Valid(server) {
+		c.fault = fmt.Sprintf("key %s: it is no UTF-8 text: write the address of the agent's cluster there", serverKey)
+	} else {
+		c.server = string(server)
+	}
+	return c
+}
+
 func (c *Clusters) changed(old, now *cluster) {
+	if now != nil && now.fault != "" && (old == nil || old.fault != now.fault) {
+		c.logger.Warn("A cluster Secret is passed over: mend it", "secret", now.id.String(), "reason", now.fault)
+	}
 	if old != nil && (now == nil || now.agent != old.agent) {
 		c.tell(old.agent)
 	}
@@ -116,6 +136,9 @@ func (c *Clusters) vanished(gone []*cluster) {
 // tell tells what is there for an agent now. Of several Secrets for one agent any will do: its cluster has one address.
 func (c *Clusters) tell(agent string) {
 	for one := range c.store.Group(agent) {
+		if one.fault != "" {
+			continue
+		}
 		c.listener.Cluster(agent, one.server)
 		return
 	}

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
@@ -74,8 +75,8 @@ func (b *board) change(agent string, how func(*entry)) {
 	}
 }
 
-// maxBuild is how much of an agent's words on its version is kept. All of what is known of agents is told at once: an agent
-// that said as much as a message may hold would keep everybody from hearing of any other.
+// maxBuild is how much of an agent's words on its version is kept: everybody is told of it, and it may say as much as a
+// message may hold.
 const maxBuild = 64
 
 func (b *board) connected(agent, build string) {
@@ -128,24 +129,35 @@ func (b *board) leave(w *watcher) {
 	delete(b.watchers, w)
 }
 
-// news returns what has changed since it was called last.
-func (b *board) news(w *watcher) *tunnelv1.Roster {
+// maxNews is about how much is told in one message: far less than gRPC takes, however long what is known of one agent is.
+const maxNews = 1 << 20
+
+// news returns what has changed since it was called last, in messages that are not too large. There is one at least.
+func (b *board) news(w *watcher) []*tunnelv1.Roster {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	news := &tunnelv1.Roster{}
+	part, size := &tunnelv1.Roster{}, 0
+	parts := []*tunnelv1.Roster{part}
 	for _, name := range slices.Sorted(maps.Keys(w.dirty)) {
+		if size >= maxNews {
+			part, size = &tunnelv1.Roster{}, 0
+			parts = append(parts, part)
+		}
 		e, ok := b.agents[name]
 		if !ok {
-			news.Removed = append(news.Removed, name)
+			part.Removed = append(part.Removed, name)
+			size += len(name)
 			continue
 		}
-		news.Agents = append(news.Agents, &tunnelv1.Agent{
+		agent := &tunnelv1.Agent{
 			Name: name, Connected: e.connected, Since: timestamppb.New(e.since), Server: e.server, Build: e.build,
 			Namespace: b.namespace(name),
-		})
+		}
+		part.Agents = append(part.Agents, agent)
+		size += proto.Size(agent)
 	}
 	clear(w.dirty)
-	return news
+	return parts
 }
 
 // close ends all watching.
@@ -160,9 +172,13 @@ func (e *Exchange) Watch(_ *tunnelv1.WatchRequest, stream tunnelv1.Relay_WatchSe
 	defer who.End()
 	w := e.board.watch()
 	defer e.board.leave(w)
-	for {
-		if err := stream.Send(e.board.news(w)); err != nil {
-			return err
+	for first := true; ; first = false {
+		parts := e.board.news(w)
+		for i, part := range parts {
+			part.More = first && i < len(parts)-1
+			if err := stream.Send(part); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-w.notice:

@@ -70,7 +70,7 @@ func (e *Exchange) Run(ctx context.Context) {
 }
 
 // Cluster says that the hub knows an agent's cluster by that address. Whoever is known to the hub is no stranger, though it
-// may never have connected.
+// may never have connected. Both must be UTF-8: components are told of all agents at once, in text.
 func (e *Exchange) Cluster(agent, server string) { e.board.cluster(agent, server) }
 
 // NoCluster says that the hub knows no cluster of an agent any more.

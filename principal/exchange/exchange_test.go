@@ -2,6 +2,7 @@ package exchange_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
@@ -89,6 +91,45 @@ func TestBuildIsCut(t *testing.T) {
 		require.Equal(t, strings.Repeat("€", 21), n.agents[name].GetBuild())
 		require.True(t, n.agents["a"].GetConnected())
 	}
+}
+
+// However many agents there are and however much is known of them, no message is too large for a component.
+func TestManyAgentsAreToldInSeveralMessages(t *testing.T) {
+	w := tunneltest.Open(t)
+	const count = 15_000
+	name := func(i int) string { return fmt.Sprintf("%s-%05d", strings.Repeat("a", 57), i) }
+	change := func(server string) {
+		for i := range count {
+			w.Exchange.Cluster(name(i), "https://"+server+strings.Repeat("x", 200)+"?agentName="+name(i))
+		}
+	}
+	change("first")
+	w.Exchange.Cluster("large", "https://"+strings.Repeat("x", 1<<20)) // as much as a Secret holds
+	n := watch(t, w)
+	told, messages := 0, 0
+	for more := true; more; messages++ {
+		said, err := n.stream.Recv()
+		require.NoError(t, err)
+		told += len(said.GetAgents())
+		require.Less(t, proto.Size(said), 5<<19)
+		more = said.GetMore()
+	}
+	require.Equal(t, count+3, told)
+	require.Greater(t, messages, 4)
+
+	change("second")
+	for told = 0; told < count; {
+		said, err := n.stream.Recv()
+		require.NoError(t, err)
+		require.Less(t, proto.Size(said), 5<<19)
+		require.False(t, said.GetMore(), "changes are each for itself")
+		for _, a := range said.GetAgents() {
+			if strings.HasPrefix(a.GetServer(), "https://second") {
+				told++
+			}
+		}
+	}
+	require.Equal(t, count, told, "each is told once")
 }
 
 // What concerns all agents is for components alone, and what concerns one is for that one.

@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redistest"
 )
 
 // null is what each protocol has for nothing.
@@ -110,6 +112,35 @@ func TestNobodyReadsAgentKeysWithoutBeingAccepted(t *testing.T) {
 		})
 	}
 	clients.Wait()
+}
+
+// Who a client is, Redis reads off its HELLO option by option, and so do we: we never try the hub's Redis with credentials
+// that nobody gave.
+func TestAHelloIsReadOptionByOption(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{redisArgs: []string{"--requirepass", "secret"}})
+	direct := redistest.Client(t, w.hub.Address, 3, func(o *redis.Options) { o.Password = "secret" })
+	for _, user := range []string{"auth", "setname"} {
+		require.NoError(t, direct.Do(t.Context(), "ACL", "SETUSER", user, "on", ">auth", "~*", "+@all").Err())
+	}
+	for want, options := range map[string][][]string{
+		"default": {
+			{"AUTH", "default", "secret", "SETNAME", "auth", "SETNAME", "me"}, {"SETNAME", "auth", "AUTH", "default", "secret"},
+			{"SetName", "Auth", "Auth", "default", "secret", "setname", "AUTH"},
+		},
+		"auth":    {{"AUTH", "auth", "auth", "SETNAME", "x"}, {"AUTH", "default", "secret", "SETNAME", "AUTH", "AUTH", "auth", "auth"}},
+		"setname": {{"AUTH", "setname", "auth"}, {"SETNAME", "setname", "AUTH", "setname", "auth", "SETNAME", "y"}},
+	} {
+		for _, o := range options {
+			r := dial(t, w.address)
+			require.Contains(t, r.ask(append([]string{"HELLO", "3"}, o...)...), "%7", "%q", o)
+			require.Equal(t, bulk(want), r.ask("ACL", "WHOAMI"), "%q", o)
+			require.Equal(t, "+OK\r\n", r.ask("SET", "a", "1"), "%q", o) // over a connection that it shares with others
+			refused, err := direct.Do(t.Context(), "ACL", "LOG").Slice()
+			require.NoError(t, err)
+			require.Empty(t, refused, "%q", o)
+		}
+	}
 }
 
 // An agent that is away or slow delays nobody but who asks for it, and closes nobody's connection.
@@ -216,11 +247,21 @@ func TestTheStateOfAClusterIsTheAgents(t *testing.T) {
 	}
 }
 
-// What the agent has at its end of the tunnel, and what is here, understand each other.
+// What the agent has at its end of the tunnel, and what is here, understand each other, whatever the keys begin with.
 func TestWithTheAgentsOwnEnd(t *testing.T) {
 	t.Parallel()
-	w := begin(t, setup{agentsEnd: true, hubPrefix: "hub|", spokePrefix: "spoke|"})
-	w.spoke.Set(t.Context(), "spoke|"+treeSpoke, "one", 0)
+	for _, prefix := range []string{"", "spoke|", `s*[p]?o^k\e|`} {
+		t.Run(prefix, func(t *testing.T) {
+			t.Parallel()
+			withTheAgentsOwnEnd(t, prefix)
+		})
+	}
+}
+
+func withTheAgentsOwnEnd(t *testing.T, prefix string) {
+	t.Helper()
+	w := begin(t, setup{agentsEnd: true, hubPrefix: "hub|", spokePrefix: prefix})
+	w.spoke.Set(t.Context(), prefix+treeSpoke, "one", 0)
 	follower := w.client(t, 3).Subscribe(t.Context(), "hub|"+newsHub)
 	defer func() { _ = follower.Close() }()
 	client := w.client(t, 2)
@@ -231,8 +272,8 @@ func TestWithTheAgentsOwnEnd(t *testing.T) {
 	}, 5*time.Second, time.Millisecond)
 	_, err := follower.ReceiveMessage(t.Context())
 	require.NoError(t, err)
-	w.spoke.Set(t.Context(), "spoke|"+treeSpoke, "two", 0)
-	w.spoke.Publish(t.Context(), "spoke|"+newsSpoke, "changed")
+	w.spoke.Set(t.Context(), prefix+treeSpoke, "two", 0)
+	w.spoke.Publish(t.Context(), prefix+newsSpoke, "changed")
 	for message, err := follower.ReceiveMessage(t.Context()); message.Payload != "changed"; message, err = follower.ReceiveMessage(t.Context()) {
 		require.NoError(t, err)
 	}

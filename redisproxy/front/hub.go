@@ -12,6 +12,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/socket"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/upstream"
 )
 
 // acceptance is how long a client counts as accepted. Redis may have disconnected it since, with the user that it was.
@@ -211,12 +212,7 @@ func (s *session) identified(one *step) {
 	case "hello":
 		if len(args) > 1 {
 			id.Protocol, _ = strconv.Atoi(string(args[1]))
-		}
-		for i := 2; i+2 < len(args); i++ {
-			var word [5]byte
-			if string(resp.Lower(word[:], args[i])) == "auth" && len(args[i]) == 4 {
-				id.User, id.Password = string(args[i+1]), string(args[i+2])
-			}
+			s.introduced(&id, args[2:])
 		}
 	case "reset":
 		id.User, id.Password, id.Database, id.Protocol = "", "", 0, 0
@@ -227,6 +223,24 @@ func (s *session) identified(one *step) {
 	}
 	if id != s.identity {
 		s.become(id)
+	}
+}
+
+// introduced takes in the options of a HELLO with which Redis agreed. They are read one after the other, as Redis does: a
+// name or a password may be spelled like an option.
+func (s *session) introduced(id *upstream.Identity, options [][]byte) {
+	for len(options) > 0 {
+		var word [8]byte
+		switch option := string(resp.Lower(word[:], options[0])); {
+		case option == "auth" && len(options) > 2:
+			id.User, id.Password = string(options[1]), string(options[2])
+			options = options[3:]
+		case option == "setname" && len(options) > 1:
+			options = options[2:]
+		default: // a newer Redis knows more of them: who the client is, only its own connection knows
+			s.sticky = true
+			return
+		}
 	}
 }
 

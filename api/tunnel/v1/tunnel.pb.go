@@ -292,7 +292,9 @@ type Roster struct {
 	// Applications that belong to an agent, where their namespace alone does not tell.
 	Assigned []*Assignment `protobuf:"bytes,3,rep,name=assigned,proto3" json:"assigned,omitempty"`
 	// Instances, as in Assignment, that no longer belong to any agent.
-	Unassigned    []string `protobuf:"bytes,4,rep,name=unassigned,proto3" json:"unassigned,omitempty"`
+	Unassigned []string `protobuf:"bytes,4,rep,name=unassigned,proto3" json:"unassigned,omitempty"`
+	// More says that this is not all there was at first: the next message goes on with it.
+	More          bool `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -353,6 +355,13 @@ func (x *Roster) GetUnassigned() []string {
 		return x.Unassigned
 	}
 	return nil
+}
+
+func (x *Roster) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 // Agent is an agent as the hub knows it.
@@ -521,14 +530,15 @@ const file_api_tunnel_v1_tunnel_proto_rawDesc = "" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12,\n" +
 	"\x03end\x18\x02 \x01(\x0e2\x1a.argocdagent.tunnel.v1.EndR\x03end\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x0e\n" +
-	"\fWatchRequest\"\xb7\x01\n" +
+	"\fWatchRequest\"\xcb\x01\n" +
 	"\x06Roster\x124\n" +
 	"\x06agents\x18\x01 \x03(\v2\x1c.argocdagent.tunnel.v1.AgentR\x06agents\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x12=\n" +
 	"\bassigned\x18\x03 \x03(\v2!.argocdagent.tunnel.v1.AssignmentR\bassigned\x12\x1e\n" +
 	"\n" +
 	"unassigned\x18\x04 \x03(\tR\n" +
-	"unassigned\"\xb7\x01\n" +
+	"unassigned\x12\x12\n" +
+	"\x04more\x18\x05 \x01(\bR\x04more\"\xb7\x01\n" +
 	"\x05Agent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x120\n" +

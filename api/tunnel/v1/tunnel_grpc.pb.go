@@ -184,7 +184,7 @@ type RelayClient interface {
 	// answer's headers come when the agent has taken it up. Otherwise the call ends with NOT_FOUND if there is no such agent,
 	// FAILED_PRECONDITION if it is not connected, DEADLINE_EXCEEDED if it does not answer.
 	Dial(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Frame, Frame], error)
-	// Watch tells which agents there are: all of them in the first message, what changed in each later one.
+	// Watch tells which agents there are: first all of them, in one message or in several, and then what changed.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Roster], error)
 }
 
@@ -238,7 +238,7 @@ type RelayServer interface {
 	// answer's headers come when the agent has taken it up. Otherwise the call ends with NOT_FOUND if there is no such agent,
 	// FAILED_PRECONDITION if it is not connected, DEADLINE_EXCEEDED if it does not answer.
 	Dial(grpc.BidiStreamingServer[Frame, Frame]) error
-	// Watch tells which agents there are: all of them in the first message, what changed in each later one.
+	// Watch tells which agents there are: first all of them, in one message or in several, and then what changed.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[Roster]) error
 	mustEmbedUnimplementedRelayServer()
 }

@@ -51,11 +51,11 @@ type Works struct {
 	Disconnect func()           // ends agent a; returns when the principal knows
 	Drain      func()           // has the principal end all conversations; returns when they are over
 	Kill       func()           // ends the principal without a word
+	Address    string           // of the principal
+	Authority  *pki.Authority   // of all certificates
 
-	authority *pki.Authority
-	address   string
-	kube      *tunnel.Listener // of agent a
-	draining  atomic.Bool
+	kube     *tunnel.Listener // of agent a
+	draining atomic.Bool
 }
 
 // Open opens the works, with the agents a and echo, until the test is over.
@@ -63,7 +63,7 @@ func Open(tb testing.TB) *Works {
 	tb.Helper()
 	w := &Works{kube: tunnel.NewListener(tunnel.Kube)}
 	var err error
-	w.authority, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
+	w.Authority, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
 	require.NoError(tb, err)
 	w.serve(tb)
 	w.Disconnect = w.Agent(tb, "a", w.kube)
@@ -97,7 +97,7 @@ func (w *Works) source(tb testing.TB, pair pki.Pair) *certs.Source {
 	source, err := certs.New(certs.Options{
 		Name: "test", Logger: slog.New(slog.DiscardHandler), Metrics: certs.NewMetrics(prometheus.NewRegistry()),
 		Pair: certs.Fixed("pair", certs.Blocks{Certificate: pair.Certificate, Key: pair.Key}), PairRemedy: "none",
-		Roots: certs.Fixed("roots", certs.Blocks{Authorities: w.authority.PEM().Certificate}), RootsRemedy: "none",
+		Roots: certs.Fixed("roots", certs.Blocks{Authorities: w.Authority.PEM().Certificate}), RootsRemedy: "none",
 	})
 	require.NoError(tb, err)
 	run(tb, func(ctx context.Context) { Check(tb, source.Run(ctx)) })
@@ -122,7 +122,7 @@ func run(tb testing.TB, something func(context.Context)) (stop func()) {
 // serve serves a principal.
 func (w *Works) serve(tb testing.TB) {
 	tb.Helper()
-	pair, err := w.authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	pair, err := w.Authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(tb, err)
 	material := w.source(tb, pair)
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{Component}})
@@ -140,7 +140,7 @@ func (w *Works) serve(tb testing.TB) {
 	var config net.ListenConfig
 	listener, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err)
-	w.address = listener.Addr().String()
+	w.Address = listener.Addr().String()
 	kill := run(tb, func(ctx context.Context) {
 		context.AfterFunc(ctx, server.Stop)
 		Check(tb, server.Serve(listener))
@@ -153,9 +153,9 @@ func (w *Works) serve(tb testing.TB) {
 // Dial connects to the principal with a certificate of that name.
 func (w *Works) Dial(tb testing.TB, name string) *grpc.ClientConn {
 	tb.Helper()
-	pair, err := w.authority.IssueClient(pki.ClientOptions{CommonName: name})
+	pair, err := w.Authority.IssueClient(pki.ClientOptions{CommonName: name})
 	require.NoError(tb, err)
-	conn, err := grpc.NewClient(w.address, grpc.WithTransportCredentials(
+	conn, err := grpc.NewClient(w.Address, grpc.WithTransportCredentials(
 		certs.ClientCredentials(certs.ClientOptions{Source: w.source(tb, pair)})))
 	require.NoError(tb, err)
 	return conn

@@ -305,7 +305,7 @@ func take(app *argocd.App, t taken, began string, in intents, version converge.V
 		patch.Replace(in.Operation, "operation")
 		next.At = time.Now().UTC().Format(time.RFC3339)
 	}
-	annotations := maps.Clone(app.Annotations)
+	annotations := maps.Clone(orEmpty(app.Annotations))
 	if in.RefreshName != "" && in.RefreshName != t.Refresh {
 		annotations[argocd.AnnotationRefresh] = in.Refresh
 		if in.Hydrate != "" && app.Hydrates() {

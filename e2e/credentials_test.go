@@ -1,0 +1,188 @@
+package e2e_test
+
+import (
+	"encoding/base64"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
+)
+
+// project selects an AppProject.
+func project(c *lab.Cluster, namespace, name string) side {
+	return side{c, cluster.Selection{
+		Resource:  schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"},
+		Namespace: namespace, Name: name,
+	}}
+}
+
+// declare creates an object, and deletes it when the test is over.
+func (s side) declare(t *testing.T, kind string, content map[string]any, changes ...change) side {
+	t.Helper()
+	version := "v1"
+	if s.selection.Resource.Group != "" {
+		version = s.selection.Resource.GroupVersion().String()
+	}
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": version, "kind": kind,
+		"metadata": map[string]any{"name": s.selection.Name, "namespace": s.selection.Namespace},
+	}}
+	for field, value := range content {
+		object.Object[field] = value
+	}
+	for _, change := range changes {
+		change(object)
+	}
+	create(t, s.cluster, s.selection, object)
+	return s
+}
+
+// projectFor is the spec of a project that is for agents of that pattern.
+func projectFor(agents string) map[string]any {
+	return map[string]any{"spec": map[string]any{
+		"sourceNamespaces": []any{agents}, "sourceRepos": []any{"*"},
+		"destinations": []any{
+			map[string]any{"name": agents, "server": "", "namespace": "prod-*"},
+			map[string]any{"name": "nobody", "server": "", "namespace": "*"},
+		},
+		"roles": []any{map[string]any{"name": "admin", "policies": []any{}}},
+	}}
+}
+
+// repository is the content of a Secret of a repository.
+func repository(project string) map[string]any {
+	encode := func(text string) any { return base64.StdEncoding.EncodeToString([]byte(text)) }
+	data := map[string]any{"url": encode("https://git.example.com/x"), "password": encode("secret"), "type": encode("git")}
+	if project != "" {
+		data["project"] = encode(project)
+	}
+	return map[string]any{"data": data}
+}
+
+const secretType = "argocd.argoproj.io/secret-type"
+
+func TestProjectsGoToTheAgentsThatTheyAreFor(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "projects", lab.AgentOptions{}).connected(t)
+	name := unique("team")
+	there := project(s.spoke, s.name, name)
+	hub := project(shared.Hub, lab.Namespace, name).declare(t, "AppProject", projectFor(s.name), label("team", "blue"))
+	uid := string(hub.get(t).GetUID())
+	arrived := there.becomes(t, annotated(sourceUID, uid), labelled("team", "blue"), absent("spec", "roles"), absent("spec", "sourceNamespaces"))
+	require.Equal(t, []any{map[string]any{"name": "in-cluster", "server": "https://kubernetes.default.svc", "namespace": "prod-*"}},
+		arrived.Object["spec"].(map[string]any)["destinations"])
+
+	there.edit(t, func(object *unstructured.Unstructured) { set(object, []any{"https://evil.example.com"}, "spec", "sourceRepos") })
+	original := func(object *unstructured.Unstructured) bool {
+		repos, _, _ := unstructured.NestedStringSlice(object.Object, "spec", "sourceRepos")
+		return len(repos) == 1 && repos[0] == "*"
+	}
+	there.becomes(t, original)
+	there.delete(t)
+	there.becomes(t, original, func(object *unstructured.Unstructured) bool { return object.GetUID() != arrived.GetUID() })
+
+	hub.edit(t, func(object *unstructured.Unstructured) { set(object, []any{"somebody-else"}, "spec", "sourceNamespaces") })
+	there.vanishes(t)
+	hub.edit(t, func(object *unstructured.Unstructured) { set(object, []any{s.name[:3] + "*"}, "spec", "sourceNamespaces") })
+	there.becomes(t, annotated(sourceUID, uid))
+	hub.edit(t, func(object *unstructured.Unstructured) {
+		set(object, []any{map[string]any{"name": "!" + s.name, "namespace": "*"}, map[string]any{"server": "*", "namespace": "*"}}, "spec", "destinations")
+	})
+	there.vanishes(t)
+}
+
+func TestCredentialsGoWithTheirProjects(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "credentials", lab.AgentOptions{}).connected(t)
+	name := unique("secret-team")
+	hub := core(shared.Hub, "secrets", lab.Namespace, name).declare(t, "Secret", repository(name), label(secretType, "repository"))
+	creds := core(shared.Hub, "secrets", lab.Namespace, name+"-creds").declare(t, "Secret", repository(name), label(secretType, "repo-creds"))
+	nobodys := core(shared.Hub, "secrets", lab.Namespace, name+"-nobodys").declare(t, "Secret", repository(""), label(secretType, "repository"))
+	there, alsoThere := core(s.spoke, "secrets", s.name, name), core(s.spoke, "secrets", s.name, name+"-creds")
+	of := project(shared.Hub, lab.Namespace, name).declare(t, "AppProject", projectFor(s.name)) // late
+
+	arrived := there.becomes(t, annotated(sourceUID, string(hub.get(t).GetUID())), labelled(secretType, "repository"))
+	require.Equal(t, hub.get(t).Object["data"], arrived.Object["data"])
+	alsoThere.becomes(t, annotated(sourceUID, string(creds.get(t).GetUID())), labelled(secretType, "repo-creds"))
+
+	there.edit(t, func(object *unstructured.Unstructured) { set(object, "eA==", "data", "password") })
+	there.becomes(t, has(base64.StdEncoding.EncodeToString([]byte("secret")), "data", "password"))
+
+	// What no longer belongs on the spoke is removed, also if that changed while the agent was away.
+	stopped(t, s.agent.Stop)
+	of.edit(t, func(object *unstructured.Unstructured) { set(object, []any{"somebody-else"}, "spec", "sourceNamespaces") })
+	start(t, s.agent.Start)
+	there.vanishes(t)
+	alsoThere.vanishes(t)
+	_, err := s.spoke.Get(t.Context(), core(s.spoke, "secrets", s.name, nobodys.selection.Name).selection)
+	require.NoError(t, err)
+}
+
+func TestASecretOfTheSpokesOwnIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "own-secret", lab.AgentOptions{}).connected(t)
+	name := unique("taken")
+	there := core(s.spoke, "secrets", s.name, name).declare(t, "Secret", repository("theirs"), label(secretType, "repository"))
+	before := there.get(t)
+	mark := shared.Principal.Mark()
+	project(shared.Hub, lab.Namespace, name).declare(t, "AppProject", projectFor(s.name))
+	core(shared.Hub, "secrets", lab.Namespace, name).declare(t, "Secret", repository(name), label(secretType, "repository"))
+	saysNow(t, shared.Principal, mark, "An agent refuses an object", "name="+name, "which is no copy: rename or delete one of the two")
+	require.Equal(t, before.GetResourceVersion(), there.get(t).GetResourceVersion())
+}
+
+func TestKeysGoToManagedAgents(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "keys", lab.AgentOptions{}).connected(t)
+	hub := core(shared.Hub, "configmaps", lab.Namespace, "argocd-gpg-keys-cm")
+	there := core(s.spoke, "configmaps", s.name, "argocd-gpg-keys-cm")
+	if _, err := shared.Hub.Get(t.Context(), hub.selection); err == nil && hub.exists(t) {
+		hub.edit(t, func(object *unstructured.Unstructured) { set(object, map[string]any{"4AEE18F83AFDEB23": "a key"}, "data") })
+	} else {
+		hub.declare(t, "ConfigMap", map[string]any{"data": map[string]any{"4AEE18F83AFDEB23": "a key"}})
+	}
+	there.becomes(t, has("a key", "data", "4AEE18F83AFDEB23"))
+	hub.edit(t, func(object *unstructured.Unstructured) { set(object, map[string]any{}, "data") })
+	there.becomes(t, absent("data", "4AEE18F83AFDEB23"))
+}
+
+// exists reports whether the object is there.
+func (s side) exists(t *testing.T) bool {
+	t.Helper()
+	object, err := s.cluster.Get(t.Context(), s.selection)
+	require.NoError(t, err)
+	return object != nil
+}
+
+func TestTheHubShowsTheProjectsOfAnAutonomousAgent(t *testing.T) {
+	t.Parallel()
+	s, app := newAutonomous(t, "projecting", lab.AgentOptions{})
+	app.shown(t)
+	content := projectFor("*")
+	content["spec"].(map[string]any)["roles"] = []any{map[string]any{
+		"name": "admin", "groups": []any{"people"},
+		"policies": []any{"p, proj:own:admin, applications, sync, own/*, allow"},
+	}}
+	there := project(s.spoke, s.name, "own").declare(t, "AppProject", content)
+	shown := project(shared.Hub, lab.Namespace, s.name+"-own")
+	is := shown.becomes(t, annotated(sourceUID, string(there.get(t).GetUID())))
+	require.Equal(t, map[string]any{
+		"sourceNamespaces": []any{s.name}, "sourceRepos": []any{"*"},
+		"destinations": []any{
+			map[string]any{"name": s.name, "server": "*", "namespace": "prod-*"},
+			map[string]any{"name": s.name, "server": "*", "namespace": "*"},
+		},
+		"roles": []any{map[string]any{
+			"name": "admin", "groups": []any{"people"},
+			"policies": []any{"p, proj:" + s.name + "-own:admin, applications, sync, " + s.name + "-own/" + s.name + "/*, allow"},
+		}},
+	}, is.Object["spec"])
+	shown.delete(t)
+	shown.becomes(t, func(object *unstructured.Unstructured) bool { return object.GetUID() != is.GetUID() })
+	there.delete(t)
+	shown.vanishes(t)
+}

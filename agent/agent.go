@@ -57,7 +57,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	shared, err := spoke.New(spoke.Options{
 		Config: cluster.Config, Namespace: s.namespace, Applications: s.sharing.scope(s.namespace),
 		Mode: facets.Mode(s.sharing.mode), Mapping: s.sharing.mapping(s.namespace), Selector: selector,
-		Keeping:      s.sharing.keeping(cluster.Client.CoreV1(), &hub),
+		Keeping: s.sharing.keeping(cluster.Client.CoreV1(), &hub), Agent: hub.agent,
 		CompareEvery: s.compareEvery, Observer: desk.Observer("", metrics.Observer("", logging.Component(logger, "sync"))),
 		Logger: logging.Component(logger, "sync"),
 	})

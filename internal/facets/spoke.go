@@ -30,7 +30,7 @@ func (s Spoke) managed() Share {
 		replicas[facet] = retained(s.copies(s.Secrets, ofType(use), false))
 	}
 	return Share{
-		Sources: s.statuses(side), Replicas: replicas,
+		Sources: statuses(StatusSource{Side: side}), Replicas: replicas,
 		application: side, intents: &intents, copies: &applications,
 		records: map[Kind]func(*argocd.Record) []Touched{
 			Project: touches(AppProject, named), Secret: touchesCredentials, ConfigMap: touches(GPGKeys, named),
@@ -40,8 +40,8 @@ func (s Spoke) managed() Share {
 
 // statuses is what every spoke tells of its applications. What it no longer tells of is made anew by its controllers;
 // nothing of a user's is lost.
-func (s Spoke) statuses(side Side) map[converge.Facet]converge.Origin {
-	return map[converge.Facet]converge.Origin{Status: {Source: StatusSource{Side: side}, Unbraked: true}}
+func statuses(s StatusSource) map[converge.Facet]converge.Origin {
+	return map[converge.Facet]converge.Origin{Status: {Source: s, Unbraked: true}}
 }
 
 // copies are objects of the hub's, under the same names and as they were sent.
@@ -78,7 +78,7 @@ func (s Spoke) autonomous() Share {
 	side := spokeSide(s.Applications, mapping.ByNamespace{Spoke: s.options.Namespace}, true)
 	side.selector = s.options.Selector
 	intents := NewIntentReplica(side)
-	sources := s.statuses(side)
+	sources := statuses(StatusSource{Side: side, nested: s.options.Agent})
 	sources[Application] = converge.Origin{Source: ApplicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.Origin{Source: objectSource{
 		Records: s.Projects, namespace: s.options.Namespace, refused: s.refused(Project),

@@ -23,11 +23,12 @@ func (s Spoke) managed() Share {
 	replicas := map[converge.Facet]converge.Holding{
 		Application: retained(applications),
 		Intent:      {Replica: intents},
-		AppProject:  retained(s.copies(s.Projects, named, true)),
+		AppProject:  retained(s.copies(s.Projects, named, newOrigins(), true)),
 		GPGKeys:     retained(s.keys()),
 	}
+	secrets := newOrigins() // a Secret may go over from one facet to the other
 	for use, facet := range credentials() {
-		replicas[facet] = retained(s.copies(s.Secrets, ofType(use), false))
+		replicas[facet] = retained(s.copies(s.Secrets, ofType(use), secrets, false))
 	}
 	return Share{
 		Sources: statuses(StatusSource{Side: side}), Replicas: replicas,
@@ -45,16 +46,16 @@ func statuses(s StatusSource) map[converge.Facet]converge.Origin {
 }
 
 // copies are objects of the hub's, under the same names and as they were sent.
-func (s Spoke) copies(r Records, key func(*argocd.Record) (converge.Key, bool), adopt bool) objectReplica {
+func (s Spoke) copies(r Records, key func(*argocd.Record) (converge.Key, bool), o *origins, adopt bool) objectReplica {
 	return objectReplica{
-		Records: r, namespace: s.options.Namespace, origins: newOrigins(), name: sameName, called: named, key: key, render: asIs, adopt: adopt,
+		Records: r, namespace: s.options.Namespace, origins: o, name: sameName, called: named, key: key, render: asIs, adopt: adopt,
 	}
 }
 
 // keys are the hub's GPG keys. Argo CD's repository server does not start without their ConfigMap, so one that is withdrawn
 // is emptied.
 func (s Spoke) keys() objectReplica {
-	r := s.copies(s.ConfigMaps, named, true)
+	r := s.copies(s.ConfigMaps, named, newOrigins(), true)
 	r.leave = func(record *argocd.Record) argocd.Patch {
 		var patch argocd.Patch
 		content := record.Content()

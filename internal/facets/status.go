@@ -150,8 +150,12 @@ func (r StatusReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		return converge.State{}, fmt.Errorf("decode the status: %w: %w", converge.ErrRefused, err)
 	}
 	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
-		if app == nil || r.uid(app) != obj.UID {
+		switch {
+		case app != nil && r.uid(app) == obj.UID:
+		case r.original:
 			return nil, nil // it is of an application that is no more
+		default:
+			return nil, errNotThere
 		}
 		return showStatus(app, want)
 	})

@@ -12,16 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
-)
-
-const (
-	// labelAgent, on a cluster Secret, names the agent.
-	labelAgent = "argocd-agent.argoproj-labs.io/agent-name"
-	// selector is what Secrets are asked for by. All others stay unseen.
-	selector = labelAgent + ",argocd.argoproj.io/secret-type=cluster"
-	// serverKey is the key of a cluster Secret that holds the cluster's address.
-	serverKey = "server"
 )
 
 // Listener is told which clusters there are.
@@ -58,18 +50,18 @@ func New(client typed.SecretsGetter, namespace string, listener Listener) *Clust
 	secrets := client.Secrets(namespace)
 	c.store = follow.New(follow.Options[*corev1.Secret, *cluster]{
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = selector
+			o.LabelSelector = argocd.ClusterSelector
 			return secrets.List(ctx, o)
 		},
 		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = selector
+			o.LabelSelector = argocd.ClusterSelector
 			return secrets.Watch(ctx, o)
 		},
 		Kind: &corev1.Secret{},
 		Reduce: func(s *corev1.Secret, _ *cluster) *cluster {
 			return &cluster{
 				id: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, revision: s.ResourceVersion,
-				agent: s.Labels[labelAgent], server: string(s.Data[serverKey]),
+				agent: s.Labels[argocd.LabelAgent], server: argocd.ServerOf(s),
 			}
 		},
 		Group:    func(c *cluster) string { return c.agent },

@@ -121,8 +121,8 @@ func of(ctx context.Context, hub *place.Place, name string) ([]corev1.Secret, er
 // known is what there is on the hub besides cluster Secrets, as far as it tells what is wrong with these.
 type known struct {
 	hub     *place.Place
-	trusted authority.Trusted // empty if there is none
-	proxy   *x509.Certificate // the resource proxy's; nil if there is none
+	trusted authority.Trusted   // empty if there is none
+	proxy   []*x509.Certificate // the resource proxy's, and those between it and its authority; none if there is none
 	keys    tokenKeys
 	// hasNamespace reports whether the hub has a namespace.
 	hasNamespace func(ctx context.Context, name string) (bool, error)
@@ -145,7 +145,7 @@ func look(ctx context.Context, hub *place.Place) (*known, error) {
 	}
 	if s := secrets[authority.ResourceProxySecret]; s != nil {
 		if chain, err := authority.ReadPair(s.Data); err == nil {
-			k.proxy = chain[0]
+			k.proxy = chain
 		}
 	}
 	k.keys = readKeys(secrets[signingSecret], hub)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +36,7 @@ func (k *known) describe(ctx context.Context, s *corev1.Secret, name string) (Ag
 		agent.Problems = append(agent.Problems, err.Error())
 		return agent, nil
 	}
+	cluster.Agent = name // if the label does not say so, that is one problem
 	agent.Token = k.keys.describe(cluster.Access.BearerToken)
 	about, problems := k.access(cluster)
 	agent.Certificate = about
@@ -92,17 +94,17 @@ func (k *known) access(c argocd.Cluster) (*certificate.Info, []string) {
 
 // proxyProblems says why Argo CD would not trust the resource proxy.
 func (k *known) proxyProblems(c argocd.Cluster, authorities []*x509.Certificate) []string {
-	if k.proxy == nil { // it may have its certificate from elsewhere
+	if len(k.proxy) == 0 { // it may have its certificate from elsewhere
 		return nil
 	}
 	const who = "the resource proxy's certificate"
 	var problems []string
 	use := certificate.Use{As: x509.ExtKeyUsageServerAuth, Authorities: authorities, Trusting: "this Secret (caData)"}
-	for _, problem := range use.Problems([]*x509.Certificate{k.proxy}, time.Now()) {
+	for _, problem := range use.Problems(k.proxy, time.Now()) {
 		problems = append(problems, who+": "+problem)
 	}
 	if server, err := url.Parse(c.Server); err == nil && server.Hostname() != "" {
-		if err := certificate.Covers(k.proxy, server.Hostname()); err != nil {
+		if err := certificate.Covers(k.proxy[0], server.Hostname()); err != nil {
 			problems = append(problems, fmt.Sprintf("%s: %v: issue it for that name, or change the server", who, err))
 		}
 	}
@@ -126,7 +128,7 @@ func (k *known) clientCertificate(c argocd.Cluster, authorities []*x509.Certific
 	}
 	// Another authority than the hub's is one that the resource proxy was told of, as Argo CD was.
 	use := k.trusted.Use(x509.ExtKeyUsageClientAuth)
-	use.Authorities = append(authorities, use.Authorities...)
+	use.Authorities = slices.Concat(authorities, use.Authorities)
 	use.Trusting = "this Secret (caData), nor on the hub"
 	for _, problem := range use.Problems(chain, time.Now()) {
 		problems = append(problems, whose+problem)

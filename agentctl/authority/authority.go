@@ -124,11 +124,7 @@ func LoadTrusted(ctx context.Context, hub *place.Place) (Trusted, error) {
 	if err != nil {
 		return Trusted{}, err
 	}
-	trusted, err := ReadTrusted(found, hub)
-	if err != nil {
-		return Trusted{}, err
-	}
-	return trusted, nil
+	return ReadTrusted(found, hub)
 }
 
 // ReadTrusted returns the authorities that are in a Secret of the place.
@@ -156,8 +152,8 @@ func load(data map[string][]byte) (*Authority, error) {
 		return nil, err
 	}
 	if len(data[secret.PrivateKeyKey]) == 0 {
-		return nil, fmt.Errorf("it has no private key (%s), so nothing can be issued with it: "+
-			"issue certificates where that key is, and see --tls-from-secret of argocd-agentctl agent create", secret.PrivateKeyKey)
+		return nil, fmt.Errorf("it has no private key (%s), as on a spoke, so nothing can be issued with it: is this the hub? "+
+			"If another authority issues certificates, see --tls-from-secret of argocd-agentctl agent create", secret.PrivateKeyKey)
 	}
 	authority, err := pki.LoadAuthority(data[secret.CertificateKey], data[secret.PrivateKeyKey])
 	if err != nil {

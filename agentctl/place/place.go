@@ -24,7 +24,7 @@ const requestTimeout = 30 * time.Second
 
 // Options say where a place is.
 type Options struct {
-	// Title is what people call the cluster: "the hub", "the spoke".
+	// Title is what people call the cluster: "the hub", "the agent's cluster".
 	Title string
 	// Kubeconfig and Context are as in package kube; Namespace is in that cluster.
 	Kubeconfig, Context, Namespace string

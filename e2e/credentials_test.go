@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"encoding/base64"
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,9 +32,7 @@ func (s side) declare(t *testing.T, kind string, content map[string]any, changes
 		"apiVersion": version, "kind": kind,
 		"metadata": map[string]any{"name": s.selection.Name, "namespace": s.selection.Namespace},
 	}}
-	for field, value := range content {
-		object.Object[field] = value
-	}
+	maps.Copy(object.Object, content)
 	for _, change := range changes {
 		change(object)
 	}

@@ -132,8 +132,8 @@ func (f *fleet) agent(ctx context.Context, t *testing.T, p *lab.Principal, name 
 		Agent: name, Mode: mode, Applications: lab.Namespace,
 	}
 	if len(args) > 0 {
-		any := func(string) bool { return true }
-		pair.Hub.Mapping, pair.Spoke.Mapping = mapping.ByDestination{Hub: lab.Namespace, Allowed: any}, mapping.ByDestination{Spoke: lab.Namespace, Allowed: any}
+		all := func(string) bool { return true }
+		pair.Hub.Mapping, pair.Spoke.Mapping = mapping.ByDestination{Hub: lab.Namespace, Allowed: all}, mapping.ByDestination{Spoke: lab.Namespace, Allowed: all}
 		pair.Applications = ""
 	}
 	if pair.Selector, err = facets.Selector(""); err != nil {
@@ -148,7 +148,6 @@ type worker struct {
 	dice  *rand.Rand
 	home  *lab.Cluster // where the originals are
 	away  *lab.Cluster
-	kind  string
 	home1 cluster.Selection // of originals, without a name
 	away1 cluster.Selection // of copies
 	named func(name string) string

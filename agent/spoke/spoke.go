@@ -85,7 +85,7 @@ func (s *Spoke) Has(instance string) bool {
 	if namespace, name, ok := strings.Cut(instance, "_"); ok {
 		id = types.NamespacedName{Namespace: namespace, Name: name}
 	}
-	_, ok := s.cluster.Applications.Store.Get(id)
+	_, ok := s.cluster.Store.Get(id)
 	return ok
 }
 

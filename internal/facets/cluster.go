@@ -93,7 +93,7 @@ func Open(o Options) (*Cluster, error) {
 		}); err != nil {
 		return nil, err
 	}
-	c.add("applications", c.Applications.Store)
+	c.add("applications", c.Store)
 	for _, k := range []struct {
 		kind     Kind
 		into     *Records

@@ -172,9 +172,8 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	}
 	marks := map[string]string{argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, own)}
 	maps.Copy(marks, r.own)
-	record, exists := r.Store.Get(id)
-	if !exists {
-		record, err = r.create(ctx, &argocd.Object{
+	if _, exists := r.Store.Get(id); !exists {
+		record, err := r.create(ctx, &argocd.Object{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: id.Namespace, Name: id.Name, Labels: content.Labels,
 				Annotations: copyAnnotations(nil, content.Annotations, marks),
@@ -183,7 +182,7 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		})
 		return r.noted(key, record, err), err
 	}
-	record, err = r.change(ctx, id, func(record *argocd.Record) (argocd.Patch, error) {
+	record, err := r.change(ctx, id, func(record *argocd.Record) (argocd.Patch, error) {
 		if record == nil {
 			return nil, errors.New("the object is gone; it is created again")
 		}

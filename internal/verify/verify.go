@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"sync"
 
@@ -138,7 +139,7 @@ func Compare(hub, spoke facets.Share) []Difference {
 	for _, way := range []struct{ from, to facets.Share }{{hub, spoke}, {spoke, hub}} {
 		for facet, origin := range way.from.Sources {
 			if holding, ok := way.to.Replicas[facet]; ok {
-				all = append(all, differences(facet, origin.Source.All(), holding.All())...)
+				all = append(all, differences(facet, origin.All(), holding.All())...)
 			}
 		}
 	}
@@ -150,10 +151,7 @@ func Compare(hub, spoke facets.Share) []Difference {
 
 // differences compares one facet.
 func differences(facet converge.Facet, source, replica iter.Seq2[converge.Key, converge.State]) []Difference {
-	should := make(map[converge.Key]converge.State)
-	for key, state := range source {
-		should[key] = state
-	}
+	should := maps.Collect(source)
 	var found []Difference
 	for key, state := range replica {
 		if should[key] != state {

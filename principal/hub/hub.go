@@ -88,7 +88,7 @@ func (h *Hub) Sharing(compareEvery time.Duration, observer func(agent string) co
 		h.mu.Lock()
 		h.shares[agent] = share
 		h.mu.Unlock()
-		for app := range h.cluster.Applications.Store.Group(agent) {
+		for app := range h.cluster.Store.Group(agent) {
 			h.stamper.Changed(app)
 		}
 		return converge.Options{

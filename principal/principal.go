@@ -85,8 +85,9 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
 	telemetry.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
+	all := make(chan struct{}) // closed once all is known that was there before the start
 	switchboard := exchange.New(exchange.Options{
-		Gate: admission, Namespace: shared.NamespaceOf, Registerer: registry,
+		Gate: admission, Directory: shared, Known: all, Registerer: registry,
 	})
 	known = clusters.New(client.CoreV1(), s.namespace, listeners{switchboard, shared}, logging.Component(logger, "clusters"))
 	operations, err := s.operations.Serve(ctx, base,
@@ -97,7 +98,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return material.Run(ctx) })
-	group.Go(func() error { shared.Run(ctx, service); return nil })
+	group.Go(func() error { shared.Run(ctx, changes{service, switchboard}); return nil })
+	group.Go(func() error { survey(ctx, shared, known, all); return nil })
 	group.Go(func() error { desk.Run(ctx, service.Release); return nil })
 	for _, part := range []func(context.Context){admission.Run, service.Run, switchboard.Run, known.Run, itself.Run} {
 		group.Go(func() error { part(ctx); return nil })
@@ -156,6 +158,22 @@ func allOf(checks ...func() error) func() error {
 		return nil
 	}
 }
+
+// survey waits until all is known that was there before the start, and then says so.
+func survey(ctx context.Context, shared *hub.Hub, known *clusters.Clusters, all chan<- struct{}) {
+	if shared.Wait(ctx) && known.Wait(ctx) {
+		shared.Survey()
+		close(all)
+	}
+}
+
+// changes tells of the hub's applications those whom it concerns.
+type changes struct {
+	*sessions.Service
+	*exchange.Exchange
+}
+
+var _ hub.Listener = changes{}
 
 // listeners tells of clusters those whom it concerns.
 type listeners struct {

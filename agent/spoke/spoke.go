@@ -5,11 +5,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
@@ -81,11 +79,7 @@ func (s *Spoke) Ready() error { return s.cluster.Ready() }
 // Has reports whether the spoke has an application, by what Argo CD calls it in Redis: NAMESPACE_NAME, or NAME in Argo CD's
 // own namespace.
 func (s *Spoke) Has(instance string) bool {
-	id := types.NamespacedName{Namespace: s.options.Namespace, Name: instance}
-	if namespace, name, ok := strings.Cut(instance, "_"); ok {
-		id = types.NamespacedName{Namespace: namespace, Name: name}
-	}
-	_, ok := s.cluster.Store.Get(id)
+	_, ok := s.cluster.Store.Get(argocd.OfInstance(instance, s.options.Namespace))
 	return ok
 }
 

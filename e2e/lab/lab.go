@@ -153,7 +153,7 @@ func (l *Lab) start(ctx context.Context) error {
 }
 
 func (l *Lab) startHub(ctx context.Context) error {
-	hub, err := l.startCluster(ctx, "hub", PrincipalUser, false)
+	hub, err := l.startCluster(ctx, "hub", false, PrincipalUser)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (l *Lab) installArgoCD(ctx context.Context, hub *Cluster) error {
 }
 
 func (l *Lab) startSpoke(ctx context.Context, name string) (*Cluster, error) {
-	spoke, err := l.startCluster(ctx, "spoke-"+name, AgentUser, l.options.Pods)
+	spoke, err := l.startCluster(ctx, "spoke-"+name, l.options.Pods, AgentUser, WideAgentUser)
 	if err != nil {
 		return nil, err
 	}
@@ -200,9 +200,9 @@ func (l *Lab) startSpoke(ctx context.Context, name string) (*Cluster, error) {
 	return spoke, nil
 }
 
-func (l *Lab) startCluster(ctx context.Context, name, user string, pods bool) (*Cluster, error) {
+func (l *Lab) startCluster(ctx context.Context, name string, pods bool, users ...string) (*Cluster, error) {
 	c, err := cluster.Start(ctx, cluster.Options{
-		Name: name, Host: l.Host, Tools: l.Tools, CA: l.clusterCA, Users: []string{user}, Pods: pods,
+		Name: name, Host: l.Host, Tools: l.Tools, CA: l.clusterCA, Users: users, Pods: pods,
 	})
 	if err != nil {
 		return nil, err

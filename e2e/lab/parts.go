@@ -108,10 +108,7 @@ func (l *Lab) NewAgent(ctx context.Context, options AgentOptions) (*Agent, error
 	name := l.Host.Unique("spoke-" + options.Spoke + agentPart)
 	a := &Agent{}
 	var principal, kubeconfig string
-	a.APIServer, kubeconfig, err = l.access(ctx, l.spokes[options.Spoke], claim{
-		user: AgentUser, manifest: agentRights, program: name, args: options.Args,
-		secrets: map[string]string{"--tls-secret-name": agentSecret, "--root-ca-secret-name": caSecret},
-	})
+	a.APIServer, kubeconfig, err = l.access(ctx, l.spokes[options.Spoke], agentClaim(name, options.Args))
 	if err != nil {
 		return nil, err
 	}

@@ -80,6 +80,12 @@ func (s Share) Application(app *argocd.App) []Touched {
 	return []Touched{{Application, key}, {Intent, key}, {Status, key}}
 }
 
+// Has reports whether an application is shared.
+func (s Share) Has(app *argocd.App) bool {
+	_, ok := s.application.key(app)
+	return ok
+}
+
 // Gone is told of an application that is no more.
 func (s Share) Gone(app *argocd.App) {
 	if key, ok := s.application.key(app); ok && s.copies != nil {

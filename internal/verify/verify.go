@@ -103,7 +103,10 @@ func (p Pair) follow(ctx context.Context, enough func([]Difference) bool) error 
 	news := make(changes, 1)
 	hub, err := facets.Open(facets.Options{
 		Config: p.Hub.Config, Name: "hub", Namespace: p.Hub.Namespace, Kinds: facets.Managed.Kinds(), Mapping: p.Hub.Mapping,
-		Group:    func(app *argocd.App) string { return p.Hub.Mapping.Agent(app.Name, app.Destination()) },
+		Group: func(app *argocd.App) string {
+			agent, _ := p.Hub.Mapping.Agent(app.Name, app.Destination())
+			return agent
+		},
 		Selector: p.Selector, Listener: news,
 	})
 	if err != nil {

@@ -82,6 +82,16 @@ func (c *Clusters) Server(agent string) string {
 // Run follows the Secrets until the context ends.
 func (c *Clusters) Run(ctx context.Context) { c.store.Run(ctx) }
 
+// Wait waits until all Secrets are known, and reports whether that came before the end of the context.
+func (c *Clusters) Wait(ctx context.Context) bool {
+	select {
+	case <-c.store.Synced():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // Ready returns nil once all Secrets are known, and otherwise why they are not.
 func (c *Clusters) Ready() error {
 	if err := c.store.Ready(); err != nil {

@@ -80,6 +80,12 @@ func (s Share) Application(app *argocd.App) []Touched {
 	return []Touched{{Application, key}, {Intent, key}, {Status, key}}
 }
 
+// Has reports whether an application is shared.
+func (s Share) Has(app *argocd.App) bool {
+	_, ok := s.application.key(app)
+	return ok && s.application.selects(app)
+}
+
 // Gone is told of an application that is no more.
 func (s Share) Gone(app *argocd.App) {
 	if key, ok := s.application.key(app); ok && s.copies != nil {
@@ -121,11 +127,6 @@ func credentials() map[string]converge.Facet {
 
 // named is the key of an object whose name is the same on both sides.
 func named(r *argocd.Record) (converge.Key, bool) { return converge.Key(r.Name.Name), true }
-
-// ofType is named for Secrets that Argo CD uses for something.
-func ofType(use string) func(*argocd.Record) (converge.Key, bool) {
-	return func(r *argocd.Record) (converge.Key, bool) { return converge.Key(r.Name.Name), r.SecretType() == use }
-}
 
 func sameName(key converge.Key) (string, error) { return string(key), nil }
 

@@ -23,11 +23,11 @@ func (s Spoke) managed() Share {
 	replicas := map[converge.Facet]converge.Holding{
 		Application: retained(applications),
 		Intent:      {Replica: intents},
-		AppProject:  retained(s.copies(s.Projects, named, true)),
+		AppProject:  retained(s.copies(s.Projects, "", true)),
 		GPGKeys:     retained(s.keys()),
 	}
 	for use, facet := range credentials() {
-		replicas[facet] = retained(s.copies(s.Secrets, ofType(use), false))
+		replicas[facet] = retained(s.copies(s.Secrets, use, false))
 	}
 	return Share{
 		Sources: s.statuses(side), Replicas: replicas,
@@ -44,17 +44,17 @@ func (s Spoke) statuses(side Side) map[converge.Facet]converge.Origin {
 	return map[converge.Facet]converge.Origin{Status: {Source: StatusSource{Side: side}, Unbraked: true}}
 }
 
-// copies are objects of the hub's, under the same names and as they were sent.
-func (s Spoke) copies(r Records, key func(*argocd.Record) (converge.Key, bool), adopt bool) objectReplica {
+// copies are objects of the hub's, under the same names and as they were sent. use is that of Secrets.
+func (s Spoke) copies(r Records, use string, adopt bool) objectReplica {
 	return objectReplica{
-		Records: r, namespace: s.options.Namespace, origins: newOrigins(), name: sameName, called: named, key: key, render: asIs, adopt: adopt,
+		Records: r, namespace: s.options.Namespace, origins: newOrigins(), name: sameName, called: named, use: use, render: asIs, adopt: adopt,
 	}
 }
 
 // keys are the hub's GPG keys. Argo CD's repository server does not start without their ConfigMap, so one that is withdrawn
 // is emptied.
 func (s Spoke) keys() objectReplica {
-	r := s.copies(s.ConfigMaps, named, true)
+	r := s.copies(s.ConfigMaps, "", true)
 	r.leave = func(record *argocd.Record) argocd.Patch {
 		var patch argocd.Patch
 		content := record.Content()
@@ -81,7 +81,7 @@ func (s Spoke) autonomous() Share {
 	sources := s.statuses(side)
 	sources[Application] = converge.Origin{Source: ApplicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.Origin{Source: objectSource{
-		Records: s.Projects, namespace: s.options.Namespace, refused: s.refused(Project),
+		Records: s.Projects, namespace: s.options.Namespace, tell: s.tells("", Project),
 		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), s.selected(r) },
 	}}
 	return Share{

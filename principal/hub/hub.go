@@ -57,7 +57,7 @@ func New(o Options) (*Hub, error) {
 	h := &Hub{options: o, shares: make(map[string]facets.Share)}
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Managed.Kinds(),
-		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h), Refused: h.refused,
+		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h), Tell: h.told,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
@@ -88,8 +88,10 @@ func (h *Hub) Sharing(compareEvery time.Duration, observer func(agent string) co
 		h.mu.Lock()
 		h.shares[agent] = share
 		h.mu.Unlock()
-		for app := range h.cluster.Applications.Store.Group(agent) {
-			h.stamper.Changed(app)
+		for app := range h.cluster.Store.Group(agent) {
+			if share.Has(app) {
+				h.stamper.Changed(app)
+			}
 		}
 		return converge.Options{
 			Sources: share.Sources, Replicas: share.Replicas, Observer: observer(agent), CompareEvery: compareEvery,
@@ -133,9 +135,13 @@ func (h *Hub) all() map[string]facets.Share {
 	return maps.Clone(h.shares)
 }
 
-// refused tells people what an agent refuses, of objects that cannot say so themselves.
-func (h *Hub) refused(kind facets.Kind, r *argocd.Record, reason string) {
-	h.options.Logger.Warn("An agent refuses an object", "kind", string(kind), "name", r.Name.Name, "reason", reason)
+// told tells people what an agent could not take, of objects that cannot say so themselves.
+func (h *Hub) told(agent string, kind facets.Kind, r *argocd.Record, result converge.Result) {
+	message := "An agent refuses an object"
+	if result.Code == converge.Retry {
+		message = "An agent could not take an object yet, and is asked again"
+	}
+	h.options.Logger.Warn(message, "agent", agent, "kind", string(kind), "name", r.Name.Name, "reason", result.Reason)
 }
 
 // events are the hub's as a listener.
@@ -161,7 +167,7 @@ func (h *Hub) application(app *argocd.App, exists bool) {
 	if !ok {
 		return
 	}
-	if exists {
+	if exists && share.Has(app) {
 		h.stamper.Changed(app)
 	}
 	h.tell(agent, share.Application(app))

@@ -3,6 +3,7 @@ package argocd
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"strings"
@@ -181,9 +182,7 @@ func (r *Record) ForAgent(v Viewer) (Content, bool) {
 		return Content{}, false
 	}
 	spec := make(map[string]any, len(p.spec))
-	for field, value := range p.spec {
-		spec[field] = value
-	}
+	maps.Copy(spec, p.spec)
 	var destinations []any
 	for _, d := range p.destinationsOf(v.Agent, v.Server) {
 		destinations = append(destinations, d.onSpoke(v.Agent, v.Server))

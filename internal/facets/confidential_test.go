@@ -93,7 +93,7 @@ func TestNoErrorQuotesASecret(t *testing.T) {
 			check(p.sends(facets.Repository, "repo")) // a patch
 			_, err := replica.Remove(t.Context(), "repo", "")
 			check(err)
-			require.NoError(t, p.here.Sources[facets.Repository].Source.Settled(t.Context(), "repo", converge.Result{Code: converge.Refused, Reason: err.Error()}))
+			require.NoError(t, p.here.Sources[facets.Repository].Settled(t.Context(), "repo", converge.Result{Code: converge.Refused, Reason: err.Error()}))
 			keepsSecret(t, "what is told", fmt.Sprintf("%+v", p.told))
 		})
 	}
@@ -118,7 +118,7 @@ func TestNoErrorQuotesAPayload(t *testing.T) {
 func TestNothingThatHoldsASecretShowsIt(t *testing.T) {
 	t.Parallel()
 	p, secret := confidential(t)
-	object, ok := p.here.Sources[facets.Repository].Source.Project("repo")
+	object, ok := p.here.Sources[facets.Repository].Project("repo")
 	require.True(t, ok)
 	require.Contains(t, string(object.Payload), base64.StdEncoding.EncodeToString([]byte(password)), "otherwise this tests nothing")
 	record := hearsOf(t, p.hub.Cluster, p.hubAPI.object("Secret", "repo"))

@@ -150,13 +150,13 @@ func TestWipedAnnotationsMakeACopyNoStranger(t *testing.T) {
 	require.Equal(t, wiped.UID, p.spokeAPI.get("guestbook").UID)
 
 	hears(t, p.spoke.Applications, p.spokeAPI.put(wiped))
-	_, err := p.spoke.Share(facets.Managed).Replicas[facets.Application].Replica.Apply(t.Context(), "guestbook", original(t, p))
+	_, err := p.spoke.Share(facets.Managed).Replicas[facets.Application].Apply(t.Context(), "guestbook", original(t, p))
 	require.ErrorContains(t, err, "may not be adopted")
 }
 
 func original(t *testing.T, p *pair) converge.Object {
 	t.Helper()
-	object, ok := p.here.Sources[facets.Application].Source.Project("guestbook")
+	object, ok := p.here.Sources[facets.Application].Project("guestbook")
 	require.True(t, ok)
 	return object
 }

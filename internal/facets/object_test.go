@@ -237,7 +237,7 @@ func TestProjectsThatCollideAreRefusedWithTheOthersName(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Autonomous)
 	p.onSpoke("AppProject", teamProject("c", "*"))
-	object, ok := p.there.Sources[facets.AppProject].Source.Project("c")
+	object, ok := p.there.Sources[facets.AppProject].Project("c")
 	require.True(t, ok)
 	first, second := p.projectsOf("a"), p.projectsOf("a-b")
 	_, err := first.Apply(t.Context(), "b-c", object)
@@ -282,7 +282,7 @@ func TestAProjectWhoseNameGrowsTooLongIsRefused(t *testing.T) {
 // namespace. It is for no managed agent, and no Secret on the hub becomes one's through it.
 func TestProjectsOfAutonomousAgentsAreForNoManagedAgent(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, facets.Managed, func(hub, spoke *facets.Options) {
+	p := newPair(t, facets.Managed, func(hub, _ *facets.Options) {
 		hub.Mapping = mapping.ByDestination{Hub: "argocd", Allowed: func(string) bool { return true }}
 	})
 	shown := teamProject("paris-own", "*")
@@ -330,7 +330,7 @@ func TestCredentialsAreOnlyForAgentsOfTheirProjects(t *testing.T) {
 			require.Equal(t, c.offered, p.offers(use, "repo"))
 			require.False(t, p.offers(other, "repo"))
 			for _, agent := range []string{"paris", "rome"} {
-				_, ok := p.hub.Share(agent, facets.Managed).Sources[use].Source.Project("repo")
+				_, ok := p.hub.Share(agent, facets.Managed).Sources[use].Project("repo")
 				require.Equal(t, name == "of another's project" && agent == "paris", ok, agent)
 			}
 			require.NotContains(t, p.hub.Share("berlin", facets.Autonomous).Sources, use)

@@ -117,7 +117,7 @@ func (p *pair) sends(f converge.Facet, key converge.Key) error {
 	if _, ok := from.Sources[f]; !ok {
 		from, to = to, from
 	}
-	object, ok := from.Sources[f].Source.Project(key)
+	object, ok := from.Sources[f].Project(key)
 	if !ok {
 		held, err := to.Replicas[f].Remove(p.Context(), key, "")
 		require.True(p, err != nil || held == converge.State{})

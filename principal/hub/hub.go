@@ -176,6 +176,7 @@ func (h *Hub) application(app *argocd.App, exists bool) {
 // RecordChanged implements facets.Listener.
 func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
 	h := e.hub()
+	h.explain(kind, old, now)
 	for agent, share := range h.all() {
 		for _, r := range []*argocd.Record{old, now} {
 			if r != nil {

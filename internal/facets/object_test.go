@@ -383,7 +383,9 @@ func TestLabelsDecideAboutOriginals(t *testing.T) {
 			require.Equal(t, c.want, autonomous.offers(facets.Application, "guestbook"))
 			app, ok := managed.hub.Store.Get(types.NamespacedName{Namespace: "berlin", Name: "guestbook"})
 			require.True(t, ok)
-			require.Equal(t, c.want, managed.here.Has(app), "nothing is written to what is not shared")
+			require.Equal(t, c.want, managed.here.Has(app))
+			require.NoError(t, managed.here.Sources[facets.Application].Settled(t.Context(), "guestbook", refusal("too red")))
+			require.Equal(t, c.want, len(managed.hubAPI.done()) > 0, "nothing is written to what is not shared")
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
 )
@@ -17,13 +18,19 @@ import (
 // cli runs Argo CD's own command-line client at the hub's argocd-server.
 func cli(t *testing.T, args ...string) string {
 	t.Helper()
+	return cliAt(t, shared, args...)
+}
+
+// cliAt is cli for a lab of a test's own.
+func cliAt(t *testing.T, l *lab.Lab, args ...string) string {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	args = append(args, "--plaintext", "--auth-token=anybody", "--server="+strings.TrimPrefix(shared.Hub.ArgoCD.URL, "http://"))
-	cmd := exec.CommandContext(ctx, shared.Tools.Program(toolset.ArgoCD), args...)
+	args = append(args, "--plaintext", "--auth-token=anybody", "--server="+strings.TrimPrefix(l.Hub.ArgoCD.URL, "http://"))
+	cmd := exec.CommandContext(ctx, l.Tools.Program(toolset.ArgoCD), args...)
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "argocd %s\n%s\n%s", strings.Join(args, " "), out, shared.Report())
+	require.NoError(t, err, "argocd %s\n%s\n%s", strings.Join(args, " "), out, l.Report())
 	return string(out)
 }
 

@@ -211,8 +211,14 @@ type stream struct {
 // follow asks argocd-server for a stream, which ends with the test.
 func follow(t *testing.T, path string) *stream {
 	t.Helper()
+	return followAt(t, shared, path)
+}
+
+// followAt is follow for a lab of a test's own.
+func followAt(t *testing.T, l *lab.Lab, path string) *stream {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, shared.Hub.ArgoCD.URL+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.Hub.ArgoCD.URL+path, nil)
 	require.NoError(t, err)
 	s := &stream{answer: make(chan *http.Response, 1)}
 	done := make(chan struct{})

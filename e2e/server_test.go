@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ask asks argocd-server on the hub about an Application, as the UI would: path and query are what follow its name and
+// ask asks argocd-server on an Application's hub about it, as the UI would: path and query are what follow its name and
 // its namespace, body is for JSON. It returns the answer, which must be a good one.
 func ask(t *testing.T, method string, app *twin, path, query string, body any) string {
 	t.Helper()
 	data, err := json.Marshal(body)
 	require.NoError(t, err)
-	url := shared.Hub.ArgoCD.URL + "/api/v1/applications/" + app.declared.Name + path +
+	url := app.hub.cluster.ArgoCD.URL + "/api/v1/applications/" + app.declared.Name + path +
 		"?appNamespace=" + app.declared.Namespace + query
 	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(data))
 	require.NoError(t, err)

@@ -68,7 +68,10 @@ func New(o Options) (*Spoke, error) {
 func (s *Spoke) Peer() *converge.Peer { return s.peer }
 
 // Run follows the spoke until the context ends.
-func (s *Spoke) Run(ctx context.Context) { s.cluster.Run(ctx) }
+func (s *Spoke) Run(ctx context.Context) {
+	s.options.Logger.Info("Follow what is shared", "label_selector", s.options.Selector.String(), "mapping", s.options.Mapping.Name())
+	s.cluster.Run(ctx)
+}
 
 // Wait waits until all that is shared is known, and reports whether that came before the end of the context.
 func (s *Spoke) Wait(ctx context.Context) bool { return s.cluster.Wait(ctx) }

@@ -173,7 +173,9 @@ func (l *Lab) startHub(ctx context.Context) error {
 // installArgoCD starts what the hub has of Argo CD. With agents argocd-server waits for what it reaches them through.
 func (l *Lab) installArgoCD(ctx context.Context, hub *Cluster) error {
 	var err error
-	hub.ArgoCD, err = argocd.Install(ctx, argocd.Options{Cluster: hub.Cluster, Host: l.Host, Tools: l.Tools})
+	hub.ArgoCD, err = argocd.Install(ctx, argocd.Options{
+		Cluster: hub.Cluster, Host: l.Host, Tools: l.Tools, Controller: l.options.HubController,
+	})
 	if err != nil || l.options.Agents {
 		return err
 	}

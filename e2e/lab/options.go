@@ -27,6 +27,9 @@ type Options struct {
 	ArgoCD bool     // real Argo CD: server on the hub, application controller on each spoke
 	Pods   bool     // Deployments and Pods come to life on the spokes
 	Agents bool     // one principal and an agent for each spoke, started and connected
+	// HubController adds an application controller on the hub, which pushes to clusters that the hub reaches itself: what
+	// people have before they install a principal beside it.
+	HubController bool
 	// Direct leaves the links out: parts talk to each other without a proxy between them that takes time of its own. The
 	// links of the principal and agents are nil then.
 	Direct bool

@@ -1,6 +1,8 @@
 package facets
 
 import (
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
@@ -16,3 +18,9 @@ func SpokeSide(a Applications, m mapping.Mapping) Side { return spokeSide(a, m, 
 
 // Saw is what a replica of intents is told of a change.
 func Saw(r IntentReplica, key converge.Key, app *argocd.App) { r.saw(key, app) }
+
+// SelectedBy returns the side as it is when objects are shared by their labels.
+func SelectedBy(s Side, selector labels.Selector) Side {
+	s.selector = selector
+	return s
+}

@@ -76,6 +76,7 @@ func New(o Options) (*Hub, error) {
 // Run follows the hub and tells the listener of changes, until the context ends.
 func (h *Hub) Run(ctx context.Context, listener Listener) {
 	h.listener = listener
+	h.options.Logger.Info("Follow what is shared", "label_selector", h.options.Selector.String(), "mapping", h.options.Mapping.Name())
 	var parts sync.WaitGroup
 	parts.Go(func() { h.cluster.Run(ctx) })
 	parts.Go(func() { h.stamper.Run(ctx) })

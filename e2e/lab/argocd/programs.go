@@ -23,7 +23,7 @@ func (i *Installation) run(ctx context.Context) error {
 		return err
 	}
 	if i.options.Controller {
-		return i.startController(ctx)
+		return i.StartController(ctx, i.RedisAddress)
 	}
 	return nil
 }
@@ -66,8 +66,12 @@ func (i *Installation) startRepoServer(ctx context.Context) error {
 	return nil
 }
 
-// StartServer starts argocd-server, for people, with the Redis at an address: the installation's own, or a proxy of it.
+// StartServer starts argocd-server, for people, with the Redis at an address: the installation's own, or a proxy of it. One
+// that runs already is stopped before.
 func (i *Installation) StartServer(ctx context.Context, redis string) error {
+	if err := stop(ctx, i.Server); err != nil {
+		return err
+	}
 	var ports []int
 	var err error
 	i.Server, ports, err = i.launch(ctx, toolset.ArgoCDServer, 2, func(ports []int) []string {
@@ -85,12 +89,16 @@ func (i *Installation) StartServer(ctx context.Context, redis string) error {
 	return nil
 }
 
-func (i *Installation) startController(ctx context.Context) error {
+// StartController starts the application controller, as StartServer starts the server.
+func (i *Installation) StartController(ctx context.Context, redis string) error {
+	if err := stop(ctx, i.Controller); err != nil {
+		return err
+	}
 	var err error
 	i.Controller, _, err = i.launch(ctx, toolset.ArgoCDController, 1, func(ports []int) []string {
 		return []string{
 			"--metrics-port=" + strconv.Itoa(ports[0]),
-			"--redis=" + i.RedisAddress, "--repo-server=" + i.repoServer, "--repo-server-plaintext", "--logformat=text",
+			"--redis=" + redis, "--repo-server=" + i.repoServer, "--repo-server-plaintext", "--logformat=text",
 		}
 	}, healthy(0))
 	return err
@@ -106,6 +114,14 @@ func (i *Installation) StartApplicationSets(ctx context.Context) (*process.Proce
 		}
 	}, func(ports []int) func(context.Context) error { return process.Listens(port.Address(ports[2])) })
 	return p, err
+}
+
+// stop stops a program, if there is one.
+func stop(ctx context.Context, program *process.Process) error {
+	if program == nil {
+		return nil
+	}
+	return program.Stop(ctx)
 }
 
 // launch starts one of Argo CD's programs with what all of them need.

@@ -26,6 +26,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
@@ -67,18 +68,9 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	selector, err := facets.Selector(s.sharing.selector)
-	if err != nil {
-		return err
-	}
 	itself := hub.NewIdentity(client.CoreV1(), s.namespace, logging.Component(logger, "hub"))
 	var known *clusters.Clusters
-	shared, err := hub.New(hub.Options{
-		Config: cluster.Config, Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
-		CreateNamespace: s.sharing.creator(client.CoreV1()).Create,
-		Server:          func(agent string) string { return known.Server(agent) },
-		Logger:          logging.Component(logger, "hub"),
-	})
+	shared, err := s.share(cluster, func(agent string) string { return known.Server(agent) }, logging.Component(logger, "hub"))
 	if err != nil {
 		return err
 	}
@@ -122,6 +114,18 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	return group.Wait()
 }
 
+// share returns what of the hub is shared with agents. server returns the address of an agent's cluster.
+func (s *principalSettings) share(cluster kube.Cluster, server func(agent string) string, logger *slog.Logger) (*hub.Hub, error) {
+	selector, err := facets.Selector(s.sharing.selector)
+	if err != nil {
+		return nil, err
+	}
+	return hub.New(hub.Options{
+		Config: cluster.Config, Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
+		CreateNamespace: s.sharing.creator(cluster.Client.CoreV1()).Create, Server: server, Logger: logger,
+	})
+}
+
 // gate returns what admits agents and the hub's components, and the material that this rests on.
 func (s *principalSettings) gate(client kubernetes.Interface, registry *prometheus.Registry, logger *slog.Logger) (*certs.Source, *gate.Gate, error) {
 	material, err := certs.New(s.certificates(client, logger, certs.NewMetrics(registry)))
@@ -139,7 +143,7 @@ func (s *principalSettings) gate(client kubernetes.Interface, registry *promethe
 func (s *principalSettings) hello(hub string) wire.Hello {
 	h := wire.NewHello()
 	h.Build, h.Hub = version.Version(), hub
-	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.SameSelector(s.sharing.selector)
+	h.Mapping, h.Selector = mapping.Name(s.sharing.byDestination), facets.SameSelector(s.sharing.selector)
 	return h
 }
 

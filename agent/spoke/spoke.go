@@ -38,6 +38,8 @@ type Options struct {
 	Selector labels.Selector
 	// Keeping says how the hub's applications are kept.
 	Keeping facets.Keeping
+	// Agent returns the name by which the hub knows the agent, once the hub has said so.
+	Agent func() string
 	// CompareEvery is the time between comparisons with the hub.
 	CompareEvery time.Duration
 	Observer     converge.Observer
@@ -49,7 +51,7 @@ func New(o Options) (*Spoke, error) {
 	s := &Spoke{options: o}
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "spoke", Namespace: o.Namespace, Applications: o.Applications, Kinds: o.Mode.Kinds(), KeepStatus: true, Mapping: o.Mapping,
-		Selector: o.Selector, Keeping: o.Keeping, Listener: (*events)(s), Refused: s.refused,
+		Selector: o.Selector, Keeping: o.Keeping, Agent: o.Agent, Listener: (*events)(s), Refused: s.refused,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("spoke: %w", err)

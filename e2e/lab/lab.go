@@ -113,9 +113,6 @@ func (l *Lab) prepare() error {
 	if l.clusterCA, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "clusters of the lab"}); err != nil {
 		return err
 	}
-	if l.CA, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "agents of the lab"}); err != nil {
-		return err
-	}
 	l.Host, err = host.New(host.Options{Dir: l.options.Dir, Keep: l.options.Keep})
 	return err
 }
@@ -139,14 +136,15 @@ func (l *Lab) start(ctx context.Context) error {
 		l.Git, err = gitserver.Start(workCtx, l.Host, files)
 		return err
 	})
-	if l.options.Agents {
-		work.Go(func() error { return l.build(workCtx) })
-	}
+	work.Go(func() error { return l.build(workCtx) })
 	if err := work.Wait(); err != nil {
 		return err
 	}
 	for i, name := range l.options.Spokes {
 		l.spokes[name] = spokes[i]
+	}
+	if err := l.furnish(ctx); err != nil {
+		return err
 	}
 	if l.options.Agents {
 		return l.startAgents(ctx)
@@ -159,7 +157,7 @@ func (l *Lab) startHub(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := l.furnishHub(ctx, hub); err != nil {
+	if err := applyManifest(ctx, hub, principalRights); err != nil {
 		return fmt.Errorf("hub: %w", err)
 	}
 	if l.options.ArgoCD {
@@ -187,7 +185,7 @@ func (l *Lab) startSpoke(ctx context.Context, name string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.furnishSpoke(ctx, spoke, name); err != nil {
+	if err := applyManifest(ctx, spoke, agentRights); err != nil {
 		return nil, fmt.Errorf("spoke %s: %w", name, err)
 	}
 	if l.options.ArgoCD {

@@ -30,14 +30,14 @@ type ObjectList struct {
 // DeepCopyObject returns a copy. What is not metadata is shared, since nobody changes it.
 func (o *Object) DeepCopyObject() runtime.Object {
 	c := *o
-	o.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	o.DeepCopyInto(&c.ObjectMeta)
 	return &c
 }
 
 // DeepCopyObject returns a copy.
 func (l *ObjectList) DeepCopyObject() runtime.Object {
 	c := *l
-	l.ListMeta.DeepCopyInto(&c.ListMeta)
+	l.DeepCopyInto(&c.ListMeta)
 	c.Items = make([]Object, len(l.Items))
 	for i := range l.Items {
 		c.Items[i] = *l.Items[i].DeepCopyObject().(*Object) //nolint:forcetypeassert // it returns no other

@@ -3,6 +3,7 @@ package argocd
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"strings"
 
@@ -141,9 +142,7 @@ func (r *Record) ForAgent(v Viewer) (Content, bool) {
 		return Content{}, false
 	}
 	spec := make(map[string]any, len(p.spec))
-	for field, value := range p.spec {
-		spec[field] = value
-	}
+	maps.Copy(spec, p.spec)
 	var destinations []any
 	for _, d := range p.destinationsOf(v.Agent, v.Server) {
 		destinations = append(destinations, map[string]any{"name": InCluster, "server": inClusterServer, "namespace": d.namespace})

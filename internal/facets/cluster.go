@@ -55,6 +55,8 @@ type Options struct {
 	Selector labels.Selector
 	Keeping  Keeping
 	Listener Listener
+	// Agent returns, on a spoke, the name by which the hub knows the agent. It is known once the hub has said so.
+	Agent func() string
 	// Refused, if set, is told of an original, that is no application, what the other side refuses.
 	Refused func(kind Kind, r *argocd.Record, reason string)
 }
@@ -91,7 +93,7 @@ func Open(o Options) (*Cluster, error) {
 		}); err != nil {
 		return nil, err
 	}
-	c.add("applications", c.Applications.Store)
+	c.add("applications", c.Store)
 	for _, k := range []struct {
 		kind     Kind
 		into     *Records

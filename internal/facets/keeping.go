@@ -76,10 +76,10 @@ const (
 // judge decides about an application that is where a copy should be. from is the UID of the original that it was made
 // from, empty if it is no copy.
 func (k Keeping) judge(app *argocd.App, from string, want wanted) (verdict, error) {
-	switch {
-	case from == want.uid:
+	switch from {
+	case want.uid:
 		return change, nil
-	case from == "":
+	case "":
 		if app.Labels[argocd.LabelIgnore] == "true" {
 			return change, fmt.Errorf("an application of this name is there already and has the label %s: rename or delete one of the two", argocd.LabelIgnore)
 		}
@@ -132,8 +132,8 @@ func (k Keeping) policy(annotation, general string, choices []string, app *argoc
 }
 
 // within makes something in a namespace, which may have to be created first.
-func (k Keeping) within(ctx context.Context, namespace string, make func() (*argocd.App, error)) (*argocd.App, error) {
-	app, err := make()
+func (k Keeping) within(ctx context.Context, namespace string, create func() (*argocd.App, error)) (*argocd.App, error) {
+	app, err := create()
 	if !namespaceIsMissing(err) {
 		return app, err
 	}
@@ -143,7 +143,7 @@ func (k Keeping) within(ctx context.Context, namespace string, make func() (*arg
 	if err := k.CreateNamespace(ctx, namespace); err != nil {
 		return app, fmt.Errorf("there is no namespace %q: %w", namespace, err)
 	}
-	return make()
+	return create()
 }
 
 // namespaceIsMissing reports whether something could not be created for want of its namespace.

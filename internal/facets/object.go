@@ -172,9 +172,8 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	}
 	marks := map[string]string{argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, own)}
 	maps.Copy(marks, r.own)
-	record, exists := r.Store.Get(id)
-	if !exists {
-		record, err = r.create(ctx, &argocd.Object{
+	if _, exists := r.Store.Get(id); !exists {
+		record, err := r.create(ctx, &argocd.Object{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: id.Namespace, Name: id.Name, Labels: content.Labels,
 				Annotations: copyAnnotations(nil, content.Annotations, marks),
@@ -183,11 +182,11 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		})
 		return r.noted(key, record, err), err
 	}
-	record, err = r.change(ctx, id, func(record *argocd.Record) (argocd.Patch, error) {
+	record, err := r.change(ctx, id, func(record *argocd.Record) (argocd.Patch, error) {
 		if record == nil {
 			return nil, errors.New("the object is gone; it is created again")
 		}
-		if err := r.mayChange(key, record); err != nil {
+		if err := r.mayChange(key, record, content); err != nil {
 			return nil, err
 		}
 		return contentDifference(record, content, marks), nil
@@ -218,11 +217,12 @@ func (r objectReplica) want(key converge.Key, obj converge.Object) (types.Namesp
 }
 
 // mayChange returns why an object that is there may not become what the other side says, nil if it may.
-func (r objectReplica) mayChange(key converge.Key, record *argocd.Record) error {
+func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want argocd.Content) error {
 	switch {
 	case record.Deleting:
 		return errors.New("the object is being deleted; it is created again when that is over")
-	case r.origins.of(key, &record.Head) == "" && (!r.adopt || record.Labels[argocd.LabelIgnore] == "true"):
+	case r.origins.of(key, &record.Head) != "", sameBut(record.Content(), want):
+	case !r.adopt, record.Labels[argocd.LabelIgnore] == "true":
 		return fmt.Errorf("%w: there is a %s %q already, which is no copy: rename or delete one of the two",
 			converge.ErrRefused, r.Client.Kind(), record.Name.Name)
 	}
@@ -233,6 +233,13 @@ func (r objectReplica) mayChange(key converge.Key, record *argocd.Record) error 
 		}
 	}
 	return nil
+}
+
+// sameBut reports whether two contents are the same but for their annotations. What is so was a copy, whatever somebody took
+// from it, or might as well be one.
+func sameBut(a, b argocd.Content) bool {
+	return a.Type == b.Type && maps.Equal(a.Labels, b.Labels) && bytes.Equal(a.Spec, b.Spec) && maps.Equal(a.Data, b.Data) &&
+		maps.Equal(a.BinaryData, b.BinaryData)
 }
 
 // contentDifference returns the patch that gives a copy its content and annotations, nil if it has them.
@@ -268,8 +275,9 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 		return converge.State{}, nil //nolint:nilerr // there is nothing where nothing can be
 	}
 	ours := func(record *argocd.Record) bool {
-		state := r.copied(record)
-		return state != converge.State{} && (uid == "" || state.UID == uid)
+		_, ok := r.key(record)
+		from := r.origins.of(key, &record.Head)
+		return ok && from != "" && (uid == "" || from == uid)
 	}
 	if r.leave != nil {
 		left, err := r.change(ctx, id, func(record *argocd.Record) (argocd.Patch, error) {

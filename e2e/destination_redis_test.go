@@ -60,7 +60,7 @@ func (r *redis) ask(t *testing.T, words ...string) string {
 // What argocd-server reads of an application comes from its spoke, wherever that is, and of all others from the hub.
 func TestWhatIsShownComesFromTheDestination(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
+	f := newFederation(t)
 	s := f.newSite(t, "shown", lab.AgentOptions{})
 	team := f.team(t, "red", s)
 	theirs, beside := s.within(team, "shop").create(t), s.withArgoCD("shop").create(t)

@@ -28,9 +28,9 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/verify"
 )
 
-// fleet is a hub with agents of every kind: managed by namespace, managed by destination, autonomous. No controllers run:
+// wholeFleet is a hub with agents of every kind: managed by namespace, managed by destination, autonomous. No controllers run:
 // what they would write, the test does.
-type fleet struct {
+type wholeFleet struct {
 	lab        *lab.Lab
 	principals []*lab.Principal
 	agents     map[string]*lab.Agent
@@ -55,7 +55,7 @@ func TestFleet(t *testing.T) {
 	if testing.Short() {
 		s = size{applications: 100, projects: 10, secrets: 20, lasts: time.Minute}
 	}
-	f := newFleet(t)
+	f := newWholeFleet(t)
 	f.fill(t, s)
 	f.settle(t, "filled")
 	before := f.grown(t)
@@ -74,7 +74,7 @@ func TestFleet(t *testing.T) {
 	f.requireNotGrown(t, before)
 }
 
-func newFleet(t *testing.T) *fleet {
+func newWholeFleet(t *testing.T) *wholeFleet {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("FLEET_SEED"); text != "" {
@@ -90,7 +90,7 @@ func newFleet(t *testing.T) *fleet {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	f := &fleet{lab: l, seed: seed, agents: make(map[string]*lab.Agent)}
+	f := &wholeFleet{lab: l, seed: seed, agents: make(map[string]*lab.Agent)}
 	byNamespace := f.principal(ctx, t)
 	byDestination := f.principal(ctx, t, "--destination-based-mapping", "--allowed-namespaces=team-*")
 	f.agent(ctx, t, byNamespace, "managed", facets.Managed)
@@ -110,7 +110,7 @@ const everywhere = `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole
   roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: everywhere},
   subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: argocd-agent-agent}]}`
 
-func (f *fleet) principal(ctx context.Context, t *testing.T, args ...string) *lab.Principal {
+func (f *wholeFleet) principal(ctx context.Context, t *testing.T, args ...string) *lab.Principal {
 	t.Helper()
 	p, err := f.lab.NewPrincipal(ctx, lab.PrincipalOptions{Alive: true, Args: args})
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func (f *fleet) principal(ctx context.Context, t *testing.T, args ...string) *la
 	return p
 }
 
-func (f *fleet) agent(ctx context.Context, t *testing.T, p *lab.Principal, name string, mode facets.Mode, args ...string) {
+func (f *wholeFleet) agent(ctx context.Context, t *testing.T, p *lab.Principal, name string, mode facets.Mode, args ...string) {
 	t.Helper()
 	a, err := f.lab.NewAgent(ctx, lab.AgentOptions{Spoke: name, Mode: string(mode), Principal: p, Args: args})
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func (f *fleet) agent(ctx context.Context, t *testing.T, p *lab.Principal, name 
 
 // worker changes some objects, on the side that they come from, and meddles with their copies on the other.
 type worker struct {
-	fleet *fleet
+	fleet *wholeFleet
 	dice  *rand.Rand
 	home  *lab.Cluster // where the originals are
 	away  *lab.Cluster
@@ -158,7 +158,7 @@ type worker struct {
 }
 
 // workers are all who are at work.
-func (f *fleet) workers(s size) []*worker {
+func (f *wholeFleet) workers(s size) []*worker {
 	hub := f.lab.Hub
 	same := func(name string) string { return name }
 	var all []*worker
@@ -234,7 +234,7 @@ func makeSecret(w *worker, name string, projects int) *unstructured.Unstructured
 }
 
 // fill makes all objects.
-func (f *fleet) fill(t *testing.T, s size) {
+func (f *wholeFleet) fill(t *testing.T, s size) {
 	t.Helper()
 	var work sync.WaitGroup
 	for _, w := range f.workers(s) {
@@ -321,7 +321,7 @@ func (w *worker) rewrite(ctx context.Context, c *lab.Cluster, s cluster.Selectio
 }
 
 // storm lets mischief happen until there is a fifth of the time left, and heals everything then.
-func (f *fleet) storm(ctx context.Context, t *testing.T, work *sync.WaitGroup) {
+func (f *wholeFleet) storm(ctx context.Context, t *testing.T, work *sync.WaitGroup) {
 	t.Helper()
 	ends, _ := ctx.Deadline()
 	ctx, cancel := context.WithDeadline(ctx, time.Now().Add(time.Until(ends)*4/5))
@@ -353,7 +353,7 @@ func (f *fleet) storm(ctx context.Context, t *testing.T, work *sync.WaitGroup) {
 }
 
 // settle waits until all is equal, and fails with what is not.
-func (f *fleet) settle(t *testing.T, when string) {
+func (f *wholeFleet) settle(t *testing.T, when string) {
 	t.Helper()
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -371,7 +371,7 @@ func (f *fleet) settle(t *testing.T, when string) {
 }
 
 // grown returns the goroutines of each program, and the memory that it holds, in bytes.
-func (f *fleet) grown(t *testing.T) map[string][2]float64 {
+func (f *wholeFleet) grown(t *testing.T) map[string][2]float64 {
 	t.Helper()
 	urls := make(map[string]string)
 	for i, p := range f.principals {
@@ -392,7 +392,7 @@ func (f *fleet) grown(t *testing.T) map[string][2]float64 {
 }
 
 // requireNotGrown waits until the programs are about as they were before.
-func (f *fleet) requireNotGrown(t *testing.T, before map[string][2]float64) {
+func (f *wholeFleet) requireNotGrown(t *testing.T, before map[string][2]float64) {
 	t.Helper()
 	const spare = 16 << 20 // what the collector leaves, one time or another
 	require.Eventually(t, func() bool {

@@ -78,7 +78,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
 	service := sessions.New(sessions.Options{
-		Gate: admission, Ready: allOf(shared.Ready, itself.Ready), Modes: facets.Modes(), Hello: func() wire.Hello { return s.hello(itself.UID()) },
+		Gate: admission, Ready: allOf(shared.Ready, itself.Ready, func() error { return known.Ready() }), Modes: facets.Modes(), Hello: func() wire.Hello { return s.hello(itself.UID()) },
 		Share: shared.Sharing(s.compareEvery, func(agent string) converge.Observer {
 			return desk.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),

@@ -51,7 +51,7 @@ func New(o Options) (*Spoke, error) {
 	s := &Spoke{options: o}
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "spoke", Namespace: o.Namespace, Applications: o.Applications, Kinds: o.Mode.Kinds(), KeepStatus: true, Mapping: o.Mapping,
-		Selector: o.Selector, Keeping: o.Keeping, Agent: o.Agent, Listener: (*events)(s), Refused: s.refused,
+		Selector: o.Selector, Keeping: o.Keeping, Agent: o.Agent, Listener: (*events)(s), Tell: s.told,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("spoke: %w", err)
@@ -76,16 +76,20 @@ func (s *Spoke) Wait(ctx context.Context) bool { return s.cluster.Wait(ctx) }
 // Ready returns nil once all that is shared is known, and otherwise why it is not.
 func (s *Spoke) Ready() error { return s.cluster.Ready() }
 
-// Has reports whether the spoke has an application, by what Argo CD calls it in Redis: NAMESPACE_NAME, or NAME in Argo CD's
+// Has reports whether the spoke has an application that may be shared, by what Argo CD calls it in Redis: NAMESPACE_NAME, or NAME in Argo CD's
 // own namespace.
 func (s *Spoke) Has(instance string) bool {
-	_, ok := s.cluster.Store.Get(argocd.OfInstance(instance, s.options.Namespace))
-	return ok
+	app, ok := s.cluster.Store.Get(argocd.OfInstance(instance, s.options.Namespace))
+	return ok && s.cluster.Selects(app)
 }
 
-// refused tells people what the hub refuses, of objects that cannot say so themselves.
-func (s *Spoke) refused(kind facets.Kind, r *argocd.Record, reason string) {
-	s.options.Logger.Warn("The hub refuses an object", "kind", string(kind), "name", r.Name.Name, "reason", reason)
+// told tells people what the hub could not take, of objects that cannot say so themselves.
+func (s *Spoke) told(_ string, kind facets.Kind, r *argocd.Record, result converge.Result) {
+	message := "The hub refuses an object"
+	if result.Code == converge.Retry {
+		message = "The hub could not take an object yet, and is asked again"
+	}
+	s.options.Logger.Warn(message, "kind", string(kind), "name", r.Name.Name, "reason", result.Reason)
 }
 
 // events are the spoke's as a listener.

@@ -88,7 +88,7 @@ func (c *Client[R]) named(r *rest.Request, id types.NamespacedName) *rest.Reques
 func (c *Client[R]) Get(ctx context.Context, id types.NamespacedName) (R, error) {
 	object := c.resource.New()
 	err := c.named(c.rest.Get(), id).Do(ctx).Into(object)
-	return object, classify(err)
+	return object, c.classify(err)
 }
 
 // Create creates an object and returns it as it was stored.
@@ -96,7 +96,7 @@ func (c *Client[R]) Create(ctx context.Context, object R) (R, error) {
 	object.GetObjectKind().SetGroupVersionKind(c.resource.Version.WithKind(c.resource.Kind))
 	stored := c.resource.New()
 	err := c.rest.Post().Namespace(object.GetNamespace()).Resource(c.resource.Plural).Body(object).Do(ctx).Into(stored)
-	return stored, classify(err)
+	return stored, c.classify(err)
 }
 
 // Patch changes an object by a JSON patch (RFC 6902), which applies only to the revision that it was made for, and
@@ -112,7 +112,7 @@ func (c *Client[R]) Patch(ctx context.Context, id types.NamespacedName, revision
 	}
 	stored := c.resource.New()
 	err = c.named(c.rest.Patch(types.JSONPatchType), id).Body(body).Do(ctx).Into(stored)
-	return stored, classify(err)
+	return stored, c.classify(err)
 }
 
 // Delete deletes one revision of an object, and returns it as it is while finalizers hold it, the zero R if it is gone. That
@@ -134,7 +134,7 @@ func (c *Client[R]) Delete(ctx context.Context, id types.NamespacedName, uid typ
 	if err != nil {
 		err = result.Error() // which says what the API server said; Raw's says only that it said something
 	}
-	err = classify(err)
+	err = c.classify(err)
 	switch {
 	case apierrors.IsNotFound(err) && !errors.Is(err, converge.ErrRefused):
 		return none, nil // nothing is left, which is what was asked for
@@ -151,30 +151,39 @@ func (c *Client[R]) Delete(ctx context.Context, id types.NamespacedName, uid typ
 	return left, nil
 }
 
-// classify marks the errors that the same request would meet again. What is forbidden may be allowed one day, and what an
-// admission webhook denies it may admit; both need a person, who should be told rather than waited for.
-func classify(err error) error {
-	var status apierrors.APIStatus
-	switch {
-	case err == nil:
-		return nil
-	case !errors.As(err, &status):
-		return err // nobody answered
-	case isDenial(status.Status().Message), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
-		apierrors.IsForbidden(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsMethodNotSupported(err),
-		apierrors.IsNotAcceptable(err), apierrors.IsUnsupportedMediaType(err),
-		strings.Contains(err.Error(), "request is too large"): // etcd's own limit comes as an internal error
-		return fmt.Errorf("%w: %w", converge.ErrRefused, err)
-	default:
-		return err
+// classify marks the errors that the same request would meet again, and withholds what may quote a Secret.
+func (c *Client[R]) classify(err error) error {
+	refused := isForGood(err)
+	if c.resource.Confidential {
+		err = withhold(err)
 	}
+	if refused {
+		return fmt.Errorf("%w: %w", converge.ErrRefused, err)
+	}
+	return err
 }
+
+// isForGood reports whether the same request would meet an error again. What is forbidden may be allowed one day, and what an
+// admission webhook denies it may admit; both need a person, who should be told rather than waited for.
+func isForGood(err error) bool {
+	var status apierrors.APIStatus
+	if err == nil || !errors.As(err, &status) {
+		return false // nobody answered
+	}
+	return isDenial(status.Status().Message) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsMethodNotSupported(err) ||
+		apierrors.IsNotAcceptable(err) || apierrors.IsUnsupportedMediaType(err) ||
+		strings.Contains(err.Error(), "request is too large") // etcd's own limit comes as an internal error
+}
+
+// webhookPrefix begins what an API server says when an admission webhook denied something; its name follows.
+const webhookPrefix = `admission webhook "`
 
 // isDenial reports whether a message is that of an API server whose admission webhook or policy denied something. The code
 // tells nothing: that is for the webhook to choose, and may stand for a conflict or for an object that is not there. A
 // webhook that did not answer has denied nothing, and its message reads otherwise.
 func isDenial(message string) bool {
-	return strings.Contains(message, `admission webhook "`) && strings.Contains(message, "denied the request") ||
+	return strings.Contains(message, webhookPrefix) && strings.Contains(message, "denied the request") ||
 		strings.Contains(message, "ValidatingAdmissionPolicy '") && strings.Contains(message, "denied request")
 }
 

@@ -44,9 +44,9 @@ func MirrorProject(agent, name string, c Content) (Content, error) {
 	var destinations []any
 	seen := make(map[string]bool)
 	for _, d := range p.destinations {
-		if !seen[d.namespace] {
-			seen[d.namespace] = true
-			destinations = append(destinations, map[string]any{"name": agent, "server": "*", "namespace": d.namespace})
+		if namespace := d.namespace.text; !seen[namespace] {
+			seen[namespace] = true
+			destinations = append(destinations, map[string]any{"name": agent, "server": "*", "namespace": namespace})
 		}
 	}
 	if spec["destinations"] = destinations; destinations == nil {

@@ -66,6 +66,12 @@ var local = map[string]bool{ //nolint:gochecknoglobals // a constant
 	"kubectl.kubernetes.io/last-applied-configuration": true,
 }
 
+// RepositorySecrets selects the Secrets that Argo CD reads as those of repositories, and those that say to be of a type which
+// it does not know: somebody may have meant one of these. All others it reads as something else.
+func RepositorySecrets() string {
+	return LabelSecretType + "," + LabelSecretType + " notin (cluster,scm-creds,repository-write,repo-write-creds)"
+}
+
 // IsLocal reports whether an annotation belongs to one side only, and is neither sent nor put back.
 func IsLocal(annotation string) bool {
 	return local[annotation] || strings.HasPrefix(annotation, ownPrefix)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/gobwas/glob"
@@ -14,12 +15,11 @@ import (
 type project struct {
 	spec             map[string]any
 	destinations     []destination
-	sourceNamespaces []pattern
+	sourceNamespaces []func(namespace string) bool
 }
 
 type destination struct {
-	name, agentName, server pattern
-	namespace               string
+	name, agentName, server, namespace pattern
 }
 
 // pattern is a glob of Argo CD's (argo-cd, util/glob). One that begins with "!" matches what the rest does not, and what
@@ -64,13 +64,28 @@ func readProject(raw json.RawMessage) (*project, error) {
 	p := &project{spec: spec}
 	for _, d := range known.Destinations {
 		p.destinations = append(p.destinations, destination{
-			name: readPattern(d.Name), agentName: agentIn(d.Server), server: readPattern(d.Server), namespace: d.Namespace,
+			name: readPattern(d.Name), agentName: agentIn(d.Server), server: readPattern(d.Server),
+			namespace: readPattern(d.Namespace),
 		})
 	}
 	for _, n := range known.SourceNamespaces {
-		p.sourceNamespaces = append(p.sourceNamespaces, readPattern(n))
+		p.sourceNamespaces = append(p.sourceNamespaces, readNamespaces(n))
 	}
 	return p, nil
+}
+
+// readNamespaces reads one of a project's source namespaces: a glob, or a regular expression between slashes (argo-cd,
+// AppProject.IsAppNamespacePermitted). What does not compile matches nothing, and nothing denies.
+func readNamespaces(text string) func(namespace string) bool {
+	if len(text) > 2 && strings.HasPrefix(text, "/") && strings.HasSuffix(text, "/") {
+		if expression, err := regexp.Compile(text[1 : len(text)-1]); err == nil {
+			return expression.MatchString
+		}
+	}
+	if compiled, err := glob.Compile(text); err == nil {
+		return compiled.Match
+	}
+	return func(string) bool { return false }
 }
 
 // agentIn returns the pattern for agents' names in a cluster's address, as in https://proxy:9090?agentName=edge-*.
@@ -87,32 +102,57 @@ func agentIn(server string) pattern {
 	return readPattern(name)
 }
 
-// destinationsOf returns the destinations that are an agent's cluster, none if one of them denies it. It follows Argo CD
-// (argo-cd, AppProject.isDestinationMatched).
+// destinationsOf returns the destinations that are an agent's cluster or deny namespaces of it, none if it may be no
+// destination at all. It follows Argo CD (argo-cd, AppProject.isDestinationMatched): the denial of a name holds for all
+// namespaces, that of an address for those that it names. It is stricter in two things, since credentials follow projects: a
+// denial holds whatever else the same destination says, and where an agent's address is not known, whatever denies addresses
+// may deny its.
 func (p *project) destinationsOf(agent, server string) []destination {
 	var mine []destination
+	one := false
 	for _, d := range p.destinations {
-		matched := d.name.matches(agent) || d.agentName.matches(agent) || d.server.matches(server) || d.server.text == "*"
+		byAgent := d.name.matches(agent) || d.agentName.matches(agent)
+		denied := d.deniesAddress(agent, server)
 		switch {
-		case d.name.refuses(agent), d.agentName.refuses(agent), !d.agentName.denies && d.server.refuses(server):
+		case d.name.refuses(agent), denied && (d.namespace.text == "*" || server == ""):
 			return nil
-		case matched:
+		case byAgent, d.server.matches(server), d.server.text == "*":
+			one = true
+			mine = append(mine, d)
+		case denied:
 			mine = append(mine, d)
 		}
+	}
+	if !one {
+		return nil
 	}
 	return mine
 }
 
+// deniesAddress reports whether it denies the address of an agent's cluster, which may name the agent.
+func (d destination) deniesAddress(agent, server string) bool {
+	if d.agentName.denies {
+		return d.agentName.refuses(agent)
+	}
+	return d.server.refuses(server) || d.server.denies && server == ""
+}
+
+// onSpoke returns a destination as it reads on the spoke of the agent whose it is.
+func (d destination) onSpoke(agent, server string) map[string]any {
+	if d.deniesAddress(agent, server) {
+		return map[string]any{"server": "!" + inClusterServer, "namespace": d.namespace.text}
+	}
+	return map[string]any{"name": InCluster, "server": inClusterServer, "namespace": d.namespace.text}
+}
+
 // allows reports whether applications in a namespace may use the project.
 func (p *project) allows(namespace string) bool {
-	allowed := false
-	for _, n := range p.sourceNamespaces {
-		if n.refuses(namespace) {
-			return false
+	for _, has := range p.sourceNamespaces {
+		if has(namespace) {
+			return true
 		}
-		allowed = allowed || n.matches(namespace)
 	}
-	return allowed
+	return false
 }
 
 // Viewer is an agent that looks at the hub's projects.
@@ -145,7 +185,7 @@ func (r *Record) ForAgent(v Viewer) (Content, bool) {
 	maps.Copy(spec, p.spec)
 	var destinations []any
 	for _, d := range p.destinationsOf(v.Agent, v.Server) {
-		destinations = append(destinations, map[string]any{"name": InCluster, "server": inClusterServer, "namespace": d.namespace})
+		destinations = append(destinations, d.onSpoke(v.Agent, v.Server))
 	}
 	spec["destinations"] = destinations
 	delete(spec, "roles")

@@ -89,3 +89,14 @@ func (r *Record) SecretProject() string {
 	}
 	return string(text)
 }
+
+// SecretFault says what it is about the Secret of a repository that keeps it from every agent, empty if nothing is.
+func (r *Record) SecretFault() string {
+	switch use := r.SecretType(); {
+	case use != SecretRepository && use != SecretRepoCreds:
+		return fmt.Sprintf("label %s: %q is no type that Argo CD knows: want %s or %s", LabelSecretType, use, SecretRepository, SecretRepoCreds)
+	case r.SecretProject() == "":
+		return "it belongs to no project, and agents get those of their projects: write the name of one under its key project"
+	}
+	return ""
+}

@@ -19,6 +19,8 @@ type Resource[R Raw] struct {
 	Kind, Plural string
 	New          func() R
 	NewList      func() runtime.Object
+	// Confidential says that nothing of what is in the objects may get into an error.
+	Confidential bool
 }
 
 // GroupVersion is that of Argo CD's own objects.
@@ -38,7 +40,9 @@ func Projects() Resource[*Object] { return objects(GroupVersion, "AppProject", "
 
 // Secrets are Kubernetes' Secrets, in which Argo CD keeps repositories and their credentials.
 func Secrets() Resource[*Object] {
-	return objects(schema.GroupVersion{Version: "v1"}, "Secret", "secrets")
+	r := objects(schema.GroupVersion{Version: "v1"}, "Secret", "secrets")
+	r.Confidential = true
+	return r
 }
 
 // ConfigMaps are Kubernetes' ConfigMaps, in one of which Argo CD keeps GPG keys.

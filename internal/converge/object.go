@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 )
 
 // Facet names one kind of thing that is kept equal, for example "application-status".
@@ -50,6 +51,12 @@ type Object struct {
 	State
 	Payload []byte
 }
+
+// String says which object it is, and nothing of the payload, which may be a secret: so do all messages that carry one.
+func (o Object) String() string { return o.UID + " " + o.Version.String() }
+
+// LogValue is what a structured log has of the object.
+func (o Object) LogValue() slog.Value { return slog.StringValue(o.String()) }
 
 // Code is the kind of an apply's result.
 type Code uint8

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"path"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
@@ -23,21 +25,38 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 )
 
-// apiServer is an API server that has applications of one namespace and nothing else. It keeps to what a real one promises
-// of revisions, preconditions and finalizers, and denies what it is told to.
+// apiServer is an API server that has objects of the kinds that are shared and nothing else. It keeps to what a real one
+// promises of revisions, preconditions, finalizers and a Secret's type, and denies what it is told to.
 type apiServer struct {
 	*httptest.Server
 
 	mu       sync.Mutex // guards all below
 	revision int
-	objects  map[string]*argocd.Application
-	writes   []string // what was asked for and done, in order
+	objects  map[string]*stored // by their paths
+	writes   []string           // what was asked for and done, in order
 	denial   *metav1.Status
+	quotes   bool // it denies what is written, and quotes that
+}
+
+// stored is an object as it is stored.
+type stored struct {
+	metav1.PartialObjectMetadata
+
+	text []byte // all of it, in JSON
+}
+
+// pathOf returns where an API server has an object.
+func pathOf(kind, namespace, name string) string {
+	prefix := "/apis/argoproj.io/v1alpha1"
+	if kind == "Secret" || kind == "ConfigMap" {
+		prefix = "/api/v1"
+	}
+	return path.Join(prefix, "namespaces", namespace, strings.ToLower(kind)+"s", name)
 }
 
 func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
-	s := &apiServer{objects: make(map[string]*argocd.Application)}
+	s := &apiServer{objects: make(map[string]*stored)}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
 	return s
@@ -45,28 +64,78 @@ func newAPIServer(t *testing.T) *apiServer {
 
 // put stores an application as somebody else does, of whom nobody has heard yet.
 func (s *apiServer) put(a argocd.Application) *argocd.Application {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.store(a)
+	a.TypeMeta = metav1.TypeMeta{APIVersion: argocd.GroupVersion.String(), Kind: "Application"}
+	return into[argocd.Application](s.write(a.Namespace, a.Name, a.Kind, a))
 }
 
-// store keeps an application under a new revision. s.mu is held.
-func (s *apiServer) store(a argocd.Application) *argocd.Application {
-	s.revision++
-	a.TypeMeta = metav1.TypeMeta{APIVersion: argocd.GroupVersion.String(), Kind: "Application"}
-	a.ResourceVersion = strconv.Itoa(s.revision)
-	s.objects[a.Name] = &a
-	if a.DeletionTimestamp != nil && len(a.Finalizers) == 0 {
-		delete(s.objects, a.Name)
+// putObject is put for an object of another kind.
+func (s *apiServer) putObject(kind string, o argocd.Object) *argocd.Object {
+	o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: kind}
+	if kind == "AppProject" {
+		o.APIVersion = argocd.GroupVersion.String()
 	}
-	return &a
+	return into[argocd.Object](s.write(o.Namespace, o.Name, kind, o))
+}
+
+func (s *apiServer) write(namespace, name, kind string, object any) []byte {
+	text, err := json.Marshal(object)
+	if err != nil {
+		panic(err) // what tests declare is fit for JSON
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.store(pathOf(kind, namespace, name), text)
+}
+
+// store keeps an object under a new revision, and returns it as it is then. s.mu is held.
+func (s *apiServer) store(at string, text []byte) []byte {
+	s.revision++
+	text, err := jsonpatch.MergePatch(text, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, s.revision))
+	object := &stored{text: text}
+	if err != nil || json.Unmarshal(text, object) != nil {
+		panic("what is stored is no object") // which was decoded before
+	}
+	s.objects[at] = object
+	if object.DeletionTimestamp != nil && len(object.Finalizers) == 0 {
+		delete(s.objects, at)
+	}
+	return text
+}
+
+// into decodes an object, nil if there is none.
+func into[T any](text []byte) *T {
+	if text == nil {
+		return nil
+	}
+	var object T
+	if err := json.Unmarshal(text, &object); err != nil {
+		panic(err) // what is stored was decoded before
+	}
+	return &object
 }
 
 // get returns an application as it is stored, nil if it is not.
 func (s *apiServer) get(name string) *argocd.Application {
+	for _, namespace := range []string{"argocd", "berlin"} {
+		if text := s.read(pathOf("Application", namespace, name)); text != nil {
+			return into[argocd.Application](text)
+		}
+	}
+	return nil
+}
+
+// object returns an object of another kind in Argo CD's namespace as it is stored, nil if it is not.
+func (s *apiServer) object(kind, name string) *argocd.Object {
+	return into[argocd.Object](s.read(pathOf(kind, "argocd", name)))
+}
+
+func (s *apiServer) read(at string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.objects[name]
+	if object := s.objects[at]; object != nil {
+		return object.text
+	}
+	return nil
 }
 
 // denies has everything that is written denied from now on.
@@ -85,32 +154,59 @@ func (s *apiServer) done() []string {
 	return w
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP answers one request. Who watches hears of nothing.
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if q := r.URL.Query(); q.Has("watch") && !q.Has("sendInitialEvents") {
+		w.Header().Set("Content-Type", "application/json")
+		_ = http.NewResponseController(w).Flush() // to a client that has hung up, if it does not work
+		<-r.Context().Done()
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	body, err := io.ReadAll(r.Body)
 	var answer any
 	code := http.StatusOK
-	switch a := s.objects[path.Base(r.URL.Path)]; {
+	switch object := s.objects[r.URL.Path]; {
 	case err != nil:
 		answer, code = failure(http.StatusBadRequest, metav1.StatusReasonBadRequest)
+	case s.quotes && r.Method != http.MethodGet:
+		answer, code = quoting(body)
 	case s.denial != nil && r.Method != http.MethodGet:
 		answer, code = s.denial, int(s.denial.Code)
 	case r.Method == http.MethodPost:
-		answer, code = s.create(body)
-	case a == nil:
+		answer, code = s.create(r.URL.Path, body)
+	case r.URL.Query().Has("watch"): // and is to begin with what there is, which few API servers do
+		answer, code = failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+	case object == nil && strings.HasSuffix(r.URL.Path, "s"):
+		answer, code = s.list(r)
+	case object == nil:
 		answer, code = failure(http.StatusNotFound, metav1.StatusReasonNotFound)
 	case r.Method == http.MethodPatch:
-		answer, code = s.patch(a, body)
+		answer, code = s.patch(r.URL.Path, object, body)
 	case r.Method == http.MethodDelete:
-		answer, code = s.delete(a, body)
+		answer, code = s.delete(r.URL.Path, object, body)
 	default:
-		answer = a
+		answer = json.RawMessage(object.text)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(answer) // to a client that has hung up, if it does not work
+}
+
+// list answers a list. s.mu is held.
+func (s *apiServer) list(r *http.Request) (any, int) {
+	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	if err != nil {
+		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest)
+	}
+	items := []json.RawMessage{}
+	for at, object := range s.objects {
+		if path.Dir(at) == r.URL.Path && selector.Matches(labels.Set(object.Labels)) {
+			items = append(items, object.text)
+		}
+	}
+	return map[string]any{"metadata": map[string]any{"resourceVersion": strconv.Itoa(s.revision)}, "items": items}, http.StatusOK
 }
 
 func failure(code int32, reason metav1.StatusReason) (any, int) {
@@ -120,54 +216,71 @@ func failure(code int32, reason metav1.StatusReason) (any, int) {
 	}, int(code)
 }
 
-func (s *apiServer) create(body []byte) (any, int) {
-	var a argocd.Application
-	if json.Unmarshal(body, &a) != nil {
+// quoting is how an API server answers what it cannot decode once it is patched, and how webhooks may answer anything.
+func quoting(body []byte) (any, int) {
+	return metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+		Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+		Message: fmt.Sprintf(` "" is invalid: patch: Invalid value: %q: illegal base64 data`, body),
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: metav1.CauseTypeFieldValueInvalid, Field: string(body), Message: string(body)}}},
+	}, http.StatusUnprocessableEntity
+}
+
+func (s *apiServer) create(at string, body []byte) (any, int) {
+	var object metav1.PartialObjectMetadata
+	if json.Unmarshal(body, &object) != nil {
 		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest)
 	}
-	if s.objects[a.Name] != nil {
+	at = path.Join(at, object.Name)
+	if s.objects[at] != nil {
 		return failure(http.StatusConflict, metav1.StatusReasonAlreadyExists)
 	}
 	s.writes = append(s.writes, "create")
-	a.UID = "made-here"
-	return s.store(a), http.StatusCreated
-}
-
-func (s *apiServer) patch(a *argocd.Application, body []byte) (any, int) {
-	before, err := json.Marshal(a)
-	patch, decoding := jsonpatch.DecodePatch(body)
-	if err != nil || decoding != nil {
+	body, err := jsonpatch.MergePatch(body, fmt.Appendf(nil, `{"metadata":{"uid":"made-%d"}}`, s.revision))
+	if err != nil {
 		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest)
 	}
-	after, err := patch.Apply(before)
-	var next argocd.Application
+	return json.RawMessage(s.store(at, body)), http.StatusCreated
+}
+
+func (s *apiServer) patch(at string, object *stored, body []byte) (any, int) {
+	patch, err := jsonpatch.DecodePatch(body)
+	if err != nil {
+		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest)
+	}
+	after, err := patch.Apply(object.text)
+	var next stored
 	if err != nil || json.Unmarshal(after, &next) != nil {
 		return failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 	}
-	if next.ResourceVersion != a.ResourceVersion {
+	if next.ResourceVersion != object.ResourceVersion {
 		return failure(http.StatusConflict, metav1.StatusReasonConflict)
 	}
+	if object.Kind == "Secret" && into[argocd.Object](after).Type != into[argocd.Object](object.text).Type {
+		return failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid) // it is immutable
+	}
 	s.writes = append(s.writes, fmt.Sprint("patch to ", next.Finalizers))
-	return s.store(next), http.StatusOK
+	return json.RawMessage(s.store(at, after)), http.StatusOK
 }
 
-func (s *apiServer) delete(a *argocd.Application, body []byte) (any, int) {
+func (s *apiServer) delete(at string, object *stored, body []byte) (any, int) {
 	var o metav1.DeleteOptions
 	if json.Unmarshal(body, &o) != nil {
 		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest)
 	}
-	if p := o.Preconditions; p != nil && (p.UID != nil && *p.UID != a.UID || p.ResourceVersion != nil && *p.ResourceVersion != a.ResourceVersion) {
+	if p := o.Preconditions; p != nil && (p.UID != nil && *p.UID != object.UID || p.ResourceVersion != nil && *p.ResourceVersion != object.ResourceVersion) {
 		return failure(http.StatusConflict, metav1.StatusReasonConflict)
 	}
-	s.writes = append(s.writes, fmt.Sprint("delete with ", a.Finalizers))
-	now := metav1.NewTime(time.Now().Truncate(time.Second))
-	deleted := *a
-	deleted.DeletionTimestamp = &now
-	left := s.store(deleted)
-	if len(left.Finalizers) == 0 {
-		return metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess}, http.StatusOK
+	s.writes = append(s.writes, fmt.Sprint("delete with ", object.Finalizers))
+	now := time.Now().UTC().Format(time.RFC3339)
+	text, err := jsonpatch.MergePatch(object.text, fmt.Appendf(nil, `{"metadata":{"deletionTimestamp":%q}}`, now))
+	if err != nil {
+		return failure(http.StatusInternalServerError, metav1.StatusReasonInternalError)
 	}
-	return left, http.StatusOK
+	if left := s.store(at, text); len(object.Finalizers) > 0 {
+		return json.RawMessage(left), http.StatusOK
+	}
+	return metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess}, http.StatusOK
 }
 
 // applications are those of an API server, of which nothing is known but what was written or is told of.

@@ -316,6 +316,9 @@ func (r ApplicationReplica) delete(ctx context.Context, key converge.Key, id typ
 		}
 		return withCascades(app, want.Finalizers)
 	})
+	if err == nil && left == nil {
+		r.origins.note(key, nil) // it is not made again
+	}
 	if left == nil || !ours(left) {
 		return converge.State{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 )
@@ -50,15 +51,17 @@ type Options struct {
 	// KeepStatus says whether applications' statuses are kept as they are.
 	KeepStatus bool
 	// Group puts applications into groups; nil is one group.
-	Group    func(*argocd.App) string
-	Mapping  mapping.Mapping
+	Group   func(*argocd.App) string
+	Mapping mapping.Mapping
+	// Selector is what originals are shared by; nil is all. All are followed: a copy is one whatever becomes of its labels.
 	Selector labels.Selector
 	Keeping  Keeping
 	Listener Listener
 	// Agent returns, on a spoke, the name by which the hub knows the agent. It is known once the hub has said so.
 	Agent func() string
-	// Refused, if set, is told of an original, that is no application, what the other side refuses.
-	Refused func(kind Kind, r *argocd.Record, reason string)
+	// Tell, if set, tells people of an original, that is no application, that the other side could not take it, and why. The
+	// agent is empty if that is the hub.
+	Tell func(agent string, kind Kind, r *argocd.Record, result converge.Result)
 }
 
 // Cluster is what is known of one cluster, and shared.
@@ -81,12 +84,8 @@ type store interface {
 // Open returns a cluster of which nothing is known until Run runs.
 func Open(o Options) (*Cluster, error) {
 	c := &Cluster{options: o}
-	selector := ""
-	if o.Selector != nil {
-		selector = o.Selector.String()
-	}
 	var err error
-	if c.Applications, err = followed(o.Config, argocd.Applications(), argocd.Scope{Namespace: o.Applications, Labels: selector},
+	if c.Applications, err = followed(o.Config, argocd.Applications(), argocd.Scope{Namespace: o.Applications},
 		follow.Options[*argocd.Application, *argocd.App]{
 			Reduce: argocd.Reduce(o.KeepStatus), Group: o.Group,
 			Changed: o.Listener.ApplicationChanged, Vanished: o.Listener.ApplicationsVanished,
@@ -100,9 +99,8 @@ func Open(o Options) (*Cluster, error) {
 		resource argocd.Resource[*argocd.Object]
 		scope    argocd.Scope
 	}{
-		{Project, &c.Projects, argocd.Projects(), argocd.Scope{Namespace: o.Namespace, Labels: selector}},
-		{Secret, &c.Secrets, argocd.Secrets(), argocd.Scope{Namespace: o.Namespace, Labels: and(selector, argocd.LabelSecretType+" in ("+
-			argocd.SecretRepository+","+argocd.SecretRepoCreds+")")}},
+		{Project, &c.Projects, argocd.Projects(), argocd.Scope{Namespace: o.Namespace}},
+		{Secret, &c.Secrets, argocd.Secrets(), argocd.Scope{Namespace: o.Namespace, Labels: argocd.RepositorySecrets()}},
 		{ConfigMap, &c.ConfigMaps, argocd.ConfigMaps(), argocd.Scope{Namespace: o.Namespace, Fields: "metadata.name=" + argocd.KeysConfigMap}},
 	} {
 		if !slices.Contains(o.Kinds, k.kind) {
@@ -129,14 +127,6 @@ func followed[R argocd.Raw, T Kept](config *rest.Config, r argocd.Resource[R], s
 	}
 	o.List, o.Watch, o.Kind = client.List, client.Watch, r.New()
 	return Objects[R, T]{Client: client, Store: follow.New(o)}, nil
-}
-
-// and returns the selector of what two select.
-func and(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a + "," + b
 }
 
 func (c *Cluster) add(name string, s store) {
@@ -174,13 +164,18 @@ func (c *Cluster) Ready() error {
 	return nil
 }
 
-// refused returns what tells of the refusal of objects of a kind.
-func (c *Cluster) refused(kind Kind) func(*argocd.Record, string) {
-	return func(r *argocd.Record, reason string) {
-		if c.options.Refused != nil {
-			c.options.Refused(kind, r, reason)
+// tells returns what tells people that an agent, or the hub, could not take objects of a kind.
+func (c *Cluster) tells(agent string, kind Kind) func(*argocd.Record, converge.Result) {
+	return func(r *argocd.Record, result converge.Result) {
+		if c.options.Tell != nil {
+			c.options.Tell(agent, kind, r, result)
 		}
 	}
+}
+
+// Selects reports whether an original application is to be shared, as far as that is for its labels to say.
+func (c *Cluster) Selects(app *argocd.App) bool {
+	return c.options.Selector == nil || c.options.Selector.Matches(labels.Set(app.Labels))
 }
 
 // selected reports whether an original is to be shared, as far as that is for its labels to say.

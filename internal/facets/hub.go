@@ -33,7 +33,7 @@ func (h Hub) withManaged(agent string) Share {
 		Application: {Source: ApplicationSource{Side: side}},
 		Intent:      {Source: IntentSource{Side: side}, Unbraked: true},
 		AppProject:  h.projects(agent),
-		GPGKeys:     h.keys(),
+		GPGKeys:     h.keys(agent),
 	}
 	for use, facet := range credentials() {
 		sources[facet] = h.credentials(agent, use)
@@ -78,9 +78,9 @@ func (h Hub) viewer(agent string) argocd.Viewer {
 
 func (h Hub) projects(agent string) converge.Origin {
 	return converge.Origin{Source: objectSource{
-		Records: h.Projects, namespace: h.options.Namespace, refused: h.refused(Project),
+		Records: h.Projects, namespace: h.options.Namespace, tell: h.tells(agent, Project),
 		offer: func(r *argocd.Record) (argocd.Content, bool) {
-			if !h.selected(r) {
+			if !h.shares(r) {
 				return argocd.Content{}, false
 			}
 			return r.ForAgent(h.viewer(agent))
@@ -88,23 +88,29 @@ func (h Hub) projects(agent string) converge.Origin {
 	}}
 }
 
+// shares reports whether a project is one that managed agents may have. What shows an autonomous agent's project is not: it
+// says what that agent's people may do on the hub.
+func (h Hub) shares(project *argocd.Record) bool {
+	return h.selected(project) && project.Annotations[argocd.AnnotationAgent] == ""
+}
+
 // credentials are the Secrets of one use that belong to projects of an agent.
 func (h Hub) credentials(agent, use string) converge.Origin {
 	return converge.Origin{Source: objectSource{
-		Records: h.Secrets, namespace: h.options.Namespace, refused: h.refused(Secret),
+		Records: h.Secrets, namespace: h.options.Namespace, tell: h.tells(agent, Secret),
 		offer: func(r *argocd.Record) (argocd.Content, bool) {
 			if r.SecretType() != use || !h.selected(r) {
 				return argocd.Content{}, false
 			}
 			project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: r.SecretProject()})
-			return r.Content(), ok && h.selected(project) && project.Sees(h.viewer(agent))
+			return r.Content(), ok && h.shares(project) && project.Sees(h.viewer(agent))
 		},
 	}}
 }
 
-func (h Hub) keys() converge.Origin {
+func (h Hub) keys(agent string) converge.Origin {
 	return converge.Origin{Source: objectSource{
-		Records: h.ConfigMaps, namespace: h.options.Namespace, refused: h.refused(ConfigMap),
+		Records: h.ConfigMaps, namespace: h.options.Namespace, tell: h.tells(agent, ConfigMap),
 		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), h.selected(r) },
 	}}
 }
@@ -141,10 +147,6 @@ func (h Hub) mirroredProjects(agent string) objectReplica {
 		Records: h.Projects, namespace: h.options.Namespace, origins: newOrigins(), own: own,
 		name:   func(key converge.Key) (string, error) { return prefixed(agent, string(key)) },
 		called: called,
-		key: func(r *argocd.Record) (converge.Key, bool) {
-			key, ok := called(r)
-			return key, ok && r.Annotations[argocd.AnnotationAgent] == agent
-		},
 		render: func(key converge.Key, c argocd.Content) (argocd.Content, error) {
 			return argocd.MirrorProject(agent, string(key), c)
 		},

@@ -27,8 +27,8 @@ type objectSource struct {
 	namespace string
 	// offer returns what the other side should have of an object, and whether it should have anything.
 	offer func(*argocd.Record) (argocd.Content, bool)
-	// refused is told what the other side refuses.
-	refused func(r *argocd.Record, reason string)
+	// tell tells people what the other side could not take.
+	tell func(r *argocd.Record, result converge.Result)
 }
 
 var _ converge.Source = objectSource{}
@@ -65,11 +65,11 @@ func (s objectSource) object(r *argocd.Record) (converge.Object, bool) {
 	return converge.Object{State: converge.State{UID: string(r.UID), Version: version}, Payload: payload}, true
 }
 
-// Settled tells people what the other side refuses.
+// Settled tells people what the other side refuses, or has not been able to take for a while.
 func (s objectSource) Settled(_ context.Context, key converge.Key, r converge.Result) error {
 	record, ok := s.Store.Get(types.NamespacedName{Namespace: s.namespace, Name: string(key)})
-	if ok && r.Code == converge.Refused {
-		s.refused(record, r.Reason)
+	if ok && r.Code != converge.Done {
+		s.tell(record, r)
 	}
 	return nil
 }
@@ -82,10 +82,11 @@ type objectReplica struct {
 	Records
 
 	namespace string
-	// name returns what a copy is called, called the reverse: false for what no copy is called. key is that for what is a
-	// copy of this facet, or may be.
-	name        func(converge.Key) (string, error)
-	called, key func(*argocd.Record) (converge.Key, bool)
+	// name returns what a copy is called, called the reverse: false for what no copy is called.
+	name   func(converge.Key) (string, error)
+	called func(*argocd.Record) (converge.Key, bool)
+	// use, if set, is what the Secrets of this facet are used for.
+	use string
 	// render returns a copy's content.
 	render func(key converge.Key, original argocd.Content) (argocd.Content, error)
 	// own are annotations of each copy.
@@ -103,7 +104,7 @@ var _ converge.Replica = objectReplica{}
 func (r objectReplica) All() iter.Seq2[converge.Key, converge.State] {
 	return func(yield func(converge.Key, converge.State) bool) {
 		for record := range r.Store.All() {
-			key, ok := r.key(record)
+			key, ok := r.called(record)
 			if !ok {
 				continue
 			}
@@ -129,13 +130,31 @@ func (r objectReplica) Held(key converge.Key) converge.State {
 
 // copied is the state of an object, zero if it is no copy of this facet.
 func (r objectReplica) copied(record *argocd.Record) converge.State {
-	if record == nil || record.SourceUID() == "" {
+	if record == nil || record.SourceUID() == "" || !r.fits(record) {
 		return converge.State{}
 	}
-	if _, ok := r.key(record); !ok {
-		return converge.State{}
+	for annotation, mine := range r.own {
+		if record.Annotations[annotation] != mine {
+			return converge.State{}
+		}
 	}
 	return converge.State{UID: record.SourceUID(), Version: record.Held()}
+}
+
+// fits reports whether an object could be a copy of this facet, by what it is called and used for.
+func (r objectReplica) fits(record *argocd.Record) bool {
+	_, ok := r.called(record)
+	return ok && (r.use == "" || record.SecretType() == r.use)
+}
+
+// anothers returns by whose it is that an object is no copy of ours, empty if nothing says so.
+func (r objectReplica) anothers(record *argocd.Record) string {
+	for annotation, mine := range r.own {
+		if theirs := record.Annotations[annotation]; theirs != "" && theirs != mine {
+			return theirs
+		}
+	}
+	return ""
 }
 
 func (r objectReplica) place(key converge.Key) (types.NamespacedName, error) {
@@ -157,8 +176,12 @@ func (r objectReplica) Recall(key converge.Key) (converge.Object, bool) {
 	if err != nil || record.Annotations[argocd.AnnotationApplied] != version.String() {
 		return converge.Object{}, false
 	}
+	r.origins.note(key, &record.Head)
 	return converge.Object{State: r.copied(record), Payload: payload}, true
 }
+
+// errOtherType means that a Secret has another type than it should have, which cannot be changed.
+var errOtherType = errors.New("the Secret has another type; it is created again")
 
 // Apply implements converge.Replica.
 func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
@@ -172,25 +195,42 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	}
 	marks := map[string]string{argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, own)}
 	maps.Copy(marks, r.own)
-	if _, exists := r.Store.Get(id); !exists {
-		record, err := r.create(ctx, &argocd.Object{
+	create := func() (*argocd.Record, error) {
+		return r.create(ctx, &argocd.Object{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: id.Namespace, Name: id.Name, Labels: content.Labels,
 				Annotations: copyAnnotations(nil, content.Annotations, marks),
 			},
 			Type: content.Type, Spec: content.Spec, Data: content.Data, BinaryData: content.BinaryData,
 		})
-		return r.noted(key, record, err), err
 	}
-	record, err := r.change(ctx, id, func(record *argocd.Record) (argocd.Patch, error) {
+	record, exists := r.Store.Get(id)
+	if !exists {
+		// Of Secrets, those whose label somebody took away are there and are not followed.
+		if record, err = create(); !errors.Is(err, errExists) {
+			return r.noted(key, record, err), err
+		}
+	}
+	record, err = r.changeFrom(ctx, id, record, func(record *argocd.Record) (argocd.Patch, error) {
 		if record == nil {
 			return nil, errors.New("the object is gone; it is created again")
 		}
-		if err := r.mayChange(key, record, content); err != nil {
+		if err := r.mayChange(key, record); err != nil {
 			return nil, err
+		}
+		if record.Content().Type != content.Type {
+			return nil, errOtherType
 		}
 		return contentDifference(record, content, marks), nil
 	})
+	if errors.Is(err, errOtherType) {
+		outdated := record.UID
+		_, err = r.remove(ctx, id, func(record *argocd.Record) bool { return record.UID == outdated },
+			func(*argocd.Record) argocd.Patch { return nil })
+		if err == nil {
+			record, err = create()
+		}
+	}
 	return r.noted(key, record, err), err
 }
 
@@ -217,32 +257,23 @@ func (r objectReplica) want(key converge.Key, obj converge.Object) (types.Namesp
 }
 
 // mayChange returns why an object that is there may not become what the other side says, nil if it may.
-func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want argocd.Content) error {
+func (r objectReplica) mayChange(key converge.Key, record *argocd.Record) error {
 	switch {
 	case record.Deleting:
 		return errors.New("the object is being deleted; it is created again when that is over")
-	case r.origins.of(key, &record.Head) != "", sameBut(record.Content(), want):
-	case !r.adopt, record.Labels[argocd.LabelIgnore] == "true":
-		return fmt.Errorf("%w: there is a %s %q already, which is no copy: rename or delete one of the two",
+	case r.origins.of(key, &record.Head) == "" && (!r.adopt || record.Labels[argocd.LabelIgnore] == "true"):
+		return fmt.Errorf("%w: there is %s %q already, which is no copy: rename or delete one of the two",
 			converge.ErrRefused, r.Client.Kind(), record.Name.Name)
 	}
-	for annotation, mine := range r.own {
-		if theirs := record.Annotations[annotation]; theirs != "" && theirs != mine {
-			return fmt.Errorf("%w: %s %q is a copy of another agent's, %q: rename one of the two",
-				converge.ErrRefused, r.Client.Kind(), record.Name.Name, theirs)
-		}
+	if theirs := r.anothers(record); theirs != "" {
+		return fmt.Errorf("%w: %s %q is a copy of another agent's, %q: rename one of the two",
+			converge.ErrRefused, r.Client.Kind(), record.Name.Name, theirs)
 	}
 	return nil
 }
 
-// sameBut reports whether two contents are the same but for their annotations. What is so was a copy, whatever somebody took
-// from it, or might as well be one.
-func sameBut(a, b argocd.Content) bool {
-	return a.Type == b.Type && maps.Equal(a.Labels, b.Labels) && bytes.Equal(a.Spec, b.Spec) && maps.Equal(a.Data, b.Data) &&
-		maps.Equal(a.BinaryData, b.BinaryData)
-}
-
-// contentDifference returns the patch that gives a copy its content and annotations, nil if it has them.
+// contentDifference returns the patch that gives a copy its content and annotations, nil if it has them. A type is not
+// changed.
 func contentDifference(record *argocd.Record, want argocd.Content, marks map[string]string) argocd.Patch {
 	var patch argocd.Patch
 	have := record.Content()
@@ -252,9 +283,6 @@ func contentDifference(record *argocd.Record, want argocd.Content, marks map[str
 	annotations := copyAnnotations(record.Annotations, want.Annotations, marks)
 	if !maps.Equal(record.Annotations, annotations) {
 		patch.Replace(annotations, "metadata", "annotations")
-	}
-	if have.Type != want.Type {
-		patch.Replace(want.Type, "type")
 	}
 	if !bytes.Equal(have.Spec, want.Spec) {
 		patch.Replace(want.Spec, "spec")
@@ -275,19 +303,24 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 		return converge.State{}, nil //nolint:nilerr // there is nothing where nothing can be
 	}
 	ours := func(record *argocd.Record) bool {
-		_, ok := r.key(record)
 		from := r.origins.of(key, &record.Head)
-		return ok && from != "" && (uid == "" || from == uid)
+		return r.fits(record) && r.anothers(record) == "" && from != "" && (uid == "" || from == uid)
 	}
-	if r.leave != nil {
-		left, err := r.change(ctx, id, func(record *argocd.Record) (argocd.Patch, error) {
-			if record == nil || !ours(record) {
-				return nil, nil
-			}
-			return r.leave(record), nil
-		})
+	if r.leave == nil {
+		left, err := r.remove(ctx, id, ours, func(*argocd.Record) argocd.Patch { return nil })
+		if err == nil && left == nil {
+			r.origins.note(key, nil)
+		}
 		return r.copied(left), err
 	}
-	left, err := r.remove(ctx, id, ours, func(*argocd.Record) argocd.Patch { return nil })
+	left, err := r.change(ctx, id, func(record *argocd.Record) (argocd.Patch, error) {
+		if record == nil || !ours(record) {
+			return nil, nil
+		}
+		return r.leave(record), nil
+	})
+	if err == nil && (left == nil || left.SourceUID() == "") {
+		r.origins.note(key, nil)
+	}
 	return r.copied(left), err
 }

@@ -39,8 +39,13 @@ var errContended = errors.New("the object is being changed by others all the tim
 // No revision is read before a write, because the store is nearly always up to date. Only after a conflict is, and after a
 // refusal: a patch that was made for an older revision may be refused because it does not fit the newest one.
 func (o Objects[R, T]) change(ctx context.Context, id types.NamespacedName, need func(T) (argocd.Patch, error)) (T, error) {
-	var none T
 	object, _ := o.Store.Get(id)
+	return o.changeFrom(ctx, id, object, need)
+}
+
+// changeFrom is change for an object that is there and may not be in the store, because that follows others only.
+func (o Objects[R, T]) changeFrom(ctx context.Context, id types.NamespacedName, object T, need func(T) (argocd.Patch, error)) (T, error) {
+	var none T
 	for range attempts {
 		patch, err := need(object)
 		if err != nil || patch == nil {
@@ -83,8 +88,11 @@ func (o Objects[R, T]) refresh(ctx context.Context, id types.NamespacedName) (T,
 	return o.Store.Wrote(answer)
 }
 
-// create creates an object. If there is one already, that is taken into the store and the creation is an error that is
-// worth a retry.
+// errExists means that there is an object already where one was to be created.
+var errExists = errors.New("there is one already")
+
+// create creates an object. If there is one already, that is taken into the store and returned, and the creation is an error
+// that wraps errExists and is worth a retry.
 func (o Objects[R, T]) create(ctx context.Context, object R) (T, error) {
 	var none T
 	id := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
@@ -93,8 +101,12 @@ func (o Objects[R, T]) create(ctx context.Context, object R) (T, error) {
 		return o.Store.Wrote(answer)
 	}
 	if argocd.IsConflict(err) {
-		if _, readErr := o.refresh(ctx, id); readErr != nil {
+		there, readErr := o.refresh(ctx, id)
+		switch {
+		case readErr != nil:
 			return none, errors.Join(err, readErr)
+		case there != none:
+			return there, fmt.Errorf("create: %w: %w", errExists, err)
 		}
 	}
 	return none, fmt.Errorf("create: %w", err)

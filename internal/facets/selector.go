@@ -2,8 +2,11 @@ package facets
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 )
@@ -31,11 +34,29 @@ func CheckSelector(text string) error {
 	return nil
 }
 
-// SameSelector returns a label selector in the form that is the same whenever it is equal.
+// SameSelector returns a label selector in a form that does not depend on how it is written: in any order, and with =, == or
+// "in" for one value.
 func SameSelector(text string) string {
 	selector, err := labels.Parse(text)
 	if err != nil {
 		return text
 	}
-	return selector.String()
+	requirements, _ := selector.Requirements()
+	parts := make([]string, 0, len(requirements))
+	for _, r := range requirements {
+		operator := r.Operator()
+		switch operator {
+		case selection.Equals, selection.DoubleEquals:
+			operator = selection.In
+		case selection.NotEquals:
+			operator = selection.NotIn
+		default:
+		}
+		if same, err := labels.NewRequirement(r.Key(), operator, r.Values().List()); err == nil {
+			r = *same
+		}
+		parts = append(parts, r.String())
+	}
+	slices.Sort(parts)
+	return strings.Join(slices.Compact(parts), ",")
 }

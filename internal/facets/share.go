@@ -83,7 +83,7 @@ func (s Share) Application(app *argocd.App) []Touched {
 // Has reports whether an application is shared.
 func (s Share) Has(app *argocd.App) bool {
 	_, ok := s.application.key(app)
-	return ok
+	return ok && s.application.selects(app)
 }
 
 // Gone is told of an application that is no more.
@@ -127,11 +127,6 @@ func credentials() map[string]converge.Facet {
 
 // named is the key of an object whose name is the same on both sides.
 func named(r *argocd.Record) (converge.Key, bool) { return converge.Key(r.Name.Name), true }
-
-// ofType is named for Secrets that Argo CD uses for something.
-func ofType(use string) func(*argocd.Record) (converge.Key, bool) {
-	return func(r *argocd.Record) (converge.Key, bool) { return converge.Key(r.Name.Name), r.SecretType() == use }
-}
 
 func sameName(key converge.Key) (string, error) { return string(key), nil }
 

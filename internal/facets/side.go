@@ -115,7 +115,8 @@ func (s Side) held(key converge.Key, state func(*argocd.App) converge.State) con
 	return state(app)
 }
 
-// changeShared is change for the application under a key. need is given nil if there is none that is shared.
+// changeShared is change for the application under a key. need is given nil if there is none that is shared: one that has just
+// lost the label that it was shared by belongs to others, though the watch may not have said so yet.
 func (s Side) changeShared(ctx context.Context, key converge.Key, need func(*argocd.App) (argocd.Patch, error)) (*argocd.App, error) {
 	id, err := s.place(key)
 	if err != nil {
@@ -125,7 +126,7 @@ func (s Side) changeShared(ctx context.Context, key converge.Key, need func(*arg
 		if app == nil {
 			return nil
 		}
-		if found, ok := s.key(app); !ok || found != key {
+		if found, ok := s.key(app); !ok || found != key || !s.selects(app) {
 			return nil
 		}
 		return app

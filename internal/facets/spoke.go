@@ -23,12 +23,12 @@ func (s Spoke) managed() Share {
 	replicas := map[converge.Facet]converge.Holding{
 		Application: retained(applications),
 		Intent:      {Replica: intents},
-		AppProject:  retained(s.copies(s.Projects, named, newOrigins(), true)),
+		AppProject:  retained(s.copies(s.Projects, "", newOrigins(), true)),
 		GPGKeys:     retained(s.keys()),
 	}
 	secrets := newOrigins() // a Secret may go over from one facet to the other
 	for use, facet := range credentials() {
-		replicas[facet] = retained(s.copies(s.Secrets, ofType(use), secrets, false))
+		replicas[facet] = retained(s.copies(s.Secrets, use, secrets, false))
 	}
 	return Share{
 		Sources: statuses(StatusSource{Side: side}), Replicas: replicas,
@@ -45,17 +45,17 @@ func statuses(s StatusSource) map[converge.Facet]converge.Origin {
 	return map[converge.Facet]converge.Origin{Status: {Source: s, Unbraked: true}}
 }
 
-// copies are objects of the hub's, under the same names and as they were sent.
-func (s Spoke) copies(r Records, key func(*argocd.Record) (converge.Key, bool), o *origins, adopt bool) objectReplica {
+// copies are objects of the hub's, under the same names and as they were sent. use is that of Secrets.
+func (s Spoke) copies(r Records, use string, o *origins, adopt bool) objectReplica {
 	return objectReplica{
-		Records: r, namespace: s.options.Namespace, origins: o, name: sameName, called: named, key: key, render: asIs, adopt: adopt,
+		Records: r, namespace: s.options.Namespace, origins: o, name: sameName, called: named, use: use, render: asIs, adopt: adopt,
 	}
 }
 
 // keys are the hub's GPG keys. Argo CD's repository server does not start without their ConfigMap, so one that is withdrawn
 // is emptied.
 func (s Spoke) keys() objectReplica {
-	r := s.copies(s.ConfigMaps, named, newOrigins(), true)
+	r := s.copies(s.ConfigMaps, "", newOrigins(), true)
 	r.leave = func(record *argocd.Record) argocd.Patch {
 		var patch argocd.Patch
 		content := record.Content()
@@ -82,7 +82,7 @@ func (s Spoke) autonomous() Share {
 	sources := statuses(StatusSource{Side: side, nested: s.options.Agent})
 	sources[Application] = converge.Origin{Source: ApplicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.Origin{Source: objectSource{
-		Records: s.Projects, namespace: s.options.Namespace, refused: s.refused(Project),
+		Records: s.Projects, namespace: s.options.Namespace, tell: s.tells("", Project),
 		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), s.selected(r) },
 	}}
 	return Share{

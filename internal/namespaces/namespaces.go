@@ -48,9 +48,9 @@ func Check(patterns []string) error {
 	return nil
 }
 
-// enclosed returns what is between two slashes.
+// enclosed returns what is between two slashes, if that is anything: of no length, an expression would match everything.
 func enclosed(text string) (string, bool) {
-	if len(text) < 2 || !strings.HasPrefix(text, "/") || !strings.HasSuffix(text, "/") {
+	if len(text) <= len("//") || !strings.HasPrefix(text, "/") || !strings.HasSuffix(text, "/") {
 		return "", false
 	}
 	return text[1 : len(text)-1], true

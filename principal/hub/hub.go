@@ -63,7 +63,7 @@ func New(o Options) (*Hub, error) {
 	h := &Hub{options: o, shares: make(map[string]facets.Share)}
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Managed.Kinds(),
-		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h), Refused: h.refused,
+		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h), Tell: h.told,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
@@ -143,9 +143,13 @@ func (h *Hub) all() map[string]facets.Share {
 	return maps.Clone(h.shares)
 }
 
-// refused tells people what an agent refuses, of objects that cannot say so themselves.
-func (h *Hub) refused(kind facets.Kind, r *argocd.Record, reason string) {
-	h.options.Logger.Warn("An agent refuses an object", "kind", string(kind), "name", r.Name.Name, "reason", reason)
+// told tells people what an agent could not take, of objects that cannot say so themselves.
+func (h *Hub) told(agent string, kind facets.Kind, r *argocd.Record, result converge.Result) {
+	message := "An agent refuses an object"
+	if result.Code == converge.Retry {
+		message = "An agent could not take an object yet, and is asked again"
+	}
+	h.options.Logger.Warn(message, "agent", agent, "kind", string(kind), "name", r.Name.Name, "reason", result.Reason)
 }
 
 // events are the hub's as a listener.
@@ -187,6 +191,7 @@ func (h *Hub) application(app *argocd.App, exists bool) {
 // RecordChanged implements facets.Listener.
 func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
 	h := e.hub()
+	h.explain(kind, old, now)
 	for agent, share := range h.all() {
 		for _, r := range []*argocd.Record{old, now} {
 			if r != nil {

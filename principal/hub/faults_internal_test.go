@@ -1,0 +1,141 @@
+package hub
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
+)
+
+// deaf hears of nothing.
+type deaf struct{}
+
+func (deaf) Changed(string, converge.Key, ...converge.Facet) {}
+func (deaf) Compare(string, ...converge.Facet)               {}
+func (deaf) Reassigned(string, ...string)                    {}
+func (deaf) Rehoused(string)                                 {}
+
+// aHub is a hub that tests tell of changes, and its log.
+func aHub(t *testing.T) (*Hub, *bytes.Buffer) {
+	t.Helper()
+	var log bytes.Buffer
+	selector, err := facets.Selector("")
+	require.NoError(t, err)
+	h, err := New(Options{
+		Config: &rest.Config{Host: "http://127.0.0.1:0"}, Namespace: "argocd", Mapping: mapping.ByNamespace{}, Selector: selector,
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	require.NoError(t, err)
+	h.listener = deaf{}
+	return h, &log
+}
+
+func (h *Hub) connects(agent string, mode facets.Mode) {
+	h.Sharing(time.Minute, func(string) converge.Observer { return nil })(agent, string(mode))
+}
+
+// revision numbers what is written.
+type revision int
+
+func (r *revision) of(name string, labels map[string]string) metav1.ObjectMeta {
+	*r++
+	return metav1.ObjectMeta{Namespace: "argocd", Name: name, Labels: labels, ResourceVersion: strings.Repeat("1", int(*r))}
+}
+
+// lines returns what was logged since it was asked last.
+func lines(log *bytes.Buffer) []string {
+	text := strings.TrimSpace(log.String())
+	log.Reset()
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n")
+}
+
+func TestASecretThatGoesToNoAgentIsToldOnceForEachChange(t *testing.T) {
+	t.Parallel()
+	h, log := aHub(t)
+	var r revision
+	becomes := func(labels map[string]string, project, url string) []string {
+		data := map[string]string{"url": base64.StdEncoding.EncodeToString([]byte(url))}
+		if project != "" {
+			data["project"] = base64.StdEncoding.EncodeToString([]byte(project))
+		}
+		_, err := h.cluster.Secrets.Store.Wrote(&argocd.Object{ObjectMeta: r.of("repo", labels), Data: data})
+		require.NoError(t, err)
+		return lines(log)
+	}
+	of := func(use string) map[string]string { return map[string]string{argocd.LabelSecretType: use} }
+	told := becomes(of("repositroy"), "team", "a")
+	require.Len(t, told, 1)
+	require.Contains(t, told[0], `A Secret goes to no agent`)
+	require.Contains(t, told[0], `name=repo`)
+	require.Contains(t, told[0], `\"repositroy\" is no type that Argo CD knows: want repository or repo-creds`)
+	require.Empty(t, becomes(of("repositroy"), "team", "b"), "it is told")
+	told = becomes(of("repository"), "", "b")
+	require.Len(t, told, 1)
+	require.Contains(t, told[0], "it belongs to no project")
+	require.Empty(t, becomes(of("repo-creds"), "", "c"))
+	require.Empty(t, becomes(of("repository"), "team", "c"))
+	require.Len(t, becomes(of("repository"), "", "c"), 1)
+	require.Empty(t, becomes(map[string]string{argocd.LabelSecretType: "repositroy", argocd.LabelIgnore: "true"}, "", "c"))
+}
+
+func TestAProjectThatGoesToNoAgentIsToldOnceForEachChange(t *testing.T) {
+	t.Parallel()
+	h, log := aHub(t)
+	var r revision
+	becomes := func(destination, description string, annotations map[string]string) []string {
+		meta := r.of("team", nil)
+		meta.Annotations = annotations
+		spec, err := json.Marshal(map[string]any{
+			"description": description, "sourceNamespaces": []string{"*"}, "destinations": []any{map[string]string{"name": destination, "namespace": "*"}},
+		})
+		require.NoError(t, err)
+		_, err = h.cluster.Projects.Store.Wrote(&argocd.Object{ObjectMeta: meta, Spec: spec})
+		require.NoError(t, err)
+		return lines(log)
+	}
+	require.Empty(t, becomes("berlim", "", nil), "no agent has connected")
+	h.connects("rome", facets.Autonomous)
+	require.Empty(t, becomes("berlim", "a", nil), "no managed agent has connected")
+	h.connects("berlin", facets.Managed)
+	h.connects("paris", facets.Managed)
+	told := becomes("berlim", "b", nil)
+	require.Len(t, told, 1)
+	require.Contains(t, told[0], "A project goes to none of the agents that have connected")
+	require.Contains(t, told[0], "name=team")
+	require.Empty(t, becomes("berlim", "b", map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "{}"}), "it is told")
+	require.Empty(t, becomes("berlin", "b", nil))
+	require.Len(t, becomes("nobody", "b", nil), 1)
+	require.Empty(t, becomes("nobody", "c", map[string]string{argocd.AnnotationAgent: "rome"}), "it shows an agent's own")
+}
+
+// A refusal names the agent: there may be thousands.
+func TestWhatAnAgentCouldNotTakeIsToldByTheAgentsName(t *testing.T) {
+	t.Parallel()
+	h, log := aHub(t)
+	var r revision
+	meta := r.of("repo", map[string]string{argocd.LabelSecretType: argocd.SecretRepository})
+	record, err := h.cluster.Secrets.Store.Wrote(&argocd.Object{ObjectMeta: meta, Data: map[string]string{"project": "dGVhbQ=="}})
+	require.NoError(t, err)
+	require.Empty(t, lines(log))
+	h.told("berlin", facets.Secret, record, converge.Result{Code: converge.Refused, Reason: "too red"})
+	h.told("berlin", facets.Secret, record, converge.Result{Code: converge.Retry, Reason: "not yet"})
+	told := lines(log)
+	require.Len(t, told, 2)
+	require.Contains(t, told[0], `msg="An agent refuses an object" agent=berlin kind=Secret name=repo reason="too red"`)
+	require.Contains(t, told[1], `msg="An agent could not take an object yet, and is asked again" agent=berlin kind=Secret name=repo reason="not yet"`)
+}

@@ -19,7 +19,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
@@ -110,7 +109,7 @@ func (s *agentSettings) share(cluster kube.Cluster, hub *hubIdentity, observer c
 func (s *agentSettings) hello() wire.Hello {
 	h := wire.NewHello()
 	h.Build, h.Mode = version.Version(), s.sharing.mode
-	h.Mapping, h.Selector = mapping.Name(s.sharing.byDestination), facets.SameSelector(s.sharing.selector)
+	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.SameSelector(s.sharing.selector)
 	h.Heartbeat = s.heartbeat.Milliseconds()
 	return h
 }

@@ -33,7 +33,7 @@ func TestAnApplicationSetServesManyAgents(t *testing.T) {
 	controller, err := shared.Hub.ArgoCD.StartApplicationSets(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { stopped(t, controller.Stop) })
-	f := newFleet(t)
+	f := newFederation(t)
 	set := unique("generated")
 	var sites []*site
 	for i := range 3 {

@@ -17,31 +17,31 @@ import (
 // byDestination is the flag of both sides.
 const byDestination = "--destination-based-mapping=true"
 
-// fleet is a principal of a test's own that maps by destination, and the agents of it.
-type fleet struct {
+// federation is a principal of a test's own that maps by destination, and the agents of it.
+type federation struct {
 	principal *lab.Principal
 	known     *roster.Roster // what the hub's components are told
 	teams     string         // how the namespaces begin that are allowed
 }
 
-// newFleet makes a fleet without agents. No other test has namespaces that begin like its own: agents that map by
+// newFederation makes a federation without agents. No other test has namespaces that begin like its own: agents that map by
 // destination look at all namespaces of a spoke, and there may be several of one spoke here.
-func newFleet(t *testing.T) *fleet {
+func newFederation(t *testing.T) *federation {
 	t.Helper()
-	f := &fleet{teams: unique("teams") + "-of"}
+	f := &federation{teams: unique("teams") + "-of"}
 	f.principal = newPrincipal(t, lab.PrincipalOptions{Args: []string{byDestination, "--allowed-namespaces=" + f.teams + "-*"}})
 	f.known = newRoster(t, f.principal)
 	return f
 }
 
-// newSite makes a site of the fleet, which allows the same namespaces as the hub.
-func (f *fleet) newSite(t *testing.T, name string, options lab.AgentOptions) *site {
+// newSite makes a site of the federation, which allows the same namespaces as the hub.
+func (f *federation) newSite(t *testing.T, name string, options lab.AgentOptions) *site {
 	t.Helper()
 	return f.newSiteFor(t, name, f.teams+"-*", options)
 }
 
-// newSiteFor makes a site of the fleet that allows other namespaces.
-func (f *fleet) newSiteFor(t *testing.T, name, allowed string, options lab.AgentOptions) *site {
+// newSiteFor makes a site of the federation that allows other namespaces.
+func (f *federation) newSiteFor(t *testing.T, name, allowed string, options lab.AgentOptions) *site {
 	t.Helper()
 	options.Principal = f.principal
 	options.Args = append([]string{byDestination, "--allowed-namespaces=" + allowed}, options.Args...)
@@ -49,7 +49,7 @@ func (f *fleet) newSiteFor(t *testing.T, name, allowed string, options lab.Agent
 }
 
 // team makes a namespace that is allowed, on the hub and on the spokes of these sites.
-func (f *fleet) team(t *testing.T, name string, sites ...*site) string {
+func (f *federation) team(t *testing.T, name string, sites ...*site) string {
 	t.Helper()
 	name = f.teams + "-" + name
 	require.NoError(t, shared.Hub.Apply(t.Context(), namespace(name)))
@@ -85,7 +85,7 @@ func (a *twin) at(s *site) *twin {
 func (a *twin) instance() string { return a.declared.Namespace + "_" + a.declared.Name }
 
 // owned waits until components are told whose an application is; nobody's if that is empty.
-func (f *fleet) owned(t *testing.T, instance, want string) (there string) {
+func (f *federation) owned(t *testing.T, instance, want string) (there string) {
 	t.Helper()
 	told(t, f.known, func() bool {
 		var agent string
@@ -103,7 +103,7 @@ func healthy(object *unstructured.Unstructured) {
 
 func TestApplicationsStayInTheirNamespaces(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
+	f := newFederation(t)
 	s := f.newSite(t, "staying", lab.AgentOptions{})
 	red, blue := f.team(t, "red", s), f.team(t, "blue", s)
 	apps := []*twin{s.within(red, "shop"), s.within(blue, "shop"), s.withArgoCD("shop")}
@@ -133,7 +133,7 @@ func TestApplicationsStayInTheirNamespaces(t *testing.T) {
 
 func TestTheAgentCreatesNamespacesIfItMay(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
+	f := newFederation(t)
 	may := f.newSite(t, "creating", lab.AgentOptions{Args: []string{"--create-namespace=true"}})
 	mayNot := f.newSite(t, "not-creating", lab.AgentOptions{Spoke: "a", Args: []string{"--compare-interval=2s"}})
 	team := f.team(t, "new")
@@ -150,7 +150,7 @@ func TestTheAgentCreatesNamespacesIfItMay(t *testing.T) {
 
 func TestWhatTheSpokeDoesNotAllowIsShownOnTheHub(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
+	f := newFederation(t)
 	s := f.newSiteFor(t, "choosy", f.teams+"-r*", lab.AgentOptions{})
 	red, blue := f.team(t, "red", s), f.team(t, "blue", s)
 	app := s.within(blue, "shop").create(t)
@@ -175,7 +175,7 @@ func TestWhatTheSpokeDoesNotAllowIsShownOnTheHub(t *testing.T) {
 // Where the spoke's Argo CD is, only that of the hub's Argo CD can be: else two Applications would be one.
 func TestArgoCDsNamespaceOnTheSpokeIsTaken(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
+	f := newFederation(t)
 	own := f.team(t, "own")
 	s := f.newSite(t, "taken", lab.AgentOptions{Args: []string{"--namespace=" + own}})
 	app := s.within(own, "shop").create(t)
@@ -185,7 +185,7 @@ func TestArgoCDsNamespaceOnTheSpokeIsTaken(t *testing.T) {
 
 func TestWhatTheHubDoesNotAllowIsToldOnce(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
+	f := newFederation(t)
 	private := unique("private")
 	s := f.newSite(t, "eager", lab.AgentOptions{Args: []string{"--allowed-namespaces=" + private}})
 	for _, c := range []*lab.Cluster{shared.Hub, s.spoke} {
@@ -210,7 +210,7 @@ func TestWhatTheHubDoesNotAllowIsToldOnce(t *testing.T) {
 
 func TestAnApplicationMovesToAnotherAgent(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
+	f := newFederation(t)
 	from, to := f.newSite(t, "from", lab.AgentOptions{}), f.newSite(t, "to", lab.AgentOptions{Spoke: "a"})
 	team := f.team(t, "nomads", from, to)
 	app := from.within(team, "shop").create(t, finalize(cascadeFinalizer))
@@ -246,7 +246,7 @@ func TestAnApplicationMovesToAnotherAgent(t *testing.T) {
 // What was asked for before an Application moved, and was not begun, is done where it is now.
 func TestWhatWasAskedMovesAlong(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
+	f := newFederation(t)
 	from, to := f.newSite(t, "asked", lab.AgentOptions{}), f.newSite(t, "doing", lab.AgentOptions{Spoke: "a"})
 	app := from.within(f.team(t, "busy", from, to), "shop").create(t)
 	app.arrives(t)
@@ -264,7 +264,7 @@ func TestWhatWasAskedMovesAlong(t *testing.T) {
 // In a hybrid installation it may be a cluster of the hub's own Argo CD.
 func TestADestinationThatIsNoAgentIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
+	f := newFederation(t)
 	s := f.newSite(t, "somebody", lab.AgentOptions{})
 	team, nobody := f.team(t, "hybrid", s), unique("nobody")
 	app := s.within(team, "shop").create(t, destined(nobody))
@@ -307,7 +307,7 @@ func TestBothSidesMustMapAlike(t *testing.T) {
 // What is defined on a spoke is in the namespace of its agent's name, whatever the mapping of all others.
 func TestAutonomousAgentsBesideDestinations(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
+	f := newFederation(t)
 	s, app := newAutonomous(t, "own-way", lab.AgentOptions{Principal: f.principal, Args: []string{byDestination}}, label("team", "blue"))
 	app.shown(t, labelled("team", "blue"), has(s.name, "spec", "destination", "name"))
 	require.Equal(t, app.declared.Name, f.owned(t, app.instance(), s.name))

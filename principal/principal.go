@@ -26,7 +26,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
@@ -143,7 +142,7 @@ func (s *principalSettings) gate(client kubernetes.Interface, registry *promethe
 func (s *principalSettings) hello(hub string) wire.Hello {
 	h := wire.NewHello()
 	h.Build, h.Hub = version.Version(), hub
-	h.Mapping, h.Selector = mapping.Name(s.sharing.byDestination), facets.SameSelector(s.sharing.selector)
+	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.SameSelector(s.sharing.selector)
 	return h
 }
 

@@ -11,25 +11,13 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 )
 
-// What the mappings are called where two sides agree on one.
-const (
-	ByNamespaceName   = "namespace"
-	ByDestinationName = "destination"
-)
-
-// Name returns what a mapping is called, by whether it is by destination.
-func Name(byDestination bool) string {
-	if byDestination {
-		return ByDestinationName
-	}
-	return ByNamespaceName
-}
-
 // ErrPlace means that an application has no place on a spoke.
 var ErrPlace = errors.New("no place for the application")
 
 // Mapping translates between an application's place on the hub, its agent and key on the wire, and its place on the spoke.
 type Mapping interface {
+	// Name is what two sides agree on that map alike.
+	Name() string
 	OnHub
 	OnSpoke
 }
@@ -74,6 +62,9 @@ type ByNamespace struct {
 
 var _ Owned = ByNamespace{}
 
+// Name implements Mapping.
+func (ByNamespace) Name() string { return "namespace" }
+
 // Agent takes the namespace as the agent's name.
 func (m ByNamespace) Agent(hub types.NamespacedName, _ string) (agent string, allowed bool) {
 	return hub.Namespace, m.Allowed == nil || m.Allowed(hub.Namespace)
@@ -114,6 +105,9 @@ type ByDestination struct {
 }
 
 var _ Mapping = ByDestination{}
+
+// Name implements Mapping.
+func (ByDestination) Name() string { return "destination" }
 
 // inCluster is the name of the hub's own cluster as a destination (argo-cd, pkg/apis/application/v1alpha1).
 const inCluster = "in-cluster"

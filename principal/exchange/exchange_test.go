@@ -99,6 +99,28 @@ func TestComponentsAreToldOfAgents(t *testing.T) {
 	n.until(t, func() bool { return n.agents["a"] == nil })
 }
 
+// What is told first stands in place of all that was known: whoever lost a principal that was restarted is not to take for
+// gone what the new one has yet to find.
+func TestNothingIsToldBeforeAllIsKnown(t *testing.T) {
+	known := make(chan struct{})
+	w := tunneltest.OpenBefore(t, known)
+	n := watch(t, w)
+	_, err := w.Dialer.Dial(t.Context(), "nobody", tunnel.Kube) // on the same connection, and later
+	require.ErrorContains(t, err, "no such agent")
+	w.Exchange.Cluster("late", "https://late")
+	close(known)
+	require.False(t, n.hear(t).GetMore())
+	require.NotNil(t, n.agents["late"])
+}
+
+func TestDrainBeforeAllIsKnown(t *testing.T) {
+	w := tunneltest.OpenBefore(t, make(chan struct{}))
+	n := watch(t, w)
+	w.Drain()
+	_, err := n.stream.Recv()
+	require.ErrorContains(t, err, "shutting down")
+}
+
 // What one agent says of itself keeps no component from hearing of the others.
 func TestBuildIsCut(t *testing.T) {
 	w := tunneltest.Open(t)

@@ -62,11 +62,9 @@ type Works struct {
 // Open opens the works, with the agents a and echo, until the test is over.
 func Open(tb testing.TB) *Works {
 	tb.Helper()
-	w := &Works{kube: tunnel.NewListener(tunnel.Kube)}
-	var err error
-	w.Authority, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
-	require.NoError(tb, err)
-	w.serve(tb)
+	known := make(chan struct{})
+	close(known)
+	w := begin(tb, known)
 	w.Disconnect = w.Agent(tb, "a", w.kube)
 
 	echo := tunnel.NewListener(tunnel.Kube)
@@ -85,11 +83,35 @@ func Open(tb testing.TB) *Works {
 	})
 	tb.Cleanup(func() { Check(tb, echo.Close()); echoes.Wait() })
 	w.Agent(tb, Echo, echo)
+	w.connect(tb)
+	return w
+}
 
+// OpenBefore opens works without agents, whose principal knows what is on the hub once the channel is closed.
+func OpenBefore(tb testing.TB, known <-chan struct{}) *Works {
+	tb.Helper()
+	w := begin(tb, known)
+	w.connect(tb)
+	return w
+}
+
+// begin opens a principal.
+func begin(tb testing.TB, known <-chan struct{}) *Works {
+	tb.Helper()
+	w := &Works{kube: tunnel.NewListener(tunnel.Kube)}
+	var err error
+	w.Authority, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
+	require.NoError(tb, err)
+	w.serve(tb, known)
+	return w
+}
+
+// connect connects the hub's component.
+func (w *Works) connect(tb testing.TB) {
+	tb.Helper()
 	w.Hub = w.Dial(tb, Component)
 	w.Dialer = tunnel.NewDialer(w.Hub, "the test")
 	tb.Cleanup(func() { Check(tb, w.Hub.Close()); w.Dialer.Wait() })
-	return w
 }
 
 // source follows material that does not change, until the test is over.
@@ -121,7 +143,7 @@ func run(tb testing.TB, something func(context.Context)) (stop func()) {
 }
 
 // serve serves a principal.
-func (w *Works) serve(tb testing.TB) {
+func (w *Works) serve(tb testing.TB, known <-chan struct{}) {
 	tb.Helper()
 	pair, err := w.Authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(tb, err)
@@ -129,8 +151,6 @@ func (w *Works) serve(tb testing.TB) {
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{Component}})
 	require.NoError(tb, err)
 	g := gate.New(gate.Options{Identify: identify, Trust: material, Logger: slog.New(slog.DiscardHandler)})
-	known := make(chan struct{})
-	close(known)
 	w.Exchange = exchange.New(exchange.Options{
 		Gate: g, Directory: &w.Directory, Known: known, Registerer: prometheus.NewRegistry(),
 	})

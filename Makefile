@@ -5,6 +5,7 @@ REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 
 module   := github.com/argocd-agent-mesh/argocd-agent-mesh
 binaries := ./principal ./agent ./kubeproxy ./redisproxy
+cli      := argocd-agentctl
 ldflags  := -s -w -X $(module)/internal/version.version=$(VERSION) -X $(module)/internal/version.revision=$(REVISION)
 
 # Modules that hold code of ours; the others only pin tools. They are found without git: a tarball has none.
@@ -31,6 +32,7 @@ help: ## List the targets
 .PHONY: build
 build: ## Build the binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(ldflags)' -o bin/ $(binaries)
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(ldflags)' -o bin/$(cli) ./agentctl
 
 .PHONY: test
 test: test-unit test-e2e ## Run the unit tests, then the end-to-end tests on the lab, without the slow ones

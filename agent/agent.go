@@ -19,6 +19,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
@@ -49,18 +50,9 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	desk := brake.New(brake.Options{
 		Client: cluster.Client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
-	selector, err := facets.Selector(s.sharing.selector)
-	if err != nil {
-		return err
-	}
 	var hub hubIdentity
-	shared, err := spoke.New(spoke.Options{
-		Config: cluster.Config, Namespace: s.namespace, Applications: s.sharing.scope(s.namespace),
-		Mode: facets.Mode(s.sharing.mode), Mapping: s.sharing.mapping(s.namespace), Selector: selector,
-		Keeping:      s.sharing.keeping(cluster.Client.CoreV1(), &hub),
-		CompareEvery: s.compareEvery, Observer: desk.Observer("", metrics.Observer("", logging.Component(logger, "sync"))),
-		Logger: logging.Component(logger, "sync"),
-	})
+	shared, err := s.share(cluster, &hub, desk.Observer("", metrics.Observer("", logging.Component(logger, "sync"))),
+		logging.Component(logger, "sync"))
 	if err != nil {
 		return err
 	}
@@ -101,10 +93,24 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	return group.Wait()
 }
 
+// share returns what of the spoke is shared with the hub.
+func (s *agentSettings) share(cluster kube.Cluster, hub *hubIdentity, observer converge.Observer, logger *slog.Logger) (*spoke.Spoke, error) {
+	selector, err := facets.Selector(s.sharing.selector)
+	if err != nil {
+		return nil, err
+	}
+	return spoke.New(spoke.Options{
+		Config: cluster.Config, Namespace: s.namespace, Applications: s.sharing.scope(s.namespace),
+		Mode: facets.Mode(s.sharing.mode), Mapping: s.sharing.mapping(s.namespace), Selector: selector,
+		Keeping: s.sharing.keeping(cluster.Client.CoreV1(), hub), Agent: hub.agent,
+		CompareEvery: s.compareEvery, Observer: observer, Logger: logger,
+	})
+}
+
 func (s *agentSettings) hello() wire.Hello {
 	h := wire.NewHello()
 	h.Build, h.Mode = version.Version(), s.sharing.mode
-	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.SameSelector(s.sharing.selector)
+	h.Mapping, h.Selector = mapping.Name(s.sharing.byDestination), facets.SameSelector(s.sharing.selector)
 	h.Heartbeat = s.heartbeat.Milliseconds()
 	return h
 }

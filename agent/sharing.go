@@ -85,14 +85,23 @@ func (s *sharingSettings) keeping(client typed.NamespacesGetter, hub *hubIdentit
 	return k
 }
 
-// hubIdentity is what the hub was last known by.
-type hubIdentity struct{ last atomic.Pointer[string] }
+// hubIdentity is what the hub last said of itself and of the agent.
+type hubIdentity struct{ last atomic.Pointer[wire.Hello] }
 
-func (h *hubIdentity) greeted(theirs wire.Hello) { h.last.Store(&theirs.Hub) }
+func (h *hubIdentity) greeted(theirs wire.Hello) { h.last.Store(&theirs) }
 
+// uid returns what the hub is known by, empty if it said nothing of that.
 func (h *hubIdentity) uid() string {
 	if last := h.last.Load(); last != nil {
-		return *last
+		return last.Hub
+	}
+	return ""
+}
+
+// agent returns the name by which the hub knows the agent.
+func (h *hubIdentity) agent() string {
+	if last := h.last.Load(); last != nil {
+		return last.Agent
 	}
 	return ""
 }

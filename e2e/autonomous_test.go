@@ -63,11 +63,17 @@ func TestTheHubShowsWhatAnAutonomousAgentHas(t *testing.T) {
 	status := map[string]any{
 		"health": map[string]any{"status": "Healthy"},
 		"resources": []any{
-			map[string]any{"group": "argoproj.io", "version": "v1alpha1", "kind": "Application", "namespace": s.name, "name": "child"},
+			map[string]any{"group": "argoproj.io", "version": "v1alpha1", "kind": "Application", "namespace": "argocd", "name": "child"},
+			map[string]any{"version": "v1", "kind": "ConfigMap", "namespace": "argocd", "name": "config"},
 		},
 	}
 	app.spoke.edit(t, func(object *unstructured.Unstructured) { set(object, status, "status") })
-	app.shown(t, has("Healthy", "status", "health", "status"))
+	shown := app.shown(t, has("Healthy", "status", "health", "status"))
+	var namespaces []string
+	for _, r := range shown.Object["status"].(map[string]any)["resources"].([]any) {
+		namespaces = append(namespaces, r.(map[string]any)["namespace"].(string))
+	}
+	require.Equal(t, []string{s.name, "argocd"}, namespaces, "people go from an application to those that it deploys")
 
 	app.spoke.edit(t, finalize())
 	app.spoke.delete(t)

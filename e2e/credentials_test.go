@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"encoding/base64"
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,9 +32,7 @@ func (s side) declare(t *testing.T, kind string, content map[string]any, changes
 		"apiVersion": version, "kind": kind,
 		"metadata": map[string]any{"name": s.selection.Name, "namespace": s.selection.Namespace},
 	}}
-	for field, value := range content {
-		object.Object[field] = value
-	}
+	maps.Copy(object.Object, content)
 	for _, change := range changes {
 		change(object)
 	}
@@ -76,7 +75,9 @@ func TestProjectsGoToTheAgentsThatTheyAreFor(t *testing.T) {
 	require.Equal(t, []any{map[string]any{"name": "in-cluster", "server": "https://kubernetes.default.svc", "namespace": "prod-*"}},
 		arrived.Object["spec"].(map[string]any)["destinations"])
 
-	there.edit(t, func(object *unstructured.Unstructured) { set(object, []any{"https://evil.example.com"}, "spec", "sourceRepos") })
+	there.edit(t, func(object *unstructured.Unstructured) {
+		set(object, []any{"https://evil.example.com"}, "spec", "sourceRepos")
+	})
 	original := func(object *unstructured.Unstructured) bool {
 		repos, _, _ := unstructured.NestedStringSlice(object.Object, "spec", "sourceRepos")
 		return len(repos) == 1 && repos[0] == "*"
@@ -85,9 +86,13 @@ func TestProjectsGoToTheAgentsThatTheyAreFor(t *testing.T) {
 	there.delete(t)
 	there.becomes(t, original, func(object *unstructured.Unstructured) bool { return object.GetUID() != arrived.GetUID() })
 
-	hub.edit(t, func(object *unstructured.Unstructured) { set(object, []any{"somebody-else"}, "spec", "sourceNamespaces") })
+	hub.edit(t, func(object *unstructured.Unstructured) {
+		set(object, []any{"somebody-else"}, "spec", "sourceNamespaces")
+	})
 	there.vanishes(t)
-	hub.edit(t, func(object *unstructured.Unstructured) { set(object, []any{s.name[:3] + "*"}, "spec", "sourceNamespaces") })
+	hub.edit(t, func(object *unstructured.Unstructured) {
+		set(object, []any{s.name[:3] + "*"}, "spec", "sourceNamespaces")
+	})
 	there.becomes(t, annotated(sourceUID, uid))
 	hub.edit(t, func(object *unstructured.Unstructured) {
 		set(object, []any{map[string]any{"name": "!" + s.name, "namespace": "*"}, map[string]any{"server": "*", "namespace": "*"}}, "spec", "destinations")
@@ -114,7 +119,9 @@ func TestCredentialsGoWithTheirProjects(t *testing.T) {
 
 	// What no longer belongs on the spoke is removed, also if that changed while the agent was away.
 	stopped(t, s.agent.Stop)
-	of.edit(t, func(object *unstructured.Unstructured) { set(object, []any{"somebody-else"}, "spec", "sourceNamespaces") })
+	of.edit(t, func(object *unstructured.Unstructured) {
+		set(object, []any{"somebody-else"}, "spec", "sourceNamespaces")
+	})
 	start(t, s.agent.Start)
 	there.vanishes(t)
 	alsoThere.vanishes(t)
@@ -141,7 +148,9 @@ func TestKeysGoToManagedAgents(t *testing.T) {
 	hub := core(shared.Hub, "configmaps", lab.Namespace, "argocd-gpg-keys-cm")
 	there := core(s.spoke, "configmaps", s.name, "argocd-gpg-keys-cm")
 	if _, err := shared.Hub.Get(t.Context(), hub.selection); err == nil && hub.exists(t) {
-		hub.edit(t, func(object *unstructured.Unstructured) { set(object, map[string]any{"4AEE18F83AFDEB23": "a key"}, "data") })
+		hub.edit(t, func(object *unstructured.Unstructured) {
+			set(object, map[string]any{"4AEE18F83AFDEB23": "a key"}, "data")
+		})
 	} else {
 		hub.declare(t, "ConfigMap", map[string]any{"data": map[string]any{"4AEE18F83AFDEB23": "a key"}})
 	}

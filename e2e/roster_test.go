@@ -20,8 +20,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
 )
 
-// newRoster returns what the lab's principal tells components of agents, until the test is over.
-func newRoster(t *testing.T) *roster.Roster {
+// newRoster returns what a principal tells components of agents, until the test is over.
+func newRoster(t *testing.T, principal *lab.Principal) *roster.Roster {
 	t.Helper()
 	pair, err := shared.CA.IssueClient(pki.ClientOptions{CommonName: "argocd-agent-redisproxy"})
 	require.NoError(t, err)
@@ -29,7 +29,7 @@ func newRoster(t *testing.T) *roster.Roster {
 	require.NoError(t, err)
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM(shared.CA.PEM().Certificate))
-	conn, err := grpc.NewClient(shared.Principal.Address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+	conn, err := grpc.NewClient(principal.Address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{certificate}, RootCAs: roots, MinVersion: tls.VersionTLS13,
 	})))
 	require.NoError(t, err)
@@ -41,26 +41,29 @@ func newRoster(t *testing.T) *roster.Roster {
 	return r
 }
 
+// told waits until what a principal tells makes something true.
+func told(t *testing.T, known *roster.Roster, is func() bool) {
+	t.Helper()
+	late := time.After(patience)
+	for {
+		changed := known.Changed()
+		if is() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late:
+			require.FailNow(t, "the principal does not say so", "%v", known.All())
+		}
+	}
+}
+
 // The hub knows an agent by its cluster Secret, though it may never have connected, and for as long as that is there.
 func TestHubKnowsAgentsByTheirClusters(t *testing.T) {
 	t.Parallel()
 	name := unique("never-there")
-	known := newRoster(t)
-	until := func(is func() bool) {
-		t.Helper()
-		late := time.After(patience)
-		for {
-			changed := known.Changed()
-			if is() {
-				return
-			}
-			select {
-			case <-changed:
-			case <-late:
-				require.FailNow(t, "the principal does not say so", "%v", known.All())
-			}
-		}
-	}
+	known := newRoster(t, shared.Principal)
+	until := func(is func() bool) { t.Helper(); told(t, known, is) }
 	answers := func(want string) {
 		t.Helper()
 		out, err := newKubectl(t, lab.AllAgents, "/agents/"+name, "default").try(t, "", "get", "--raw=/version")

@@ -26,6 +26,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
@@ -67,18 +68,9 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	selector, err := facets.Selector(s.sharing.selector)
-	if err != nil {
-		return err
-	}
 	itself := hub.NewIdentity(client.CoreV1(), s.namespace, logging.Component(logger, "hub"))
 	var known *clusters.Clusters
-	shared, err := hub.New(hub.Options{
-		Config: cluster.Config, Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
-		CreateNamespace: s.sharing.creator(client.CoreV1()).Create,
-		Server:          func(agent string) string { return known.Server(agent) },
-		Logger:          logging.Component(logger, "hub"),
-	})
+	shared, err := s.share(cluster, func(agent string) string { return known.Server(agent) }, logging.Component(logger, "hub"))
 	if err != nil {
 		return err
 	}
@@ -93,8 +85,9 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
 	telemetry.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
+	all := make(chan struct{}) // closed once all is known that was there before the start
 	switchboard := exchange.New(exchange.Options{
-		Gate: admission, Namespace: shared.NamespaceOf, Registerer: registry,
+		Gate: admission, Directory: shared, Known: all, Registerer: registry,
 	})
 	known = clusters.New(client.CoreV1(), s.namespace, listeners{switchboard, shared}, logging.Component(logger, "clusters"))
 	operations, err := s.operations.Serve(ctx, base,
@@ -105,7 +98,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return material.Run(ctx) })
-	group.Go(func() error { shared.Run(ctx, service); return nil })
+	group.Go(func() error { shared.Run(ctx, changes{service, switchboard}); return nil })
+	group.Go(func() error { survey(ctx, shared, known, all); return nil })
 	group.Go(func() error { desk.Run(ctx, service.Release); return nil })
 	for _, part := range []func(context.Context){admission.Run, service.Run, switchboard.Run, known.Run, itself.Run} {
 		group.Go(func() error { part(ctx); return nil })
@@ -118,6 +112,18 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		})
 	})
 	return group.Wait()
+}
+
+// share returns what of the hub is shared with agents. server returns the address of an agent's cluster.
+func (s *principalSettings) share(cluster kube.Cluster, server func(agent string) string, logger *slog.Logger) (*hub.Hub, error) {
+	selector, err := facets.Selector(s.sharing.selector)
+	if err != nil {
+		return nil, err
+	}
+	return hub.New(hub.Options{
+		Config: cluster.Config, Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
+		CreateNamespace: s.sharing.creator(cluster.Client.CoreV1()).Create, Server: server, Logger: logger,
+	})
 }
 
 // gate returns what admits agents and the hub's components, and the material that this rests on.
@@ -137,7 +143,7 @@ func (s *principalSettings) gate(client kubernetes.Interface, registry *promethe
 func (s *principalSettings) hello(hub string) wire.Hello {
 	h := wire.NewHello()
 	h.Build, h.Hub = version.Version(), hub
-	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.SameSelector(s.sharing.selector)
+	h.Mapping, h.Selector = mapping.Name(s.sharing.byDestination), facets.SameSelector(s.sharing.selector)
 	return h
 }
 
@@ -152,6 +158,22 @@ func allOf(checks ...func() error) func() error {
 		return nil
 	}
 }
+
+// survey waits until all is known that was there before the start, and then says so.
+func survey(ctx context.Context, shared *hub.Hub, known *clusters.Clusters, all chan<- struct{}) {
+	if shared.Wait(ctx) && known.Wait(ctx) {
+		shared.Survey()
+		close(all)
+	}
+}
+
+// changes tells of the hub's applications those whom it concerns.
+type changes struct {
+	*sessions.Service
+	*exchange.Exchange
+}
+
+var _ hub.Listener = changes{}
 
 // listeners tells of clusters those whom it concerns.
 type listeners struct {

@@ -5,11 +5,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
@@ -40,6 +38,8 @@ type Options struct {
 	Selector labels.Selector
 	// Keeping says how the hub's applications are kept.
 	Keeping facets.Keeping
+	// Agent returns the name by which the hub knows the agent, once the hub has said so.
+	Agent func() string
 	// CompareEvery is the time between comparisons with the hub.
 	CompareEvery time.Duration
 	Observer     converge.Observer
@@ -51,7 +51,7 @@ func New(o Options) (*Spoke, error) {
 	s := &Spoke{options: o}
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "spoke", Namespace: o.Namespace, Applications: o.Applications, Kinds: o.Mode.Kinds(), KeepStatus: true, Mapping: o.Mapping,
-		Selector: o.Selector, Keeping: o.Keeping, Listener: (*events)(s), Tell: s.told,
+		Selector: o.Selector, Keeping: o.Keeping, Agent: o.Agent, Listener: (*events)(s), Tell: s.told,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("spoke: %w", err)
@@ -79,11 +79,7 @@ func (s *Spoke) Ready() error { return s.cluster.Ready() }
 // Has reports whether the spoke has an application that may be shared, by what Argo CD calls it in Redis: NAMESPACE_NAME, or NAME in Argo CD's
 // own namespace.
 func (s *Spoke) Has(instance string) bool {
-	id := types.NamespacedName{Namespace: s.options.Namespace, Name: instance}
-	if namespace, name, ok := strings.Cut(instance, "_"); ok {
-		id = types.NamespacedName{Namespace: namespace, Name: name}
-	}
-	app, ok := s.cluster.Store.Get(id)
+	app, ok := s.cluster.Store.Get(argocd.OfInstance(instance, s.options.Namespace))
 	return ok && s.cluster.Selects(app)
 }
 

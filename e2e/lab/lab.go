@@ -113,9 +113,6 @@ func (l *Lab) prepare() error {
 	if l.clusterCA, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "clusters of the lab"}); err != nil {
 		return err
 	}
-	if l.CA, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "agents of the lab"}); err != nil {
-		return err
-	}
 	l.Host, err = host.New(host.Options{Dir: l.options.Dir, Keep: l.options.Keep})
 	return err
 }
@@ -139,14 +136,15 @@ func (l *Lab) start(ctx context.Context) error {
 		l.Git, err = gitserver.Start(workCtx, l.Host, files)
 		return err
 	})
-	if l.options.Agents {
-		work.Go(func() error { return l.build(workCtx) })
-	}
+	work.Go(func() error { return l.build(workCtx) })
 	if err := work.Wait(); err != nil {
 		return err
 	}
 	for i, name := range l.options.Spokes {
 		l.spokes[name] = spokes[i]
+	}
+	if err := l.furnish(ctx); err != nil {
+		return err
 	}
 	if l.options.Agents {
 		return l.startAgents(ctx)
@@ -155,11 +153,11 @@ func (l *Lab) start(ctx context.Context) error {
 }
 
 func (l *Lab) startHub(ctx context.Context) error {
-	hub, err := l.startCluster(ctx, "hub", PrincipalUser, false)
+	hub, err := l.startCluster(ctx, "hub", false, PrincipalUser)
 	if err != nil {
 		return err
 	}
-	if err := l.furnishHub(ctx, hub); err != nil {
+	if err := applyManifest(ctx, hub, principalRights); err != nil {
 		return fmt.Errorf("hub: %w", err)
 	}
 	if l.options.ArgoCD {
@@ -183,11 +181,11 @@ func (l *Lab) installArgoCD(ctx context.Context, hub *Cluster) error {
 }
 
 func (l *Lab) startSpoke(ctx context.Context, name string) (*Cluster, error) {
-	spoke, err := l.startCluster(ctx, "spoke-"+name, AgentUser, l.options.Pods)
+	spoke, err := l.startCluster(ctx, "spoke-"+name, l.options.Pods, AgentUser, WideAgentUser)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.furnishSpoke(ctx, spoke, name); err != nil {
+	if err := applyManifest(ctx, spoke, agentRights); err != nil {
 		return nil, fmt.Errorf("spoke %s: %w", name, err)
 	}
 	if l.options.ArgoCD {
@@ -202,9 +200,9 @@ func (l *Lab) startSpoke(ctx context.Context, name string) (*Cluster, error) {
 	return spoke, nil
 }
 
-func (l *Lab) startCluster(ctx context.Context, name, user string, pods bool) (*Cluster, error) {
+func (l *Lab) startCluster(ctx context.Context, name string, pods bool, users ...string) (*Cluster, error) {
 	c, err := cluster.Start(ctx, cluster.Options{
-		Name: name, Host: l.Host, Tools: l.Tools, CA: l.clusterCA, Users: []string{user}, Pods: pods,
+		Name: name, Host: l.Host, Tools: l.Tools, CA: l.clusterCA, Users: users, Pods: pods,
 	})
 	if err != nil {
 		return nil, err

@@ -17,6 +17,8 @@ const (
 const (
 	PrincipalUser = "argocd-agent-principal"
 	AgentUser     = "argocd-agent-agent"
+	// WideAgentUser is the user of agents with --destination-based-mapping=true, which need more.
+	WideAgentUser = "argocd-agent-wide-agent"
 )
 
 // Options declare a lab. The zero value is a hub alone, with Argo CD's definitions and none of its programs.

@@ -108,10 +108,7 @@ func (l *Lab) NewAgent(ctx context.Context, options AgentOptions) (*Agent, error
 	name := l.Host.Unique("spoke-" + options.Spoke + agentPart)
 	a := &Agent{}
 	var principal, kubeconfig string
-	a.APIServer, kubeconfig, err = l.access(ctx, l.spokes[options.Spoke], claim{
-		user: AgentUser, manifest: agentRights, program: name, args: options.Args,
-		secrets: map[string]string{"--tls-secret-name": agentSecret, "--root-ca-secret-name": caSecret},
-	})
+	a.APIServer, kubeconfig, err = l.access(ctx, l.spokes[options.Spoke], agentClaim(name, options.Args))
 	if err != nil {
 		return nil, err
 	}
@@ -248,11 +245,14 @@ func (l *Lab) build(ctx context.Context) error {
 		return err
 	}
 	args := append([]string{"build", "-o", dir}, l.options.BuildFlags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, "./principal", "./agent", "./kubeproxy", "./redisproxy")...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "./principal", "./agent", "./kubeproxy", "./redisproxy", "./agentctl")...)
 	cmd.Dir = l.repository
 	cmd.Env = append(append(os.Environ(), "GOWORK=off"), l.options.BuildEnv...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the programs: %w\n%s", err, out)
+	}
+	if err := os.Rename(l.binary("agentctl"), l.AgentctlPath()); err != nil {
+		return fmt.Errorf("build the programs: %w", err)
 	}
 	l.built = true
 	l.options.Progress("the programs are built")

@@ -9,7 +9,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/link"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/process"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
 )
 
 // Proxy is a kubeproxy or a redisproxy on the hub.
@@ -35,15 +34,11 @@ const AllAgents = "argocd-server"
 // NewKubeproxy makes a kubeproxy on the hub, for the caller to Start.
 func (l *Lab) NewKubeproxy(ctx context.Context, options ProxyOptions) (*Proxy, error) {
 	name := l.Host.Unique("hub-kubeproxy")
-	server, err := l.CA.IssueServer(pki.ServerOptions{
-		CommonName: "argocd-agent-resource-proxy", Names: []string{"localhost"}, Addresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	})
+	server, err := l.mounted(ctx, resourceProxySecret)
 	if err != nil {
 		return nil, err
 	}
-	flags, err := l.certificateFlags(name, &Certificates{
-		CA: l.CA.PEM().Certificate, Certificate: server.Certificate, Key: server.Key,
-	}, "--root-ca-path", "--tls-cert", "--tls-key")
+	flags, err := l.certificateFlags(name, server, "--root-ca-path", "--tls-cert", "--tls-key")
 	if err != nil {
 		return nil, err
 	}
@@ -64,13 +59,11 @@ func (l *Lab) newProxy(ctx context.Context, name, program string, options ProxyO
 	if options.Principal == nil {
 		options.Principal = l.Principal
 	}
-	client, err := l.CA.IssueClient(pki.ClientOptions{CommonName: "argocd-agent-" + program})
+	client, err := l.mounted(ctx, "argocd-agent-"+program+"-tls")
 	if err != nil {
 		return nil, err
 	}
-	own, err := l.certificateFlags(name+"-client", &Certificates{
-		CA: l.CA.PEM().Certificate, Certificate: client.Certificate, Key: client.Key,
-	}, "--principal-ca-path", "--principal-client-cert", "--principal-client-key")
+	own, err := l.certificateFlags(name+"-client", client, "--principal-ca-path", "--principal-client-cert", "--principal-client-key")
 	if err != nil {
 		return nil, err
 	}

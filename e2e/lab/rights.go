@@ -14,6 +14,7 @@ import (
 const (
 	principalRights = "manifests/principal-rbac.yaml"
 	agentRights     = "manifests/agent-rbac.yaml"
+	wideAgentRights = "manifests/agent-destination-rbac.yaml" // besides those
 )
 
 // claim says who wants to work on a cluster, and where.
@@ -23,6 +24,19 @@ type claim struct {
 	program  string            // who it is, such as "hub-principal-2"
 	args     []string          // of its own, which may name another namespace and other Secrets
 	secrets  map[string]string // flag that names a Secret => that Secret's name by default
+	wide     []string          // manifests of which the user has nothing by default; what of them holds for the whole cluster
+}
+
+// agentClaim is an agent's.
+func agentClaim(program string, args []string) claim {
+	c := claim{
+		user: AgentUser, manifest: agentRights, program: program, args: args,
+		secrets: map[string]string{"--tls-secret-name": agentSecret, "--root-ca-secret-name": caSecret},
+	}
+	if argument(args, "--destination-based-mapping", "") == "true" {
+		c.user, c.wide = WideAgentUser, []string{agentRights, wideAgentRights}
+	}
+	return c
 }
 
 // access gives a program its rights on a cluster and a way to the API server: a link, unless the lab is direct, and the path
@@ -49,8 +63,11 @@ func (c *Cluster) entitle(ctx context.Context, claim claim) error {
 			renamed[name] = now
 		}
 	}
-	if namespace == Namespace && len(renamed) == 0 {
+	if namespace == Namespace && len(renamed) == 0 && len(claim.wide) == 0 {
 		return nil
+	}
+	if err := c.entitleWidely(ctx, claim); err != nil {
+		return err
 	}
 	objects, err := parseManifest(claim.manifest)
 	if err != nil {
@@ -63,7 +80,7 @@ func (c *Cluster) entitle(ctx context.Context, claim claim) error {
 		if object.GetNamespace() == "" {
 			continue // what is allowed on the whole cluster depends on no namespace
 		}
-		if err := adapt(object, namespace, claim.program, renamed); err != nil {
+		if err := adapt(object, namespace, claim, renamed); err != nil {
 			return fmt.Errorf("%s: %w", claim.manifest, err)
 		}
 		if err := c.Apply(ctx, object); err != nil {
@@ -73,12 +90,46 @@ func (c *Cluster) entitle(ctx context.Context, claim claim) error {
 	return nil
 }
 
+// entitleWidely gives a program's user the rights on the whole cluster that it does not have by default.
+func (c *Cluster) entitleWidely(ctx context.Context, claim claim) error {
+	for _, manifest := range claim.wide {
+		objects, err := parseManifest(manifest)
+		if err != nil {
+			return err
+		}
+		for _, object := range objects {
+			if object.GetNamespace() != "" {
+				continue
+			}
+			if object.GetKind() == "ClusterRoleBinding" {
+				object.SetName(object.GetName() + "-of-" + claim.user)
+				if err := bind(object, claim.user); err != nil {
+					return fmt.Errorf("%s: %w", manifest, err)
+				}
+			}
+			if err := c.Apply(ctx, object); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// bind makes a binding be a user's.
+func bind(object *unstructured.Unstructured, user string) error {
+	subject := map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
+	return unstructured.SetNestedSlice(object.Object, []any{subject}, "subjects")
+}
+
 // adapt makes a Role or RoleBinding that of another program.
-func adapt(object *unstructured.Unstructured, namespace, program string, secrets map[string]string) error {
+func adapt(object *unstructured.Unstructured, namespace string, claim claim, secrets map[string]string) error {
 	object.SetNamespace(namespace)
-	object.SetName(program)
+	object.SetName(claim.program)
 	if object.GetKind() == "RoleBinding" {
-		return unstructured.SetNestedField(object.Object, program, "roleRef", "name")
+		if err := bind(object, claim.user); err != nil {
+			return err
+		}
+		return unstructured.SetNestedField(object.Object, claim.program, "roleRef", "name")
 	}
 	rules, _, err := unstructured.NestedSlice(object.Object, "rules")
 	if err != nil {

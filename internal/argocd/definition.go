@@ -67,9 +67,9 @@ type parts struct {
 
 func newDefinition(a *App) *definition {
 	p := parts{a.Labels, a.Annotations, a.Cascades(), a.Deleting, a.Spec}
-	encode := func(define func() (Definition, error)) func() encoded {
+	encode := func(build func() (Definition, error)) func() encoded {
 		return sync.OnceValue(func() encoded {
-			d, err := define()
+			d, err := build()
 			if err != nil {
 				return encoded{err: err}
 			}

@@ -18,9 +18,7 @@ const (
 	DefaultProject = "default"
 	// InCluster is the name by which Argo CD knows the cluster that it runs in.
 	InCluster = "in-cluster"
-	// LabelSecretType says what Argo CD uses a Secret for.
-	LabelSecretType = "argocd.argoproj.io/secret-type"
-	// SecretRepository and SecretRepoCreds are its values for a repository, and for the credentials of many.
+	// SecretRepository and SecretRepoCreds are LabelSecretType's values for a repository, and for the credentials of many.
 	SecretRepository = "repository"
 	SecretRepoCreds  = "repo-creds"
 	// KeysConfigMap holds the GPG keys that commits are verified by.

@@ -11,7 +11,7 @@ import (
 )
 
 // berlin is an agent whose applications are in a namespace of its own on the hub.
-func berlin() argocd.Viewer {
+func viewer() argocd.Viewer {
 	return argocd.Viewer{Agent: "berlin", Server: "https://proxy:9090?agentName=berlin", Namespace: "berlin"}
 }
 
@@ -61,8 +61,8 @@ func TestAProjectIsForTheAgentsOfItsDestinations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			project := aProject(`{"sourceNamespaces":["*"],"destinations":` + c.destinations + `}`)
-			require.Equal(t, c.want, project.Sees(berlin()))
-			_, is := project.ForAgent(berlin())
+			require.Equal(t, c.want, project.Sees(viewer()))
+			_, is := project.ForAgent(viewer())
 			require.Equal(t, c.want, is)
 		})
 	}
@@ -71,7 +71,7 @@ func TestAProjectIsForTheAgentsOfItsDestinations(t *testing.T) {
 // Where nobody knows the address of an agent's cluster, it cannot be told whether that is denied.
 func TestAnAgentWithoutAnAddressIsDeniedByWhateverDeniesAddresses(t *testing.T) {
 	t.Parallel()
-	v := berlin()
+	v := viewer()
 	v.Server = ""
 	for destinations, want := range map[string]bool{
 		`[{"server":"*","namespace":"*"}]`:                                                                                        true,
@@ -94,8 +94,8 @@ func TestAProjectIsForTheNamespacesOfItsApplications(t *testing.T) {
 		`["!paris"]`: false, `["*","!berlin"]`: true,
 	} {
 		project := aProject(`{"sourceNamespaces":` + namespaces + `,"destinations":[{"name":"*","namespace":"*"}]}`)
-		require.Equal(t, want, project.Sees(berlin()), namespaces)
-		everywhere := berlin()
+		require.Equal(t, want, project.Sees(viewer()), namespaces)
+		everywhere := viewer()
 		everywhere.Namespace = ""
 		require.True(t, project.Sees(everywhere), namespaces)
 	}
@@ -104,8 +104,8 @@ func TestAProjectIsForTheNamespacesOfItsApplications(t *testing.T) {
 func TestAMalformedProjectIsForNobody(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []string{``, `null`, `7`, `"x"`, `[]`, `{`, `{"destinations":7}`, `{"destinations":[7]}`, `{"destinations":[{"name":7}]}`, `{"sourceNamespaces":"*"}`} {
-		require.False(t, aProject(spec).Sees(berlin()), spec)
-		content, ok := aProject(spec).ForAgent(berlin())
+		require.False(t, aProject(spec).Sees(viewer()), spec)
+		content, ok := aProject(spec).ForAgent(viewer())
 		require.False(t, ok, spec)
 		require.Zero(t, content, spec)
 	}
@@ -129,7 +129,7 @@ func TestAProjectAsAnAgentHasIt(t *testing.T) {
 		Spec: json.RawMessage(spec),
 	}
 	project := argocd.ReduceObject(object, nil)
-	content, ok := project.ForAgent(berlin())
+	content, ok := project.ForAgent(viewer())
 	require.True(t, ok)
 	require.Equal(t, map[string]string{"team": "blue"}, content.Labels)
 	require.Equal(t, map[string]string{"example.com/a": "b"}, content.Annotations)
@@ -144,7 +144,7 @@ func TestAProjectAsAnAgentHasIt(t *testing.T) {
 	require.Contains(t, string(content.Spec), "1.50", "numbers stay as they are written")
 	require.JSONEq(t, spec, string(object.Spec), "the original stays as it is")
 
-	everywhere := berlin()
+	everywhere := viewer()
 	everywhere.Namespace = ""
 	content, ok = project.ForAgent(everywhere)
 	require.True(t, ok)

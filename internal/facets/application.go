@@ -189,7 +189,10 @@ func (r ApplicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 		return converge.State{}, err
 	}
 	id, err := r.place(key)
-	if err != nil {
+	switch {
+	case err != nil && want.Deleting:
+		return converge.State{}, nil // there is nothing where nothing can be, so nothing keeps the original from going
+	case err != nil:
 		return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, err)
 	}
 	if want.Deleting {

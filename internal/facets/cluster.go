@@ -57,6 +57,8 @@ type Options struct {
 	Selector labels.Selector
 	Keeping  Keeping
 	Listener Listener
+	// Agent returns, on a spoke, the name by which the hub knows the agent. It is known once the hub has said so.
+	Agent func() string
 	// Tell, if set, tells people of an original, that is no application, that the other side could not take it, and why. The
 	// agent is empty if that is the hub.
 	Tell func(agent string, kind Kind, r *argocd.Record, result converge.Result)

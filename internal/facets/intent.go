@@ -257,7 +257,7 @@ func (r IntentReplica) took(app *argocd.App) converge.State {
 
 // errNotThere and errOccupied are worth waiting for.
 var (
-	errNotThere = errors.New("the application is not on the spoke yet")
+	errNotThere = errors.New("the application is not there yet")
 	errOccupied = errors.New("another operation is in progress")
 )
 

@@ -38,7 +38,8 @@ func hubSide(a Applications, m mapping.Mapping, agent string, original bool) Sid
 		place: func(key converge.Key) (types.NamespacedName, error) { return m.ToHub(agent, key), nil },
 		key: func(app *argocd.App) (converge.Key, bool) {
 			key := m.FromHub(app.Name)
-			return key, m.Agent(app.Name, app.Destination()) == agent && m.ToHub(agent, key) == app.Name
+			meant, allowed := m.Agent(app.Name, app.Destination())
+			return key, allowed && meant == agent && m.ToHub(agent, key) == app.Name
 		},
 	}
 }

@@ -23,14 +23,15 @@ func (s Spoke) managed() Share {
 	replicas := map[converge.Facet]converge.Holding{
 		Application: retained(applications),
 		Intent:      {Replica: intents},
-		AppProject:  retained(s.copies(s.Projects, "", true)),
+		AppProject:  retained(s.copies(s.Projects, "", newOrigins(), true)),
 		GPGKeys:     retained(s.keys()),
 	}
+	secrets := newOrigins() // a Secret may go over from one facet to the other
 	for use, facet := range credentials() {
-		replicas[facet] = retained(s.copies(s.Secrets, use, false))
+		replicas[facet] = retained(s.copies(s.Secrets, use, secrets, false))
 	}
 	return Share{
-		Sources: s.statuses(side), Replicas: replicas,
+		Sources: statuses(StatusSource{Side: side}), Replicas: replicas,
 		application: side, intents: &intents, copies: &applications,
 		records: map[Kind]func(*argocd.Record) []Touched{
 			Project: touches(AppProject, named), Secret: touchesCredentials, ConfigMap: touches(GPGKeys, named),
@@ -40,21 +41,21 @@ func (s Spoke) managed() Share {
 
 // statuses is what every spoke tells of its applications. What it no longer tells of is made anew by its controllers;
 // nothing of a user's is lost.
-func (s Spoke) statuses(side Side) map[converge.Facet]converge.Origin {
-	return map[converge.Facet]converge.Origin{Status: {Source: StatusSource{Side: side}, Unbraked: true}}
+func statuses(s StatusSource) map[converge.Facet]converge.Origin {
+	return map[converge.Facet]converge.Origin{Status: {Source: s, Unbraked: true}}
 }
 
 // copies are objects of the hub's, under the same names and as they were sent. use is that of Secrets.
-func (s Spoke) copies(r Records, use string, adopt bool) objectReplica {
+func (s Spoke) copies(r Records, use string, o *origins, adopt bool) objectReplica {
 	return objectReplica{
-		Records: r, namespace: s.options.Namespace, origins: newOrigins(), name: sameName, called: named, use: use, render: asIs, adopt: adopt,
+		Records: r, namespace: s.options.Namespace, origins: o, name: sameName, called: named, use: use, render: asIs, adopt: adopt,
 	}
 }
 
 // keys are the hub's GPG keys. Argo CD's repository server does not start without their ConfigMap, so one that is withdrawn
 // is emptied.
 func (s Spoke) keys() objectReplica {
-	r := s.copies(s.ConfigMaps, "", true)
+	r := s.copies(s.ConfigMaps, "", newOrigins(), true)
 	r.leave = func(record *argocd.Record) argocd.Patch {
 		var patch argocd.Patch
 		content := record.Content()
@@ -78,7 +79,7 @@ func (s Spoke) autonomous() Share {
 	side := spokeSide(s.Applications, mapping.ByNamespace{Spoke: s.options.Namespace}, true)
 	side.selector = s.options.Selector
 	intents := NewIntentReplica(side)
-	sources := s.statuses(side)
+	sources := statuses(StatusSource{Side: side, nested: s.options.Agent})
 	sources[Application] = converge.Origin{Source: ApplicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.Origin{Source: objectSource{
 		Records: s.Projects, namespace: s.options.Namespace, tell: s.tells("", Project),

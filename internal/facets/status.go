@@ -41,7 +41,13 @@ func mirrorOf(operation json.RawMessage) string {
 }
 
 // StatusSource is the spoke's half of the application-status facet.
-type StatusSource struct{ Side }
+type StatusSource struct {
+	Side
+
+	// nested, if set, returns the namespace on the hub in which the spoke's applications are shown, those among the
+	// resources of others too: people go from one to the other there.
+	nested func() string
+}
 
 var _ converge.Source = StatusSource{}
 
@@ -50,7 +56,19 @@ func (s StatusSource) All() iter.Seq2[converge.Key, converge.State] { return s.a
 
 // said is the state of the status of a spoke's application, zero if there is nothing to say.
 func (s StatusSource) said(app *argocd.App) converge.State {
-	return s.state(app, statusVersion(app.Status.Version, mirrorOf(app.Operation), overOf(app)))
+	_, version, err := s.status(app)
+	if err != nil {
+		return converge.State{}
+	}
+	return s.state(app, statusVersion(version, mirrorOf(app.Operation), overOf(app)))
+}
+
+// status returns an application's status as the hub should show it, and the version of that.
+func (s StatusSource) status(app *argocd.App) (json.RawMessage, converge.Version, error) {
+	if s.nested != nil && app.Status.Nests {
+		return app.Status.WithNested(s.nested())
+	}
+	return nil, app.Status.Version, nil
 }
 
 // overOf returns which of the intents that an application took from the hub are over.
@@ -76,7 +94,7 @@ func (s StatusSource) Project(key converge.Key) (converge.Object, bool) {
 	if state == (converge.State{}) {
 		return converge.Object{}, false
 	}
-	p, err := statusOf(app)
+	p, err := s.statusOf(app)
 	if err != nil {
 		return converge.Object{}, false
 	}
@@ -88,8 +106,11 @@ func (s StatusSource) Project(key converge.Key) (converge.Object, bool) {
 }
 
 // statusOf returns what the spoke says of an application.
-func statusOf(app *argocd.App) (statusPayload, error) {
-	status, err := app.Status.Raw()
+func (s StatusSource) statusOf(app *argocd.App) (statusPayload, error) {
+	status, _, err := s.status(app)
+	if err == nil && status == nil {
+		status, err = app.Status.Raw()
+	}
 	p := statusPayload{Status: status, Over: overOf(app)}
 	if mirrorOf(app.Operation) != "" {
 		p.Operation = app.Operation
@@ -129,8 +150,12 @@ func (r StatusReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		return converge.State{}, fmt.Errorf("decode the status: %w: %w", converge.ErrRefused, err)
 	}
 	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
-		if app == nil || r.uid(app) != obj.UID {
+		switch {
+		case app != nil && r.uid(app) == obj.UID:
+		case r.original:
 			return nil, nil // it is of an application that is no more
+		default:
+			return nil, errNotThere
 		}
 		return showStatus(app, want)
 	})

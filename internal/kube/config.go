@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/kubernetes"
@@ -47,6 +49,18 @@ func Open(ctx context.Context, o Options, logger *slog.Logger) (context.Context,
 	}
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(logging.Component(logger, "kubernetes").Handler()))
 	return ctx, Cluster{Config: config, Client: client}, nil
+}
+
+// Contexts returns the contexts of a kubeconfig file, or of what kubectl would use if the path is empty: all that there are,
+// sorted, and the current one, empty if there is none.
+func Contexts(kubeconfig string) (all []string, current string, err error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	config, err := rules.Load()
+	if err != nil {
+		return nil, "", fmt.Errorf("kubeconfig: %w", err)
+	}
+	return slices.Sorted(maps.Keys(config.Contexts)), config.CurrentContext, nil
 }
 
 // Config returns the configuration of a client without rate limits of its own: the API server's priority and fairness

@@ -48,6 +48,15 @@ func TestContext(t *testing.T) {
 	}
 }
 
+func TestContexts(t *testing.T) {
+	all, current, err := kube.Contexts(kubeconfig(t, "https://one.test", "https://two.test"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"first", "second"}, all)
+	require.Equal(t, "first", current)
+	_, _, err = kube.Contexts("/no/such/file")
+	require.ErrorContains(t, err, "/no/such/file")
+}
+
 // A client says who it is, and is not held up by limits of its own: more requests at a time than client-go would let
 // through in seconds.
 func TestClientSaysWhoItIsAndDoesNotWait(t *testing.T) {

@@ -52,8 +52,3 @@ func TestWhatHasNoPlaceOnASpokeSaysWhatToDo(t *testing.T) {
 	require.ErrorContains(t, err, `namespace "team-c": add it to the agent's --allowed-namespaces`)
 	require.Equal(t, converge.Key("team-c/shop"), spoke.FromSpoke(at("team-c", "shop")))
 }
-
-func TestSidesTellTheirMappingsApart(t *testing.T) {
-	t.Parallel()
-	require.NotEqual(t, mapping.ByNamespace{}.Name(), mapping.ByDestination{}.Name())
-}

@@ -11,24 +11,49 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 )
 
+// What the mappings are called where two sides agree on one.
+const (
+	ByNamespaceName   = "namespace"
+	ByDestinationName = "destination"
+)
+
+// Name returns what a mapping is called, by whether it is by destination.
+func Name(byDestination bool) string {
+	if byDestination {
+		return ByDestinationName
+	}
+	return ByNamespaceName
+}
+
 // ErrPlace means that an application has no place on a spoke.
 var ErrPlace = errors.New("no place for the application")
 
 // Mapping translates between an application's place on the hub, its agent and key on the wire, and its place on the spoke.
 type Mapping interface {
-	// Name is what two sides agree on that map alike.
-	Name() string
-	// Agent returns the agent that an application on the hub belongs to, by where it is and by the name of its
-	// destination; empty if to none.
-	Agent(hub types.NamespacedName, destination string) string
+	OnHub
+	OnSpoke
+}
+
+// OnHub is the hub's side of a Mapping.
+type OnHub interface {
+	// Agent returns the agent that an application on the hub is meant for, by where it is and by the name of its
+	// destination, empty if for none; and whether it is that agent's, which only applications in allowed namespaces are.
+	Agent(hub types.NamespacedName, destination string) (agent string, allowed bool)
 	// FromHub returns the key of an application on the hub.
 	FromHub(hub types.NamespacedName) converge.Key
 	// ToHub returns where an agent's application is on the hub.
 	ToHub(agent string, key converge.Key) types.NamespacedName
+}
+
+// OnSpoke is the spoke's side of a Mapping.
+type OnSpoke interface {
 	// FromSpoke returns the key of an application on the spoke.
 	FromSpoke(spoke types.NamespacedName) converge.Key
 	// ToSpoke returns where an application is on the spoke. Its errors wrap ErrPlace.
 	ToSpoke(key converge.Key) (types.NamespacedName, error)
+	// Instance returns what Argo CD on the spoke calls the application under a key in Redis: NAMESPACE_NAME, or NAME in
+	// its own namespace.
+	Instance(key converge.Key) string
 }
 
 // Owned is a Mapping by which agents have namespaces of their own on the hub.
@@ -49,15 +74,9 @@ type ByNamespace struct {
 
 var _ Owned = ByNamespace{}
 
-// Name implements Mapping.
-func (ByNamespace) Name() string { return "namespace" }
-
 // Agent takes the namespace as the agent's name.
-func (m ByNamespace) Agent(hub types.NamespacedName, _ string) string {
-	if m.Allowed != nil && !m.Allowed(hub.Namespace) {
-		return ""
-	}
-	return hub.Namespace
+func (m ByNamespace) Agent(hub types.NamespacedName, _ string) (agent string, allowed bool) {
+	return hub.Namespace, m.Allowed == nil || m.Allowed(hub.Namespace)
 }
 
 // FromHub takes the name as the key.
@@ -81,6 +100,9 @@ func (m ByNamespace) ToSpoke(key converge.Key) (types.NamespacedName, error) {
 	return types.NamespacedName{Namespace: m.Spoke, Name: string(key)}, nil
 }
 
+// Instance takes the key, as Argo CD does in its own namespace.
+func (ByNamespace) Instance(key converge.Key) string { return string(key) }
+
 // ByDestination maps by the name of an application's destination, which is the agent's. Applications stay in their
 // namespaces, but those in Argo CD's own on the hub are in Argo CD's own on the spoke. The key is NAMESPACE/NAME, or NAME in
 // Argo CD's own namespace.
@@ -93,18 +115,15 @@ type ByDestination struct {
 
 var _ Mapping = ByDestination{}
 
-// Name implements Mapping.
-func (ByDestination) Name() string { return "destination" }
-
 // inCluster is the name of the hub's own cluster as a destination (argo-cd, pkg/apis/application/v1alpha1).
 const inCluster = "in-cluster"
 
-// Agent takes the destination's name as the agent's, unless it is the hub itself or its namespace is not allowed.
-func (m ByDestination) Agent(hub types.NamespacedName, destination string) string {
-	if destination == inCluster || hub.Namespace != m.Hub && !m.Allowed(hub.Namespace) {
-		return ""
+// Agent takes the destination's name as the agent's, unless it is the hub itself.
+func (m ByDestination) Agent(hub types.NamespacedName, destination string) (agent string, allowed bool) {
+	if destination == "" || destination == inCluster {
+		return "", false
 	}
-	return destination
+	return destination, hub.Namespace == m.Hub || m.Allowed(hub.Namespace)
 }
 
 // FromHub implements Mapping.
@@ -133,6 +152,11 @@ func (m ByDestination) ToSpoke(key converge.Key) (types.NamespacedName, error) {
 			ErrPlace, id.Namespace)
 	}
 	return id, nil
+}
+
+// Instance implements Mapping.
+func (ByDestination) Instance(key converge.Key) string {
+	return strings.Replace(string(key), "/", "_", 1)
 }
 
 func relative(id types.NamespacedName, own string) converge.Key {

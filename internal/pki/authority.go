@@ -55,7 +55,7 @@ type AuthorityOptions struct {
 	// CommonName is required: people see it as the issuer of every certificate.
 	CommonName string
 	Validity   Validity
-	Algorithm  Algorithm
+	Key        KeyKind
 }
 
 // NewAuthority makes a self-signed authority with a new key.
@@ -67,7 +67,7 @@ func NewAuthority(options AuthorityOptions) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authority %q: %w", options.CommonName, err)
 	}
-	key, err := newKey(options.Algorithm)
+	key, err := newKey(options.Key)
 	if err != nil {
 		return nil, fmt.Errorf("authority %q: generate key: %w", options.CommonName, err)
 	}

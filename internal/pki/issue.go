@@ -19,7 +19,7 @@ type ServerOptions struct {
 	Names     []string
 	Addresses []net.IP
 	Validity  Validity
-	Algorithm Algorithm
+	Key       KeyKind
 }
 
 // IssueServer makes a key and signs a certificate for a TLS server.
@@ -38,7 +38,7 @@ func (a *Authority) IssueServer(options ServerOptions) (Pair, error) {
 		DNSNames:    options.Names,
 		IPAddresses: options.Addresses,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, options.Validity, options.Algorithm)
+	}, options.Validity, options.Key)
 }
 
 // ClientOptions says whom a client certificate names.
@@ -46,9 +46,9 @@ type ClientOptions struct {
 	// CommonName is required: the agent's name.
 	CommonName string
 	// SPIFFEID, when set, becomes the certificate's one URI, e.g. spiffe://example.org/ns/argocd/sa/agent-a.
-	SPIFFEID  string
-	Validity  Validity
-	Algorithm Algorithm
+	SPIFFEID string
+	Validity Validity
+	Key      KeyKind
 }
 
 // IssueClient makes a key and signs a certificate for a TLS client.
@@ -71,17 +71,17 @@ func (a *Authority) IssueClient(options ClientOptions) (Pair, error) {
 		}
 		template.URIs = []*url.URL{id}
 	}
-	return a.issue(template, options.Validity, options.Algorithm)
+	return a.issue(template, options.Validity, options.Key)
 }
 
 // issue completes the template, which names the holder and the use, with validity and a new key, and signs it.
-func (a *Authority) issue(template *x509.Certificate, validity Validity, algorithm Algorithm) (Pair, error) {
+func (a *Authority) issue(template *x509.Certificate, validity Validity, kind KeyKind) (Pair, error) {
 	holder := template.Subject.CommonName
 	validity, err := a.leafValidity(validity)
 	if err != nil {
 		return Pair{}, fmt.Errorf("certificate of %q: %w", holder, err)
 	}
-	key, err := newKey(algorithm)
+	key, err := newKey(kind)
 	if err != nil {
 		return Pair{}, fmt.Errorf("certificate of %q: generate key: %w", holder, err)
 	}

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -26,8 +27,19 @@ const (
 	RSA       Algorithm = "rsa"
 )
 
-// rsaBits is the size of RSA keys.
-const rsaBits = 4096
+// Sizes of RSA keys. To make a larger one than the largest would take minutes.
+const (
+	rsaBits    = 4096 // when nothing else is said
+	minRSABits = 2048
+	maxRSABits = 8192
+)
+
+// KeyKind says what kind of private key to make. The zero value means ECDSAP256.
+type KeyKind struct {
+	Algorithm Algorithm
+	// Bits is the size of an RSA key, 4096 if zero. Keys of the other algorithms have one size each.
+	Bits int
+}
 
 // ParseAlgorithm returns the algorithm of that name, or an error that lists the valid names.
 func ParseAlgorithm(name string) (Algorithm, error) {
@@ -38,9 +50,51 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 	return Algorithm(name), nil
 }
 
-// newKey makes a private key of the algorithm.
-func newKey(algorithm Algorithm) (crypto.Signer, error) {
-	switch algorithm {
+// ParseKeyKind returns the kind of key that a person names, by an algorithm and, unless that is zero, a size. A size alone
+// stands for RSA: no other algorithm has a choice.
+func ParseKeyKind(algorithm string, bits int) (KeyKind, error) {
+	if algorithm == "" && bits != 0 {
+		algorithm = string(RSA)
+	}
+	kind := KeyKind{Bits: bits}
+	if algorithm != "" {
+		var err error
+		if kind.Algorithm, err = ParseAlgorithm(algorithm); err != nil {
+			return KeyKind{}, err
+		}
+	}
+	return kind, kind.check()
+}
+
+// check refuses a size that there is not.
+func (k KeyKind) check() error {
+	switch {
+	case k.Bits == 0:
+		return nil
+	case k.Algorithm != RSA:
+		return fmt.Errorf("key of %d bits: only %s keys come in sizes: leave the size out, or the algorithm", k.Bits, RSA)
+	case k.Bits < minRSABits || k.Bits > maxRSABits:
+		return fmt.Errorf("key of %d bits: use %d to %d", k.Bits, minRSABits, maxRSABits)
+	default:
+		return nil
+	}
+}
+
+// NewKey makes a private key, and returns it as a PKCS #8 PEM block.
+func NewKey(kind KeyKind) ([]byte, error) {
+	key, err := newKey(kind)
+	if err != nil {
+		return nil, fmt.Errorf("generate key: %w", err)
+	}
+	return encodeKey(key)
+}
+
+// newKey makes a private key of the kind.
+func newKey(kind KeyKind) (crypto.Signer, error) {
+	if err := kind.check(); err != nil {
+		return nil, err
+	}
+	switch kind.Algorithm {
 	case "", ECDSAP256:
 		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	case ECDSAP384:
@@ -51,9 +105,9 @@ func newKey(algorithm Algorithm) (crypto.Signer, error) {
 		_, key, err := ed25519.GenerateKey(rand.Reader)
 		return key, err
 	case RSA:
-		return rsa.GenerateKey(rand.Reader, rsaBits)
+		return rsa.GenerateKey(rand.Reader, cmp.Or(kind.Bits, rsaBits))
 	default:
-		_, err := ParseAlgorithm(string(algorithm))
+		_, err := ParseAlgorithm(string(kind.Algorithm))
 		return nil, err
 	}
 }

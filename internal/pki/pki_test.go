@@ -1,7 +1,9 @@
 package pki_test
 
 import (
+	"crypto/rsa"
 	"crypto/x509"
+	"encoding/pem"
 	"net"
 	"testing"
 	"time"
@@ -142,7 +144,7 @@ func TestEveryAlgorithm(t *testing.T) {
 		t.Run(string(algorithm), func(t *testing.T) {
 			parsed, err := pki.ParseAlgorithm(string(algorithm))
 			require.NoError(t, err)
-			pair, err := authority.IssueClient(pki.ClientOptions{CommonName: "agent-a", Algorithm: parsed})
+			pair, err := authority.IssueClient(pki.ClientOptions{CommonName: "agent-a", Key: pki.KeyKind{Algorithm: parsed}})
 			require.NoError(t, err)
 			require.NoError(t, verify(leaf(t, pair), authority, "", x509.ExtKeyUsageClientAuth))
 		})
@@ -161,4 +163,47 @@ func TestMissingNamesAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "agent's name")
 	_, err = authority.IssueClient(pki.ClientOptions{CommonName: "agent-a", SPIFFEID: "http://example.org/x"})
 	require.ErrorContains(t, err, "spiffe://example.org")
+}
+
+func TestKindsOfKeys(t *testing.T) {
+	for name, c := range map[string]struct {
+		algorithm string
+		bits      int
+		want      pki.KeyKind
+		problem   string
+	}{
+		"none":             {"", 0, pki.KeyKind{}, ""},
+		"an algorithm":     {"ed25519", 0, pki.KeyKind{Algorithm: pki.Ed25519}, ""},
+		"a size":           {"", 2048, pki.KeyKind{Algorithm: pki.RSA, Bits: 2048}, ""},
+		"both":             {"rsa", 3072, pki.KeyKind{Algorithm: pki.RSA, Bits: 3072}, ""},
+		"an unknown one":   {"dsa", 0, pki.KeyKind{}, "ecdsa-p256"},
+		"a needless size":  {"ecdsa-p256", 256, pki.KeyKind{}, "only rsa keys come in sizes"},
+		"a size too small": {"rsa", 1024, pki.KeyKind{}, "use 2048 to 8192"},
+		"a size too large": {"", 1 << 20, pki.KeyKind{}, "use 2048 to 8192"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kind, err := pki.ParseKeyKind(c.algorithm, c.bits)
+			if c.problem != "" {
+				require.ErrorContains(t, err, c.problem)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, kind)
+		})
+	}
+}
+
+func TestNewKeyIsOfItsKind(t *testing.T) {
+	text, err := pki.NewKey(pki.KeyKind{Algorithm: pki.RSA, Bits: 2048})
+	require.NoError(t, err)
+	block, rest := pem.Decode(text)
+	require.Equal(t, "PRIVATE KEY", block.Type)
+	require.Empty(t, rest)
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	require.NoError(t, err)
+	require.Equal(t, 2048, key.(*rsa.PrivateKey).N.BitLen())
+	_, err = pki.NewKey(pki.KeyKind{Algorithm: pki.Ed25519, Bits: 2048})
+	require.ErrorContains(t, err, "leave the size out")
+	_, err = pki.NewKey(pki.KeyKind{Algorithm: "dsa"})
+	require.ErrorContains(t, err, "ecdsa-p256")
 }

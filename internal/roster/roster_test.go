@@ -94,6 +94,39 @@ func TestRosterIsWhatThePrincipalSays(t *testing.T) {
 	require.False(t, ok)
 }
 
+// Where agents have no namespaces of their own, it is told of each application whose it is.
+func TestApplicationsMayBeAssignedOneByOne(t *testing.T) {
+	const berlin, paris = tunneltest.ByName + "-berlin", tunneltest.ByName + "-paris"
+	w := tunneltest.Open(t)
+	r := follow(t, w.Hub)
+	owner := func(instance string) string {
+		agent, _, _ := r.Owner(instance)
+		return agent
+	}
+	assign := func(instance string, was, is string) {
+		w.Directory.Assign(instance, is)
+		w.Exchange.Reassigned(instance, was, is)
+	}
+	w.Exchange.Cluster(berlin, "https://berlin")
+	assign("shop", "", berlin)
+	assign("team_shop", "", berlin)
+	assign("elsewhere", "", "prod-eu")
+	until(t, r, func() bool { return owner("shop") == berlin && owner("team_shop") == berlin })
+	require.Empty(t, owner("elsewhere"), "that is no agent")
+	hub, ok := r.Hub(berlin, "team_shop")
+	require.True(t, ok)
+	require.Equal(t, "team_shop", hub)
+
+	w.Exchange.Cluster(paris, "https://paris")
+	assign("team_shop", berlin, paris)
+	until(t, r, func() bool { return owner("team_shop") == paris })
+	_, ok = r.Hub(berlin, "team_shop")
+	require.False(t, ok)
+	w.Exchange.NoCluster(paris)
+	until(t, r, func() bool { return owner("team_shop") == "" })
+	require.Equal(t, berlin, owner("shop"))
+}
+
 // What was known stays known while no principal can be reached.
 func TestRosterOutlivesThePrincipal(t *testing.T) {
 	w := tunneltest.Open(t)

@@ -25,9 +25,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // private makes a private key, in PKCS #8 PEM.
 func private(tb testing.TB, algorithm pki.Algorithm) []byte {
 	tb.Helper()
-	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "key", Algorithm: algorithm})
+	key, err := pki.NewKey(pki.KeyKind{Algorithm: algorithm})
 	require.NoError(tb, err)
-	return authority.PEM().Key
+	return key
 }
 
 // signer is the private key in the form that package jwt takes.

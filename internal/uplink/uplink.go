@@ -54,8 +54,9 @@ func (s *Settings) Declare(set *settings.Set, prefix string) {
 func (s *Settings) Certificates(name string, logger *slog.Logger, metrics *certs.Metrics) certs.Options {
 	return certs.Options{
 		Name: name, Logger: logger, Metrics: metrics,
-		Pair: certs.PairFiles(s.certFile, s.keyFile), PairRemedy: "see --principal-client-cert and --principal-client-key",
-		Roots: certs.RootsFile(s.caFile), RootsRemedy: "see --principal-ca-path",
+		Pair:       certs.PairFiles(s.certFile, s.keyFile),
+		PairRemedy: "see --principal-client-cert and --principal-client-key, or create it with: argocd-agentctl pki issue component",
+		Roots:      certs.RootsFile(s.caFile), RootsRemedy: "see --principal-ca-path",
 	}
 }
 

@@ -14,17 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
-)
-
-const (
-	// labelAgent, on a cluster Secret, names the agent.
-	labelAgent = "argocd-agent.argoproj-labs.io/agent-name"
-	// selector is what Secrets are asked for by. All others stay unseen.
-	selector = labelAgent + ",argocd.argoproj.io/secret-type=cluster"
-	// serverKey is the key of a cluster Secret that holds the cluster's address.
-	serverKey = "server"
 )
 
 // Listener is told which clusters there are.
@@ -63,11 +55,11 @@ func New(client typed.SecretsGetter, namespace string, listener Listener, logger
 	secrets := client.Secrets(namespace)
 	c.store = follow.New(follow.Options[*corev1.Secret, *cluster]{
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = selector
+			o.LabelSelector = argocd.ClusterSelector
 			return secrets.List(ctx, o)
 		},
 		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = selector
+			o.LabelSelector = argocd.ClusterSelector
 			return secrets.Watch(ctx, o)
 		},
 		Kind:     &corev1.Secret{},
@@ -90,6 +82,16 @@ func (c *Clusters) Server(agent string) string {
 // Run follows the Secrets until the context ends.
 func (c *Clusters) Run(ctx context.Context) { c.store.Run(ctx) }
 
+// Wait waits until all Secrets are known, and reports whether that came before the end of the context.
+func (c *Clusters) Wait(ctx context.Context) bool {
+	select {
+	case <-c.store.Synced():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // Ready returns nil once all Secrets are known, and otherwise why they are not.
 func (c *Clusters) Ready() error {
 	if err := c.store.Ready(); err != nil {
@@ -102,15 +104,15 @@ func (c *Clusters) Ready() error {
 // that holds something else is nobody's cluster, and is not to keep them from hearing of the others.
 func reduce(s *corev1.Secret, _ *cluster) *cluster {
 	c := &cluster{
-		id: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, revision: s.ResourceVersion, agent: s.Labels[labelAgent],
+		id: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, revision: s.ResourceVersion, agent: s.Labels[argocd.LabelAgent],
 	}
-	server := s.Data[serverKey]
+	server := argocd.ServerOf(s)
 	if _, err := identity.ParseAgent(c.agent); err != nil {
-		c.fault = fmt.Sprintf("label %s: %v", labelAgent, err)
-	} else if !utf8.Valid(server) {
-		c.fault = fmt.Sprintf("key %s: it is no UTF-8 text: write the address of the agent's cluster there", serverKey)
+		c.fault = fmt.Sprintf("label %s: %v", argocd.LabelAgent, err)
+	} else if !utf8.ValidString(server) {
+		c.fault = fmt.Sprintf("key %s: it is no UTF-8 text: write the address of the agent's cluster there", "server")
 	} else {
-		c.server = string(server)
+		c.server = server
 	}
 	return c
 }

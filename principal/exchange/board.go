@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -16,9 +17,9 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
 )
 
-// board shows which agents there are, to whoever watches.
+// board shows which agents there are, and which applications are whose, to whoever watches.
 type board struct {
-	namespace func(agent string) string
+	directory Directory
 	began     time.Time
 
 	mu       sync.Mutex
@@ -40,12 +41,13 @@ type entry struct {
 // watcher is told what changes. What changes again before it has read it is told once.
 type watcher struct {
 	dirty  map[string]struct{} // agents that changed. Guarded by board.mu
+	moved  map[string]struct{} // applications, by their instances, that may be another agent's. Guarded by board.mu
 	notice chan struct{}       // of capacity one
 }
 
-func newBoard(namespace func(string) string) *board {
+func newBoard(directory Directory) *board {
 	return &board{
-		namespace: namespace, began: time.Now(), agents: make(map[string]entry), watchers: make(map[*watcher]struct{}),
+		directory: directory, began: time.Now(), agents: make(map[string]entry), watchers: make(map[*watcher]struct{}),
 		closed: make(chan struct{}),
 	}
 }
@@ -63,15 +65,64 @@ func (b *board) change(agent string, how func(*entry)) {
 	if ok && now == old {
 		return
 	}
-	if b.agents[agent] = now; !now.seen && !now.known {
+	there := now.seen || now.known
+	if b.agents[agent] = now; !there {
 		delete(b.agents, agent)
 	}
+	var moved iter.Seq[string]
+	if there != ok && len(b.watchers) > 0 { // what is meant for it is its own only as long as it is known
+		moved = b.instances(agent)
+	}
+	b.tell(moved, agent)
+}
+
+// instances yields the applications that may be an agent's and that are told of one by one. mu is held.
+func (b *board) instances(agent string) iter.Seq[string] {
+	if b.directory.Namespace(agent) != "" {
+		return nil
+	}
+	return b.directory.Instances(agent)
+}
+
+// tell tells all watchers that something is new of applications and agents. mu is held.
+func (b *board) tell(moved iter.Seq[string], agents ...string) {
 	for w := range b.watchers {
-		w.dirty[agent] = struct{}{}
+		for _, agent := range agents {
+			w.dirty[agent] = struct{}{}
+		}
+		w.expect(moved)
 		select {
 		case w.notice <- struct{}{}:
 		default: // it has one to read
 		}
+	}
+}
+
+// expect takes note of applications, nil if of none. mu is held.
+func (w *watcher) expect(moved iter.Seq[string]) {
+	if moved == nil {
+		return
+	}
+	for instance := range moved {
+		w.moved[instance] = struct{}{}
+	}
+}
+
+// reassigned tells that an application may no longer be whose it was: one of these agents.
+func (b *board) reassigned(instance string, agents ...string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if slices.ContainsFunc(agents, func(agent string) bool { _, known := b.agents[agent]; return known }) {
+		b.tell(slices.Values([]string{instance}))
+	}
+}
+
+// rehoused tells that an agent has another namespace on the hub, or none any more.
+func (b *board) rehoused(agent string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, known := b.agents[agent]; known {
+		b.tell(b.directory.Instances(agent), agent)
 	}
 }
 
@@ -115,9 +166,10 @@ func (b *board) absence(agent string) error {
 func (b *board) watch() *watcher {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := &watcher{dirty: make(map[string]struct{}), notice: make(chan struct{}, 1)}
+	w := &watcher{dirty: make(map[string]struct{}), moved: make(map[string]struct{}), notice: make(chan struct{}, 1)}
 	for agent := range b.agents {
 		w.dirty[agent] = struct{}{}
+		w.expect(b.instances(agent))
 	}
 	b.watchers[w] = struct{}{}
 	return w
@@ -132,44 +184,76 @@ func (b *board) leave(w *watcher) {
 // maxNews is about how much is told in one message: far less than gRPC takes, however long what is known of one agent is.
 const maxNews = 1 << 20
 
+// bulletin is news in messages that are not too large.
+type bulletin struct {
+	parts []*tunnelv1.Roster
+	size  int // of the last one
+}
+
+// next returns the message that something more fits into.
+func (n *bulletin) next() *tunnelv1.Roster {
+	if len(n.parts) == 0 || n.size >= maxNews {
+		n.parts, n.size = append(n.parts, &tunnelv1.Roster{}), 0
+	}
+	return n.parts[len(n.parts)-1]
+}
+
 // news returns what has changed since it was called last, in messages that are not too large. There is one at least.
 func (b *board) news(w *watcher) []*tunnelv1.Roster {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	part, size := &tunnelv1.Roster{}, 0
-	parts := []*tunnelv1.Roster{part}
+	var n bulletin
+	n.next()
 	for _, name := range slices.Sorted(maps.Keys(w.dirty)) {
-		if size >= maxNews {
-			part, size = &tunnelv1.Roster{}, 0
-			parts = append(parts, part)
-		}
+		part := n.next()
 		e, ok := b.agents[name]
 		if !ok {
 			part.Removed = append(part.Removed, name)
-			size += len(name)
+			n.size += len(name)
 			continue
 		}
 		agent := &tunnelv1.Agent{
 			Name: name, Connected: e.connected, Since: timestamppb.New(e.since), Server: e.server, Build: e.build,
-			Namespace: b.namespace(name),
+			Namespace: b.directory.Namespace(name),
 		}
 		part.Agents = append(part.Agents, agent)
-		size += proto.Size(agent)
+		n.size += proto.Size(agent)
 	}
-	clear(w.dirty)
-	return parts
+	for _, instance := range slices.Sorted(maps.Keys(w.moved)) {
+		part := n.next()
+		agent, there := b.directory.Assigned(instance)
+		if _, known := b.agents[agent]; !known {
+			part.Unassigned = append(part.Unassigned, instance)
+			n.size += len(instance)
+			continue
+		}
+		assignment := &tunnelv1.Assignment{Instance: instance, Agent: agent, SpokeInstance: there}
+		part.Assigned = append(part.Assigned, assignment)
+		n.size += proto.Size(assignment)
+	}
+	// Not only cleared: after everything was new once, they would stay as large as that.
+	w.dirty, w.moved = make(map[string]struct{}), make(map[string]struct{})
+	return n.parts
 }
 
 // close ends all watching.
 func (b *board) close() { close(b.closed) }
 
-// Watch tells a component which agents there are.
+// Watch tells a component which agents there are, and which applications are whose, once that is known: what is said first
+// stands in place of what the component knew before.
 func (e *Exchange) Watch(_ *tunnelv1.WatchRequest, stream tunnelv1.Relay_WatchServer) error {
 	ctx, who, err := e.options.Gate.Component(stream.Context())
 	if err != nil {
 		return err
 	}
 	defer who.End()
+	select {
+	case <-e.options.Known:
+	case <-e.board.closed:
+		return gate.ErrDraining
+	case <-ctx.Done():
+		return over(ctx)
+	}
 	w := e.board.watch()
 	defer e.board.leave(w)
 	for first := true; ; first = false {

@@ -6,6 +6,7 @@ package exchange
 import (
 	"context"
 	"errors"
+	"iter"
 	"sync"
 	"time"
 
@@ -22,10 +23,24 @@ const patience = 10 * time.Second
 type Options struct {
 	// Gate admits agents and components. Its Run must run.
 	Gate *gate.Gate
-	// Namespace returns the namespace on the hub whose applications are all an agent's, empty if there is none.
-	Namespace func(agent string) string
+	// Directory says which of the hub's applications are whose.
+	Directory Directory
+	// Known is closed once all is known that was there before the start. Until then components are told nothing.
+	Known <-chan struct{}
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
+}
+
+// Directory says which of the hub's applications are whose. Applications are called by their instances: what Argo CD calls
+// them in Redis. Its methods must not call the Exchange.
+type Directory interface {
+	// Namespace returns the namespace on the hub whose applications are all an agent's, empty if there is none.
+	Namespace(agent string) string
+	// Instances yields the applications that are meant for an agent.
+	Instances(agent string) iter.Seq[string]
+	// Assigned returns whose an application is, and what it is called on the spoke. The agent is empty if it is no agent's,
+	// or if its namespace alone tells.
+	Assigned(instance string) (agent, spokeInstance string)
 }
 
 // Exchange implements the gRPC services Tunnel and Relay.
@@ -48,7 +63,7 @@ type Exchange struct {
 // New returns an exchange.
 func New(o Options) *Exchange {
 	return &Exchange{
-		options: o, metrics: newMetrics(o.Registerer), board: newBoard(o.Namespace),
+		options: o, metrics: newMetrics(o.Registerer), board: newBoard(o.Directory),
 		listeners: make(map[string]*listener), calls: make(map[string]*call), open: make(map[*call]struct{}),
 	}
 }
@@ -75,6 +90,15 @@ func (e *Exchange) Cluster(agent, server string) { e.board.cluster(agent, server
 
 // NoCluster says that the hub knows no cluster of an agent any more.
 func (e *Exchange) NoCluster(agent string) { e.board.noCluster(agent) }
+
+// Reassigned says that the directory may tell otherwise than before whose an application is. agents are those that it was
+// and is meant for.
+func (e *Exchange) Reassigned(instance string, agents ...string) {
+	e.board.reassigned(instance, agents...)
+}
+
+// Rehoused says that the directory tells another namespace of an agent than before.
+func (e *Exchange) Rehoused(agent string) { e.board.rehoused(agent) }
 
 // listener is an agent's Listen call.
 type listener struct {

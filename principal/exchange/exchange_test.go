@@ -25,10 +25,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// news is what a component is told of agents.
+// news is what a component is told.
 type news struct {
-	stream tunnelv1.Relay_WatchClient
-	agents map[string]*tunnelv1.Agent
+	stream    tunnelv1.Relay_WatchClient
+	agents    map[string]*tunnelv1.Agent
+	owners    map[string]string // agents, by the instances of their applications
+	there     map[string]string // what those are called on the spokes
+	mentioned map[string]bool   // instances, in whatever way
 }
 
 // watch begins to watch as a component does.
@@ -38,21 +41,39 @@ func watch(t *testing.T, w *tunneltest.Works) *news {
 	t.Cleanup(cancel)
 	stream, err := tunnelv1.NewRelayClient(w.Hub).Watch(ctx, &tunnelv1.WatchRequest{})
 	require.NoError(t, err)
-	return &news{stream, make(map[string]*tunnelv1.Agent)}
+	return &news{
+		stream: stream, agents: make(map[string]*tunnelv1.Agent),
+		owners: make(map[string]string), there: make(map[string]string), mentioned: make(map[string]bool),
+	}
+}
+
+// hear takes one message in.
+func (n *news) hear(t *testing.T) *tunnelv1.Roster {
+	t.Helper()
+	said, err := n.stream.Recv()
+	require.NoError(t, err)
+	for _, a := range said.GetAgents() {
+		n.agents[a.GetName()] = a
+	}
+	for _, name := range said.GetRemoved() {
+		delete(n.agents, name)
+	}
+	for _, a := range said.GetAssigned() {
+		n.owners[a.GetInstance()], n.there[a.GetInstance()] = a.GetAgent(), a.GetSpokeInstance()
+		n.mentioned[a.GetInstance()] = true
+	}
+	for _, instance := range said.GetUnassigned() {
+		delete(n.owners, instance)
+		n.mentioned[instance] = true
+	}
+	return said
 }
 
 // until takes news in until what is known is as it should be.
 func (n *news) until(t *testing.T, is func() bool) {
 	t.Helper()
-	for first := true; first || !is(); first = false {
-		said, err := n.stream.Recv()
-		require.NoError(t, err)
-		for _, a := range said.GetAgents() {
-			n.agents[a.GetName()] = a
-		}
-		for _, name := range said.GetRemoved() {
-			delete(n.agents, name)
-		}
+	for !is() {
+		n.hear(t)
 	}
 }
 

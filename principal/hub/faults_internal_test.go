@@ -24,6 +24,8 @@ type deaf struct{}
 
 func (deaf) Changed(string, converge.Key, ...converge.Facet) {}
 func (deaf) Compare(string, ...converge.Facet)               {}
+func (deaf) Reassigned(string, ...string)                    {}
+func (deaf) Rehoused(string)                                 {}
 
 // aHub is a hub that tests tell of changes, and its log.
 func aHub(t *testing.T) (*Hub, *bytes.Buffer) {

@@ -24,6 +24,11 @@ type Listener interface {
 	Changed(agent string, key converge.Key, facets ...converge.Facet)
 	// Compare says that something is amiss that only a comparison can settle.
 	Compare(agent string, facets ...converge.Facet)
+	// Reassigned says that an application, by what Argo CD calls it in Redis, appeared, is another agent's, or went. agents
+	// are those that it was and is meant for.
+	Reassigned(instance string, agents ...string)
+	// Rehoused says that an agent has another namespace on the hub than it seemed to have.
+	Rehoused(agent string)
 }
 
 // Options configure a Hub.
@@ -43,10 +48,11 @@ type Options struct {
 
 // Hub is the hub's cluster, as far as it is shared.
 type Hub struct {
-	options  Options
-	cluster  facets.Hub
-	stamper  *facets.Stamper
-	listener Listener // set by Run, before anything can change
+	options   Options
+	cluster   facets.Hub
+	stamper   *facets.Stamper
+	listener  Listener // set by Run, before anything can change
+	strangers strangers
 
 	mu     sync.RWMutex
 	shares map[string]facets.Share // by agent, with whom something is shared. Guarded by mu
@@ -79,15 +85,22 @@ func (h *Hub) Run(ctx context.Context, listener Listener) {
 // Ready returns nil once all that is shared is known, and otherwise why it is not.
 func (h *Hub) Ready() error { return h.cluster.Ready() }
 
+// Wait waits until all that is shared is known, and reports whether that came before the end of the context.
+func (h *Hub) Wait(ctx context.Context) bool { return h.cluster.Wait(ctx) }
+
 // Sharing returns what to share with each agent. What is asked of its applications is given names from then on; those of
 // others, which belong to a controller on the hub, are left alone.
 func (h *Hub) Sharing(compareEvery time.Duration, observer func(agent string) converge.Observer,
 ) func(agent, mode string) converge.Options {
 	return func(agent, mode string) converge.Options {
 		share := h.cluster.Share(agent, facets.Mode(mode))
+		before := h.Namespace(agent)
 		h.mu.Lock()
 		h.shares[agent] = share
 		h.mu.Unlock()
+		if share.Namespace != before { // that it is autonomous is not known before
+			h.listener.Rehoused(agent)
+		}
 		for app := range h.cluster.Store.Group(agent) {
 			if share.Has(app) {
 				h.stamper.Changed(app)
@@ -101,24 +114,19 @@ func (h *Hub) Sharing(compareEvery time.Duration, observer func(agent string) co
 
 // AgentChanged says that the hub knows an agent's cluster by another address: projects are for agents by that too.
 func (h *Hub) AgentChanged(agent string) {
+	for app := range h.cluster.Store.Group(agent) {
+		h.leave(app)
+	}
 	if _, ok := h.share(agent); ok && h.listener != nil {
 		h.listener.Compare(agent, facets.AppProject, facets.Repository, facets.RepoCreds)
 	}
 }
 
-// NamespaceOf returns the namespace on the hub whose applications are all an agent's, empty if there is none.
-func (h *Hub) NamespaceOf(agent string) string {
-	if share, ok := h.share(agent); ok {
-		return share.Namespace
-	}
-	if own, ok := h.options.Mapping.(mapping.Owned); ok {
-		return own.HubNamespace(agent)
-	}
-	return ""
-}
-
+// agentOf returns the agent that an application is meant for, empty if for none. What is shared with an autonomous one is
+// among it, wherever it may be.
 func (h *Hub) agentOf(app *argocd.App) string {
-	return h.options.Mapping.Agent(app.Name, app.Destination())
+	agent, _ := h.options.Mapping.Agent(app.Name, app.Destination())
+	return agent
 }
 
 func (h *Hub) share(agent string) (facets.Share, bool) {
@@ -153,11 +161,18 @@ func (e *events) hub() *Hub { return (*Hub)(e) }
 // ApplicationChanged implements facets.Listener.
 func (e *events) ApplicationChanged(old, now *argocd.App) {
 	h := e.hub()
+	elsewhere := old == nil || now == nil || h.agentOf(old) != h.agentOf(now)
 	if now != nil {
 		h.application(now, true)
 	}
-	if old != nil && (now == nil || h.agentOf(old) != h.agentOf(now)) {
+	if old != nil && elsewhere {
 		h.application(old, false)
+	}
+	if elsewhere {
+		h.moved(old, now)
+	}
+	if now != nil && elsewhere {
+		h.leave(now)
 	}
 }
 
@@ -199,6 +214,7 @@ func (e *events) ApplicationsVanished(gone []*argocd.App) {
 	shares := h.all()
 	touched := make(map[string][]facets.Touched)
 	for _, app := range gone {
+		h.moved(app, nil)
 		agent := h.agentOf(app)
 		touched[agent] = append(touched[agent], shares[agent].Application(app)...)
 	}

@@ -77,6 +77,7 @@ func printGuide(out io.Writer, l *lab.Lab) error {
 	for _, spoke := range spokes() {
 		rows = append(rows, "Spoke "+spoke+"\t"+kubectl+l.Spoke(spoke).Kubeconfig+" get applications,pods -A")
 	}
+	rows = append(rows, "Agents\tKUBECONFIG="+l.Kubeconfigs()+" "+l.AgentctlPath()+" agent list")
 	rows = append(rows, "Metrics of the principal\t"+l.Principal.MetricsURL)
 	for _, spoke := range spokes() {
 		rows = append(rows, "Metrics of agent "+spoke+"\t"+l.Agent(spoke).MetricsURL)

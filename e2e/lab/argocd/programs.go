@@ -96,6 +96,18 @@ func (i *Installation) startController(ctx context.Context) error {
 	return err
 }
 
+// StartApplicationSets starts the ApplicationSet controller.
+func (i *Installation) StartApplicationSets(ctx context.Context) (*process.Process, error) {
+	p, _, err := i.launch(ctx, toolset.ArgoCDAppSets, 3, func(ports []int) []string {
+		return []string{
+			"--kubeconfig=" + i.kubeconfig, "--namespace=" + Namespace, "--logformat=text",
+			"--metrics-addr=" + port.Address(ports[0]), "--probe-addr=" + port.Address(ports[1]), "--webhook-addr=" + port.Address(ports[2]),
+			"--argocd-repo-server=" + i.repoServer, "--repo-server-plaintext",
+		}
+	}, func(ports []int) func(context.Context) error { return process.Listens(port.Address(ports[2])) })
+	return p, err
+}
+
 // launch starts one of Argo CD's programs with what all of them need.
 func (i *Installation) launch(
 	ctx context.Context, name string, ports int, args func([]int) []string, ready func([]int) func(context.Context) error,

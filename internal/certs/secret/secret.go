@@ -21,11 +21,11 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 )
 
-// The keys of a Secret that hold PEM text.
+// The keys of a Secret that hold PEM text: a certificate and its private key, and trusted authorities.
 const (
-	certificateKey = corev1.TLSCertKey
-	privateKeyKey  = corev1.TLSPrivateKeyKey
-	authorityKey   = corev1.ServiceAccountRootCAKey
+	CertificateKey = corev1.TLSCertKey
+	PrivateKeyKey  = corev1.TLSPrivateKeyKey
+	AuthorityKey   = corev1.ServiceAccountRootCAKey
 )
 
 // origin is one Kubernetes Secret.
@@ -39,38 +39,40 @@ type origin struct {
 // Pair returns an Origin that reads a certificate and its key from tls.crt and tls.key of a Secret. It needs leave
 // to list and watch that one Secret only.
 func Pair(client typed.SecretsGetter, namespace, name string) certs.Origin {
-	return origin{client: client, namespace: namespace, name: name, blocks: pairBlocks}
+	return origin{client: client, namespace: namespace, name: name, blocks: PairBlocks}
 }
 
 // Roots returns an Origin that reads trusted authorities from a Secret: from tls.crt when that is an authority's
 // certificate (so an authority's own Secret will do), else from ca.crt. It needs leave to list and watch that one Secret
 // only.
 func Roots(client typed.SecretsGetter, namespace, name string) certs.Origin {
-	return origin{client: client, namespace: namespace, name: name, blocks: rootsBlocks}
+	return origin{client: client, namespace: namespace, name: name, blocks: RootsBlocks}
 }
 
 func (s origin) String() string { return "Secret " + s.namespace + "/" + s.name }
 
-func pairBlocks(data map[string][]byte) (certs.Blocks, error) {
-	for _, key := range []string{certificateKey, privateKeyKey} {
+// PairBlocks returns what a Secret's data has for Pair, or why it has nothing.
+func PairBlocks(data map[string][]byte) (certs.Blocks, error) {
+	for _, key := range []string{CertificateKey, PrivateKeyKey} {
 		if len(data[key]) == 0 {
 			return certs.Blocks{}, fmt.Errorf("its key %s is missing or empty", key)
 		}
 	}
-	return certs.Blocks{Certificate: data[certificateKey], Key: data[privateKeyKey]}, nil
+	return certs.Blocks{Certificate: data[CertificateKey], Key: data[PrivateKeyKey]}, nil
 }
 
-func rootsBlocks(data map[string][]byte) (certs.Blocks, error) {
-	own, authority := data[certificateKey], data[authorityKey]
+// RootsBlocks returns what a Secret's data has for Roots, or why it has nothing.
+func RootsBlocks(data map[string][]byte) (certs.Blocks, error) {
+	own, authority := data[CertificateKey], data[AuthorityKey]
 	if len(own) == 0 && len(authority) == 0 {
-		return certs.Blocks{}, fmt.Errorf("its keys %s and %s are both missing or empty", certificateKey, authorityKey)
+		return certs.Blocks{}, fmt.Errorf("its keys %s and %s are both missing or empty", CertificateKey, AuthorityKey)
 	}
 	if len(own) == 0 {
 		return certs.Blocks{Authorities: authority}, nil
 	}
 	certificates, err := certs.ParseCertificates(own)
 	if err != nil {
-		return certs.Blocks{}, fmt.Errorf("its key %s: %w", certificateKey, err)
+		return certs.Blocks{}, fmt.Errorf("its key %s: %w", CertificateKey, err)
 	}
 	switch {
 	case certificates[0].IsCA:
@@ -79,7 +81,7 @@ func rootsBlocks(data map[string][]byte) (certs.Blocks, error) {
 		return certs.Blocks{Authorities: authority}, nil
 	default:
 		return certs.Blocks{}, fmt.Errorf("its key %s holds the certificate of %q, which is not an authority, and it has no key %s",
-			certificateKey, certificates[0].Subject.String(), authorityKey)
+			CertificateKey, certificates[0].Subject.String(), AuthorityKey)
 	}
 }
 

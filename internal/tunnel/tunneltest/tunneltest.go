@@ -46,6 +46,7 @@ func Check(tb testing.TB, err error) {
 // Works are a principal, a component of the hub that dials, and the agents "a" and Echo.
 type Works struct {
 	Exchange   *exchange.Exchange
+	Directory  Directory
 	Hub        *grpc.ClientConn // of the component
 	Dialer     *tunnel.Dialer   // the same
 	Disconnect func()           // ends agent a; returns when the principal knows
@@ -128,8 +129,10 @@ func (w *Works) serve(tb testing.TB) {
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{Component}})
 	require.NoError(tb, err)
 	g := gate.New(gate.Options{Identify: identify, Trust: material, Logger: slog.New(slog.DiscardHandler)})
+	known := make(chan struct{})
+	close(known)
 	w.Exchange = exchange.New(exchange.Options{
-		Gate: g, Namespace: func(agent string) string { return agent }, Registerer: prometheus.NewRegistry(),
+		Gate: g, Directory: &w.Directory, Known: known, Registerer: prometheus.NewRegistry(),
 	})
 	run(tb, g.Run)
 	server := grpc.NewServer(append(tunnel.ServerOptions(),

@@ -1,0 +1,130 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+)
+
+// DefaultProxy is the resource proxy's address within the hub's cluster.
+const DefaultProxy = "argocd-agent-resource-proxy:9090"
+
+// Wanted says how an agent is wanted on the hub.
+type Wanted struct {
+	Name string
+	// Proxy is the resource proxy's host:port, as Argo CD reaches it.
+	Proxy  string
+	Labels map[string]string
+	// Access returns how Argo CD proves itself, made anew or read from somewhere.
+	Access Access
+	// Replace lets a cluster Secret that is there be replaced.
+	Replace bool
+}
+
+// Create makes the cluster Secret of an agent, unless there is a good one.
+func Create(ctx context.Context, hub *place.Place, w Wanted) (place.Result, error) {
+	if _, err := ParseName(hub, w.Name); err != nil {
+		return place.Result{}, err
+	}
+	if err := w.unique(ctx, hub); err != nil {
+		return place.Result{}, err
+	}
+	name := argocd.ClusterSecretName(w.Name)
+	written, outcome, err := hub.Put(ctx, place.Change{
+		Name: name, Replace: w.Replace, Flag: "--upsert",
+		Differs: w.differs,
+		Refuse: func(there *corev1.Secret) error {
+			if there.Labels[argocd.LabelAgent] == w.Name {
+				return nil
+			}
+			return fmt.Errorf("it is that of another cluster, since its label %s is not %s: delete it if nobody needs it: %s",
+				argocd.LabelAgent, w.Name, hub.Command("delete secret %s -n %s", name, hub.Namespace))
+		},
+		Write: w.write,
+	})
+	if err != nil {
+		return place.Result{}, err
+	}
+	known, err := look(ctx, hub)
+	if err != nil {
+		return place.Result{}, err
+	}
+	agent, err := known.describe(ctx, written, w.Name)
+	if err != nil {
+		return place.Result{}, err
+	}
+	result := place.Result{Where: hub.Secret(name), Outcome: outcome, About: "agent " + w.Name + " at " + agent.Server, Notes: agent.Problems}
+	return result, nil
+}
+
+// unique refuses an agent that has a cluster Secret of another name.
+func (w Wanted) unique(ctx context.Context, hub *place.Place) error {
+	secrets, err := hub.List(ctx, argocd.LabelAgent+"="+w.Name)
+	if err != nil {
+		return err
+	}
+	for i := range secrets {
+		if name := secrets[i].Name; name != argocd.ClusterSecretName(w.Name) {
+			return fmt.Errorf("agent %s: %s is about it already: an agent has one: delete that one first: %s", w.Name, hub.Secret(name),
+				hub.Command("delete secret %s -n %s", name, hub.Namespace))
+		}
+	}
+	return nil
+}
+
+// differs says why a Secret will not do.
+func (w Wanted) differs(there *corev1.Secret) []string {
+	cluster, err := argocd.ReadCluster(there)
+	differences := secretProblems(there, cluster, w.Name)
+	if want := argocd.ClusterServer(w.Proxy, w.Name); len(differences) == 0 && cluster.Server != want {
+		differences = append(differences, fmt.Sprintf("its server is %s, not %s", cluster.Server, want))
+	}
+	for _, key := range slices.Sorted(maps.Keys(w.Labels)) {
+		if value, ok := there.Labels[key]; !ok || value != w.Labels[key] {
+			differences = append(differences, fmt.Sprintf("it has no label %s=%s", key, w.Labels[key]))
+		}
+	}
+	if err != nil {
+		return append(differences, err.Error())
+	}
+	if there.Labels[argocd.LabelSelfRegistered] == "true" {
+		return append(differences, "a principal made it, and looks after it")
+	}
+	return append(differences, w.Access.Differs(cluster.Access.TLS, w.Name)...)
+}
+
+// write makes a Secret as wanted.
+func (w Wanted) write(s *corev1.Secret) error {
+	access, err := w.Access.Get(w.Name)
+	if err != nil {
+		return err
+	}
+	if s.Type == "" {
+		s.Type = corev1.SecretTypeOpaque
+	}
+	delete(s.Labels, argocd.LabelSelfRegistered)
+	if err := (argocd.Cluster{
+		Agent: w.Name, Name: w.Name, Server: argocd.ClusterServer(w.Proxy, w.Name), Access: argocd.ClusterAccess{TLS: access},
+	}).Write(s); err != nil {
+		return err
+	}
+	maps.Copy(s.Labels, w.Labels)
+	return nil
+}
+
+// CheckLabels refuses labels that say what a cluster Secret is.
+func CheckLabels(labels map[string]string) error {
+	for _, own := range []string{argocd.LabelSecretType, argocd.LabelAgent, argocd.LabelSelfRegistered} {
+		if _, ok := labels[own]; ok {
+			return errors.New(own + ": this label says what the Secret is, and is not to be chosen")
+		}
+	}
+	return nil
+}

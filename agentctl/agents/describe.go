@@ -1,0 +1,155 @@
+package agents
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+)
+
+// describe says what a cluster Secret tells of an agent, and what is wrong with it.
+func (k *known) describe(ctx context.Context, s *corev1.Secret, name string) (Agent, error) {
+	cluster, err := argocd.ReadCluster(s)
+	agent := Agent{
+		Name: name, Secret: s.Namespace + "/" + s.Name, Server: cluster.Server, Labels: maps.Clone(s.Labels),
+		SelfRegistered: s.Labels[argocd.LabelSelfRegistered] == "true",
+		Problems:       secretProblems(s, cluster, name),
+	}
+	for _, label := range []string{argocd.LabelSecretType, argocd.LabelAgent, argocd.LabelSelfRegistered} {
+		delete(agent.Labels, label)
+	}
+	if _, unfit := ParseName(k.hub, name); unfit != nil {
+		agent.Problems = append(agent.Problems, unfit.Error())
+	}
+	if err != nil {
+		agent.Problems = append(agent.Problems, err.Error())
+		return agent, nil
+	}
+	cluster.Agent = name // if the label does not say so, that is one problem
+	agent.Token = k.keys.describe(cluster.Access.BearerToken)
+	about, problems := k.access(cluster)
+	agent.Certificate = about
+	agent.Problems = append(agent.Problems, problems...)
+	if agent.Token != nil {
+		agent.Problems = append(agent.Problems, agent.Token.problems(name)...)
+	}
+	missing, err := k.namespaceProblems(ctx, name)
+	agent.Problems = append(agent.Problems, missing...)
+	return agent, err
+}
+
+// secretProblems says what keeps Argo CD, or the principal, from taking a Secret for that of an agent's cluster.
+func secretProblems(s *corev1.Secret, c argocd.Cluster, agent string) []string {
+	problems := []string{}
+	add := func(wrong bool, format string, args ...any) {
+		if wrong {
+			problems = append(problems, fmt.Sprintf(format, args...))
+		}
+	}
+	add(s.Labels[argocd.LabelSecretType] != argocd.SecretTypeCluster,
+		"it has no label %s=%s: Argo CD does not see it", argocd.LabelSecretType, argocd.SecretTypeCluster)
+	add(c.Agent != agent, "its label %s is %q, not %q: the principal does not know this agent", argocd.LabelAgent, c.Agent, agent)
+	add(s.Annotations[argocd.AnnotationSkipReconcile] != "true",
+		"it has no annotation %s=true: an application controller on the hub would work on this cluster too", argocd.AnnotationSkipReconcile)
+	add(c.Name != agent, "its key name is %q, not %q: applications name the cluster by the agent", c.Name, agent)
+	server, err := url.Parse(c.Server)
+	switch {
+	case err != nil || server.Host == "":
+		add(true, "its key server is %q, which is no address such as %s", c.Server, argocd.ClusterServer(DefaultProxy, agent))
+	default:
+		want := argocd.ClusterServer(server.Host, agent)
+		add(c.Server != want, "its key server is %q, not %q: Argo CD tells clusters apart by it", c.Server, want)
+	}
+	return problems
+}
+
+// access says how Argo CD reaches the resource proxy, and what is wrong with that.
+func (k *known) access(c argocd.Cluster) (*certificate.Info, []string) {
+	var problems []string
+	authorities, err := certs.ParseCertificates(c.Access.TLS.Authorities)
+	switch {
+	case c.Access.TLS.Insecure:
+		problems = append(problems, "it is insecure: Argo CD trusts whoever answers in place of the resource proxy")
+	case len(c.Access.TLS.Authorities) == 0:
+		problems = append(problems, "it has no authority (caData): Argo CD would not trust the resource proxy's certificate")
+	case err != nil:
+		problems = append(problems, "its authority (caData) cannot be read: "+err.Error())
+	default:
+		problems = append(problems, k.proxyProblems(c, authorities)...)
+	}
+	about, more := k.clientCertificate(c, authorities)
+	return about, append(problems, more...)
+}
+
+// proxyProblems says why Argo CD would not trust the resource proxy.
+func (k *known) proxyProblems(c argocd.Cluster, authorities []*x509.Certificate) []string {
+	if len(k.proxy) == 0 { // it may have its certificate from elsewhere
+		return nil
+	}
+	const who = "the resource proxy's certificate"
+	var problems []string
+	use := certificate.Use{As: x509.ExtKeyUsageServerAuth, Authorities: authorities, Trusting: "this Secret (caData)"}
+	for _, problem := range use.Problems(k.proxy, time.Now()) {
+		problems = append(problems, who+": "+problem)
+	}
+	if server, err := url.Parse(c.Server); err == nil && server.Hostname() != "" {
+		if err := certificate.Covers(k.proxy[0], server.Hostname()); err != nil {
+			problems = append(problems, fmt.Sprintf("%s: %v: issue it for that name, or change the server", who, err))
+		}
+	}
+	return problems
+}
+
+// clientCertificate says what Argo CD shows to the resource proxy, and why that would not accept it.
+func (k *known) clientCertificate(c argocd.Cluster, authorities []*x509.Certificate) (*certificate.Info, []string) {
+	pair := pki.Pair{Certificate: c.Access.TLS.Certificate, Key: c.Access.TLS.Key}
+	if len(pair.Certificate) == 0 {
+		return nil, []string{"it has no client certificate (certData): the resource proxy asks for one"}
+	}
+	chain, err := certs.ParseCertificates(pair.Certificate)
+	if err != nil {
+		return nil, []string{"its client certificate (certData) cannot be read: " + err.Error()}
+	}
+	const whose = "its client certificate: "
+	var problems []string
+	if _, err := pair.TLS(); err != nil {
+		problems = append(problems, whose+err.Error())
+	}
+	// Another authority than the hub's is one that the resource proxy was told of, as Argo CD was.
+	use := k.trusted.Use(x509.ExtKeyUsageClientAuth)
+	use.Authorities = slices.Concat(authorities, use.Authorities)
+	use.Trusting = "this Secret (caData), nor on the hub"
+	for _, problem := range use.Problems(chain, time.Now()) {
+		problems = append(problems, whose+problem)
+	}
+	if name := chain[0].Subject.CommonName; name != c.Agent && c.Access.BearerToken == "" {
+		problems = append(problems, fmt.Sprintf("%sits common name is %q: the resource proxy takes Argo CD to that agent, unless its --auth reads another name",
+			whose, name))
+	}
+	about := certificate.Describe(chain[0])
+	return &about, problems
+}
+
+// namespaceProblems says whether the namespace of an agent's applications is missing on the hub.
+func (k *known) namespaceProblems(ctx context.Context, agent string) ([]string, error) {
+	if _, err := identity.ParseAgent(agent); err != nil {
+		return nil, nil //nolint:nilerr // a name that is none was told of
+	}
+	there, err := k.hasNamespace(ctx, agent)
+	if err != nil || there {
+		return nil, err
+	}
+	return []string{fmt.Sprintf("the hub has no namespace %s, where the agent's applications are: create it with: %s", agent,
+		k.hub.Command("create namespace %s", agent))}, nil
+}

@@ -1,0 +1,66 @@
+package agents
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/authority"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+)
+
+// Spoke is what an agent has on its spoke.
+type Spoke struct {
+	// Certificate is what the agent shows to the principal; not there if it cannot be read.
+	Certificate *certificate.Info `json:"certificate,omitempty"`
+	// Authorities are those that the principal's certificate may come from.
+	Authorities []certificate.Info `json:"authorities,omitempty"`
+}
+
+// visit looks at an agent's spoke, and adds what is there, and what is wrong.
+func (k *known) visit(ctx context.Context, spoke *place.Place, agent *Agent) error {
+	own, err := spoke.Get(ctx, authority.AgentSecret)
+	if err != nil {
+		return err
+	}
+	roots, err := spoke.Get(ctx, authority.SecretName)
+	if err != nil {
+		return err
+	}
+	agent.Spoke = &Spoke{}
+	var problems []string
+	if own == nil {
+		problems = append(problems, "not found: create it with: argocd-agentctl pki issue agent "+agent.Name)
+	} else {
+		agent.Spoke.Certificate, problems = authority.Examine(own, k.trusted.Use(x509.ExtKeyUsageClientAuth))
+		if chain, err := authority.ReadPair(own.Data); err == nil && chain[0].Subject.CommonName != agent.Name {
+			problems = append(problems, fmt.Sprintf("its common name is %q, by which the principal knows an agent unless its --auth reads another name",
+				chain[0].Subject.CommonName))
+		}
+	}
+	agent.add(spoke.Secret(authority.AgentSecret), problems)
+	if roots == nil {
+		agent.add(spoke.Secret(authority.SecretName), []string{"not found: create it with: argocd-agentctl pki propagate"})
+		return nil
+	}
+	trusted, err := authority.ReadTrusted(roots, spoke)
+	if err != nil {
+		agent.Problems = append(agent.Problems, err.Error())
+		return nil
+	}
+	for _, one := range trusted.Certificates {
+		agent.Spoke.Authorities = append(agent.Spoke.Authorities, certificate.Describe(one))
+	}
+	if len(k.trusted.Certificates) > 0 {
+		agent.add(trusted.Where, k.trusted.Differs(trusted))
+	}
+	return nil
+}
+
+// add adds problems with something.
+func (a *Agent) add(what string, problems []string) {
+	for _, problem := range problems {
+		a.Problems = append(a.Problems, what+": "+problem)
+	}
+}

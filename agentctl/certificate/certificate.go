@@ -1,0 +1,64 @@
+// Package certificate tells people about certificates: what is in one, and what is wrong with it.
+package certificate
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"time"
+)
+
+// Info is what there is to know of a certificate.
+type Info struct {
+	Subject   string    `json:"subject"`
+	Issuer    string    `json:"issuer"`
+	Names     []string  `json:"names,omitempty"` // DNS names, IP addresses and URIs
+	NotBefore time.Time `json:"notBefore"`
+	NotAfter  time.Time `json:"notAfter"`
+	Key       string    `json:"key"`
+	SHA256    string    `json:"sha256"`
+}
+
+// Describe returns what there is to know of a certificate.
+func Describe(c *x509.Certificate) Info {
+	sum := sha256.Sum256(c.Raw)
+	return Info{
+		Subject: c.Subject.String(), Issuer: c.Issuer.String(), Names: Names(c),
+		NotBefore: c.NotBefore.UTC(), NotAfter: c.NotAfter.UTC(),
+		Key: keyOf(c), SHA256: hex.EncodeToString(sum[:]),
+	}
+}
+
+// Names returns whom a certificate is for besides its subject: DNS names, IP addresses and URIs.
+func Names(c *x509.Certificate) []string {
+	var names []string
+	names = append(names, c.DNSNames...)
+	for _, address := range c.IPAddresses {
+		names = append(names, address.String())
+	}
+	for _, uri := range c.URIs {
+		names = append(names, uri.String())
+	}
+	return names
+}
+
+// keyOf returns the kind of a certificate's key.
+func keyOf(c *x509.Certificate) string {
+	switch key := c.PublicKey.(type) {
+	case *rsa.PublicKey:
+		return fmt.Sprintf("RSA %d", key.N.BitLen())
+	case *ecdsa.PublicKey:
+		return "ECDSA " + key.Params().Name
+	case ed25519.PublicKey:
+		return "Ed25519"
+	default:
+		return fmt.Sprintf("%T", key)
+	}
+}
+
+// Stamp writes a time as people compare it.
+func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

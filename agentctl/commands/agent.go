@@ -1,0 +1,240 @@
+package commands
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/authority"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+)
+
+func agentCommands(e *endpoints) *cobra.Command {
+	return e.alsoNamespace(group(&cobra.Command{
+		Use: "agent", Short: "Tell the hub of agents, and see which there are",
+	}, createCommand(e), listCommand(e), inspectCommand(e)))
+}
+
+// creating is how an agent is to be created.
+type creating struct {
+	making
+
+	proxy               string
+	labels              []string
+	tlsSecret, caSecret string
+}
+
+func createCommand(e *endpoints) *cobra.Command {
+	var c creating
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Tell the hub of an agent", Args: one("the agent's name"),
+		Long: `Tell the hub of an agent, by the Secret cluster-NAME, by which Argo CD and the principal know its cluster. Argo CD reaches
+that cluster through the resource proxy, and shows a certificate with the agent's name there.`,
+		Example: `  argocd-agentctl agent create berlin --principal-context hub --label region=eu
+  argocd-agentctl agent create berlin --tls-from-secret berlin-tls --ca-from-secret berlin-tls`,
+		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd, e, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&c.proxy, "resource-proxy-server", agents.DefaultProxy, "host:port of the resource proxy, as Argo CD on the hub reaches it")
+	flags.StringSliceVarP(&c.labels, "label", "l", nil, "labels of the Secret, as key=value")
+	flags.StringVar(&c.tlsSecret, "tls-from-secret", "", "Secret, as [namespace/]name, of a certificate that is issued already; needs --ca-from-secret")
+	flags.StringVar(&c.caSecret, "ca-from-secret", "", "Secret, as [namespace/]name, of the authority that the resource proxy's certificate comes from")
+	c.declareReplace(cmd)
+	c.declareCertificate(cmd, pki.LeafLifetime)
+	for _, former := range formerFlags() {
+		flags.String(former, "", "does nothing")
+		_ = flags.MarkHidden(former) // it is there
+	}
+	return cmd
+}
+
+// formerFlags are those that older documents have.
+func formerFlags() []string { return []string{"resource-proxy-username", "resource-proxy-password"} }
+
+func (c *creating) run(cmd *cobra.Command, e *endpoints, name string) error {
+	wanted := agents.Wanted{Name: name, Proxy: c.proxy, Replace: c.replace}
+	if err := settings.HostPort(c.proxy); err != nil {
+		return fmt.Errorf("--resource-proxy-server: %q: want a host and a port, such as %s", c.proxy, agents.DefaultProxy)
+	}
+	for _, former := range formerFlags() {
+		if cmd.Flags().Changed(former) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: --%s does nothing: the resource proxy knows callers by their certificates\n", former)
+		}
+	}
+	var err error
+	if wanted.Labels, err = parseLabels(c.labels); err != nil {
+		return fmt.Errorf("--label: %w", err)
+	}
+	hub, err := e.hub()
+	if err != nil {
+		return err
+	}
+	if _, err := agents.ParseName(hub, name); err != nil {
+		return err
+	}
+	if wanted.Access, err = c.access(cmd, hub); err != nil {
+		return err
+	}
+	result, err := agents.Create(cmd.Context(), hub, wanted)
+	if err != nil {
+		return err
+	}
+	return tell(cmd, result)
+}
+
+// access says where the certificates come from.
+func (c *creating) access(cmd *cobra.Command, hub *place.Place) (agents.Access, error) {
+	n, err := c.certificate(cmd)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case c.tlsSecret == "" && c.caSecret == "":
+		issuer, err := authority.Load(cmd.Context(), hub)
+		return agents.Issued{Authority: issuer, New: n}, err
+	case c.tlsSecret == "" || c.caSecret == "":
+		return nil, errors.New("--tls-from-secret and --ca-from-secret: set both or neither")
+	default:
+		pair, err := reference(hub, c.tlsSecret)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-from-secret: %w", err)
+		}
+		roots, err := reference(hub, c.caSecret)
+		if err != nil {
+			return nil, fmt.Errorf("--ca-from-secret: %w", err)
+		}
+		return agents.FromSecrets(cmd.Context(), pair, roots)
+	}
+}
+
+// reference takes [namespace/]name apart.
+func reference(hub *place.Place, text string) (agents.Source, error) {
+	namespace, name, ok := strings.Cut(text, "/")
+	if !ok {
+		namespace, name = hub.Namespace, text
+	}
+	if err := errors.Join(settings.NonEmpty(namespace), settings.DNSLabel(namespace), settings.NonEmpty(name), settings.DNSSubdomain(name)); err != nil {
+		return agents.Source{}, fmt.Errorf("%q: want the name of a Secret, or namespace/name", text)
+	}
+	return agents.Source{Place: hub.In(namespace), Name: name}, nil
+}
+
+// parseLabels takes key=value apart.
+func parseLabels(texts []string) (map[string]string, error) {
+	parsed := make(map[string]string)
+	for _, text := range texts {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, fmt.Errorf("%q: want key=value", text)
+		}
+		if problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(problems) > 0 {
+			return nil, fmt.Errorf("%q: %s", text, strings.Join(problems, "; "))
+		}
+		parsed[key] = value
+	}
+	return parsed, agents.CheckLabels(parsed)
+}
+
+func listCommand(e *endpoints) *cobra.Command {
+	var f format
+	var selector string
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the agents that the hub knows", Args: nothing,
+		Example: "  argocd-agentctl agent list --selector region=eu",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := labels.Parse(selector); err != nil {
+				return fmt.Errorf("--selector: %w", err)
+			}
+			hub, err := e.hub()
+			if err != nil {
+				return err
+			}
+			all, err := agents.List(cmd.Context(), hub, selector)
+			if err != nil {
+				return err
+			}
+			return f.print(cmd, all, func(out io.Writer) { printList(out, all) })
+		},
+	}
+	cmd.Flags().StringVarP(&selector, "selector", "l", "", "only agents whose cluster Secrets have these labels, as kubectl takes them")
+	f.declare(cmd)
+	return cmd
+}
+
+func printList(out io.Writer, all []agents.Agent) {
+	fmt.Fprintln(out, "NAME\tSERVER\tLABELS\tCERTIFICATE UNTIL\tPROBLEMS")
+	for _, agent := range all {
+		until := "-"
+		if agent.Certificate != nil {
+			until = certificate.Stamp(agent.Certificate.NotAfter)
+		}
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%d\n", agent.Name, agent.Server, labelText(agent.Labels), until, len(agent.Problems))
+	}
+}
+
+func labelText(set map[string]string) string {
+	if len(set) == 0 {
+		return "-"
+	}
+	return labels.FormatLabels(set)
+}
+
+func inspectCommand(e *endpoints) *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use: "inspect NAME", Short: "Show what is known of an agent, and what is wrong", Args: one("the agent's name"),
+		Long:    "Show what is known of an agent on the hub and, with --agent-context, on its cluster, and what is wrong.",
+		Example: "  argocd-agentctl agent inspect berlin --principal-context hub --agent-context berlin -o yaml",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hub, err := e.hub()
+			if err != nil {
+				return err
+			}
+			var spoke *place.Place
+			if e.agentContext != "" {
+				if spoke, err = e.spoke(); err != nil {
+					return err
+				}
+			}
+			agent, err := agents.Inspect(cmd.Context(), hub, spoke, args[0])
+			if err != nil {
+				return err
+			}
+			return f.print(cmd, agent, func(out io.Writer) { printAgent(out, agent) })
+		},
+	}
+	f.declare(cmd)
+	return cmd
+}
+
+func printAgent(out io.Writer, a agents.Agent) {
+	fmt.Fprintf(out, "name\t%s\nSecret\t%s\nserver\t%s\nlabels\t%s\n", a.Name, a.Secret, a.Server, labelText(a.Labels))
+	if a.SelfRegistered {
+		fmt.Fprintln(out, "made by\tthe principal")
+	}
+	if a.Certificate != nil {
+		fmt.Fprintln(out, "what Argo CD shows to the resource proxy:")
+		printCertificate(out, a.Certificate)
+	}
+	if a.Token != nil && a.Token.NotAfter != nil {
+		fmt.Fprintf(out, "  bearer token\tfor %s until %s\n", a.Token.Agent, certificate.Stamp(*a.Token.NotAfter))
+	}
+	if a.Spoke != nil {
+		fmt.Fprintln(out, "what the agent shows to the principal:")
+		printCertificate(out, a.Spoke.Certificate)
+		for i := range a.Spoke.Authorities {
+			fmt.Fprintln(out, "whom the agent trusts:")
+			printCertificate(out, &a.Spoke.Authorities[i])
+		}
+	}
+	printProblems(out, "", a.Problems)
+}

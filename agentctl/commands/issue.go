@@ -1,0 +1,216 @@
+package commands
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/authority"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+)
+
+func issueCommands(e *endpoints) *cobra.Command {
+	return group(&cobra.Command{
+		Use: "issue", Short: "Issue a certificate by the hub's authority",
+		Long: `Issue a certificate by the hub's authority, into the Secret where the program that it is for looks for it.
+
+A certificate that is there and good stays as it is. One that is there and is not as asked for is replaced with --upsert
+only. The programs follow their certificates: none is to be restarted.`,
+	}, issuePrincipalCommand(e),
+		issueServerCommand(e, "resource-proxy", "what Argo CD asks for live objects (kubeproxy)", authority.ResourceProxy),
+		issueServerCommand(e, "redis-proxy", "redisproxy, for Argo CD that uses it by TLS", authority.RedisProxy),
+		issueComponentCommand(e), issueAgentCommand(e))
+}
+
+// outside are the names and addresses by which a server is reached from outside its cluster.
+type outside struct {
+	names, addresses []string
+}
+
+func (o *outside) declare(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&o.names, "dns", nil, "DNS names by which the server is reached, besides those of its Service")
+	cmd.Flags().StringSliceVar(&o.addresses, "ip", nil, "IP addresses by which the server is reached")
+}
+
+// parse checks the names and addresses, which are easily mistaken for each other.
+func (o *outside) parse() (authority.Outside, error) {
+	var parsed authority.Outside
+	for _, name := range o.names {
+		name = strings.ToLower(strings.TrimSpace(name))
+		if net.ParseIP(name) != nil {
+			return parsed, fmt.Errorf("--dns: %q is an IP address: give it by --ip", name)
+		}
+		if err := errors.Join(settings.NonEmpty(name), settings.DNSSubdomain(strings.TrimPrefix(name, "*."))); err != nil {
+			return parsed, fmt.Errorf("--dns: %q is no DNS name, without a scheme and without a port", name)
+		}
+		parsed.Names = append(parsed.Names, name)
+	}
+	for _, text := range o.addresses {
+		address := net.ParseIP(strings.TrimSpace(text))
+		if address == nil {
+			return parsed, fmt.Errorf("--ip: %q is no IP address: give names by --dns", text)
+		}
+		parsed.Addresses = append(parsed.Addresses, address)
+	}
+	return parsed, nil
+}
+
+// issuePrincipalCommand issues what the principal needs, and those whom it lets reach every agent.
+func issuePrincipalCommand(e *endpoints) *cobra.Command {
+	var m making
+	var o outside
+	cmd := &cobra.Command{
+		Use: "principal", Short: "Issue the certificates of the principal and the hub's components", Args: nothing,
+		Long: `Issue the certificate that agents see, for the names and addresses by which they reach the principal, and the
+certificates by which the principal knows kubeproxy and redisproxy.`,
+		Example: "  argocd-agentctl pki issue principal --principal-context hub --dns hub.example.com --ip 192.0.2.1",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			from, err := o.parse()
+			if err != nil {
+				return err
+			}
+			wanted := []authority.Certificate{authority.Principal(e.principalNamespace, from)}
+			for _, name := range authority.Components() {
+				component, err := authority.Component(name)
+				if err != nil {
+					return err
+				}
+				wanted = append(wanted, component)
+			}
+			return e.issue(cmd, &m, wanted...)
+		},
+	}
+	m.declareReplace(cmd)
+	m.declareCertificate(cmd, pki.LeafLifetime)
+	o.declare(cmd)
+	return cmd
+}
+
+// issueServerCommand issues the certificate of a server on the hub.
+func issueServerCommand(e *endpoints, use, of string, wanted func(string, authority.Outside) authority.Certificate) *cobra.Command {
+	var m making
+	var o outside
+	cmd := &cobra.Command{
+		Use: use, Short: "Issue the certificate of " + of, Args: nothing,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			from, err := o.parse()
+			if err != nil {
+				return err
+			}
+			return e.issue(cmd, &m, wanted(e.principalNamespace, from))
+		},
+	}
+	m.declareReplace(cmd)
+	m.declareCertificate(cmd, pki.LeafLifetime)
+	o.declare(cmd)
+	return cmd
+}
+
+func issueComponentCommand(e *endpoints) *cobra.Command {
+	var m making
+	cmd := &cobra.Command{
+		Use: "component NAME", Short: "Issue the certificate by which the principal knows kubeproxy or redisproxy",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("%s: say which: %s", cmd.CommandPath(), strings.Join(authority.Components(), " or "))
+			}
+			return nil
+		},
+		ValidArgs: authority.Components(),
+		Long: `Issue the certificate by which the principal knows kubeproxy or redisproxy, and lets it reach every agent: see
+--hub-components of the principal. argocd-agentctl pki issue principal does so too.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			wanted, err := authority.Component(args[0])
+			if err != nil {
+				return err
+			}
+			return e.issue(cmd, &m, wanted)
+		},
+	}
+	m.declareReplace(cmd)
+	m.declareCertificate(cmd, pki.LeafLifetime)
+	return cmd
+}
+
+// issue issues certificates into Secrets on the hub. One that cannot be does not keep the others from it.
+func (e *endpoints) issue(cmd *cobra.Command, m *making, wanted ...authority.Certificate) error {
+	n, err := m.certificate(cmd)
+	if err != nil {
+		return err
+	}
+	hub, err := e.hub()
+	if err != nil {
+		return err
+	}
+	issuer, err := authority.Load(cmd.Context(), hub)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for _, one := range wanted {
+		result, err := issuer.Issue(cmd.Context(), hub, one, n)
+		if err == nil {
+			err = tell(cmd, result)
+		}
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
+}
+
+func issueAgentCommand(e *endpoints) *cobra.Command {
+	var m making
+	var sameContext bool
+	cmd := &cobra.Command{
+		Use: "agent NAME", Short: "Issue the certificate of an agent, and have its cluster trust the authority", Args: one("the agent's name"),
+		Long: `Issue the certificate by which the principal knows an agent, into the Secret ` + authority.AgentSecret + ` on the agent's
+cluster, and copy the authority's certificate there, as argocd-agentctl pki propagate does.`,
+		Example: "  argocd-agentctl pki issue agent berlin --principal-context hub --agent-context berlin",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := m.certificate(cmd)
+			if err != nil {
+				return err
+			}
+			hub, spoke, err := e.both(sameContext)
+			if err != nil {
+				return err
+			}
+			name, err := agents.ParseName(hub, args[0])
+			if err != nil {
+				return err
+			}
+			return issueAgent(cmd, hub, spoke, name, n)
+		},
+	}
+	m.declareReplace(cmd)
+	m.declareCertificate(cmd, pki.LeafLifetime)
+	declareSameContext(cmd, &sameContext)
+	return cmd
+}
+
+// issueAgent has a spoke trust the authority first: what refuses that, such as a spoke that is the hub, refuses all.
+func issueAgent(cmd *cobra.Command, hub, spoke *place.Place, name string, n authority.New) error {
+	issuer, err := authority.Load(cmd.Context(), hub)
+	if err != nil {
+		return err
+	}
+	if !hub.Same(spoke) { // an agent beside the principal has the authority beside it
+		trust, err := authority.Propagate(cmd.Context(), issuer.Trusted, spoke, n.Replace)
+		if err != nil {
+			return err
+		}
+		if err := tell(cmd, trust); err != nil {
+			return err
+		}
+	}
+	issued, err := issuer.Issue(cmd.Context(), spoke, authority.Agent(name), n)
+	if err != nil {
+		return err
+	}
+	return tell(cmd, issued)
+}

@@ -1,0 +1,45 @@
+package commands
+
+import (
+	"cmp"
+
+	"github.com/spf13/cobra"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/signingkey"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+)
+
+func jwtCommands(e *endpoints) *cobra.Command {
+	return e.alsoNamespace(group(&cobra.Command{
+		Use: "jwt", Short: "Keep the key that signs agents' bearer tokens",
+	}, createKeyCommand(e)))
+}
+
+func createKeyCommand(e *endpoints) *cobra.Command {
+	var m making
+	cmd := &cobra.Command{
+		Use: "create-key", Short: "Make the key that signs agents' bearer tokens", Args: nothing,
+		Long: "Make the key that signs agents' bearer tokens, in the Secret " + signingkey.SecretName + " on the hub. One that is there and good stays.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			kind, err := m.key()
+			if err != nil {
+				return err
+			}
+			kind.Algorithm = cmp.Or(kind.Algorithm, pki.RSA)
+			hub, err := e.hub()
+			if err != nil {
+				return err
+			}
+			result, err := signingkey.Create(cmd.Context(), hub, kind, m.replace)
+			if err != nil {
+				return err
+			}
+			return tell(cmd, result)
+		},
+	}
+	m.declareReplace(cmd)
+	m.declareKey(cmd, "rsa")
+	// An older spelling of --upsert.
+	cmd.Flags().BoolVarP(&m.replace, forceFlag, "f", false, "the same as --upsert")
+	return cmd
+}

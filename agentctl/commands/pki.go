@@ -1,0 +1,140 @@
+package commands
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/authority"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+)
+
+func pkiCommands(e *endpoints) *cobra.Command {
+	return group(&cobra.Command{
+		Use: "pki", Short: "Keep an authority on the hub, and issue certificates by it",
+		Long: `Keep an authority on the hub, and issue certificates by it.
+
+The authority's private key is in a Secret on the hub. Whoever can read that Secret can be any agent: where that is not
+good enough, have another authority issue the certificates, into the same Secrets.`,
+	}, initCommand(e), issueCommands(e), pkiInspectCommand(e), propagateCommand(e))
+}
+
+func initCommand(e *endpoints) *cobra.Command {
+	var m making
+	cmd := &cobra.Command{
+		Use: "init", Short: "Make the authority", Args: nothing,
+		Long:    "Make the authority, in the Secret " + authority.SecretName + " on the hub. One that is there and good stays.",
+		Example: "  argocd-agentctl pki init --principal-context hub",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			n, err := m.certificate(cmd)
+			if err != nil {
+				return err
+			}
+			hub, err := e.hub()
+			if err != nil {
+				return err
+			}
+			result, err := authority.Init(cmd.Context(), hub, n)
+			if err != nil {
+				return err
+			}
+			return tell(cmd, result)
+		},
+	}
+	m.declareCertificate(cmd, pki.AuthorityLifetime)
+	cmd.Flags().BoolVarP(&m.replace, forceFlag, "f", false, "replace the authority that is there: no certificate of it is good any more")
+	return cmd
+}
+
+func propagateCommand(e *endpoints) *cobra.Command {
+	var m making
+	var sameContext bool
+	cmd := &cobra.Command{
+		Use: "propagate", Short: "Have an agent's cluster trust the hub's authority", Args: nothing,
+		Long: "Copy the authority's certificate, without its key, into the Secret " + authority.SecretName + " on an agent's cluster.\n" +
+			"argocd-agentctl pki issue agent does so too.",
+		Example: "  argocd-agentctl pki propagate --principal-context hub --agent-context berlin",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			hub, spoke, err := e.both(sameContext)
+			if err != nil {
+				return err
+			}
+			trusted, err := authority.LoadTrusted(cmd.Context(), hub)
+			if err != nil {
+				return err
+			}
+			result, err := authority.Propagate(cmd.Context(), trusted, spoke, m.replace)
+			if err != nil {
+				return err
+			}
+			return tell(cmd, result)
+		},
+	}
+	m.declareReplace(cmd)
+	declareSameContext(cmd, &sameContext)
+	return cmd
+}
+
+// declareSameContext declares the flag by which a person says that the agent's cluster is the hub's own.
+func declareSameContext(cmd *cobra.Command, target *bool) {
+	cmd.Flags().BoolVar(target, sameContextFlag, false, "the agent runs on the hub's cluster")
+}
+
+func pkiInspectCommand(e *endpoints) *cobra.Command {
+	var f format
+	cmd := &cobra.Command{
+		Use: "inspect", Short: "Show the authority and the hub's certificates, and what is wrong with them", Args: nothing,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			hub, err := e.hub()
+			if err != nil {
+				return err
+			}
+			report, err := authority.Inspect(cmd.Context(), hub)
+			if err != nil {
+				return err
+			}
+			return f.print(cmd, report, func(out io.Writer) { printReport(out, report) })
+		},
+	}
+	f.declare(cmd)
+	return cmd
+}
+
+func printReport(out io.Writer, r authority.Report) {
+	fmt.Fprintf(out, "Secret %s\n", r.Secret)
+	for i := range r.Authorities {
+		printCertificate(out, &r.Authorities[i])
+	}
+	key := "is there"
+	if !r.PrivateKey {
+		key = "is not there"
+	}
+	fmt.Fprintf(out, "  private key\t%s\n", key)
+	printProblems(out, "  ", r.Problems)
+	for _, entry := range r.Certificates {
+		fmt.Fprintf(out, "\nSecret %s\n", entry.Secret)
+		printCertificate(out, entry.Certificate)
+		printProblems(out, "  ", entry.Problems)
+	}
+}
+
+// printCertificate prints a certificate, a line for each thing that there is to know.
+func printCertificate(out io.Writer, c *certificate.Info) {
+	if c == nil {
+		return
+	}
+	fmt.Fprintf(out, "  subject\t%s\n  issuer\t%s\n", c.Subject, c.Issuer)
+	if len(c.Names) > 0 {
+		fmt.Fprintf(out, "  for\t%s\n", certificate.List(c.Names))
+	}
+	fmt.Fprintf(out, "  valid\t%s to %s\n", certificate.Stamp(c.NotBefore), certificate.Stamp(c.NotAfter))
+	fmt.Fprintf(out, "  key\t%s\n  SHA-256\t%s\n", c.Key, c.SHA256)
+}
+
+func printProblems(out io.Writer, indent string, problems []string) {
+	for _, problem := range problems {
+		fmt.Fprintf(out, "%sPROBLEM\t%s\n", indent, problem)
+	}
+}

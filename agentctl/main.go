@@ -1,0 +1,22 @@
+// Command agentctl, built as argocd-agentctl, is for people who set up a hub and its spokes: it keeps the authority and the
+// certificates, and tells the hub of agents.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/commands"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := commands.Main(ctx, program.Invocation{
+		Name: "argocd-agentctl", Args: os.Args[1:], Lookup: os.LookupEnv, Output: os.Stdout, Log: os.Stderr,
+	})
+	stop()
+	os.Exit(code)
+}

@@ -1,0 +1,78 @@
+// Package signingkey keeps the key that signs agents' bearer tokens in a Secret on the hub.
+package signingkey
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/token"
+)
+
+const (
+	// SecretName is the Secret of the key.
+	SecretName = "argocd-agent-jwt"
+	// dataKey is its key that holds the private key, in PKCS #8 PEM.
+	dataKey = "jwt.key"
+)
+
+// Create makes a key, unless there is a good one. Once it is replaced, no token of the older one is good. Other keys that the
+// Secret has stay: those that verify only are there because somebody wants them to.
+func Create(ctx context.Context, hub *place.Place, kind pki.KeyKind, replace bool) (place.Result, error) {
+	written, outcome, err := hub.Put(ctx, place.Change{
+		Name: SecretName, Replace: replace, Flag: "--upsert",
+		Differs: func(there *corev1.Secret) []string {
+			keys, err := Read(there.Data)
+			switch {
+			case err != nil:
+				return []string{err.Error()}
+			case !keys.CanSign():
+				return []string{"its key " + dataKey + " holds no private key"}
+			default:
+				return nil
+			}
+		},
+		Write: func(s *corev1.Secret) error {
+			key, err := pki.NewKey(kind)
+			if err != nil {
+				return err
+			}
+			if s.Type == "" {
+				s.Type = corev1.SecretTypeOpaque
+			}
+			if s.Data == nil {
+				s.Data = make(map[string][]byte)
+			}
+			s.Data[dataKey] = key
+			return nil
+		},
+	})
+	if err != nil {
+		return place.Result{}, err
+	}
+	keys, err := Read(written.Data)
+	if err != nil {
+		return place.Result{}, err
+	}
+	return place.Result{Where: hub.Secret(SecretName), Outcome: outcome, About: "key " + keys.Thumbprints()[0]}, nil
+}
+
+// Read reads the keys of a Secret's data as kubeproxy does where the Secret is mounted.
+func Read(data map[string][]byte) (*token.Keys, error) {
+	if len(data[dataKey]) == 0 {
+		return nil, errors.New("its key " + dataKey + " is missing or empty")
+	}
+	var older [][]byte
+	for _, name := range slices.Sorted(maps.Keys(data)) {
+		if name != dataKey && (strings.HasSuffix(name, ".pub") || strings.HasPrefix(name, "jwt-") && strings.HasSuffix(name, ".key")) {
+			older = append(older, data[name])
+		}
+	}
+	return token.ParseKeys(data[dataKey], older...)
+}

@@ -1,0 +1,212 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/token"
+)
+
+// inspects returns what argocd-agentctl knows of an agent.
+func (a admin) inspects(t *testing.T, arguments string) agentReport {
+	t.Helper()
+	return decoded[agentReport](t, a, "agent inspect "+arguments)
+}
+
+// access changes what Argo CD's configuration of an agent's cluster says.
+func access(t *testing.T, change func(config map[string]any, tls map[string]any)) func(*corev1.Secret) {
+	t.Helper()
+	return func(s *corev1.Secret) {
+		var config map[string]any
+		require.NoError(t, json.Unmarshal(s.Data["config"], &config))
+		change(config, config["tlsClientConfig"].(map[string]any))
+		var err error
+		s.Data["config"], err = json.Marshal(config)
+		require.NoError(t, err)
+	}
+}
+
+func TestAgentInspectSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	a := ready(t)
+	require.Empty(t, a.inspects(t, "berlin --agent-context spoke-b").Problems)
+	strangers := newAuthority(t, "strangers", pki.Validity{})
+	now := time.Now()
+	certificate := func(pair pki.Pair) func(*corev1.Secret) {
+		return access(t, func(_, tls map[string]any) { tls["certData"], tls["keyData"] = pair.Certificate, pair.Key })
+	}
+	with := func(change func(config, tls map[string]any)) func(*corev1.Secret) { return access(t, change) }
+	good := a.secret(t, "cluster-berlin")
+	for name, c := range map[string]struct {
+		change func(*corev1.Secret)
+		want   string
+	}{
+		"not a cluster":    {func(s *corev1.Secret) { delete(s.Labels, "argocd.argoproj.io/secret-type") }, "Argo CD does not see it"},
+		"nobody's":         {func(s *corev1.Secret) { delete(s.Labels, "argocd-agent.argoproj-labs.io/agent-name") }, `is "", not "berlin": the principal does not know this agent`},
+		"reconciled":       {func(s *corev1.Secret) { s.Annotations["argocd.argoproj.io/skip-reconcile"] = "false" }, "it has no annotation argocd.argoproj.io/skip-reconcile=true"},
+		"misnamed":         {func(s *corev1.Secret) { s.Data["name"] = []byte("paris") }, `its key name is "paris", not "berlin"`},
+		"nowhere":          {func(s *corev1.Secret) { s.Data["server"] = nil }, "which is no address such as https://argocd-agent-resource-proxy:9090?agentName=berlin"},
+		"mistakable":       {func(s *corev1.Secret) { s.Data["server"] = []byte("https://argocd-agent-resource-proxy:9090") }, "Argo CD tells clusters apart by it"},
+		"behind another":   {func(s *corev1.Secret) { s.Data["server"] = []byte("https://other:9090?agentName=berlin") }, "not for other: issue it for that name, or change the server"},
+		"no configuration": {func(s *corev1.Secret) { s.Data["config"] = nil }, "its key config is not what Argo CD expects"},
+		"insecure":         {with(func(_, tls map[string]any) { tls["insecure"] = true }), "it is insecure"},
+		"no authority":     {with(func(_, tls map[string]any) { delete(tls, "caData") }), "it has no authority (caData)"},
+		"bad authority":    {with(func(_, tls map[string]any) { tls["caData"] = []byte("nonsense") }), "its authority (caData) cannot be read: no certificate in PEM form"},
+		"strange authority": {with(func(_, tls map[string]any) { tls["caData"] = strangers.PEM().Certificate }),
+			"the resource proxy's certificate: it was issued by CN=argocd-agent-ca, which is none of the authorities in this Secret (caData)"},
+		"no certificate":  {with(func(_, tls map[string]any) { delete(tls, "certData") }), "it has no client certificate (certData)"},
+		"bad certificate": {with(func(_, tls map[string]any) { tls["certData"] = []byte("nonsense") }), "its client certificate (certData) cannot be read"},
+		"another key":     {with(func(_, tls map[string]any) { tls["keyData"] = strangers.PEM().Key }), "its client certificate: key pair: tls: private key does not match public key"},
+		"stranger":        {certificate(clientPair(t, strangers, "berlin", pki.Validity{})), "its client certificate: it was issued by CN=strangers"},
+		"another agent":   {certificate(clientPair(t, a.authority(t), "paris", pki.Validity{})), `its common name is "paris": the resource proxy takes Argo CD to that agent`},
+		"expired": {certificate(clientPair(t, a.authority(t), "berlin", pki.Validity{NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)})),
+			"its client certificate: it expired at "},
+		"soon expired": {certificate(clientPair(t, a.authority(t), "berlin", pki.Validity{NotBefore: now.AddDate(0, 0, -180), NotAfter: now.AddDate(0, 0, 9)})),
+			"in 8 days: renew it"},
+		"an unverifiable token": {with(func(config, _ map[string]any) { config["bearerToken"] = "x" }),
+			"bearer token: it cannot be verified: Secret " + a.hub + "/argocd-agent-jwt on the hub (context hub): not found"},
+	} {
+		a.changes(t, "cluster-berlin", c.change)
+		got := a.inspects(t, "berlin")
+		require.Contains(t, strings.Join(got.Problems, "\n"), c.want, name)
+		require.Contains(t, a.does(t, "agent inspect berlin").output, "PROBLEM", name)
+		a.changes(t, "cluster-berlin", func(s *corev1.Secret) { s.Labels, s.Annotations, s.Data = good.Labels, good.Annotations, good.Data })
+	}
+	a.creates(t, "second", nil)
+	a.changes(t, "second", func(s *corev1.Secret) {
+		s.Labels = map[string]string{"argocd-agent.argoproj-labs.io/agent-name": "berlin"}
+	})
+	require.Contains(t, strings.Join(a.inspects(t, "berlin").Problems, "\n"), "/second on the hub (context hub) is about this agent too")
+}
+
+func TestAgentInspectLooksAtTokens(t *testing.T) {
+	t.Parallel()
+	a := ready(t)
+	a.does(t, "jwt create-key --key-algorithm ecdsa-p256")
+	keys, err := token.ParseKeys(a.secret(t, "argocd-agent-jwt").Data["jwt.key"])
+	require.NoError(t, err)
+	show := func(agent string) agentReport {
+		raw, err := keys.Issue(agent, time.Hour)
+		require.NoError(t, err)
+		a.changes(t, "cluster-berlin", access(t, func(config, _ map[string]any) { config["bearerToken"] = raw }))
+		require.NotContains(t, a.does(t, "agent inspect berlin -o yaml").output, raw)
+		return a.inspects(t, "berlin")
+	}
+	good := show("berlin")
+	require.Empty(t, good.Problems)
+	require.Equal(t, "berlin", good.Token.Agent)
+	require.WithinDuration(t, time.Now().Add(time.Hour), good.Token.NotAfter, time.Minute)
+	require.Contains(t, a.does(t, "agent inspect berlin").output, "bearer token")
+	require.Contains(t, strings.Join(show("paris").Problems, "\n"), "bearer token: it is for agent paris")
+	a.does(t, "jwt create-key --key-algorithm ecdsa-p256 --upsert")
+	require.Contains(t, strings.Join(show("berlin").Problems, "\n"), "it was not signed by a key that is known here")
+	a.changes(t, "argocd-agent-jwt", func(s *corev1.Secret) { s.Data["jwt.key"] = []byte("nonsense") })
+	require.Contains(t, strings.Join(show("berlin").Problems, "\n"), "no key in PEM form")
+}
+
+func TestAgentInspectLooksAtTheSpoke(t *testing.T) {
+	t.Parallel()
+	a := newAdmin(t)
+	require.NoError(t, shared.Hub.Apply(t.Context(), namespace("berlin")))
+	a.does(t, "pki init", "agent create berlin")
+	bare := a.inspects(t, "berlin --agent-context spoke-b")
+	require.Len(t, bare.Problems, 2, bare.Problems)
+	require.Contains(t, bare.Problems[0], "create it with: argocd-agentctl pki issue agent berlin")
+	require.Contains(t, bare.Problems[1], "create it with: argocd-agentctl pki propagate")
+	a.does(t, "pki issue agent paris --agent-context spoke-b")
+	wrong := a.inspects(t, "berlin --agent-context spoke-b")
+	require.Len(t, wrong.Problems, 1, wrong.Problems)
+	require.Contains(t, wrong.Problems[0], `its common name is "paris"`)
+	require.Equal(t, "CN=paris", wrong.Spoke.Certificate.Subject)
+	require.Equal(t, "CN=argocd-agent-ca", wrong.Spoke.Authorities[0].Subject)
+	require.Contains(t, a.does(t, "agent inspect berlin --agent-context spoke-b").output, "what the agent shows to the principal:\n  subject  CN=paris")
+}
+
+func TestAgentListFiltersByLabels(t *testing.T) {
+	t.Parallel()
+	a := ready(t)
+	a.does(t, "agent create tokyo --label region=asia", "agent create osaka --label region=asia,tier=web")
+	names := func(arguments string) (names []string) {
+		for _, one := range decoded[[]agentReport](t, a, "agent list "+arguments) {
+			names = append(names, one.Name)
+		}
+		return names
+	}
+	require.Equal(t, []string{"berlin", "osaka", "tokyo"}, names(""))
+	require.Equal(t, []string{"osaka", "tokyo"}, names("-l region=asia"))
+	require.Equal(t, []string{"osaka"}, names("--selector region=asia,tier!=db,tier"))
+	require.Equal(t, []string{"berlin"}, names("--selector !region"))
+	lines := strings.Split(a.does(t, "agent list").output, "\n")
+	require.Regexp(t, `^NAME +SERVER +LABELS +CERTIFICATE UNTIL +PROBLEMS$`, lines[0])
+	require.Regexp(t, `^osaka +https://argocd-agent-resource-proxy:9090\?agentName=osaka +region=asia,tier=web +\d{4}-\S+Z +1$`, lines[2])
+	var listed []agentReport
+	require.NoError(t, yaml.Unmarshal([]byte(a.does(t, "agent list -o yaml").output), &listed))
+	require.Len(t, listed, 3)
+	require.Equal(t, map[string]string{"region": "asia", "tier": "web"}, listed[1].Labels)
+	require.Contains(t, listed[1].Problems[0], "the hub has no namespace osaka")
+}
+
+func TestPKIInspectSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	a := ready(t)
+	good := decoded[pkiReport](t, a, "pki inspect")
+	require.Equal(t, a.hub+"/argocd-agent-ca", good.Secret)
+	require.True(t, good.PrivateKey)
+	require.Empty(t, good.Problems)
+	require.Len(t, good.Certificates, 4)
+	for _, one := range good.Certificates {
+		require.Empty(t, one.Problems, one.Secret)
+	}
+	a.does(t, "pki issue redis-proxy")
+	old := serverPair(t, a.authority(t), pki.Validity{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)})
+	a.changes(t, "argocd-agent-principal-tls", func(s *corev1.Secret) { s.Data["tls.crt"], s.Data["tls.key"] = old.Certificate, old.Key })
+	a.changes(t, "argocd-agent-kubeproxy-tls", func(s *corev1.Secret) { s.Data["tls.crt"] = []byte("nonsense") })
+	side := core(shared.Hub, "secrets", a.hub, "argocd-agent-redisproxy-tls")
+	side.delete(t)
+	found := make(map[string]string)
+	for _, one := range decoded[pkiReport](t, a, "pki inspect").Certificates {
+		found[strings.TrimPrefix(one.Secret, a.hub+"/")] = strings.Join(one.Problems, "\n")
+	}
+	require.Contains(t, found["argocd-agent-principal-tls"], "it expired at ")
+	require.Contains(t, found["argocd-agent-kubeproxy-tls"], "it cannot be used: ")
+	require.Contains(t, found["argocd-agent-redisproxy-tls"], "not found: create it with: argocd-agentctl pki issue component redisproxy")
+	require.Empty(t, found["argocd-agent-resource-proxy-tls"])
+	require.Contains(t, found, "argocd-redis-proxy-tls", "which is there")
+	text := a.does(t, "pki inspect").output
+	require.Contains(t, text, "PROBLEM  it expired at ")
+	require.Contains(t, a.does(t, "pki inspect -o yaml").output, "privateKey: true")
+}
+
+// Certificates may come from elsewhere, such as cert-manager.
+func TestAgentIsCreatedWithCertificatesFromElsewhere(t *testing.T) {
+	t.Parallel()
+	a := newAdmin(t)
+	require.NoError(t, shared.Hub.Apply(t.Context(), namespace("berlin")))
+	elsewhere := newAuthority(t, "elsewhere", pki.Validity{})
+	pair := clientPair(t, elsewhere, "berlin", pki.Validity{})
+	data := map[string][]byte{"tls.crt": pair.Certificate, "tls.key": pair.Key, "ca.crt": elsewhere.PEM().Certificate}
+	a.creates(t, "berlin-principal", data)
+	command := "agent create berlin --tls-from-secret berlin-principal --ca-from-secret " + a.hub + "/berlin-principal"
+	require.Empty(t, a.does(t, command).warnings, "no authority is needed on the hub")
+	got := a.inspects(t, "berlin")
+	require.Empty(t, got.Problems)
+	require.Equal(t, "CN=elsewhere", got.Certificate.Issuer)
+	require.Contains(t, a.does(t, command).output, "unchanged")
+
+	renewed := clientPair(t, elsewhere, "berlin", pki.Validity{})
+	a.changes(t, "berlin-principal", func(s *corev1.Secret) { s.Data["tls.crt"], s.Data["tls.key"] = renewed.Certificate, renewed.Key })
+	a.fails(t, command, "its certificates are not those of Secret "+a.hub+"/berlin-principal")
+	a.does(t, command+" --upsert")
+	require.NotEqual(t, got.Certificate.SHA256, a.inspects(t, "berlin").Certificate.SHA256)
+	a.changes(t, "berlin-principal", func(s *corev1.Secret) { s.Data["tls.key"] = pair.Key })
+	a.fails(t, command, "Secret "+a.hub+"/berlin-principal on the hub (context hub): key pair: tls: private key does not match public key")
+	a.changes(t, "berlin-principal", func(s *corev1.Secret) { s.Data["tls.key"], s.Data["ca.crt"] = renewed.Key, nil })
+	a.fails(t, command, "is not an authority, and it has no key ca.crt")
+}

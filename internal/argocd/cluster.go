@@ -1,0 +1,117 @@
+package argocd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Labels and annotations of the Secrets by which Argo CD on the hub knows clusters.
+const (
+	// LabelSecretType says what Argo CD takes a Secret for: SecretTypeCluster.
+	LabelSecretType   = "argocd.argoproj.io/secret-type"
+	SecretTypeCluster = "cluster"
+	// LabelAgent, on a cluster Secret, names the agent whose cluster it is.
+	LabelAgent = "argocd-agent.argoproj-labs.io/agent-name"
+	// LabelSelfRegistered marks cluster Secrets that a principal made, and looks after.
+	LabelSelfRegistered = "argocd-agent.argoproj-labs.io/self-registered-cluster"
+	// AnnotationSkipReconcile, if "true", keeps the hub's own application controller away from a cluster.
+	AnnotationSkipReconcile = "argocd.argoproj.io/skip-reconcile"
+	// AnnotationManagedBy says who made a cluster Secret: ManagedByAgent.
+	AnnotationManagedBy = "managed-by"
+	ManagedByAgent      = "argocd-agent"
+)
+
+// ClusterSelector selects the cluster Secrets of agents.
+const ClusterSelector = LabelAgent + "," + LabelSecretType + "=" + SecretTypeCluster
+
+// Keys of a cluster Secret.
+const (
+	clusterNameKey   = "name"
+	clusterServerKey = "server"
+	clusterConfigKey = "config"
+)
+
+// agentParameter makes the addresses of agents' clusters different from each other, by which Argo CD tells clusters apart.
+// No request carries it.
+const agentParameter = "agentName"
+
+// Cluster is an agent's cluster as Argo CD on the hub knows it.
+type Cluster struct {
+	// Agent is whose cluster it is.
+	Agent string
+	// Name is what applications call it: the agent's name.
+	Name string
+	// Server is the address that Argo CD asks, which is the resource proxy's.
+	Server string
+	// Access is how Argo CD proves there who it is.
+	Access ClusterAccess
+}
+
+// ClusterAccess is the part of Argo CD's configuration of a cluster that agents' clusters need.
+type ClusterAccess struct {
+	BearerToken string     `json:"bearerToken,omitempty"`
+	TLS         ClusterTLS `json:"tlsClientConfig"`
+}
+
+// ClusterTLS is PEM text.
+type ClusterTLS struct {
+	Insecure    bool   `json:"insecure"`
+	Certificate []byte `json:"certData,omitempty"`
+	Key         []byte `json:"keyData,omitempty"`
+	Authorities []byte `json:"caData,omitempty"`
+}
+
+// ClusterSecretName returns the name of the Secret that an agent's cluster is kept in.
+func ClusterSecretName(agent string) string { return "cluster-" + agent }
+
+// ClusterServer returns the address of an agent's cluster behind the resource proxy, a host:port.
+func ClusterServer(proxy, agent string) string {
+	return fmt.Sprintf("https://%s?%s=%s", proxy, agentParameter, url.QueryEscape(agent))
+}
+
+// ServerOf returns the address of the cluster that a cluster Secret is about.
+func ServerOf(secret *corev1.Secret) string { return string(secret.Data[clusterServerKey]) }
+
+// Write puts the cluster into a Secret, which may be a new one. Other labels, annotations and keys that it has stay.
+func (c Cluster) Write(secret *corev1.Secret) error {
+	config, err := json.Marshal(c.Access) //nolint:gosec // into a Secret, which is where Argo CD wants them
+	if err != nil {
+		return fmt.Errorf("cluster of agent %s: encode: %w", c.Agent, err)
+	}
+	merge(&secret.Labels, map[string]string{LabelSecretType: SecretTypeCluster, LabelAgent: c.Agent})
+	merge(&secret.Annotations, map[string]string{AnnotationSkipReconcile: "true", AnnotationManagedBy: ManagedByAgent})
+	merge(&secret.Data, map[string][]byte{
+		clusterNameKey: []byte(c.Name), clusterServerKey: []byte(c.Server), clusterConfigKey: config,
+	})
+	return nil
+}
+
+// merge adds entries to a map that may not be there yet.
+func merge[V any](into *map[string]V, entries map[string]V) {
+	if *into == nil {
+		*into = make(map[string]V)
+	}
+	maps.Copy(*into, entries)
+}
+
+// ReadCluster returns the cluster that a Secret is about. It returns as much as can be read along with the error.
+func ReadCluster(secret *corev1.Secret) (Cluster, error) {
+	c := Cluster{Agent: secret.Labels[LabelAgent], Name: string(secret.Data[clusterNameKey]), Server: ServerOf(secret)}
+	if err := json.Unmarshal(secret.Data[clusterConfigKey], &c.Access); err != nil {
+		return c, fmt.Errorf("its key %s is not what Argo CD expects: %w", clusterConfigKey, plain(err))
+	}
+	return c, nil
+}
+
+// plain returns what is wrong with JSON without any of its text, which may be a key.
+func plain(err error) error {
+	if kind := new(json.UnmarshalTypeError); errors.As(err, &kind) {
+		return fmt.Errorf("%s is a JSON %s", kind.Field, kind.Value)
+	}
+	return errors.New("no JSON object")
+}

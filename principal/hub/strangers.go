@@ -1,0 +1,72 @@
+package hub
+
+import (
+	"sync"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+)
+
+// maxTold is how much is told of at the most. Who has so many namespaces that are not shared knows by then.
+const maxTold = 1000
+
+// strangers are what people were told of that is left alone: each namespace and each destination once, by the first of its
+// applications.
+type strangers struct {
+	mu       sync.Mutex
+	surveyed bool // it is known which agents there are. Guarded by mu, as are all fields below
+	told     map[stranger]struct{}
+}
+
+// stranger is a namespace that is not shared, or a destination that is no agent.
+type stranger struct{ namespace, destination string }
+
+// first reports whether something was not told of yet, and is told of now.
+func (s *strangers) first(what stranger) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, told := s.told[what]
+	if told || !s.surveyed || len(s.told) == maxTold {
+		return false
+	}
+	if s.told == nil {
+		s.told = make(map[stranger]struct{})
+	}
+	s.told[what] = struct{}{}
+	return true
+}
+
+// Survey says that all applications and agents are known that were there before the start. From then on people are told of
+// applications that are left alone, though they look as if they were for an agent.
+func (h *Hub) Survey() {
+	h.strangers.mu.Lock()
+	h.strangers.surveyed = true
+	h.strangers.mu.Unlock()
+	for app := range h.cluster.Store.All() {
+		h.leave(app)
+	}
+}
+
+// leave tells people if an application is left alone, and why.
+func (h *Hub) leave(app *argocd.App) {
+	agent, allowed := h.options.Mapping.Agent(app.Name, app.Destination())
+	switch {
+	case agent == "" || app.SourceUID() != "": // the hub's own, and what shows an autonomous agent's
+	case !h.known(agent):
+		// Where agents have namespaces of their own, all others are nobody's.
+		if h.Namespace(agent) == "" && h.strangers.first(stranger{destination: agent}) {
+			h.options.Logger.Info("Applications are left alone, as their destination is no agent",
+				"destination", agent, "application", app.Name.String())
+		}
+	case !allowed:
+		if h.strangers.first(stranger{namespace: app.Name.Namespace}) {
+			h.options.Logger.Warn("Applications are left alone, as their namespace is not allowed: add it to --allowed-namespaces",
+				"namespace", app.Name.Namespace, "application", app.Name.String(), "agent", agent)
+		}
+	}
+}
+
+// known reports whether there is an agent of that name: it has connected, or its cluster is known.
+func (h *Hub) known(agent string) bool {
+	_, connected := h.share(agent)
+	return connected || h.options.Server(agent) != ""
+}

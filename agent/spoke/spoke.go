@@ -88,11 +88,12 @@ func (s *Spoke) Has(instance string) bool {
 
 // told tells people what the hub could not take, of objects that cannot say so themselves.
 func (s *Spoke) told(_ string, kind facets.Kind, r *argocd.Record, result converge.Result) {
-	message := "The hub refuses an object"
+	logger := s.options.Logger.With("kind", string(kind), "name", r.Name.Name, "reason", result.Reason)
 	if result.Code == converge.Retry {
-		message = "The hub could not take an object yet, and is asked again"
+		logger.Warn("The hub could not take an object yet, and is asked again")
+		return
 	}
-	s.options.Logger.Warn(message, "kind", string(kind), "name", r.Name.Name, "reason", result.Reason)
+	logger.Warn("The hub refuses an object")
 }
 
 // events are the spoke's as a listener.

@@ -215,7 +215,7 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		if record == nil {
 			return nil, errors.New("the object is gone; it is created again")
 		}
-		if err := r.mayChange(key, record); err != nil {
+		if err := r.mayChange(key, record, content); err != nil {
 			return nil, err
 		}
 		if record.Content().Type != content.Type {
@@ -257,11 +257,12 @@ func (r objectReplica) want(key converge.Key, obj converge.Object) (types.Namesp
 }
 
 // mayChange returns why an object that is there may not become what the other side says, nil if it may.
-func (r objectReplica) mayChange(key converge.Key, record *argocd.Record) error {
+func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want argocd.Content) error {
 	switch {
 	case record.Deleting:
 		return errors.New("the object is being deleted; it is created again when that is over")
-	case r.origins.of(key, &record.Head) == "" && (!r.adopt || record.Labels[argocd.LabelIgnore] == "true"):
+	case r.origins.of(key, &record.Head) != "", sameBut(record.Content(), want):
+	case !r.adopt, record.Labels[argocd.LabelIgnore] == "true":
 		return fmt.Errorf("%w: there is %s %q already, which is no copy: rename or delete one of the two",
 			converge.ErrRefused, r.Client.Kind(), record.Name.Name)
 	}
@@ -270,6 +271,13 @@ func (r objectReplica) mayChange(key converge.Key, record *argocd.Record) error 
 			converge.ErrRefused, r.Client.Kind(), record.Name.Name, theirs)
 	}
 	return nil
+}
+
+// sameBut reports whether two contents are the same but for their annotations. What is so was a copy, whatever somebody took
+// from it, or might as well be one.
+func sameBut(a, b argocd.Content) bool {
+	return a.Type == b.Type && maps.Equal(a.Labels, b.Labels) && bytes.Equal(a.Spec, b.Spec) && maps.Equal(a.Data, b.Data) &&
+		maps.Equal(a.BinaryData, b.BinaryData)
 }
 
 // contentDifference returns the patch that gives a copy its content and annotations, nil if it has them. A type is not

@@ -27,7 +27,8 @@ func TestWhatIsThereIsAdoptedOrLeftAlone(t *testing.T) {
 	}{
 		"a project":                 {"AppProject", facets.AppProject, teamProject("team", "x"), teamProject("team", "berlin"), false},
 		"a project that is ignored": {"AppProject", facets.AppProject, ignored(teamProject("team", "x")), teamProject("team", "berlin"), true},
-		"a Secret":                  {"Secret", facets.Repository, aSecret("repo", "repository", "team"), aSecret("repo", "repository", "team"), true},
+		"a Secret":                  {"Secret", facets.Repository, aSecret("repo", "repository", "other"), aSecret("repo", "repository", "team"), true},
+		"a Secret that is the same": {"Secret", facets.Repository, aSecret("repo", "repository", "team"), aSecret("repo", "repository", "team"), false},
 		"keys":                      {"ConfigMap", facets.GPGKeys, keys(map[string]string{"old": "key"}), keys(map[string]string{"new": "key"}), false},
 		"keys that are ignored":     {"ConfigMap", facets.GPGKeys, ignored(keys(nil)), keys(map[string]string{"new": "key"}), true},
 	} {

@@ -146,11 +146,12 @@ func (h *Hub) all() map[string]facets.Share {
 
 // told tells people what an agent could not take, of objects that cannot say so themselves.
 func (h *Hub) told(agent string, kind facets.Kind, r *argocd.Record, result converge.Result) {
-	message := "An agent refuses an object"
+	logger := h.options.Logger.With("agent", agent, "kind", string(kind), "name", r.Name.Name, "reason", result.Reason)
 	if result.Code == converge.Retry {
-		message = "An agent could not take an object yet, and is asked again"
+		logger.Warn("An agent could not take an object yet, and is asked again")
+		return
 	}
-	h.options.Logger.Warn(message, "agent", agent, "kind", string(kind), "name", r.Name.Name, "reason", result.Reason)
+	logger.Warn("An agent refuses an object")
 }
 
 // events are the hub's as a listener.

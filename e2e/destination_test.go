@@ -129,6 +129,13 @@ func TestApplicationsStayInTheirNamespaces(t *testing.T) {
 	apps[0].spoke.vanishes(t)
 	f.owned(t, apps[0].instance(), "")
 	apps[1].spoke.get(t)
+
+	const ignore = "argocd-agent.argoproj-labs.io/ignore-sync"
+	apps[1].hub.edit(t, label(ignore, "true"))
+	f.owned(t, apps[1].instance(), "")
+	apps[1].hub.edit(t, label(ignore, ""))
+	f.owned(t, apps[1].instance(), s.name)
+	apps[1].arrives(t)
 }
 
 func TestTheAgentCreatesNamespacesIfItMay(t *testing.T) {

@@ -37,7 +37,7 @@ func (h *Hub) Assigned(instance string) (agent, spokeInstance string) {
 		return "", ""
 	}
 	agent, allowed := h.options.Mapping.Agent(app.Name, app.Destination())
-	if !allowed || h.Namespace(agent) != "" {
+	if !allowed || !h.cluster.Selects(app) || h.Namespace(agent) != "" {
 		return "", ""
 	}
 	return agent, h.options.Mapping.Instance(h.options.Mapping.FromHub(app.Name))

@@ -169,7 +169,7 @@ func (e *events) ApplicationChanged(old, now *argocd.App) {
 	if old != nil && elsewhere {
 		h.application(old, false)
 	}
-	if elsewhere {
+	if elsewhere || h.cluster.Selects(old) != h.cluster.Selects(now) {
 		h.moved(old, now)
 	}
 	if now != nil && elsewhere {

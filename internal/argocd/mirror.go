@@ -71,33 +71,42 @@ func mirrorRole(agent, project string, role any) {
 	}
 	delete(r, "jwtTokens")
 	policies, _ := r["policies"].([]any)
-	for i, policy := range policies {
-		if text, ok := policy.(string); ok {
-			policies[i] = mirrorPolicy(agent, project, text)
+	mirrored := make([]any, 0, len(policies))
+	for _, policy := range policies {
+		text, _ := policy.(string)
+		if translated, ok := mirrorPolicy(agent, project, text); ok {
+			mirrored = append(mirrored, translated)
 		}
+	}
+	if policies != nil {
+		r["policies"] = mirrored
 	}
 }
 
+// policyFields is how many there are in a line of a policy.
+const policyFields = 6
+
 // mirrorPolicy translates a line "p, proj:PROJECT:ROLE, RESOURCE, ACTION, PROJECT/OBJECT, EFFECT" (argo-cd, RBAC). Objects
-// that are in namespaces are in the agent's on the hub.
-func mirrorPolicy(agent, project, policy string) string {
+// that are in namespaces are in the agent's on the hub. Any other line is of no use in the project where it was written, as
+// Argo CD has it, and is nothing that an agent may say on the hub: it is left out.
+func mirrorPolicy(agent, project, policy string) (string, bool) {
 	fields := strings.Split(policy, ",")
-	if len(fields) != 6 {
-		return policy
-	}
 	for i := range fields {
 		fields[i] = strings.TrimSpace(fields[i])
 	}
+	if len(fields) != policyFields || fields[0] != "p" {
+		return "", false
+	}
+	role, ofProject := strings.CutPrefix(fields[1], "proj:"+project+":")
+	object, inProject := strings.CutPrefix(fields[4], project+"/")
+	if !ofProject || !inProject {
+		return "", false
+	}
+	switch fields[2] {
+	case "applications", "applicationsets", "logs", "exec":
+		object = agent + "/" + object
+	}
 	onHub := agent + "-" + project
-	if role, ok := strings.CutPrefix(fields[1], "proj:"+project+":"); ok {
-		fields[1] = "proj:" + onHub + ":" + role
-	}
-	if object, ok := strings.CutPrefix(fields[4], project+"/"); ok {
-		switch fields[2] {
-		case "applications", "applicationsets", "logs", "exec":
-			object = agent + "/" + object
-		}
-		fields[4] = onHub + "/" + object
-	}
-	return strings.Join(fields, ", ")
+	fields[1], fields[4] = "proj:"+onHub+":"+role, onHub+"/"+object
+	return strings.Join(fields, ", "), true
 }

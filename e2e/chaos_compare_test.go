@@ -38,8 +38,9 @@ func (c *chaos) differences() map[string][]string {
 }
 
 const (
-	sourceUID = "argocd.argoproj.io/source-uid"
-	ownPrefix = "argocd-agent.argoproj-labs.io/"
+	sourceUID    = "argocd.argoproj.io/source-uid"
+	principalUID = "argocd.argoproj.io/principal-uid"
+	ownPrefix    = "argocd-agent.argoproj-labs.io/"
 )
 
 // compare finds what differs between an Application on the hub and on its spoke, and what is left over on either.
@@ -91,7 +92,7 @@ func rewritten(hub *unstructured.Unstructured) any {
 func sharedAnnotations(object *unstructured.Unstructured) map[string]string {
 	all := maps.Clone(object.GetAnnotations())
 	maps.DeleteFunc(all, func(k, _ string) bool {
-		return k == sourceUID || strings.HasPrefix(k, ownPrefix) || slices.Contains(requests(), k)
+		return k == sourceUID || k == principalUID || strings.HasPrefix(k, ownPrefix) || slices.Contains(requests(), k)
 	})
 	if len(all) == 0 {
 		return nil

@@ -47,14 +47,22 @@ func checkExpression(text string) error {
 	return nil
 }
 
-func checkLabels(pairs []string) error {
+func parseLabels(pairs []string) (map[string]string, error) {
 	labels := make(map[string]string, len(pairs))
 	for _, pair := range pairs {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return fmt.Errorf("%q: want key=value", pair)
+			return nil, fmt.Errorf("%q: want key=value", pair)
 		}
 		labels[key] = value
+	}
+	return labels, nil
+}
+
+func checkLabels(pairs []string) error {
+	labels, err := parseLabels(pairs)
+	if err != nil {
+		return err
 	}
 	if err := metav1validation.ValidateLabels(labels, field.NewPath("labels")).ToAggregate(); err != nil {
 		return fmt.Errorf("want labels, as key=value: %w", err)
@@ -77,11 +85,7 @@ func (s *sharingSettings) mapping(namespace string) mapping.Mapping {
 // creator creates the namespaces of agents.
 func (s *sharingSettings) creator(client typed.NamespacesGetter) namespaces.Creator {
 	expression := regexp.MustCompile(s.createPattern) // which was checked
-	labels := make(map[string]string, len(s.createLabels))
-	for _, pair := range s.createLabels {
-		key, value, _ := strings.Cut(pair, "=")
-		labels[key] = value
-	}
+	labels, _ := parseLabels(s.createLabels)          // likewise
 	return namespaces.Creator{
 		Client: client, Labels: labels,
 		Allowed:   func(namespace string) bool { return s.createNamespaces && expression.MatchString(namespace) },

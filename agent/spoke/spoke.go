@@ -79,11 +79,11 @@ func (s *Spoke) Wait(ctx context.Context) bool { return s.cluster.Wait(ctx) }
 // Ready returns nil once all that is shared is known, and otherwise why it is not.
 func (s *Spoke) Ready() error { return s.cluster.Ready() }
 
-// Has reports whether the spoke has an application that may be shared, by what Argo CD calls it in Redis: NAMESPACE_NAME, or NAME in Argo CD's
-// own namespace.
+// Has reports whether the spoke has an application that may be shared, by what Argo CD calls it in Redis: NAMESPACE_NAME, or
+// NAME in Argo CD's own namespace.
 func (s *Spoke) Has(instance string) bool {
 	app, ok := s.cluster.Store.Get(argocd.OfInstance(instance, s.options.Namespace))
-	return ok && s.cluster.Selects(app)
+	return ok && s.cluster.Selects(&app.Head)
 }
 
 // told tells people what the hub could not take, of objects that cannot say so themselves.
@@ -108,16 +108,12 @@ func (e *events) ApplicationChanged(old, now *argocd.App) {
 		app = old
 		e.share.Gone(old)
 	}
-	e.spoke().tell(e.share.Application(app))
+	e.spoke().tell(e.share.Applications(app))
 }
 
 // RecordChanged implements facets.Listener.
 func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
-	for _, r := range []*argocd.Record{old, now} {
-		if r != nil {
-			e.spoke().tell(e.share.Record(kind, r))
-		}
-	}
+	e.spoke().tell(e.share.Records(kind, old, now))
 }
 
 func (s *Spoke) tell(touched []facets.Touched) {
@@ -128,32 +124,15 @@ func (s *Spoke) tell(touched []facets.Touched) {
 
 // ApplicationsVanished implements facets.Listener.
 func (e *events) ApplicationsVanished(gone []*argocd.App) {
-	var touched []facets.Touched
-	for _, app := range gone {
-		touched = append(touched, e.share.Application(app)...)
-	}
-	e.spoke().missing(touched)
+	e.spoke().missing(e.share.Applications(gone...))
 }
 
 // RecordsVanished implements facets.Listener.
 func (e *events) RecordsVanished(kind facets.Kind, gone []*argocd.Record) {
-	var touched []facets.Touched
-	for _, r := range gone {
-		touched = append(touched, e.share.Record(kind, r)...)
-	}
-	e.spoke().missing(touched)
+	e.spoke().missing(e.share.Records(kind, gone...))
 }
 
-// missing is told what a new list lacked. Copies are made again; for originals, only a comparison may say that they were
-// deleted.
+// missing is told what a new list lacked.
 func (s *Spoke) missing(touched []facets.Touched) {
-	compare := make(map[converge.Facet]bool)
-	for _, t := range touched {
-		if s.share.Puts(t.Facet) {
-			s.peer.Changed(t.Facet, t.Key)
-		} else if !compare[t.Facet] {
-			compare[t.Facet] = true
-			s.peer.Compare(t.Facet)
-		}
-	}
+	s.share.Missing(touched, func(t facets.Touched) { s.peer.Changed(t.Facet, t.Key) }, s.peer.Compare)
 }

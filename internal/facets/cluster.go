@@ -173,12 +173,5 @@ func (c *Cluster) tells(agent string, kind Kind) func(*argocd.Record, converge.R
 	}
 }
 
-// Selects reports whether an original application is to be shared, as far as that is for its labels to say.
-func (c *Cluster) Selects(app *argocd.App) bool {
-	return c.options.Selector == nil || c.options.Selector.Matches(labels.Set(app.Labels))
-}
-
-// selected reports whether an original is to be shared, as far as that is for its labels to say.
-func (c *Cluster) selected(r *argocd.Record) bool {
-	return c.options.Selector == nil || c.options.Selector.Matches(labels.Set(r.Labels))
-}
+// Selects reports whether an original is to be shared, as far as that is for its labels to say.
+func (c *Cluster) Selects(object *argocd.Head) bool { return selects(c.options.Selector, object) }

@@ -42,7 +42,7 @@ func (h Hub) withManaged(agent string) Share {
 		Sources:  sources,
 		Replicas: map[converge.Facet]converge.Holding{Status: {Replica: StatusReplica{Side: side}}},
 
-		Namespace: h.namespaceOf(agent), application: side,
+		Namespace: h.NamespaceOf(agent), application: side,
 		records: map[Kind]func(*argocd.Record) []Touched{
 			Project: h.touchesProject, Secret: touchesCredentials, ConfigMap: touches(GPGKeys, named),
 		},
@@ -58,8 +58,8 @@ func (h Hub) touchesProject(r *argocd.Record) []Touched {
 	return touched
 }
 
-// namespaceOf returns the namespace on the hub whose applications are all a managed agent's, empty if there is none.
-func (h Hub) namespaceOf(agent string) string {
+// NamespaceOf returns the namespace on the hub whose applications are all a managed agent's, empty if there is none.
+func (h Hub) NamespaceOf(agent string) string {
 	if own, ok := h.options.Mapping.(mapping.Owned); ok {
 		return own.HubNamespace(agent)
 	}
@@ -68,11 +68,10 @@ func (h Hub) namespaceOf(agent string) string {
 
 // viewer is an agent as it looks at projects.
 func (h Hub) viewer(agent string) argocd.Viewer {
-	v := argocd.Viewer{Agent: agent}
+	v := argocd.Viewer{Agent: agent, Namespace: h.NamespaceOf(agent)}
 	if h.Server != nil {
 		v.Server = h.Server(agent)
 	}
-	v.Namespace = h.namespaceOf(agent)
 	return v
 }
 
@@ -91,7 +90,7 @@ func (h Hub) projects(agent string) converge.Origin {
 // shares reports whether a project is one that managed agents may have. What shows an autonomous agent's project is not: it
 // says what that agent's people may do on the hub.
 func (h Hub) shares(project *argocd.Record) bool {
-	return h.selected(project) && project.Annotations[argocd.AnnotationAgent] == ""
+	return h.Selects(&project.Head) && project.Annotations[argocd.AnnotationAgent] == ""
 }
 
 // credentials are the Secrets of one use that belong to projects of an agent.
@@ -99,7 +98,7 @@ func (h Hub) credentials(agent, use string) converge.Origin {
 	return converge.Origin{Source: objectSource{
 		Records: h.Secrets, namespace: h.options.Namespace, tell: h.tells(agent, Secret),
 		offer: func(r *argocd.Record) (argocd.Content, bool) {
-			if r.SecretType() != use || !h.selected(r) {
+			if r.SecretType() != use || !h.Selects(&r.Head) {
 				return argocd.Content{}, false
 			}
 			project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: r.SecretProject()})
@@ -111,7 +110,7 @@ func (h Hub) credentials(agent, use string) converge.Origin {
 func (h Hub) keys(agent string) converge.Origin {
 	return converge.Origin{Source: objectSource{
 		Records: h.ConfigMaps, namespace: h.options.Namespace, tell: h.tells(agent, ConfigMap),
-		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), h.selected(r) },
+		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), h.Selects(&r.Head) },
 	}}
 }
 

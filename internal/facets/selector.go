@@ -26,6 +26,11 @@ func Selector(text string) (labels.Selector, error) {
 	return selector.Add(requirements...), nil
 }
 
+// selects reports whether a selector, nil for all, selects an object.
+func selects(selector labels.Selector, object *argocd.Head) bool {
+	return selector == nil || selector.Matches(labels.Set(object.Labels))
+}
+
 // CheckSelector reports what is wrong with a label selector.
 func CheckSelector(text string) error {
 	if _, err := labels.Parse(text); err != nil {

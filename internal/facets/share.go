@@ -24,22 +24,6 @@ func Facets() []converge.Facet {
 	return []converge.Facet{Application, Intent, Status, AppProject, Repository, RepoCreds, GPGKeys}
 }
 
-// FromHub and FromSpoke are the facets of a mode by the side that has the truth. A facet is in at most one of them.
-func (m Mode) FromHub() []converge.Facet {
-	if m == Autonomous {
-		return []converge.Facet{Intent}
-	}
-	return []converge.Facet{Application, Intent, AppProject, Repository, RepoCreds, GPGKeys}
-}
-
-// FromSpoke is described at FromHub.
-func (m Mode) FromSpoke() []converge.Facet {
-	if m == Autonomous {
-		return []converge.Facet{Application, Status, AppProject}
-	}
-	return []converge.Facet{Status}
-}
-
 // Kinds are those that a spoke of a mode shares besides applications. A hub shares all.
 func (m Mode) Kinds() []Kind {
 	if m == Autonomous {
@@ -68,22 +52,26 @@ type Touched struct {
 	Key   converge.Key
 }
 
-// Application returns what the change of an application concerns.
-func (s Share) Application(app *argocd.App) []Touched {
-	key, ok := s.application.key(app)
-	if !ok {
-		return nil
+// Applications returns what the change of applications concerns.
+func (s Share) Applications(apps ...*argocd.App) []Touched {
+	var touched []Touched
+	for _, app := range apps {
+		key, ok := s.application.key(app)
+		if !ok {
+			continue
+		}
+		if s.intents != nil {
+			s.intents.saw(key, app)
+		}
+		touched = append(touched, Touched{Application, key}, Touched{Intent, key}, Touched{Status, key})
 	}
-	if s.intents != nil {
-		s.intents.saw(key, app)
-	}
-	return []Touched{{Application, key}, {Intent, key}, {Status, key}}
+	return touched
 }
 
 // Has reports whether an application is shared.
 func (s Share) Has(app *argocd.App) bool {
-	_, ok := s.application.key(app)
-	return ok && s.application.selects(app)
+	_, ok := s.application.shared(app)
+	return ok
 }
 
 // Gone is told of an application that is no more.
@@ -93,16 +81,34 @@ func (s Share) Gone(app *argocd.App) {
 	}
 }
 
-// Record returns what the change of an object concerns that is no application.
-func (s Share) Record(kind Kind, r *argocd.Record) []Touched {
-	if touch := s.records[kind]; touch != nil {
-		return touch(r)
+// Records returns what the change of objects concerns that are no applications. Those that are nil are none.
+func (s Share) Records(kind Kind, records ...*argocd.Record) []Touched {
+	touch := s.records[kind]
+	if touch == nil {
+		return nil
 	}
-	return nil
+	var touched []Touched
+	for _, r := range records {
+		if r != nil {
+			touched = append(touched, touch(r)...)
+		}
+	}
+	return touched
 }
 
-// Puts reports whether a facet's copies are here, and are put back when they are changed or go.
-func (s Share) Puts(f converge.Facet) bool { return s.Replicas[f].Retain }
+// Missing tells of what a new list lacked. Copies have changed: they are made again. For originals, and for what is not kept
+// as it was, only a comparison may say that they were deleted.
+func (s Share) Missing(touched []Touched, changed func(Touched), compare func(converge.Facet)) {
+	compared := make(map[converge.Facet]bool)
+	for _, t := range touched {
+		if s.Replicas[t.Facet].Retain {
+			changed(t)
+		} else if !compared[t.Facet] {
+			compared[t.Facet] = true
+			compare(t.Facet)
+		}
+	}
+}
 
 // touches returns what finds the key of one facet.
 func touches(f converge.Facet, key func(*argocd.Record) (converge.Key, bool)) func(*argocd.Record) []Touched {

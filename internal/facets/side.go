@@ -19,7 +19,7 @@ type Side struct {
 
 	// place returns where the application under a key is or would be.
 	place func(converge.Key) (types.NamespacedName, error)
-	// key returns an application's key, false if it is not shared.
+	// key returns an application's key, false if it is not shared whatever its labels are.
 	key func(*argocd.App) (converge.Key, bool)
 	// group is the store's that has all that is shared, and perhaps more.
 	group string
@@ -56,9 +56,10 @@ func spokeSide(a Applications, m mapping.Mapping, original bool) Side {
 	}
 }
 
-// selects reports whether an application is to be shared, as far as that is for its labels to say.
-func (s Side) selects(app *argocd.App) bool {
-	return s.selector == nil || s.selector.Matches(labels.Set(app.Labels))
+// shared returns the key of an application, false if it is not shared, by where it is or by its labels.
+func (s Side) shared(app *argocd.App) (converge.Key, bool) {
+	key, ok := s.key(app)
+	return key, ok && selects(s.selector, &app.Head)
 }
 
 // uid returns the UID by which both sides know an application, empty for one that is no copy of the other side's.
@@ -87,16 +88,16 @@ func (s Side) get(key converge.Key) (*argocd.App, bool) {
 	if !ok {
 		return nil, false
 	}
-	_, ok = s.key(app)
-	return app, ok && s.selects(app)
+	_, ok = s.shared(app)
+	return app, ok
 }
 
 // all yields, by their keys, the states of the applications that are not zero.
 func (s Side) all(state func(*argocd.App) converge.State) iter.Seq2[converge.Key, converge.State] {
 	return func(yield func(converge.Key, converge.State) bool) {
 		for app := range s.Store.Group(s.group) {
-			key, ok := s.key(app)
-			if !ok || !s.selects(app) {
+			key, ok := s.shared(app)
+			if !ok {
 				continue
 			}
 			if st := state(app); st != (converge.State{}) && !yield(key, st) {
@@ -126,7 +127,7 @@ func (s Side) changeShared(ctx context.Context, key converge.Key, need func(*arg
 		if app == nil {
 			return nil
 		}
-		if found, ok := s.key(app); !ok || found != key || !s.selects(app) {
+		if found, ok := s.shared(app); !ok || found != key {
 			return nil
 		}
 		return app

@@ -83,7 +83,7 @@ func (s Spoke) autonomous() Share {
 	sources[Application] = converge.Origin{Source: ApplicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.Origin{Source: objectSource{
 		Records: s.Projects, namespace: s.options.Namespace, tell: s.tells("", Project),
-		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), s.selected(r) },
+		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), s.Selects(&r.Head) },
 	}}
 	return Share{
 		Sources: sources, Replicas: map[converge.Facet]converge.Holding{Intent: {Replica: intents}},

@@ -60,10 +60,15 @@ func (s StatusSource) said(app *argocd.App) converge.State {
 	if err != nil {
 		return converge.State{}
 	}
+	return s.stateOf(app, version)
+}
+
+// stateOf is said for a status of that version.
+func (s StatusSource) stateOf(app *argocd.App, version converge.Version) converge.State {
 	return s.state(app, statusVersion(version, mirrorOf(app.Operation), overOf(app)))
 }
 
-// status returns an application's status as the hub should show it, and the version of that.
+// status returns an application's status as the hub should show it, nil if it is as it came, and the version of that.
 func (s StatusSource) status(app *argocd.App) (json.RawMessage, converge.Version, error) {
 	if s.nested != nil && app.Status.Nests {
 		return app.Status.WithNested(s.nested())
@@ -90,12 +95,8 @@ func (s StatusSource) Project(key converge.Key) (converge.Object, bool) {
 	if !ok {
 		return converge.Object{}, false
 	}
-	state := s.said(app)
-	if state == (converge.State{}) {
-		return converge.Object{}, false
-	}
-	p, err := s.statusOf(app)
-	if err != nil {
+	p, state, err := s.statusOf(app)
+	if err != nil || state == (converge.State{}) {
 		return converge.Object{}, false
 	}
 	payload, err := json.Marshal(p)
@@ -105,9 +106,9 @@ func (s StatusSource) Project(key converge.Key) (converge.Object, bool) {
 	return converge.Object{State: state, Payload: payload}, true
 }
 
-// statusOf returns what the spoke says of an application.
-func (s StatusSource) statusOf(app *argocd.App) (statusPayload, error) {
-	status, _, err := s.status(app)
+// statusOf returns what the spoke says of an application, and the state of that.
+func (s StatusSource) statusOf(app *argocd.App) (statusPayload, converge.State, error) {
+	status, version, err := s.status(app)
 	if err == nil && status == nil {
 		status, err = app.Status.Raw()
 	}
@@ -115,7 +116,7 @@ func (s StatusSource) statusOf(app *argocd.App) (statusPayload, error) {
 	if mirrorOf(app.Operation) != "" {
 		p.Operation = app.Operation
 	}
-	return p, err
+	return p, s.stateOf(app, version), err
 }
 
 // Settled has nothing to do: a status that the hub refuses shows in the agent's metrics.

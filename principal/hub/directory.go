@@ -4,7 +4,6 @@ import (
 	"iter"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 )
 
 // Namespace returns the namespace on the hub whose applications are all an agent's, empty if there is none.
@@ -12,10 +11,7 @@ func (h *Hub) Namespace(agent string) string {
 	if share, ok := h.share(agent); ok {
 		return share.Namespace
 	}
-	if own, ok := h.options.Mapping.(mapping.Owned); ok {
-		return own.HubNamespace(agent)
-	}
-	return ""
+	return h.cluster.NamespaceOf(agent)
 }
 
 // Instances yields the applications that are meant for an agent, as Argo CD calls them in Redis.
@@ -37,7 +33,7 @@ func (h *Hub) Assigned(instance string) (agent, spokeInstance string) {
 		return "", ""
 	}
 	agent, allowed := h.options.Mapping.Agent(app.Name, app.Destination())
-	if !allowed || !h.cluster.Selects(app) || h.Namespace(agent) != "" {
+	if !allowed || !h.cluster.Selects(&app.Head) || h.Namespace(agent) != "" {
 		return "", ""
 	}
 	return agent, h.options.Mapping.Instance(h.options.Mapping.FromHub(app.Name))

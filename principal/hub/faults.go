@@ -1,8 +1,6 @@
 package hub
 
 import (
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
@@ -10,7 +8,7 @@ import (
 
 // explain tells people, once for each change, of an object that goes to no agent and may be meant to.
 func (h *Hub) explain(kind facets.Kind, old, now *argocd.Record) {
-	if now == nil || h.options.Selector != nil && !h.options.Selector.Matches(labels.Set(now.Labels)) {
+	if now == nil || !h.cluster.Selects(&now.Head) {
 		return
 	}
 	switch kind {

@@ -169,7 +169,7 @@ func (e *events) ApplicationChanged(old, now *argocd.App) {
 	if old != nil && elsewhere {
 		h.application(old, false)
 	}
-	if elsewhere || h.cluster.Selects(old) != h.cluster.Selects(now) {
+	if elsewhere || h.cluster.Selects(&old.Head) != h.cluster.Selects(&now.Head) {
 		h.moved(old, now)
 	}
 	if now != nil && elsewhere {
@@ -187,7 +187,7 @@ func (h *Hub) application(app *argocd.App, exists bool) {
 	if exists && share.Has(app) {
 		h.stamper.Changed(app)
 	}
-	h.tell(agent, share.Application(app))
+	h.tell(agent, share.Applications(app))
 }
 
 // RecordChanged implements facets.Listener.
@@ -195,11 +195,7 @@ func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
 	h := e.hub()
 	h.explain(kind, old, now)
 	for agent, share := range h.all() {
-		for _, r := range []*argocd.Record{old, now} {
-			if r != nil {
-				h.tell(agent, share.Record(kind, r))
-			}
-		}
+		h.tell(agent, share.Records(kind, old, now))
 	}
 }
 
@@ -213,14 +209,16 @@ func (h *Hub) tell(agent string, touched []facets.Touched) {
 func (e *events) ApplicationsVanished(gone []*argocd.App) {
 	h := e.hub()
 	shares := h.all()
-	touched := make(map[string][]facets.Touched)
+	theirs := make(map[string][]*argocd.App)
 	for _, app := range gone {
 		h.moved(app, nil)
 		agent := h.agentOf(app)
-		touched[agent] = append(touched[agent], shares[agent].Application(app)...)
+		theirs[agent] = append(theirs[agent], app)
 	}
-	for agent := range touched {
-		h.missing(agent, shares[agent], touched[agent])
+	for agent, apps := range theirs {
+		if share, ok := shares[agent]; ok {
+			h.missing(agent, share, share.Applications(apps...))
+		}
 	}
 }
 
@@ -228,24 +226,13 @@ func (e *events) ApplicationsVanished(gone []*argocd.App) {
 func (e *events) RecordsVanished(kind facets.Kind, gone []*argocd.Record) {
 	h := e.hub()
 	for agent, share := range h.all() {
-		var touched []facets.Touched
-		for _, r := range gone {
-			touched = append(touched, share.Record(kind, r)...)
-		}
-		h.missing(agent, share, touched)
+		h.missing(agent, share, share.Records(kind, gone...))
 	}
 }
 
-// missing is told what a new list lacked, as far as it concerns an agent. Copies are made again; for originals, only a
-// comparison may say that they were deleted.
+// missing is told what a new list lacked, as far as it concerns an agent.
 func (h *Hub) missing(agent string, share facets.Share, touched []facets.Touched) {
-	compare := make(map[converge.Facet]bool)
-	for _, t := range touched {
-		if share.Puts(t.Facet) {
-			h.listener.Changed(agent, t.Key, t.Facet)
-		} else if !compare[t.Facet] {
-			compare[t.Facet] = true
-			h.listener.Compare(agent, t.Facet)
-		}
-	}
+	share.Missing(touched,
+		func(t facets.Touched) { h.listener.Changed(agent, t.Key, t.Facet) },
+		func(f converge.Facet) { h.listener.Compare(agent, f) })
 }

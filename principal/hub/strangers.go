@@ -50,7 +50,7 @@ func (h *Hub) Survey() {
 func (h *Hub) leave(app *argocd.App) {
 	agent, allowed := h.options.Mapping.Agent(app.Name, app.Destination())
 	switch {
-	case agent == "" || app.SourceUID() != "" || !h.cluster.Selects(app): // the hub's own, or shows an autonomous agent's
+	case agent == "" || app.SourceUID() != "" || !h.cluster.Selects(&app.Head): // the hub's own, or shows an autonomous agent's
 	case !h.known(agent):
 		// Where agents have namespaces of their own, all others are nobody's.
 		if h.Namespace(agent) == "" && h.strangers.first(stranger{destination: agent}) {

@@ -1,0 +1,40 @@
+package hub
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
+)
+
+// hearing notes which facets of which agents are to be compared.
+type hearing struct {
+	deaf
+
+	compared map[string][]converge.Facet
+}
+
+func (h hearing) Compare(agent string, facets ...converge.Facet) {
+	h.compared[agent] = append(h.compared[agent], facets...)
+}
+
+// A new list may lack applications of agents, of some that never connected, and of nobody's.
+func TestWhatANewListLacksConcernsThoseWhoShareIt(t *testing.T) {
+	h, _ := aHub(t)
+	heard := hearing{compared: make(map[string][]converge.Facet)}
+	h.listener = heard
+	h.connects("berlin", facets.Managed)
+	var gone []*argocd.App
+	for _, namespace := range []string{"berlin", "nobody", "berlin"} {
+		gone = append(gone, argocd.Reduce(false)(&argocd.Application{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "guestbook"}, Spec: json.RawMessage(`{}`),
+		}, nil))
+	}
+	(*events)(h).ApplicationsVanished(gone)
+	require.Equal(t, map[string][]converge.Facet{"berlin": {facets.Application, facets.Intent, facets.Status}}, heard.compared)
+}

@@ -18,31 +18,9 @@ type Application struct {
 	Operation json.RawMessage `json:"operation,omitempty"`
 }
 
-// ApplicationList is a list of applications.
-type ApplicationList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-
-	Items []Application `json:"items"`
-}
-
 // DeepCopyObject returns a copy. The raw parts are shared, since nobody changes them.
 func (a *Application) DeepCopyObject() runtime.Object {
 	c := *a
 	a.DeepCopyInto(&c.ObjectMeta)
-	return &c
-}
-
-// DeepCopyInto copies the metadata.
-func (a *Application) DeepCopyInto(m *metav1.ObjectMeta) { a.ObjectMeta.DeepCopyInto(m) }
-
-// DeepCopyObject returns a copy.
-func (l *ApplicationList) DeepCopyObject() runtime.Object {
-	c := *l
-	l.DeepCopyInto(&c.ListMeta)
-	c.Items = make([]Application, len(l.Items))
-	for i := range l.Items {
-		c.Items[i] = *l.Items[i].DeepCopyObject().(*Application) //nolint:forcetypeassert // it returns no other
-	}
 	return &c
 }

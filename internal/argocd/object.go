@@ -19,28 +19,9 @@ type Object struct {
 	BinaryData map[string]string `json:"binaryData,omitempty"` // of a ConfigMap, in base64
 }
 
-// ObjectList is a list of objects.
-type ObjectList struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-
-	Items []Object `json:"items"`
-}
-
 // DeepCopyObject returns a copy. What is not metadata is shared, since nobody changes it.
 func (o *Object) DeepCopyObject() runtime.Object {
 	c := *o
 	o.DeepCopyInto(&c.ObjectMeta)
-	return &c
-}
-
-// DeepCopyObject returns a copy.
-func (l *ObjectList) DeepCopyObject() runtime.Object {
-	c := *l
-	l.DeepCopyInto(&c.ListMeta)
-	c.Items = make([]Object, len(l.Items))
-	for i := range l.Items {
-		c.Items[i] = *l.Items[i].DeepCopyObject().(*Object) //nolint:forcetypeassert // it returns no other
-	}
 	return &c
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -22,28 +21,11 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/dialer"
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// log is a log that tests can read.
-type log struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *log) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // principal hands each call to a test, which ends it.
 type principal struct {
@@ -99,7 +81,7 @@ type office struct {
 	*dialer.Dialer
 	principal *principal
 	registry  *prometheus.Registry
-	log       *log
+	log       *logtest.Log
 	stop      func() // ends the dialer, and waits for that
 
 	renew func() // gives the agent another certificate
@@ -114,7 +96,7 @@ func hello() wire.Hello {
 
 // newOffice makes a dialer that does not run.
 func newOffice(address string, renewed func() <-chan struct{}, c credentials.TransportCredentials, more ...grpc.DialOption) *office {
-	o := &office{principal: newPrincipal(), registry: prometheus.NewRegistry(), log: &log{}, stop: func() {}}
+	o := &office{principal: newPrincipal(), registry: prometheus.NewRegistry(), log: &logtest.Log{}, stop: func() {}}
 	o.Dialer = dialer.New(dialer.Options{
 		Address: address, Credentials: c, Dial: more,
 		Peer: converge.NewPeer(converge.Options{}), Hello: hello(), Renewed: renewed,

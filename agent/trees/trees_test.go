@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/trees"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging/logtest"
 )
 
 const (
@@ -186,7 +187,7 @@ func TestATreeIsReadUpToALimit(t *testing.T) {
 	} {
 		require.NoError(t, s.Set(t.Context(), "app|resources-tree|g"+shard+"|1.8.3.gz", value, 0).Err())
 	}
-	var log lockedBuffer
+	var log logtest.Log
 	known := newTrees(t, s, api, func(o *trees.Options) {
 		o.MaxTree, o.Logger = 128<<10, slog.New(slog.NewTextHandler(&log, nil))
 	})
@@ -214,7 +215,7 @@ func TestAnUpgradeOfArgoCD(t *testing.T) {
 func TestRedisAway(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
 	s.put(t, "guestbook", guestbook(1))
-	var log lockedBuffer
+	var log logtest.Log
 	known := newTrees(t, s, api, func(o *trees.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	runs(t, known)
 	pod := object("/pods/a/web-1-0")
@@ -235,23 +236,6 @@ func TestRedisAway(t *testing.T) {
 	s.write(t, "guestbook", guestbook(1))
 	require.Eventually(t, func() bool { return lookup(t, known, pod).Application == "guestbook" }, waitFor, tick)
 	require.Contains(t, log.String(), "are not heard")
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // Without a subscription nothing that is known can be believed for longer than one lookup.

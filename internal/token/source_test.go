@@ -6,12 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/token"
 )
@@ -19,28 +19,10 @@ import (
 // patience is how long a test waits for what must happen.
 const patience = 20 * time.Second
 
-// journal is a log that tests can read.
-type journal struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (j *journal) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(line)
-}
-
-func (j *journal) has(text string) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Contains(j.text.String(), text)
-}
-
 // follow starts a Source.
-func follow(t *testing.T, path string) (*token.Source, *journal) {
+func follow(t *testing.T, path string) (*token.Source, *logtest.Log) {
 	t.Helper()
-	log := &journal{}
+	log := &logtest.Log{}
 	source := token.NewSource(path, slog.New(slog.NewTextHandler(log, nil)))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -79,7 +61,7 @@ func TestAFolderIsFollowedThroughARotation(t *testing.T) {
 	above := t.TempDir()
 	folder := filepath.Join(above, "not", "yet")
 	source, log := follow(t, folder)
-	require.Eventually(t, func() bool { return log.has("mount the Secret argocd-agent-jwt") }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "mount the Secret argocd-agent-jwt") }, patience, time.Millisecond)
 	_, err := source.Verify("x")
 	require.ErrorIs(t, err, token.ErrRefused)
 	require.ErrorContains(t, err, "mount the Secret")
@@ -105,7 +87,7 @@ func TestAFolderIsFollowedThroughARotation(t *testing.T) {
 
 	write(t, filepath.Join(folder, "README"), []byte("no key"))
 	write(t, filepath.Join(folder, "broken.pub"), []byte("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"))
-	require.Eventually(t, func() bool { return log.has("broken.pub") }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "broken.pub") }, patience, time.Millisecond)
 	_, err = source.Verify(issued)
 	require.NoError(t, err, "the last good ones stay")
 	require.NoError(t, os.Remove(filepath.Join(folder, "broken.pub")))

@@ -24,6 +24,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/token"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
@@ -40,24 +41,6 @@ const (
 	everywhere = "argocd-server"
 )
 
-// journal is a log that tests can read.
-type journal struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (j *journal) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(line)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
 // hub is a running gateway with the agents that it reaches.
 type hub struct {
 	authority *pki.Authority
@@ -66,7 +49,7 @@ type hub struct {
 	material  *certs.Source
 	address   string
 	registry  *prometheus.Registry
-	log       *journal
+	log       *logtest.Log
 	stop      context.CancelFunc
 	stopped   chan error
 
@@ -105,7 +88,7 @@ func open(t *testing.T, change ...func(*options)) *hub {
 		c(&o)
 	}
 	h := &hub{
-		agents: map[string]string{}, away: map[string]error{}, registry: prometheus.NewRegistry(), log: &journal{},
+		agents: map[string]string{}, away: map[string]error{}, registry: prometheus.NewRegistry(), log: &logtest.Log{},
 		roots: make(chan certs.Blocks, 10), stopped: make(chan error, 1),
 	}
 	h.authority = authority(t, "authority")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel/tunneltest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
@@ -21,28 +22,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long a test waits for what must happen.
 const patience = 20 * time.Second
 
-// journal is a log that tests can read.
-type journal struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (j *journal) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(line)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
 // follow has a listener told of an API server's Secrets, until the test is over.
-func follow(t *testing.T, s *apiServer, listener clusters.Listener) (*clusters.Clusters, *journal) {
+func follow(t *testing.T, s *apiServer, listener clusters.Listener) (*clusters.Clusters, *logtest.Log) {
 	t.Helper()
-	log := &journal{}
+	log := &logtest.Log{}
 	c := clusters.New(s.client, namespace, listener, slog.New(slog.NewTextHandler(log, nil)))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
@@ -90,24 +90,6 @@ func (witness) Removed(converge.Facet, converge.Key)                      {}
 func (witness) Braked(converge.Brake)                                     {}
 func (witness) Released(converge.Facet)                                   {}
 
-// log is a log that tests can read.
-type log struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *log) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // office is a service with all that it needs.
 type office struct {
 	*sessions.Service
@@ -117,7 +99,7 @@ type office struct {
 	gate      *gate.Gate
 	address   string
 	registry  *prometheus.Registry
-	log       *log
+	log       *logtest.Log
 	stop      context.CancelFunc // ends Run
 	stopped   chan struct{}      // closed when Run has returned
 	sharing   func()             // is called when another agent has connected, while nobody else can
@@ -133,7 +115,7 @@ func newOffice(t *testing.T) *office {
 	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
 	require.NoError(t, err)
 	o := &office{
-		authority: authority, registry: prometheus.NewRegistry(), log: &log{},
+		authority: authority, registry: prometheus.NewRegistry(), log: &logtest.Log{},
 		stop: func() {}, stopped: make(chan struct{}), sharing: func() {}, shelves: make(map[string]*shelf),
 	}
 	pair, err := authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})

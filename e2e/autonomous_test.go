@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
 )
 
 // newAutonomous makes a site whose applications are defined on its spoke, and one of those.
@@ -29,12 +28,7 @@ func (s *site) newOwn(name string) *twin {
 // createOnSpoke creates the Application on the spoke, and deletes it when the test is over.
 func (a *twin) createOnSpoke(t *testing.T, changes ...change) *twin {
 	t.Helper()
-	object := argocd.New(a.declared)
-	for _, change := range changes {
-		change(object)
-	}
-	create(t, a.spoke.cluster, a.spoke.selection, object)
-	return a
+	return a.createOn(t, a.spoke, changes...)
 }
 
 // shown waits until the hub shows the Application of this very object on the spoke.

@@ -148,11 +148,11 @@ type worker struct {
 	dice  *rand.Rand
 	home  *lab.Cluster // where the originals are
 	away  *lab.Cluster
-	home1 cluster.Selection // of originals, without a name
-	away1 cluster.Selection // of copies
-	named func(name string) string
-	make  func(w *worker, name string) *unstructured.Unstructured
-	names []string
+	// originals and copies are selected without a name.
+	originals, copies cluster.Selection
+	named             func(name string) string
+	make              func(w *worker, name string) *unstructured.Unstructured
+	names             []string
 	// serial makes changes distinct.
 	serial int
 }
@@ -183,24 +183,24 @@ func (f *wholeFleet) workers(s size) []*worker {
 	}
 	managed, placed, free := f.lab.Spoke("managed"), f.lab.Spoke("placed"), f.lab.Spoke("free")
 	add("app", s.applications, worker{
-		home: hub, away: managed, home1: argocd.All("managed"), away1: argocd.All(lab.Namespace), named: same, make: application("managed", "managed"),
+		home: hub, away: managed, originals: argocd.All("managed"), copies: argocd.All(lab.Namespace), named: same, make: application("managed", "managed"),
 	})
 	add("app", s.applications/2, worker{
-		home: hub, away: placed, home1: argocd.All("team-x"), away1: argocd.All("team-x"), named: same, make: application("team-x", "placed"),
+		home: hub, away: placed, originals: argocd.All("team-x"), copies: argocd.All("team-x"), named: same, make: application("team-x", "placed"),
 	})
 	add("placed", s.applications/2, worker{
-		home: hub, away: placed, home1: argocd.All(lab.Namespace), away1: argocd.All(lab.Namespace), named: same, make: application(lab.Namespace, "placed"),
+		home: hub, away: placed, originals: argocd.All(lab.Namespace), copies: argocd.All(lab.Namespace), named: same, make: application(lab.Namespace, "placed"),
 	})
 	add("app", s.applications, worker{
-		home: free, away: hub, home1: argocd.All(lab.Namespace), away1: argocd.All("free"), named: same, make: application(lab.Namespace, "in-cluster"),
+		home: free, away: hub, originals: argocd.All(lab.Namespace), copies: argocd.All("free"), named: same, make: application(lab.Namespace, "in-cluster"),
 	})
 	projects := project(hub, lab.Namespace, "").selection
-	add("team", s.projects, worker{home: hub, away: managed, home1: projects, away1: projects, named: same, make: makeProject})
+	add("team", s.projects, worker{home: hub, away: managed, originals: projects, copies: projects, named: same, make: makeProject})
 	add("own", s.projects, worker{
-		home: free, away: hub, home1: projects, away1: projects, named: func(name string) string { return "free-" + name }, make: makeProject,
+		home: free, away: hub, originals: projects, copies: projects, named: func(name string) string { return "free-" + name }, make: makeProject,
 	})
 	secrets := cluster.Selection{Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: lab.Namespace}
-	add("repo", s.secrets, worker{home: hub, away: managed, home1: secrets, away1: secrets, named: same, make: func(w *worker, name string) *unstructured.Unstructured {
+	add("repo", s.secrets, worker{home: hub, away: managed, originals: secrets, copies: secrets, named: same, make: func(w *worker, name string) *unstructured.Unstructured {
 		return makeSecret(w, name, s.projects)
 	}})
 	return all
@@ -240,7 +240,7 @@ func (f *wholeFleet) fill(t *testing.T, s size) {
 	for _, w := range f.workers(s) {
 		work.Go(func() {
 			for _, name := range w.names {
-				_, err := w.home.Of(w.at(w.home1, name)).Create(t.Context(), w.make(w, name), metav1.CreateOptions{})
+				_, err := w.home.Of(at(w.originals, name)).Create(t.Context(), w.make(w, name), metav1.CreateOptions{})
 				if err != nil && t.Context().Err() == nil {
 					t.Errorf("create %s: %v", name, err)
 					return
@@ -251,7 +251,8 @@ func (f *wholeFleet) fill(t *testing.T, s size) {
 	work.Wait()
 }
 
-func (w *worker) at(s cluster.Selection, name string) cluster.Selection {
+// at returns a selection of one object.
+func at(s cluster.Selection, name string) cluster.Selection {
 	s.Name = name
 	return s
 }
@@ -264,18 +265,18 @@ func (w *worker) work(ctx context.Context) {
 		var err error
 		switch n := w.dice.IntN(20); {
 		case n < 11:
-			err = w.edit(ctx, w.home, w.at(w.home1, name), name)
+			err = w.edit(ctx, w.home, at(w.originals, name), name)
 		case n < 12:
-			err = w.home.Of(w.at(w.home1, name)).Delete(ctx, name, metav1.DeleteOptions{})
+			err = w.home.Of(at(w.originals, name)).Delete(ctx, name, metav1.DeleteOptions{})
 		case n < 15:
-			_, err = w.home.Of(w.at(w.home1, name)).Create(ctx, w.make(w, name), metav1.CreateOptions{})
+			_, err = w.home.Of(at(w.originals, name)).Create(ctx, w.make(w, name), metav1.CreateOptions{})
 		case n < 18:
-			err = w.edit(ctx, w.away, w.at(w.away1, w.named(name)), name)
+			err = w.edit(ctx, w.away, at(w.copies, w.named(name)), name)
 		case n < 19:
-			err = w.away.Of(w.at(w.away1, w.named(name))).Delete(ctx, w.named(name), metav1.DeleteOptions{})
-		case w.home1.Resource.Resource == "applications":
+			err = w.away.Of(at(w.copies, w.named(name))).Delete(ctx, w.named(name), metav1.DeleteOptions{})
+		case w.originals.Resource.Resource == "applications":
 			// Others are not adopted when they are changed besides, and nobody remembers what they were after a restart.
-			err = w.rewrite(ctx, w.away, w.at(w.away1, w.named(name)), wipeAnnotations)
+			err = w.rewrite(ctx, w.away, at(w.copies, w.named(name)), wipeAnnotations)
 		}
 		if err != nil {
 			w.fleet.refusals.Add(1)

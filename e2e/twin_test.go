@@ -96,11 +96,17 @@ func (a *twin) automated() *twin {
 // create creates the Application on the hub, changed as the caller likes, and deletes it when the test is over.
 func (a *twin) create(t *testing.T, changes ...change) *twin {
 	t.Helper()
+	return a.createOn(t, a.hub, changes...)
+}
+
+// createOn is create for either side.
+func (a *twin) createOn(t *testing.T, s side, changes ...change) *twin {
+	t.Helper()
 	object := argocd.New(a.declared)
 	for _, change := range changes {
 		change(object)
 	}
-	create(t, a.hub.cluster, a.hub.selection, object)
+	create(t, s.cluster, s.selection, object)
 	return a
 }
 

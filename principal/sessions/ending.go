@@ -62,7 +62,7 @@ type watched struct {
 	net.Conn
 
 	mu    sync.Mutex
-	cause error // the first error of Read, or errGivenUp; nil while it has not ended. Guarded by mu
+	cause error // the first error of Read or Write, or errGivenUp; nil while it has not ended. Guarded by mu
 }
 
 // errGivenUp means that gRPC closed the connection, not the peer.
@@ -84,6 +84,15 @@ func (w *watched) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// Write remembers too: the kernel tells of a reset once, and who is second reads an orderly end.
+func (w *watched) Write(b []byte) (int, error) {
+	n, err := w.Conn.Write(b)
+	if err != nil {
+		w.end(err)
+	}
+	return n, err
+}
+
 func (w *watched) Close() error {
 	w.end(errGivenUp)
 	return w.Conn.Close()
@@ -97,7 +106,7 @@ func (w *watched) end(cause error) {
 	}
 }
 
-// lost returns why the connection was lost. It is empty while it was not, or if the peer closed it properly: TLS says so.
+// lost returns why the connection was lost. It is empty while it was not, or if the peer closed it.
 func (w *watched) lost() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -25,7 +25,7 @@ func runWithLab(m *testing.M) (code int) {
 	defer cancel()
 	var err error
 	shared, err = lab.Start(ctx, lab.Options{
-		Spokes: []string{"a", "b"}, ArgoCD: true, Pods: true, Agents: true,
+		Spokes: []string{"a", "b"}, ArgoCD: true, Pods: true, Agents: true, Audit: true,
 		Progress: func(line string) { fmt.Println("lab:", line) },
 	})
 	if err != nil {

@@ -204,7 +204,7 @@ func (l *Lab) startSpoke(ctx context.Context, name string) (*Cluster, error) {
 
 func (l *Lab) startCluster(ctx context.Context, name string, pods bool, users ...string) (*Cluster, error) {
 	c, err := cluster.Start(ctx, cluster.Options{
-		Name: name, Host: l.Host, Tools: l.Tools, CA: l.clusterCA, Users: users, Pods: pods,
+		Name: name, Host: l.Host, Tools: l.Tools, CA: l.clusterCA, Users: users, Pods: pods, Audit: l.options.Audit,
 	})
 	if err != nil {
 		return nil, err

@@ -30,6 +30,8 @@ type Options struct {
 	// HubController adds an application controller on the hub, which pushes to clusters that the hub reaches itself: what
 	// people have before they install a principal beside it.
 	HubController bool
+	// Audit has the API servers write down what principals and agents ask of them.
+	Audit bool
 	// Direct leaves the links out: parts talk to each other without a proxy between them that takes time of its own. The
 	// links of the principal and agents are nil then.
 	Direct bool

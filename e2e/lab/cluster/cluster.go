@@ -26,7 +26,7 @@ import (
 // Admin is the user that may do everything.
 const Admin = "admin"
 
-// Options say what a cluster is made of. All but Users and Pods are required.
+// Options say what a cluster is made of. All but Users, Pods and Audit are required.
 type Options struct {
 	Name  string // names its processes and files, such as "hub"
 	Host  *host.Host
@@ -34,6 +34,7 @@ type Options struct {
 	CA    *pki.Authority // signs the API server's certificate
 	Users []string       // besides Admin; they may do nothing until something in the cluster says so
 	Pods  bool           // whether Deployments and Pods come to life
+	Audit bool           // whether the API server writes down what Users ask
 }
 
 // Cluster is a running cluster. Its methods may be called by many goroutines.

@@ -51,7 +51,7 @@ func etcdArgs(ports []int) []string {
 }
 
 func (c *Cluster) apiServerArgs(etcd string, secure int) []string {
-	return []string{
+	args := []string{
 		"--etcd-servers=" + etcd,
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(secure),
 		"--tls-cert-file=" + c.files.certificate, "--tls-private-key-file=" + c.files.key,
@@ -66,6 +66,10 @@ func (c *Cluster) apiServerArgs(etcd string, secure int) []string {
 		"--endpoint-reconciler-type=none",
 		"--profiling=false",
 	}
+	if c.files.auditPolicy != "" {
+		args = append(args, auditArgs(c.files.auditPolicy)...)
+	}
+	return args
 }
 
 // apiServerReady asks without a user: whether the server is ready is for everybody to know.

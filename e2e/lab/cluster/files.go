@@ -16,6 +16,7 @@ import (
 // pkiFiles are the paths of what the API server reads.
 type pkiFiles struct {
 	certificate, key, tokens string
+	auditPolicy              string // empty without Options.Audit
 }
 
 // token is what a user shows to the API server. It is not a secret: it opens a cluster on loopback that holds nothing.
@@ -35,6 +36,11 @@ func writeFiles(options Options) (pkiFiles, error) {
 		fmt.Fprintf(&tokens, "%s,%s,%s\n", token(user), user, user)
 	}
 	var files pkiFiles
+	if options.Audit {
+		if files.auditPolicy, err = writeAuditPolicy(options); err != nil {
+			return pkiFiles{}, err
+		}
+	}
 	for _, file := range []struct {
 		path *string
 		name string

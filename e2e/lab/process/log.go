@@ -94,6 +94,12 @@ func (p *Process) Mark() int64 {
 	return size
 }
 
+// LogFrom is what the program has written since a Mark.
+func (p *Process) LogFrom(mark int64) ([]byte, error) {
+	_, size, _ := p.log.state()
+	return p.log.read(mark, size)
+}
+
 // WaitLog returns when the program has written a line with the text since it was last started. That it ends before, or
 // ctx does, is an error.
 func (p *Process) WaitLog(ctx context.Context, text string) error {

@@ -22,10 +22,10 @@ type ledger struct {
 	hub, spoke int64 // where the API servers' logs were when the page was opened
 }
 
-func (s *site) ledger(t *testing.T) *ledger {
+// ledger opens one, by an Application that the caller need not delete.
+func (s *site) ledger(t *testing.T, last *twin) *ledger {
 	t.Helper()
-	l := &ledger{site: s, last: s.newTwin("last").create(t)}
-	l.last.arrives(t)
+	l := &ledger{site: s, last: last}
 	l.close(t)
 	return l
 }
@@ -37,10 +37,11 @@ func (l *ledger) open() { l.hub, l.spoke = shared.Hub.APIServer.Mark(), l.site.s
 func (l *ledger) close(t *testing.T) (hub, spoke []cluster.Request) {
 	t.Helper()
 	l.pages++
-	page := fmt.Sprint("page ", l.pages)
-	l.last.hub.edit(t, annotate("example.com/page", page))
-	l.last.spoke.becomes(t, annotated("example.com/page", page))
-	l.last.report(t, page)
+	l.last.hub.edit(t, annotate(refreshAnnotation, "normal"))
+	l.last.spoke.becomes(t, annotated(refreshAnnotation, "normal"))
+	l.last.spoke.edit(t, annotate(refreshAnnotation, "")) // as a controller that begins
+	l.last.report(t, fmt.Sprint("page ", l.pages))
+	l.last.hub.becomes(t, annotated(refreshAnnotation, ""))
 	return l.read(t, l.last.hub, l.hub), l.read(t, l.last.spoke, l.spoke)
 }
 
@@ -73,52 +74,91 @@ func (a *twin) report(t *testing.T, revision string) {
 // the hub, and nothing is read. A connection that comes back costs nothing, a restart no more than the lists with which
 // watches may begin.
 func TestSteadyStateCostsNoMoreThanItMust(t *testing.T) {
-	principal := newPrincipal(t, lab.PrincipalOptions{})
-	s := newSite(t, "frugal", lab.AgentOptions{Principal: principal}).connected(t)
-	var apps []*twin
-	for range 3 {
-		a := s.newTwin("steady").create(t)
-		a.arrives(t)
-		a.report(t, "the first")
-		apps = append(apps, a)
-	}
-	ledger := s.ledger(t)
-
-	t.Run("a status", func(t *testing.T) {
-		const changes = 5
-		ledger.open()
-		var want []cluster.Request
-		for i := range changes {
-			for _, a := range apps {
-				a.report(t, fmt.Sprint(i))
-				want = append(want, cluster.Request{
-					User: lab.PrincipalUser, Verb: "patch",
-					Resource: "applications", Namespace: s.name, Name: a.declared.Name,
-				})
+	for mode, share := range map[string]func(s *site) *twin{
+		"managed": func(s *site) *twin {
+			a := s.newTwin("steady").create(t)
+			a.arrives(t)
+			return a
+		},
+		"autonomous": func(s *site) *twin {
+			a := s.newOwn("steady").createOnSpoke(t)
+			a.shown(t)
+			return a
+		},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			principal := newPrincipal(t, lab.PrincipalOptions{})
+			s := newSite(t, "frugal", lab.AgentOptions{Principal: principal, Mode: mode}).connected(t)
+			s.furnish(t, mode)
+			var apps []*twin
+			for range 3 {
+				apps = append(apps, share(s))
 			}
+			ledger := s.ledger(t, share(s))
+			ledger.statuses(t, apps)
+			ledger.reconnect(t)
+			ledger.restart(t, principal)
+		})
+	}
+}
+
+// furnish gives the site a project, and a managed one a repository's credentials too.
+func (s *site) furnish(t *testing.T, mode string) {
+	t.Helper()
+	name := unique("frugal")
+	hub := project(shared.Hub, lab.Namespace, name)
+	spoke := project(s.spoke, s.name, name)
+	if mode == "autonomous" {
+		spoke.declare(t, "AppProject", projectFor(s.name))
+		hub.selection.Name = s.name + "-" + name
+		hub.becomes(t)
+		return
+	}
+	hub.declare(t, "AppProject", projectFor(s.name))
+	spoke.becomes(t)
+	core(shared.Hub, "secrets", lab.Namespace, name).declare(t, "Secret", repository(name), label(secretType, "repository"))
+	core(s.spoke, "secrets", s.name, name).becomes(t)
+}
+
+// statuses has each Application report several statuses.
+func (l *ledger) statuses(t *testing.T, apps []*twin) {
+	t.Helper()
+	l.open()
+	var want []cluster.Request
+	for i := range 5 {
+		for _, a := range apps {
+			a.report(t, fmt.Sprint("turn ", i))
+			want = append(want, cluster.Request{
+				User: lab.PrincipalUser, Verb: "patch",
+				Resource: "applications", Namespace: l.site.name, Name: a.declared.Name,
+			})
 		}
-		hub, spoke := ledger.close(t)
-		require.Equal(t, want, hub)
-		require.Empty(t, spoke)
-	})
-	t.Run("a connection that comes back", func(t *testing.T) {
-		ledger.open()
-		mark := s.agent.Mark()
-		s.agent.Principal.Reset()
-		saysNow(t, s.agent, mark, lab.ConnectedAgentLine)
-		hub, spoke := ledger.close(t)
-		require.Empty(t, hub)
-		require.Empty(t, spoke)
-	})
-	t.Run("a restart", func(t *testing.T) {
-		ledger.open()
-		require.NoError(t, principal.Restart(t.Context()))
-		require.NoError(t, s.agent.Restart(t.Context()))
-		s.connected(t)
-		hub, spoke := ledger.close(t)
-		requireLists(t, hub)
-		requireLists(t, spoke)
-	})
+	}
+	hub, spoke := l.close(t)
+	require.Equal(t, want, hub)
+	require.Empty(t, spoke)
+}
+
+func (l *ledger) reconnect(t *testing.T) {
+	t.Helper()
+	l.open()
+	mark := l.site.agent.Mark()
+	l.site.agent.Principal.Reset()
+	saysNow(t, l.site.agent, mark, lab.ConnectedAgentLine)
+	hub, spoke := l.close(t)
+	require.Empty(t, hub)
+	require.Empty(t, spoke)
+}
+
+func (l *ledger) restart(t *testing.T, principal *lab.Principal) {
+	t.Helper()
+	l.open()
+	require.NoError(t, principal.Restart(t.Context()))
+	require.NoError(t, l.site.agent.Restart(t.Context()))
+	l.site.connected(t)
+	hub, spoke := l.close(t)
+	requireLists(t, hub)
+	requireLists(t, spoke)
 }
 
 // requireLists fails unless all that was asked are lists, of each kind one, and who the principal is, which it asks once.

@@ -43,7 +43,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	none := func(string) (string, bool) { return "", false } // what is measured is not left to the environment
 	set := settings.New("bench", none)
 	set.Strings(&o.only, "only", "", names, "Parts to measure", settings.Each(settings.OneOf(names...)))
-	set.Int(&o.applications, "applications", "", 1000, "Applications in bulk, status and reconnect", settings.Positive)
+	set.Int(&o.applications, "applications", "", 1000, "Applications in bulk, first-sync, status and reconnect", settings.Positive)
 	set.Int(&o.samples, "samples", "", 200, "Applications in propagate, one at a time", settings.Positive)
 	set.Int(&o.changes, "changes", "", 10, "Changes of each Application's status", settings.Positive)
 	set.Int(&o.seconds, "seconds", "", 5, "Seconds that each loop of get, stream and agentkey goes on", settings.Positive)

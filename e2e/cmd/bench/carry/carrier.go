@@ -19,10 +19,17 @@ const (
 type carrier interface {
 	// carry begins to carry in a direction, and may stop to in the other. It returns when all begins to flow.
 	carry(ctx context.Context, d direction) error
+	// begin brings what the hub has to a spoke that has nothing of it yet, and returns when that began.
+	begin(ctx context.Context) (time.Time, error)
 	// restart restarts what carries down and returns when it is connected again.
 	restart(ctx context.Context) (restarted, error)
 	// rest stops all of it.
 	rest(ctx context.Context) error
+	observed
+}
+
+// observed is what there is to see of a carrier from outside.
+type observed interface {
 	// processes are those that run for it outside of the benchmark, by what figures call them.
 	processes() []contest.Program
 	// report is what a person wants to see when a measurement has failed.

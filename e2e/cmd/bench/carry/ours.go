@@ -50,6 +50,15 @@ func (c *ours) carry(ctx context.Context, _ direction) error {
 	return c.agent.WaitConnected(ctx)
 }
 
+// begin counts the start of the agent, and not that of the principal, which has long been there.
+func (c *ours) begin(ctx context.Context) (time.Time, error) {
+	if err := c.principal.Start(ctx); err != nil {
+		return time.Time{}, err
+	}
+	began := time.Now()
+	return began, c.agent.Start(ctx)
+}
+
 func (c *ours) restart(ctx context.Context) (restarted, error) {
 	mark := c.agent.Mark()
 	if err := c.principal.Stop(ctx); err != nil {

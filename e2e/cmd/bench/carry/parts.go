@@ -2,12 +2,14 @@ package carry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/figures"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/load"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 )
 
 // quiet is how long after a reconnect bytes are still counted as its.
@@ -25,6 +27,7 @@ func all() []part {
 	return []part{
 		{name: "propagate", measure: propagate},
 		{name: "bulk", measure: bulk},
+		{name: "first-sync", measure: firstSync},
 		{name: "status", once: true, measure: status},
 		{name: "reconnect", counted: true, measure: reconnect},
 	}
@@ -101,6 +104,46 @@ func bulk(ctx context.Context, s *stage) (figures.Sample, error) {
 		figures.Duration("creates", figures.Seconds, created),
 		figures.Duration("deletes", figures.Seconds, latest(seen).Sub(began)),
 	}, memory, cpu), err
+}
+
+// What is on the hub beside the Applications in first-sync.
+const (
+	firstProjects     = 20
+	firstRepositories = 50
+)
+
+// firstSync has an agent that was never here get all that the hub has for it.
+func firstSync(ctx context.Context, s *stage) (_ figures.Sample, err error) {
+	furniture := load.Furniture{
+		Projects: load.Names("team", firstProjects), Repositories: load.Names("repository", firstRepositories),
+	}
+	hub := load.Site{Cluster: s.hub.Cluster, Namespace: lab.Namespace}
+	names := load.Names("first", s.options.Applications)
+	if err := errors.Join(hub.Furnish(ctx, furniture, Spoke), s.hub.Create(ctx, Spoke, names...)); err != nil {
+		return nil, fmt.Errorf("preparation: %w", err)
+	}
+	defer func() {
+		err = errors.Join(err, s.carrier.rest(ctx), hub.Strip(ctx, furniture), s.spoke.Strip(ctx, furniture))
+	}()
+	view, stop, err := s.look(ctx, s.spoke)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	if err := s.meter.Start(); err != nil {
+		return nil, err
+	}
+	began, err := s.carrier.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := view.Expect(load.Present, names...).Wait(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.spoke.WaitFurnished(ctx, furniture); err != nil {
+		return nil, err
+	}
+	return s.withUsage(figures.Sample{figures.Duration("all there", figures.Seconds, time.Since(began))})
 }
 
 // status changes the statuses of many Applications on the spoke until the hub shows each one's last.

@@ -9,7 +9,9 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/client"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/contest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/floor"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/load"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/link"
 )
 
@@ -75,6 +77,15 @@ func (p *plain) carry(ctx context.Context, d direction) error {
 		ended <- nil // rest has nothing left to tell
 		return fmt.Errorf("floor: %w", errors.Join(err, ctx.Err()))
 	}
+}
+
+func (p *plain) begin(ctx context.Context) (time.Time, error) {
+	began := time.Now()
+	return began, floor.Once(ctx, p.options, []floor.Batch{
+		{Resource: load.Projects("").Resource, Namespace: lab.Namespace},
+		{Resource: load.Credentials("").Resource, Namespace: lab.Namespace, Selector: load.RepositoryLabel},
+		{Resource: argocd.All("").Resource, Namespace: Spoke},
+	})
 }
 
 func (p *plain) restart(ctx context.Context) (restarted, error) {

@@ -46,7 +46,7 @@ func (c *copies) write(ctx context.Context, name string, object *unstructured.Un
 			return err
 		}
 	case object != nil && !there:
-		if _, err := c.client.Create(ctx, c.copyOf(object), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := c.client.Create(ctx, copyOf(object, c.namespace), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	default:
@@ -62,16 +62,16 @@ func (c *copies) write(ctx context.Context, name string, object *unstructured.Un
 	return nil
 }
 
-func (c *copies) copyOf(object *unstructured.Unstructured) *unstructured.Unstructured {
-	spec, _, _ := unstructured.NestedMap(object.Object, "spec")
-	if destination, ok := spec["destination"].(map[string]any); ok {
-		destination["name"] = "in-cluster"
+// copyOf returns the content of an object for a namespace of the spoke.
+func copyOf(object *unstructured.Unstructured, namespace string) *unstructured.Unstructured {
+	out := object.DeepCopy()
+	delete(out.Object, "metadata")
+	delete(out.Object, "status")
+	if object.GetKind() == "Application" {
+		_ = unstructured.SetNestedField(out.Object, "in-cluster", "spec", "destination", "name") // the API server has seen that it is an object
 	}
-	out := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": object.GetAPIVersion(), "kind": object.GetKind(), "spec": spec,
-	}}
 	out.SetName(object.GetName())
-	out.SetNamespace(c.namespace)
+	out.SetNamespace(namespace)
 	out.SetLabels(object.GetLabels())
 	out.SetAnnotations(object.GetAnnotations())
 	return out

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,10 +75,22 @@ func New(client typed.SecretsGetter, namespace string, listener Listener, logger
 
 // Server returns the address of an agent's cluster, empty if it has none.
 func (c *Clusters) Server(agent string) string {
-	for one := range c.store.Group(agent) {
-		return one.server
+	if all := c.of(agent); len(all) > 0 {
+		return all[0].server
 	}
 	return ""
+}
+
+// of returns an agent's clusters by the names of their Secrets. The first is the one that counts: a restart changes nothing.
+func (c *Clusters) of(agent string) []*cluster {
+	var all []*cluster
+	for one := range c.store.Group(agent) {
+		if one.fault == "" {
+			all = append(all, one)
+		}
+	}
+	slices.SortFunc(all, func(a, b *cluster) int { return strings.Compare(a.id.Name, b.id.Name) })
+	return all
 }
 
 // Run follows the Secrets until the context ends.
@@ -135,14 +149,16 @@ func (c *Clusters) vanished(gone []*cluster) {
 	}
 }
 
-// tell tells what is there for an agent now. Of several Secrets for one agent any will do: its cluster has one address.
+// tell tells what is there for an agent now.
 func (c *Clusters) tell(agent string) {
-	for one := range c.store.Group(agent) {
-		if one.fault != "" {
-			continue
-		}
-		c.listener.Cluster(agent, one.server)
+	all := c.of(agent)
+	if len(all) == 0 {
+		c.listener.NoCluster(agent)
 		return
 	}
-	c.listener.NoCluster(agent)
+	if len(all) > 1 {
+		c.logger.Warn("Several cluster Secrets are of one agent: the first by name counts, delete the others",
+			"agent", agent, "counts", all[0].id.Name, "next", all[1].id.Name)
+	}
+	c.listener.Cluster(agent, all[0].server)
 }

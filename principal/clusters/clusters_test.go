@@ -80,18 +80,24 @@ func TestClustersAreWhatTheSecretsSay(t *testing.T) {
 	require.Empty(t, l.told, "of Secrets that are no cluster's nothing is told")
 }
 
-// Of several Secrets for one agent any will do, as long as there is one.
+// Of several Secrets for one agent the first by name counts, whichever is heard of first, and people are told.
 func TestAnAgentMayHaveSeveralSecrets(t *testing.T) {
 	s, l := newAPIServer(t), listener{make(chan string, 100)}
-	follow(t, s, l)
-	s.put("one", "berlin", "https://berlin")
-	l.hears(t, "berlin https://berlin")
-	s.put("two", "berlin", "https://berlin")
-	l.hears(t, "berlin https://berlin")
+	c, log := follow(t, s, l)
+	s.put("two", "berlin", "https://two")
+	l.hears(t, "berlin https://two")
+	s.put("one", "berlin", "https://one")
+	l.hears(t, "berlin https://one")
+	require.Equal(t, "https://one", c.Server("berlin"))
+	require.Contains(t, log.String(), "Several cluster Secrets are of one agent")
+	require.Contains(t, log.String(), "agent=berlin counts=one next=two")
+	s.put("two", "berlin", "https://other")
+	l.hears(t, "berlin https://one")
 	s.remove("one")
-	l.hears(t, "berlin https://berlin")
+	l.hears(t, "berlin https://other")
 	s.remove("two")
 	l.hears(t, "berlin gone")
+	require.Empty(t, c.Server("berlin"))
 }
 
 // What happens while the hub's API server cannot be heard is told afterwards.

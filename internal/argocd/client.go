@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -169,6 +170,9 @@ func isForGood(err error) bool {
 	var status apierrors.APIStatus
 	if err == nil || !errors.As(err, &status) {
 		return false // nobody answered
+	}
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return false // that is forbidden for as long as it takes
 	}
 	return isDenial(status.Status().Message) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsMethodNotSupported(err) ||

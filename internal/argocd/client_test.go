@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -55,9 +56,14 @@ func TestErrorsThatTheSameRequestWouldMeetAgain(t *testing.T) {
 		"denied by a policy":  {metav1.Status{Code: 401, Reason: metav1.StatusReasonUnauthorized, Message: policy}, true, false},
 		"invalid":             {metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid}, true, false},
 		"too large":           {metav1.Status{Code: 500, Message: "etcdserver: request is too large"}, true, false},
-		"unauthorized":        {metav1.Status{Code: 401, Reason: metav1.StatusReasonUnauthorized}, false, false},
-		"conflict":            {metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict}, false, true},
-		"exists":              {metav1.Status{Code: 409, Reason: metav1.StatusReasonAlreadyExists}, false, true},
+		"forbidden":           {metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden}, true, false},
+		"namespace is going": {metav1.Status{
+			Code: 403, Reason: metav1.StatusReasonForbidden,
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}},
+		}, false, false},
+		"unauthorized": {metav1.Status{Code: 401, Reason: metav1.StatusReasonUnauthorized}, false, false},
+		"conflict":     {metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict}, false, true},
+		"exists":       {metav1.Status{Code: 409, Reason: metav1.StatusReasonAlreadyExists}, false, true},
 		"webhook is away": {metav1.Status{
 			Code: 500, Reason: metav1.StatusReasonInternalError,
 			Message: `Internal error occurred: failed calling webhook "cake.example.com": context deadline exceeded`,

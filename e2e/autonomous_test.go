@@ -38,6 +38,24 @@ func (a *twin) shown(t *testing.T, conditions ...condition) *unstructured.Unstru
 	return a.hub.becomes(t, append(conditions, annotated(sourceUID, uid))...)
 }
 
+// sharing is, by mode, how an Application of a site gets to both sides.
+func sharing() map[string]func(t *testing.T, s *site, name string, changes ...change) *twin {
+	return map[string]func(*testing.T, *site, string, ...change) *twin{
+		"managed": func(t *testing.T, s *site, name string, changes ...change) *twin {
+			t.Helper()
+			app := s.newTwin(name).create(t, changes...)
+			app.arrives(t)
+			return app
+		},
+		"autonomous": func(t *testing.T, s *site, name string, changes ...change) *twin {
+			t.Helper()
+			app := s.newOwn(name).createOnSpoke(t, changes...)
+			app.shown(t)
+			return app
+		},
+	}
+}
+
 func absent(path ...string) condition {
 	return func(object *unstructured.Unstructured) bool {
 		_, found, err := unstructured.NestedFieldNoCopy(object.Object, path...)

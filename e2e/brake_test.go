@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,10 +11,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/process"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
 )
 
@@ -29,11 +32,13 @@ func TestDeletionsThatAreTooManyToBeBelievedWaitForAPerson(t *testing.T) {
 	for _, app := range apps {
 		app.arrives(t)
 	}
-	word := s.brakes(t, principal, apps[:11], 20)
+	hub := origin{shared.Hub, lab.Namespace, principal.Process}
+	word := hub.brakes(t, s.name+".application", originals(apps[:11]))
+	says(t, principal, "deletions=11 held=20")
 	held := fmt.Sprintf("argocd_principal_sync_held_deletions{agent=%q,facet=\"application\"}", s.name)
 	_, metrics := get(t, principal.MetricsURL)
 	require.Contains(t, metrics, held+" 11")
-	requireEvent(t, "11 of 20 objects of "+s.name+".application would be deleted at once")
+	hub.requireEvent(t, "11 of 20 objects of "+s.name+".application would be deleted at once")
 
 	// All else goes on, and is no way around.
 	first := s.newTwin("new").create(t)
@@ -45,9 +50,9 @@ func TestDeletionsThatAreTooManyToBeBelievedWaitForAPerson(t *testing.T) {
 	second.arrives(t)
 	s.has(t, 22)
 
-	t.Cleanup(func() { core(shared.Hub, "configmaps", lab.Namespace, "argocd-agent-brake").delete(t) })
 	mark := principal.Mark()
-	inShell(t, word)
+	hub.inShell(t, word)
+	t.Cleanup(func() { hub.forget(t, s.name+".application") })
 	for _, app := range apps[:11] {
 		app.spoke.vanishes(t)
 	}
@@ -57,8 +62,8 @@ func TestDeletionsThatAreTooManyToBeBelievedWaitForAPerson(t *testing.T) {
 	require.NotContains(t, metrics, held)
 
 	// The next time the ConfigMap is there already.
-	word = s.brakes(t, principal, append(apps[11:], first, second), 11)
-	inShell(t, word)
+	word = hub.brakes(t, s.name+".application", originals(append(apps[11:], first, second)))
+	hub.inShell(t, word)
 	for _, app := range apps[11:] {
 		app.spoke.vanishes(t)
 	}
@@ -66,24 +71,42 @@ func TestDeletionsThatAreTooManyToBeBelievedWaitForAPerson(t *testing.T) {
 	s.has(t, 0)
 }
 
-// brakes has applications deleted while the principal is away, which then holds the deletions back, and returns what it says
-// to type if they are meant.
-func (s *site) brakes(t *testing.T, principal *lab.Principal, apps []*twin, of int) (command string) {
+// origin is the side on which something is deleted, and the program there, which says so to the other.
+type origin struct {
+	cluster   *lab.Cluster
+	namespace string // of the program
+	program   *process.Process
+}
+
+func (p origin) brake() side { return core(p.cluster, "configmaps", p.namespace, "argocd-agent-brake") }
+
+// brakes has objects deleted while the program is away, which then holds the deletions back under this name, and returns what
+// it says to type if they are meant.
+func (p origin) brakes(t *testing.T, name string, objects []side) (command string) {
 	t.Helper()
-	stopped(t, principal.Stop)
-	for _, app := range apps {
-		app.hub.delete(t)
-		app.hub.vanishes(t)
+	stopped(t, p.program.Stop)
+	for _, object := range objects {
+		object.delete(t)
+		object.vanishes(t)
 	}
-	mark := principal.Mark()
-	start(t, principal.Start)
-	saysNow(t, principal, mark, fmt.Sprintf("deletions=%d held=%d", len(apps), of))
-	says(t, principal, "Deletions are held back: they are too many to be believed")
-	lines := regexp.MustCompile(` by="([^"]+)"`).FindAllStringSubmatch(principal.Tail(50), -1)
+	mark := p.program.Mark()
+	start(t, p.program.Start)
+	saysNow(t, p.program, mark, fmt.Sprintf("deletions=%d held=", len(objects)))
+	says(t, p.program, "Deletions are held back: they are too many to be believed")
+	lines := regexp.MustCompile(` by="([^"]+)"`).FindAllStringSubmatch(p.program.Tail(50), -1)
 	require.NotEmpty(t, lines)
 	command = lines[len(lines)-1][1]
-	require.Contains(t, command, "--from-literal="+s.name+".application=")
+	require.Contains(t, command, "--from-literal="+name+"=")
 	return command
+}
+
+// originals are the hub's of some applications.
+func originals(apps []*twin) []side {
+	var sides []side
+	for _, app := range apps {
+		sides = append(sides, app.hub)
+	}
+	return sides
 }
 
 // has fails unless there are so many Applications on the site's spoke.
@@ -94,10 +117,12 @@ func (s *site) has(t *testing.T, count int) {
 	require.Len(t, objects, count)
 }
 
-// requireEvent fails unless somebody on the hub was told of something by an Event.
-func requireEvent(t *testing.T, message string) {
+// requireEvent fails unless people there were told of something by an Event.
+func (p origin) requireEvent(t *testing.T, message string) {
 	t.Helper()
-	_, err := shared.Hub.WaitAll(t.Context(), events(), func(objects cluster.Objects) bool {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := p.cluster.WaitAll(ctx, events(p.namespace), func(objects cluster.Objects) bool {
 		for _, event := range objects {
 			if strings.Contains(text(event, "message"), message) && text(event, "reason") == "DeletionsHeldBack" {
 				return true
@@ -108,11 +133,11 @@ func requireEvent(t *testing.T, message string) {
 	require.NoError(t, err)
 }
 
-// inShell does what somebody on the hub would type.
-func inShell(t *testing.T, command string) {
+// inShell does what somebody would type there.
+func (p origin) inShell(t *testing.T, command string) {
 	t.Helper()
 	shell := exec.CommandContext(t.Context(), "sh", "-c", command)
-	shell.Env = append(os.Environ(), "KUBECONFIG="+shared.Hub.Kubeconfig,
+	shell.Env = append(os.Environ(), "KUBECONFIG="+p.cluster.Kubeconfig,
 		"PATH="+filepath.Dir(shared.Tools.Program(toolset.Kubectl))+":"+os.Getenv("PATH"))
 	output, err := shell.CombinedOutput()
 	require.NoError(t, err, "%s\n%s", command, output)
@@ -144,4 +169,84 @@ func TestDeletionsThatAreTakenBackAreForgotten(t *testing.T) {
 		app.arrives(t, labelled("restored", "yes"))
 	}
 	says(t, principal, "No deletions are held back any more")
+}
+
+// The brake is no matter of applications: whatever one side tells the other to delete, it holds back, and lets go.
+func TestTheBrakeHoldsEveryKind(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		mode, facet string
+		// declare makes something of the site's and returns it and its copy. All that it makes begin alike.
+		declare func(t *testing.T, s *site, name string) (original, replica side)
+	}{
+		"projects":             {"managed", "appproject", declareProject},
+		"repositories":         {"managed", "repository", declareCredentials("repository")},
+		"credential templates": {"managed", "repo-creds", declareCredentials("repo-creds")},
+		"autonomous projects":  {"autonomous", "appproject", declareOwnProject},
+		"autonomous applications": {"autonomous", "application", func(t *testing.T, s *site, name string) (side, side) {
+			app := s.newOwn(name).createOnSpoke(t)
+			return app.spoke, app.hub
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			principal := newPrincipal(t, lab.PrincipalOptions{})
+			s := newSite(t, "braked", lab.AgentOptions{Principal: principal, Mode: c.mode}).connected(t)
+			from, brake := origin{shared.Hub, lab.Namespace, principal.Process}, s.name+"."+c.facet
+			if c.mode == "autonomous" {
+				from, brake = origin{s.spoke, s.name, s.agent.Process}, c.facet
+			}
+			var originals, replicas []side
+			for n := range 12 {
+				original, replica := c.declare(t, s, fmt.Sprintf("%s-%02d", s.name, n))
+				originals, replicas = append(originals, original), append(replicas, replica)
+			}
+			for _, replica := range replicas {
+				replica.becomes(t)
+			}
+			command := from.brakes(t, brake, originals)
+			from.requireEvent(t, "objects of "+brake+" would be deleted at once")
+			// What comes after goes on, so what is still there was held back.
+			_, after := c.declare(t, s, s.name+"-after")
+			after.becomes(t)
+			for _, replica := range replicas {
+				replica.becomes(t)
+			}
+			from.inShell(t, command)
+			t.Cleanup(func() { from.forget(t, brake) })
+			for _, replica := range replicas {
+				replica.vanishes(t)
+			}
+			after.becomes(t)
+		})
+	}
+}
+
+// forget takes a word back that was given, and leaves those of others.
+func (p origin) forget(t *testing.T, brake string) {
+	t.Helper()
+	p.brake().edit(t, func(object *unstructured.Unstructured) { unstructured.RemoveNestedField(object.Object, "data", brake) })
+}
+
+func declareProject(t *testing.T, s *site, name string) (original, replica side) {
+	t.Helper()
+	return project(shared.Hub, lab.Namespace, name).declare(t, "AppProject", projectFor(s.name)), project(s.spoke, s.name, name)
+}
+
+// declareCredentials declares Secrets for Argo CD, of a project that is made for them.
+func declareCredentials(use string) func(t *testing.T, s *site, name string) (original, replica side) {
+	return func(t *testing.T, s *site, name string) (original, replica side) {
+		t.Helper()
+		team := project(shared.Hub, lab.Namespace, s.name)
+		if there, err := shared.Hub.Get(t.Context(), team.selection); err == nil && there == nil {
+			team.declare(t, "AppProject", projectFor(s.name))
+		}
+		secret := core(shared.Hub, "secrets", lab.Namespace, name)
+		return secret.declare(t, "Secret", repository(s.name), label(secretType, use)), core(s.spoke, "secrets", s.name, name)
+	}
+}
+
+func declareOwnProject(t *testing.T, s *site, name string) (original, replica side) {
+	t.Helper()
+	return project(s.spoke, s.name, name).declare(t, "AppProject", projectFor(s.name)), project(shared.Hub, lab.Namespace, s.name+"-"+name)
 }

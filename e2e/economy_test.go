@@ -74,27 +74,16 @@ func (a *twin) report(t *testing.T, revision string) {
 // the hub, and nothing is read. A connection that comes back costs nothing, a restart no more than the lists with which
 // watches may begin.
 func TestSteadyStateCostsNoMoreThanItMust(t *testing.T) {
-	for mode, share := range map[string]func(s *site) *twin{
-		"managed": func(s *site) *twin {
-			a := s.newTwin("steady").create(t)
-			a.arrives(t)
-			return a
-		},
-		"autonomous": func(s *site) *twin {
-			a := s.newOwn("steady").createOnSpoke(t)
-			a.shown(t)
-			return a
-		},
-	} {
+	for mode, share := range sharing() {
 		t.Run(mode, func(t *testing.T) {
 			principal := newPrincipal(t, lab.PrincipalOptions{})
 			s := newSite(t, "frugal", lab.AgentOptions{Principal: principal, Mode: mode}).connected(t)
 			s.furnish(t, mode)
 			var apps []*twin
 			for range 3 {
-				apps = append(apps, share(s))
+				apps = append(apps, share(t, s, "steady"))
 			}
-			ledger := s.ledger(t, share(s))
+			ledger := s.ledger(t, share(t, s, "last"))
 			ledger.statuses(t, apps)
 			ledger.reconnect(t)
 			ledger.restart(t, principal)

@@ -172,6 +172,6 @@ func definition() cluster.Selection {
 	}
 }
 
-func events() cluster.Selection {
-	return cluster.Selection{Resource: schema.GroupVersionResource{Version: "v1", Resource: "events"}, Namespace: lab.Namespace}
+func events(namespace string) cluster.Selection {
+	return cluster.Selection{Resource: schema.GroupVersionResource{Version: "v1", Resource: "events"}, Namespace: namespace}
 }

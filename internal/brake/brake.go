@@ -173,8 +173,10 @@ func (d *Desk) brakes() map[name]report {
 
 // report tells people of a brake.
 func (d *Desk) report(ctx context.Context, n name, b converge.Brake) {
-	// It works whether there is a ConfigMap from an earlier brake or none. It needs no quotes, which a log would escape.
-	remedy := fmt.Sprintf("kubectl -n %[1]s create configmap %[2]s --from-literal=%[3]s=%[4]s --dry-run=client -o yaml | kubectl -n %[1]s apply -f -",
+	// It works whether there is a ConfigMap or none, and takes no other word away: a field manager is for each. It needs no
+	// quotes, which a log would escape.
+	remedy := fmt.Sprintf("kubectl -n %[1]s create configmap %[2]s --from-literal=%[3]s=%[4]s --dry-run=client -o yaml"+
+		" | kubectl -n %[1]s apply --server-side --force-conflicts --field-manager=%[4]s -f -",
 		d.options.Namespace, ConfigMap, n, b.Word)
 	d.options.Logger.Error("Deletions are held back: they are too many to be believed. To let them go, give the word",
 		"facet", b.Facet, "agent", n.agent, "deletions", b.Deletions, "held", b.Held, "word", b.Word, "by", remedy)

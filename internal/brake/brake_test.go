@@ -18,7 +18,7 @@ func TestABrakeIsReportedOnceWithItsRemedy(t *testing.T) {
 	require.Equal(t, "braked abc", await(t, r.passed))
 
 	const remedy = "kubectl -n argocd create configmap argocd-agent-brake --from-literal=berlin.application=abc" +
-		" --dry-run=client -o yaml | kubectl -n argocd apply -f -"
+		" --dry-run=client -o yaml | kubectl -n argocd apply --server-side --force-conflicts --field-manager=abc -f -"
 	line := await(t, r.lines)
 	require.Contains(t, line, "level=ERROR")
 	require.Contains(t, line, "facet=application agent=berlin deletions=11 held=20 word=abc")

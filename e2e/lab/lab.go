@@ -153,7 +153,7 @@ func (l *Lab) start(ctx context.Context) error {
 }
 
 func (l *Lab) startHub(ctx context.Context) error {
-	hub, err := l.startCluster(ctx, "hub", false, PrincipalUser)
+	hub, err := l.startCluster(ctx, cluster.Options{Name: "hub", Users: []string{PrincipalUser}, Cleaners: l.options.Pods})
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,9 @@ func (l *Lab) installArgoCD(ctx context.Context, hub *Cluster) error {
 }
 
 func (l *Lab) startSpoke(ctx context.Context, name string) (*Cluster, error) {
-	spoke, err := l.startCluster(ctx, "spoke-"+name, l.options.Pods, AgentUser, WideAgentUser)
+	spoke, err := l.startCluster(ctx, cluster.Options{
+		Name: "spoke-" + name, Users: []string{AgentUser, WideAgentUser}, Pods: l.options.Pods,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -202,10 +204,10 @@ func (l *Lab) startSpoke(ctx context.Context, name string) (*Cluster, error) {
 	return spoke, nil
 }
 
-func (l *Lab) startCluster(ctx context.Context, name string, pods bool, users ...string) (*Cluster, error) {
-	c, err := cluster.Start(ctx, cluster.Options{
-		Name: name, Host: l.Host, Tools: l.Tools, CA: l.clusterCA, Users: users, Pods: pods, Audit: l.options.Audit,
-	})
+// startCluster starts a cluster, of which the options say what differs.
+func (l *Lab) startCluster(ctx context.Context, options cluster.Options) (*Cluster, error) {
+	options.Host, options.Tools, options.CA, options.Audit = l.Host, l.Tools, l.clusterCA, l.options.Audit
+	c, err := cluster.Start(ctx, options)
 	if err != nil {
 		return nil, err
 	}

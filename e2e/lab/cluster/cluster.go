@@ -26,15 +26,17 @@ import (
 // Admin is the user that may do everything.
 const Admin = "admin"
 
-// Options say what a cluster is made of. All but Users, Pods and Audit are required.
+// Options say what a cluster is made of. All but Users and what follows are required.
 type Options struct {
 	Name  string // names its processes and files, such as "hub"
 	Host  *host.Host
 	Tools *toolset.Set
 	CA    *pki.Authority // signs the API server's certificate
 	Users []string       // besides Admin; they may do nothing until something in the cluster says so
-	Pods  bool           // whether Deployments and Pods come to life
-	Audit bool           // whether the API server writes down what Users ask
+	Pods  bool           // whether Deployments and Pods come to life, and Cleaners
+	// Cleaners says that what belonged to something that was deleted goes too, such as what is in a namespace.
+	Cleaners bool
+	Audit    bool // whether the API server writes down what Users ask
 }
 
 // Cluster is a running cluster. Its methods may be called by many goroutines.
@@ -48,7 +50,7 @@ type Cluster struct {
 	Etcd *process.Process
 	// APIServer is better killed than stopped: asked to stop, it waits for its clients' connections first.
 	APIServer         *process.Process
-	ControllerManager *process.Process // nil without Pods
+	ControllerManager *process.Process // nil without Pods and Cleaners
 	Scheduler         *process.Process // nil without Pods
 	Node              *process.Process // nil without Pods
 
@@ -79,10 +81,14 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	if err := c.connect(); err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", c.Name, err)
 	}
-	if options.Pods {
-		if err := c.startPods(ctx); err != nil {
-			return nil, fmt.Errorf("cluster %s: %w", c.Name, err)
-		}
+	switch {
+	case options.Pods:
+		err = c.startPods(ctx)
+	case options.Cleaners:
+		err = c.startControllers(ctx, cleaners)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", c.Name, err)
 	}
 	return c, nil
 }

@@ -24,22 +24,34 @@ const NodeName = "node"
 // PodLog is what every container has logged.
 const PodLog = "hello from a fake container\n"
 
-// startPods starts what turns a Deployment into running Pods.
-func (c *Cluster) startPods(ctx context.Context) error {
+// Controllers of Kubernetes by the names that its controller manager knows them by.
+const (
+	// cleaners take away what belonged to what was deleted.
+	cleaners       = "namespace,garbagecollector"
+	podControllers = cleaners + ",deployment,replicaset,job,endpointslice,serviceaccount"
+)
+
+// startControllers starts controllers of Kubernetes.
+func (c *Cluster) startControllers(ctx context.Context, names string) error {
 	var err error
 	c.ControllerManager, _, err = c.host.Launch(ctx, host.Program{
 		Name: c.Name + "-kube-controller-manager", Path: c.tools.Program(toolset.ControllerManager),
 		Args: func([]int) []string {
 			return []string{
 				"--kubeconfig=" + c.Kubeconfig, "--leader-elect=false", "--secure-port=0", "--profiling=false",
-				"--controllers=deployment,replicaset,job,endpointslice,serviceaccount,namespace,garbagecollector",
-				"--kube-api-qps=200", "--kube-api-burst=400",
+				"--controllers=" + names, "--kube-api-qps=200", "--kube-api-burst=400",
 			}
 		},
 	})
-	if err != nil {
+	return err
+}
+
+// startPods starts what turns a Deployment into running Pods.
+func (c *Cluster) startPods(ctx context.Context) error {
+	if err := c.startControllers(ctx, podControllers); err != nil {
 		return err
 	}
+	var err error
 	c.Scheduler, _, err = c.host.Launch(ctx, host.Program{
 		Name: c.Name + "-kube-scheduler", Path: c.tools.Program(toolset.Scheduler),
 		Args: func([]int) []string {

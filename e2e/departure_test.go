@@ -1,0 +1,199 @@
+package e2e_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+)
+
+// pruned ends the deletion of the Application on its spoke, as an application controller does that has deleted the resources.
+func (a *twin) pruned(t *testing.T) {
+	t.Helper()
+	a.spoke.becomes(t, beingDeleted)
+	a.spoke.edit(t, finalize())
+}
+
+// remains fails if the object is gone, is about to go, or is another one than this.
+func (s side) remains(t *testing.T, this *unstructured.Unstructured) {
+	t.Helper()
+	now := s.get(t)
+	require.Equal(t, this.GetUID(), now.GetUID())
+	require.Nil(t, now.GetDeletionTimestamp())
+}
+
+// anew holds for another object than this one, by the same name.
+func anew(old *unstructured.Unstructured) condition {
+	return func(object *unstructured.Unstructured) bool {
+		return object.GetUID() != old.GetUID() && !beingDeleted(object)
+	}
+}
+
+func namespaceOf(c *lab.Cluster, name string) side { return core(c, "namespaces", "", name) }
+
+// Whoever is first: what is deleted on both sides at once goes on both, and nothing brings it back.
+func TestDeletedOnBothSidesAtOnce(t *testing.T) {
+	t.Parallel()
+	for mode, share := range sharing() {
+		for kind, finalizers := range map[string][]string{"alone": nil, "with its resources": {cascadeFinalizer}} {
+			t.Run(mode+" "+kind, func(t *testing.T) {
+				t.Parallel()
+				s := newSite(t, "at-once", lab.AgentOptions{Mode: mode}).connected(t)
+				app := share(t, s, "app", finalize(finalizers...))
+				both, ctx := errgroup.WithContext(t.Context())
+				for _, s := range []side{app.hub, app.spoke} {
+					both.Go(func() error { return s.cluster.Delete(ctx, s.selection) })
+				}
+				require.NoError(t, both.Wait())
+				if finalizers != nil {
+					app.pruned(t)
+				}
+				app.spoke.vanishes(t)
+				app.hub.vanishes(t)
+				share(t, s, "later")
+				app.spoke.vanishes(t)
+				app.hub.vanishes(t)
+			})
+		}
+	}
+}
+
+// Only the spoke knows when an application's resources are gone; until then the hub shows it.
+func TestTheHubShowsAnAutonomousApplicationUntilItIsGone(t *testing.T) {
+	t.Parallel()
+	_, app := newAutonomous(t, "pruning", lab.AgentOptions{}, finalize(cascadeFinalizer))
+	shown := app.shown(t)
+	app.spoke.delete(t)
+	app.spoke.becomes(t, beingDeleted)
+	app.spoke.edit(t, func(o *unstructured.Unstructured) { set(o, "Missing", "status", "health", "status") })
+	app.hub.becomes(t, has("Missing", "status", "health", "status"))
+	app.hub.remains(t, shown)
+	app.pruned(t)
+	app.hub.vanishes(t)
+}
+
+func TestAutonomousDeletionsAreDoneAfterADisconnection(t *testing.T) {
+	t.Parallel()
+	s, app := newAutonomous(t, "apart", lab.AgentOptions{})
+	app.shown(t)
+	stays := s.newOwn("stays").createOnSpoke(t)
+	shown := stays.shown(t)
+	mark := s.agent.Mark()
+	s.agent.Principal.Refuse()
+	saysNow(t, s.agent, mark, "Not connected to the principal")
+	app.spoke.delete(t)
+	stays.hub.delete(t)
+	s.agent.Principal.Restore()
+	app.hub.vanishes(t)
+	stays.hub.becomes(t, anew(shown))
+}
+
+// With its namespace on the hub all applications of a managed agent are deleted, each as its finalizers say. The agent is
+// there for what comes next.
+func TestTheNamespaceOfAManagedAgentIsDeleted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "evicted", lab.AgentOptions{}).connected(t)
+	share := sharing()["managed"]
+	alone, cascading := share(t, s, "alone"), share(t, s, "cascading", finalize(cascadeFinalizer))
+	there := namespaceOf(shared.Hub, s.name)
+	there.delete(t)
+	alone.spoke.vanishes(t)
+	cascading.spoke.becomes(t, beingDeleted)
+	cascading.hub.becomes(t, beingDeleted)
+	cascading.pruned(t)
+	cascading.spoke.vanishes(t)
+	there.vanishes(t)
+
+	require.NoError(t, shared.RegisterAgent(t.Context(), s.name))
+	share(t, s, "next")
+}
+
+// What an autonomous agent has is shown again as soon as there is somewhere to show it.
+func TestTheNamespaceOfAnAutonomousAgentIsDeleted(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		flag  string
+		again func(t *testing.T, s *site)
+	}{
+		"and created by the principal": {"--namespace-create-enable", func(*testing.T, *site) {}},
+		"and created by a person": {"--namespace-create-enable=false", func(t *testing.T, s *site) {
+			require.NoError(t, shared.RegisterAgent(t.Context(), s.name))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{c.flag}})
+			_, app := newAutonomous(t, "unseen", lab.AgentOptions{Principal: principal, Args: []string{"--compare-interval=1s"}})
+			shown, own := app.shown(t), app.spoke.get(t)
+			there := namespaceOf(shared.Hub, app.hub.selection.Namespace)
+			before := there.get(t)
+			there.delete(t)
+			expect(t, there.cluster, there.selection, func(object *unstructured.Unstructured) bool { return object == nil || anew(before)(object) })
+			c.again(t, &site{name: there.selection.Name})
+			app.hub.becomes(t, anew(shown))
+			app.spoke.remains(t, own)
+		})
+	}
+}
+
+// Somebody deletes Argo CD's namespace on the spoke, and the agent's rights with it. To the hub that is a spoke that lost its
+// applications, not a wish.
+func TestTheNamespaceOnTheSpokeIsDeleted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "wiped", lab.AgentOptions{}).connected(t)
+	app := sharing()["managed"](t, s, "app")
+	before, copied := app.hub.get(t), app.spoke.get(t)
+	there := namespaceOf(s.spoke, s.name)
+	there.delete(t)
+	there.vanishes(t)
+	app.hub.remains(t, before)
+	stopped(t, s.agent.Stop)
+
+	startSite(t, s.name, lab.AgentOptions{}).connected(t)
+	app.spoke.becomes(t, anew(copied))
+	app.hub.remains(t, before)
+}
+
+// The cluster Secret is what the hub's Argo CD reaches the cluster by. Applications do not hang on it.
+func TestTheClusterSecretIsDeleted(t *testing.T) {
+	t.Parallel()
+	principal := newPrincipal(t, lab.PrincipalOptions{})
+	s := newSite(t, "unlisted", lab.AgentOptions{Principal: principal}).connected(t)
+	app := sharing()["managed"](t, s, "app")
+	copied := app.spoke.get(t)
+	core(shared.Hub, "secrets", lab.Namespace, "cluster-"+s.name).delete(t)
+	app.hub.edit(t, label("team", "blue"))
+	app.spoke.becomes(t, labelled("team", "blue"))
+	mark := s.agent.Mark()
+	require.NoError(t, principal.Restart(t.Context()))
+	saysNow(t, s.agent, mark, lab.ConnectedAgentLine)
+	app.hub.edit(t, label("team", "red"))
+	app.spoke.becomes(t, labelled("team", "red"))
+	app.spoke.remains(t, copied)
+}
+
+// An agent that never comes back leaves nothing on the hub that cannot be deleted, and what it left on its spoke goes on. When
+// one of its name comes after all, it does what was decided meanwhile.
+func TestAnAgentIsGoneForGood(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "gone", lab.AgentOptions{}).connected(t)
+	share := sharing()["managed"]
+	alone, cascading, kept := share(t, s, "alone"), share(t, s, "cascading", finalize(cascadeFinalizer)), share(t, s, "kept")
+	stopped(t, s.agent.Stop)
+	alone.hub.delete(t)
+	alone.hub.vanishes(t)
+	cascading.hub.delete(t)
+	cascading.hub.becomes(t, beingDeleted)
+	cascading.hub.edit(t, finalize()) // as the docs say
+	cascading.hub.vanishes(t)
+	for _, app := range []*twin{alone, cascading, kept} {
+		app.spoke.remains(t, app.spoke.get(t))
+	}
+	start(t, s.agent.Start)
+	alone.spoke.vanishes(t)
+	cascading.spoke.vanishes(t)
+	kept.spoke.remains(t, kept.spoke.get(t))
+}

@@ -25,7 +25,7 @@ const (
 type Options struct {
 	Spokes []string // names of the spokes, which are their agents' names too
 	ArgoCD bool     // real Argo CD: server on the hub, application controller on each spoke
-	Pods   bool     // Deployments and Pods come to life on the spokes, and what a namespace held goes with it everywhere
+	Pods   bool     // Deployments and Pods come to life on the spokes; namespaces that are deleted end, on the hub too
 	Agents bool     // one principal and an agent for each spoke, started and connected
 	// HubController adds an application controller on the hub, which pushes to clusters that the hub reaches itself: what
 	// people have before they install a principal beside it.

@@ -26,9 +26,9 @@ const PodLog = "hello from a fake container\n"
 
 // Controllers of Kubernetes by the names that its controller manager knows them by.
 const (
-	// cleaners take away what belonged to what was deleted.
-	cleaners       = "namespace,garbagecollector"
-	podControllers = cleaners + ",deployment,replicaset,job,endpointslice,serviceaccount"
+	// namespaceController ends namespaces that are deleted, with all that is in them.
+	namespaceController = "namespace"
+	podControllers      = namespaceController + ",garbagecollector,deployment,replicaset,job,endpointslice,serviceaccount"
 )
 
 // startControllers starts controllers of Kubernetes.

@@ -102,7 +102,8 @@ func (s *agentSettings) share(cluster kube.Cluster, hub *hubIdentity, observer c
 		Config: cluster.Config, Namespace: s.namespace, Applications: s.sharing.scope(s.namespace),
 		Mode: facets.Mode(s.sharing.mode), Mapping: s.sharing.mapping(s.namespace), Selector: selector,
 		Keeping: s.sharing.keeping(cluster.Client.CoreV1(), hub), Agent: hub.agent,
-		CompareEvery: s.compareEvery, Observer: observer, Logger: logger,
+		CompareEvery: s.compareEvery, Observer: observer,
+		Events: kube.Events{Client: cluster.Client.CoreV1(), Component: name}, Logger: logger,
 	})
 }
 

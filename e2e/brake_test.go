@@ -38,7 +38,7 @@ func TestDeletionsThatAreTooManyToBeBelievedWaitForAPerson(t *testing.T) {
 	held := fmt.Sprintf("argocd_principal_sync_held_deletions{agent=%q,facet=\"application\"}", s.name)
 	_, metrics := get(t, principal.MetricsURL)
 	require.Contains(t, metrics, held+" 11")
-	hub.requireEvent(t, "11 of 20 objects of "+s.name+".application would be deleted at once")
+	requireEvent(t, shared.Hub, lab.Namespace, "DeletionsHeldBack", "11 of 20 objects of "+s.name+".application would be deleted at once")
 
 	// All else goes on, and is no way around.
 	first := s.newTwin("new").create(t)
@@ -117,14 +117,14 @@ func (s *site) has(t *testing.T, count int) {
 	require.Len(t, objects, count)
 }
 
-// requireEvent fails unless people there were told of something by an Event.
-func (p origin) requireEvent(t *testing.T, message string) {
+// requireEvent fails unless people were told of something by an Event.
+func requireEvent(t *testing.T, c *lab.Cluster, namespace, reason, message string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, err := p.cluster.WaitAll(ctx, events(p.namespace), func(objects cluster.Objects) bool {
+	_, err := c.WaitAll(ctx, events(namespace), func(objects cluster.Objects) bool {
 		for _, event := range objects {
-			if strings.Contains(text(event, "message"), message) && text(event, "reason") == "DeletionsHeldBack" {
+			if strings.Contains(text(event, "message"), message) && text(event, "reason") == reason {
 				return true
 			}
 		}
@@ -205,7 +205,7 @@ func TestTheBrakeHoldsEveryKind(t *testing.T) {
 				replica.becomes(t)
 			}
 			command := from.brakes(t, brake, originals)
-			from.requireEvent(t, "objects of "+brake+" would be deleted at once")
+			requireEvent(t, from.cluster, from.namespace, "DeletionsHeldBack", "objects of "+brake+" would be deleted at once")
 			// What comes after goes on, so what is still there was held back.
 			_, after := c.declare(t, s, s.name+"-after")
 			after.becomes(t)

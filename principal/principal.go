@@ -121,7 +121,8 @@ func (s *principalSettings) share(cluster kube.Cluster, server func(agent string
 	}
 	return hub.New(hub.Options{
 		Config: cluster.Config, Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
-		CreateNamespace: s.sharing.creator(cluster.Client.CoreV1()).Create, Server: server, Logger: logger,
+		CreateNamespace: s.sharing.creator(cluster.Client.CoreV1()).Create, Server: server,
+		Events: kube.Events{Client: cluster.Client.CoreV1(), Component: name}, Logger: logger,
 	})
 }
 

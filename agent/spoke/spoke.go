@@ -13,6 +13,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 )
 
@@ -43,6 +44,7 @@ type Options struct {
 	// CompareEvery is the time between comparisons with the hub.
 	CompareEvery time.Duration
 	Observer     converge.Observer
+	Events       kube.Events
 	Logger       *slog.Logger
 }
 
@@ -51,7 +53,7 @@ func New(o Options) (*Spoke, error) {
 	s := &Spoke{options: o}
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "spoke", Namespace: o.Namespace, Applications: o.Applications, Kinds: o.Mode.Kinds(), KeepStatus: true, Mapping: o.Mapping,
-		Selector: o.Selector, Keeping: o.Keeping, Agent: o.Agent, Listener: (*events)(s), Tell: s.told,
+		Selector: o.Selector, Keeping: o.Keeping, Agent: o.Agent, Listener: (*events)(s), Tell: facets.Telling{Logger: o.Logger, Warn: o.Events.Warn}.Tell,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("spoke: %w", err)
@@ -84,16 +86,6 @@ func (s *Spoke) Ready() error { return s.cluster.Ready() }
 func (s *Spoke) Has(instance string) bool {
 	app, ok := s.cluster.Store.Get(argocd.OfInstance(instance, s.options.Namespace))
 	return ok && s.cluster.Selects(&app.Head)
-}
-
-// told tells people what the hub could not take, of objects that cannot say so themselves.
-func (s *Spoke) told(_ string, kind facets.Kind, r *argocd.Record, result converge.Result) {
-	logger := s.options.Logger.With("kind", string(kind), "name", r.Name.Name, "reason", result.Reason)
-	if result.Code == converge.Retry {
-		logger.Warn("The hub could not take an object yet, and is asked again")
-		return
-	}
-	logger.Warn("The hub refuses an object")
 }
 
 // events are the spoke's as a listener.

@@ -9,12 +9,12 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 )
 
 // ConfigMap is the name of the ConfigMap that takes a person's word.
@@ -180,17 +180,10 @@ func (d *Desk) report(ctx context.Context, n name, b converge.Brake) {
 		d.options.Namespace, ConfigMap, n, b.Word)
 	d.options.Logger.Error("Deletions are held back: they are too many to be believed. To let them go, give the word",
 		"facet", b.Facet, "agent", n.agent, "deletions", b.Deletions, "held", b.Held, "word", b.Word, "by", remedy)
-	now := metav1.Now()
-	event := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: d.options.Namespace, GenerateName: ConfigMap + "-"},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "ConfigMap", Namespace: d.options.Namespace, Name: ConfigMap,
-		},
-		Type: corev1.EventTypeWarning, Reason: "DeletionsHeldBack",
-		Message: fmt.Sprintf("%d of %d objects of %s would be deleted at once. If that is meant: %s", b.Deletions, b.Held, n, remedy),
-		Source:  corev1.EventSource{Component: d.options.Component}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
-	}
-	if _, err := d.options.Client.Events(d.options.Namespace).Create(ctx, event, metav1.CreateOptions{}); err != nil && ctx.Err() == nil {
+	about := corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: d.options.Namespace, Name: ConfigMap}
+	message := fmt.Sprintf("%d of %d objects of %s would be deleted at once. If that is meant: %s", b.Deletions, b.Held, n, remedy)
+	events := kube.Events{Client: d.options.Client, Component: d.options.Component}
+	if err := events.Warn(ctx, about, "DeletionsHeldBack", message); err != nil && ctx.Err() == nil {
 		d.options.Logger.Warn("Write an Event", "error", err)
 	}
 }

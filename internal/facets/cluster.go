@@ -25,6 +25,14 @@ const (
 	ConfigMap Kind = "ConfigMap"
 )
 
+// apiVersion is that of the kind's objects.
+func (k Kind) apiVersion() string {
+	if k == Project {
+		return argocd.GroupVersion.String()
+	}
+	return "v1"
+}
+
 // Listener is told what changes in a cluster. It must not block.
 type Listener interface {
 	// ApplicationChanged says that an application was created (old is nil), changed or deleted (now is nil).
@@ -61,7 +69,7 @@ type Options struct {
 	Agent func() string
 	// Tell, if set, tells people of an original, that is no application, that the other side could not take it, and why. The
 	// agent is empty if that is the hub.
-	Tell func(agent string, kind Kind, r *argocd.Record, result converge.Result)
+	Tell func(ctx context.Context, agent string, kind Kind, r *argocd.Record, result converge.Result)
 }
 
 // Cluster is what is known of one cluster, and shared.
@@ -165,10 +173,10 @@ func (c *Cluster) Ready() error {
 }
 
 // tells returns what tells people that an agent, or the hub, could not take objects of a kind.
-func (c *Cluster) tells(agent string, kind Kind) func(*argocd.Record, converge.Result) {
-	return func(r *argocd.Record, result converge.Result) {
+func (c *Cluster) tells(agent string, kind Kind) func(context.Context, *argocd.Record, converge.Result) {
+	return func(ctx context.Context, r *argocd.Record, result converge.Result) {
 		if c.options.Tell != nil {
-			c.options.Tell(agent, kind, r, result)
+			c.options.Tell(ctx, agent, kind, r, result)
 		}
 	}
 }

@@ -28,7 +28,7 @@ type objectSource struct {
 	// offer returns what the other side should have of an object, and whether it should have anything.
 	offer func(*argocd.Record) (argocd.Content, bool)
 	// tell tells people what the other side could not take.
-	tell func(r *argocd.Record, result converge.Result)
+	tell func(ctx context.Context, r *argocd.Record, result converge.Result)
 }
 
 var _ converge.Source = objectSource{}
@@ -66,10 +66,10 @@ func (s objectSource) object(r *argocd.Record) (converge.Object, bool) {
 }
 
 // Settled tells people what the other side refuses, or has not been able to take for a while.
-func (s objectSource) Settled(_ context.Context, key converge.Key, r converge.Result) error {
+func (s objectSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
 	record, ok := s.Store.Get(types.NamespacedName{Namespace: s.namespace, Name: string(key)})
 	if ok && r.Code != converge.Done {
-		s.tell(record, r)
+		s.tell(ctx, record, r)
 	}
 	return nil
 }

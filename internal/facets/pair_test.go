@@ -51,7 +51,7 @@ func newPair(t *testing.T, mode facets.Mode, change ...func(hub, spoke *facets.O
 	p := &pair{T: t, hubAPI: newAPIServer(t), spokeAPI: newAPIServer(t)}
 	all, err := facets.Selector("")
 	require.NoError(t, err)
-	tell := func(agent string, kind facets.Kind, r *argocd.Record, result converge.Result) {
+	tell := func(_ context.Context, agent string, kind facets.Kind, r *argocd.Record, result converge.Result) {
 		p.told = append(p.told, telling{agent, kind, r.Name.Name, result})
 	}
 	hub := facets.Options{

@@ -122,20 +122,3 @@ func TestAProjectThatGoesToNoAgentIsToldOnceForEachChange(t *testing.T) {
 	require.Len(t, becomes("nobody", "b", nil), 1)
 	require.Empty(t, becomes("nobody", "c", map[string]string{argocd.AnnotationAgent: "rome"}), "it shows an agent's own")
 }
-
-// A refusal names the agent: there may be thousands.
-func TestWhatAnAgentCouldNotTakeIsToldByTheAgentsName(t *testing.T) {
-	t.Parallel()
-	h, log := aHub(t)
-	var r revision
-	meta := r.of("repo", map[string]string{argocd.LabelSecretType: argocd.SecretRepository})
-	record, err := h.cluster.Secrets.Store.Wrote(&argocd.Object{ObjectMeta: meta, Data: map[string]string{"project": "dGVhbQ=="}})
-	require.NoError(t, err)
-	require.Empty(t, lines(log))
-	h.told("berlin", facets.Secret, record, converge.Result{Code: converge.Refused, Reason: "too red"})
-	h.told("berlin", facets.Secret, record, converge.Result{Code: converge.Retry, Reason: "not yet"})
-	told := lines(log)
-	require.Len(t, told, 2)
-	require.Contains(t, told[0], `msg="An agent refuses an object" agent=berlin kind=Secret name=repo reason="too red"`)
-	require.Contains(t, told[1], `msg="An agent could not take an object yet, and is asked again" agent=berlin kind=Secret name=repo reason="not yet"`)
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 )
 
@@ -43,6 +44,7 @@ type Options struct {
 	CreateNamespace func(ctx context.Context, namespace string) error
 	// Server returns the address of an agent's cluster in Argo CD, empty if it has none.
 	Server func(agent string) string
+	Events kube.Events
 	Logger *slog.Logger
 }
 
@@ -63,7 +65,7 @@ func New(o Options) (*Hub, error) {
 	h := &Hub{options: o, shares: make(map[string]facets.Share)}
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Managed.Kinds(),
-		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h), Tell: h.told,
+		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h), Tell: facets.Telling{Logger: o.Logger, Warn: o.Events.Warn}.Tell,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
@@ -142,16 +144,6 @@ func (h *Hub) all() map[string]facets.Share {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return maps.Clone(h.shares)
-}
-
-// told tells people what an agent could not take, of objects that cannot say so themselves.
-func (h *Hub) told(agent string, kind facets.Kind, r *argocd.Record, result converge.Result) {
-	logger := h.options.Logger.With("agent", agent, "kind", string(kind), "name", r.Name.Name, "reason", result.Reason)
-	if result.Code == converge.Retry {
-		logger.Warn("An agent could not take an object yet, and is asked again")
-		return
-	}
-	logger.Warn("An agent refuses an object")
 }
 
 // events are the hub's as a listener.

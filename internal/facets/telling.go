@@ -1,0 +1,46 @@
+package facets
+
+import (
+	"context"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+)
+
+// Telling tells people of originals that the other side could not take, and that are no applications, which say so themselves:
+// in the log, and if the other side refuses one, by an Event about it.
+type Telling struct {
+	Logger *slog.Logger
+	// Warn writes an Event.
+	Warn func(ctx context.Context, about corev1.ObjectReference, reason, message string) error
+}
+
+// Tell tells that an agent, or the hub if that is empty, could not take an object.
+func (t Telling) Tell(ctx context.Context, agent string, kind Kind, r *argocd.Record, result converge.Result) {
+	logger := t.Logger.With("kind", string(kind), "name", r.Name.Name, "reason", result.Reason)
+	who, reason := "The hub", "RefusedByHub"
+	if agent != "" {
+		logger, who, reason = logger.With("agent", agent), "Agent "+agent, "RefusedByAgent"
+	}
+	switch again := result.Code == converge.Retry; {
+	case again && agent == "":
+		logger.Warn("The hub could not take an object yet, and is asked again")
+		return
+	case again:
+		logger.Warn("An agent could not take an object yet, and is asked again")
+		return
+	case agent == "":
+		logger.Warn("The hub refuses an object")
+	default:
+		logger.Warn("An agent refuses an object")
+	}
+	about := corev1.ObjectReference{
+		APIVersion: kind.apiVersion(), Kind: string(kind), Namespace: r.Name.Namespace, Name: r.Name.Name, UID: r.UID,
+	}
+	if err := t.Warn(ctx, about, reason, shorten(who+" refuses it: "+result.Reason)); err != nil && ctx.Err() == nil {
+		logger.Warn("Write an Event", "error", err)
+	}
+}

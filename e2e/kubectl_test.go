@@ -111,14 +111,14 @@ func heard(t *testing.T, from io.Reader, expression string) []string {
 	}
 }
 
-// permit lets the hub do anything in a namespace of a spoke, and that agent do it.
-func permit(t *testing.T, spoke *lab.Cluster, namespace string) {
+// permit lets the hub do anything in a namespace of a spoke, and the agent whose namespace is the other do it.
+func permit(t *testing.T, spoke *lab.Cluster, agents, namespace string) {
 	t.Helper()
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	create(t, spoke, cluster.Selection{Resource: configMaps, Namespace: lab.Namespace, Name: "argocd-agent-policy"},
+	create(t, spoke, cluster.Selection{Resource: configMaps, Namespace: agents, Name: "argocd-agent-policy"},
 		&unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "v1", "kind": "ConfigMap",
-			"metadata": map[string]any{"name": "argocd-agent-policy", "namespace": lab.Namespace},
+			"metadata": map[string]any{"name": "argocd-agent-policy", "namespace": agents},
 			"data": map[string]any{"policy.yaml": `applications: true
 rules:
 - {apiGroups: ["*"], resources: ["*"], verbs: ["*"], namespaces: ["` + namespace + `"]}
@@ -150,7 +150,7 @@ rules:
 func TestKubectlWorksThroughKubeproxy(t *testing.T) {
 	t.Parallel()
 	g := newGuestbook(t, "b", "kubectl")
-	permit(t, g.spoke.cluster, g.declared.Into)
+	permit(t, g.spoke.cluster, lab.Namespace, g.declared.Into)
 	k := newKubectl(t, "b", "", g.declared.Into)
 
 	events := k.begin(t, "get", "configmaps", "--watch", "--output-watch-events", "-o=name")
@@ -173,6 +173,30 @@ func TestKubectlWorksThroughKubeproxy(t *testing.T) {
 	k.copies(t, g.pod)
 	// Last of all: Argo CD heals it, and which Pod goes then is not for us to say.
 	k.run(t, "", "scale", "deployment", "guestbook", "--replicas=3")
+}
+
+// A renewal of the agent's certificate, which comes every hour in some meshes, ends nobody's terminal, log or watch.
+func TestWhatIsWatchedOutlivesARenewal(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "renewing", lab.AgentOptions{}).connected(t)
+	permit(t, s.spoke, s.name, s.name)
+	configMap := func(name string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name, "namespace": s.name},
+		}}
+	}
+	require.NoError(t, s.spoke.Apply(t.Context(), configMap("before")))
+	k := newKubectl(t, s.name, "", s.name)
+	events := k.begin(t, "get", "configmaps", "--watch", "--output-watch-events", "-o=name")
+	heard(t, events, "configmap/before")
+
+	mark := s.agent.Mark()
+	files{s.agent.Name()}.holds(t, nil, clientPair(t, shared.CA, s.name, pki.Validity{}))
+	saysNow(t, s.agent, mark, "Connect again to show the new certificate", lab.ConnectedAgentLine)
+	require.NoError(t, s.spoke.Apply(t.Context(), configMap("after")))
+	heard(t, events, "configmap/after")
+	require.Contains(t, k.run(t, "", "get", "configmaps"), "after", "what is new goes over the new connection")
+	stopped(t, s.agent.Stop)
 }
 
 // forwards forwards a port, behind which there is an echo.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -61,6 +62,7 @@ type Dialer struct {
 	metrics   metrics
 	connected atomic.Bool
 	reason    atomic.Pointer[error] // why it is not connected
+	retired   sync.WaitGroup        // connections that have been replaced, and over which the hub has not said all
 }
 
 // New returns a dialer that is not connected.
@@ -82,6 +84,7 @@ func (d *Dialer) because(err error) { d.reason.Store(&err) }
 
 // Run connects, again and again, until the context ends.
 func (d *Dialer) Run(ctx context.Context) {
+	defer d.retired.Wait()
 	again := newRetry()
 	for {
 		lasted, err := d.converse(ctx)
@@ -125,14 +128,34 @@ func text(err error) string {
 	return err.Error()
 }
 
-// converse connects and holds one conversation, and returns for how long: not at all, if nobody answered the hello.
+// converse connects and holds one conversation, and returns for how long: not at all, if nobody answered the hello. A
+// connection that is given up for a newer certificate stays for what the hub says over it: nobody's terminal or log ends for
+// that, unless the old certificate expires first, which the principal sees to.
 func (d *Dialer) converse(ctx context.Context) (lasted time.Duration, err error) {
-	renewed := d.options.Renewed()
 	conn, err := grpc.NewClient(d.options.Address, transport(d.options)...)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = conn.Close() }() // it only ever says that it was closed before
+	ctx, end := context.WithCancel(ctx)
+	var hub sync.WaitGroup
+	over := func() {
+		hub.Wait()
+		end()
+		_ = conn.Close() // it only ever says that it was closed before
+	}
+	lasted, err = d.hold(ctx, conn, &hub)
+	if errors.Is(err, errRenewed) {
+		d.retired.Go(over)
+		return lasted, err
+	}
+	end()
+	over()
+	return lasted, err
+}
+
+// hold holds one conversation over a connection. What the hub says to the spoke over it may last until ctx ends.
+func (d *Dialer) hold(ctx context.Context, conn *grpc.ClientConn, hub *sync.WaitGroup) (lasted time.Duration, err error) {
+	renewed := d.options.Renewed()
 	streaming, end := context.WithCancel(context.WithoutCancel(ctx))
 	grpcStream, err := openStream(ctx, streaming, end, conn)
 	if err != nil {
@@ -154,36 +177,25 @@ func (d *Dialer) converse(ctx context.Context) (lasted time.Duration, err error)
 	d.metrics.connected.Set(1)
 	defer d.metrics.connected.Set(0)
 
-	ctx, cancel := context.WithCancelCause(ctx)
+	conversing, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer watch(ctx, renewed, cancel)()
-	defer d.serve(ctx, conn, cancel)()
-	err = d.options.Peer.Converse(ctx, stream)
+	defer watch(conversing, renewed, cancel)()
+	if d.options.Tunnel != nil {
+		hub.Go(func() { d.serve(ctx, conversing, conn, cancel) })
+	}
+	err = d.options.Peer.Converse(conversing, stream)
 	return time.Since(greeted), err
 }
 
-// serve has the hub reach the spoke over a connection, until the function that it returns is called. A principal that stops
-// to listen has given up on the connection.
-func (d *Dialer) serve(ctx context.Context, conn *grpc.ClientConn, cancel context.CancelCauseFunc) func() {
-	if d.options.Tunnel == nil {
-		return func() {}
-	}
-	ctx, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		err := d.options.Tunnel.Serve(ctx, conn)
-		switch {
-		case ctx.Err() != nil:
-		case status.Code(err) == codes.Unimplemented:
-			d.options.Logger.Warn("The principal is too old for the hub to reach into this cluster: upgrade it")
-		default:
-			cancel(err)
-		}
-	}()
-	return func() {
-		stop()
-		<-done
+// serve has the hub reach the spoke over a connection. A principal that stops to listen has given up on the connection.
+func (d *Dialer) serve(ctx, conversing context.Context, conn *grpc.ClientConn, cancel context.CancelCauseFunc) {
+	err := d.options.Tunnel.Serve(ctx, conversing, conn)
+	switch {
+	case conversing.Err() != nil:
+	case status.Code(err) == codes.Unimplemented:
+		d.options.Logger.Warn("The principal is too old for the hub to reach into this cluster: upgrade it")
+	default:
+		cancel(err)
 	}
 }
 

@@ -71,7 +71,7 @@ func TestConversationsAreBounded(t *testing.T) {
 	defer kube.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	require.Error(t, tunnel.NewServer(slog.New(slog.DiscardHandler), kube).Serve(ctx, conn))
+	require.Error(t, tunnel.NewServer(slog.New(slog.DiscardHandler), kube).Serve(ctx, ctx, conn))
 	require.NoError(t, ctx.Err())
 	require.LessOrEqual(t, g.most.Load(), int64(1000))
 	require.Positive(t, g.most.Load())

@@ -66,7 +66,7 @@ func (l *Listener) hand(ctx context.Context, c net.Conn) bool {
 	return false
 }
 
-// Server takes up what the hub dials, over one connection to the principal at a time.
+// Server takes up what the hub dials.
 type Server struct {
 	listeners map[Target]*Listener
 	logger    *slog.Logger
@@ -81,15 +81,16 @@ func NewServer(logger *slog.Logger, listeners ...*Listener) *Server {
 	return s
 }
 
-// Serve takes up what the hub dials over a connection to the principal, until the context ends or the principal ends the
-// call, with whose status it returns. All conversations over the connection are over then.
-func (s *Server) Serve(ctx context.Context, principal grpc.ClientConnInterface) error {
-	var conns sync.WaitGroup
-	defer conns.Wait()
+// Serve takes up what the hub dials over a connection to the principal, until listening ends or the principal ends the call,
+// with whose status it returns. All conversations over the connection are over then: those that were taken up go on until
+// they or ctx end, or the principal ends the call. listening ends with ctx at the latest.
+func (s *Server) Serve(ctx, listening context.Context, principal grpc.ClientConnInterface) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var conns sync.WaitGroup
+	defer conns.Wait()
 	client := tunnelv1.NewTunnelClient(principal)
-	calls, err := client.Listen(ctx, &tunnelv1.ListenRequest{Build: version.Version()}, grpc.MaxCallRecvMsgSize(MaxFrame))
+	calls, err := client.Listen(listening, &tunnelv1.ListenRequest{Build: version.Version()}, grpc.MaxCallRecvMsgSize(MaxFrame))
 	if err != nil {
 		return err
 	}
@@ -97,6 +98,9 @@ func (s *Server) Serve(ctx context.Context, principal grpc.ClientConnInterface) 
 	for {
 		dial, err := calls.Recv()
 		if err != nil {
+			if listening.Err() == nil {
+				cancel()
+			}
 			return err
 		}
 		select {

@@ -191,12 +191,12 @@ func (w *Works) Agent(tb testing.TB, name string, listeners ...*tunnel.Listener)
 	tb.Cleanup(func() { Check(tb, conn.Close()) })
 	server := tunnel.NewServer(slog.New(slog.DiscardHandler), listeners...)
 	stop := run(tb, func(ctx context.Context) {
-		if err := server.Serve(ctx, conn); ctx.Err() == nil && !w.draining.Load() {
+		if err := server.Serve(ctx, ctx, conn); ctx.Err() == nil && !w.draining.Load() {
 			Check(tb, err)
 		}
 	})
-	w.await(tb, name, true)
-	return func() { stop(); w.await(tb, name, false) }
+	w.Await(tb, name, true)
+	return func() { stop(); w.Await(tb, name, false) }
 }
 
 // Listen has an agent listen that takes nothing up.
@@ -205,12 +205,12 @@ func (w *Works) Listen(tb testing.TB, name string) (stop func()) {
 	conn := w.Dial(tb, name)
 	_, err := tunnelv1.NewTunnelClient(conn).Listen(tb.Context(), &tunnelv1.ListenRequest{})
 	require.NoError(tb, err)
-	w.await(tb, name, true)
+	w.Await(tb, name, true)
 	return func() { Check(tb, conn.Close()) }
 }
 
-// await waits until the principal tells its components that an agent is connected, or is not.
-func (w *Works) await(tb testing.TB, name string, connected bool) {
+// Await waits until the principal tells its components that an agent is connected, or is not.
+func (w *Works) Await(tb testing.TB, name string, connected bool) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
 	defer cancel()

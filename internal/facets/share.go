@@ -128,7 +128,7 @@ func touchesCredentials(r *argocd.Record) []Touched {
 
 // credentials are the facets of Secrets by what Argo CD uses them for.
 func credentials() map[string]converge.Facet {
-	return map[string]converge.Facet{argocd.SecretRepository: Repository, argocd.SecretRepoCreds: RepoCreds}
+	return map[string]converge.Facet{argocd.SecretTypeRepository: Repository, argocd.SecretTypeRepoCreds: RepoCreds}
 }
 
 // named is the key of an object whose name is the same on both sides.

@@ -128,7 +128,7 @@ func TestWhatAnAgentCouldNotTakeIsToldByTheAgentsName(t *testing.T) {
 	t.Parallel()
 	h, log := aHub(t)
 	var r revision
-	meta := r.of("repo", map[string]string{argocd.LabelSecretType: argocd.SecretRepository})
+	meta := r.of("repo", map[string]string{argocd.LabelSecretType: argocd.SecretTypeRepository})
 	record, err := h.cluster.Secrets.Store.Wrote(&argocd.Object{ObjectMeta: meta, Data: map[string]string{"project": "dGVhbQ=="}})
 	require.NoError(t, err)
 	require.Empty(t, lines(log))

@@ -155,8 +155,8 @@ func (p *project) allows(namespace string) bool {
 	return false
 }
 
-// Viewer is an agent that looks at the hub's projects.
-type Viewer struct {
+// Recipient is a managed agent, as far as it matters to which projects of the hub are for it.
+type Recipient struct {
 	Agent string
 	// Server is the address of its cluster in Argo CD on the hub, empty if it has none.
 	Server string
@@ -165,16 +165,16 @@ type Viewer struct {
 	Namespace string
 }
 
-// Sees reports whether a project is for an agent, by its destinations and by where applications that use it may be.
-func (r *Record) Sees(v Viewer) bool {
+// IsFor reports whether a project is for an agent, by its destinations and by where applications that use it may be.
+func (r *Record) IsFor(to Recipient) bool {
 	p, err := r.project()
-	return err == nil && (v.Namespace == "" || p.allows(v.Namespace)) && len(p.destinationsOf(v.Agent, v.Server)) > 0
+	return err == nil && (to.Namespace == "" || p.allows(to.Namespace)) && len(p.destinationsOf(to.Agent, to.Server)) > 0
 }
 
 // ForAgent returns a project as an agent should have it, and whether it should: of the destinations its own, which there is
 // the cluster that Argo CD runs in; no roles, as nobody logs in there.
-func (r *Record) ForAgent(v Viewer) (Content, bool) {
-	if !r.Sees(v) {
+func (r *Record) ForAgent(to Recipient) (Content, bool) {
+	if !r.IsFor(to) {
 		return Content{}, false
 	}
 	p, err := r.project()
@@ -184,12 +184,12 @@ func (r *Record) ForAgent(v Viewer) (Content, bool) {
 	spec := make(map[string]any, len(p.spec))
 	maps.Copy(spec, p.spec)
 	var destinations []any
-	for _, d := range p.destinationsOf(v.Agent, v.Server) {
-		destinations = append(destinations, d.onSpoke(v.Agent, v.Server))
+	for _, d := range p.destinationsOf(to.Agent, to.Server) {
+		destinations = append(destinations, d.onSpoke(to.Agent, to.Server))
 	}
 	spec["destinations"] = destinations
 	delete(spec, "roles")
-	if v.Namespace != "" {
+	if to.Namespace != "" {
 		delete(spec, "sourceNamespaces")
 	}
 	return r.withSpec(spec)

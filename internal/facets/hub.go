@@ -66,13 +66,13 @@ func (h Hub) NamespaceOf(agent string) string {
 	return ""
 }
 
-// viewer is an agent as it looks at projects.
-func (h Hub) viewer(agent string) argocd.Viewer {
-	v := argocd.Viewer{Agent: agent, Namespace: h.NamespaceOf(agent)}
+// recipient is an agent as projects are for it or not.
+func (h Hub) recipient(agent string) argocd.Recipient {
+	to := argocd.Recipient{Agent: agent, Namespace: h.NamespaceOf(agent)}
 	if h.Server != nil {
-		v.Server = h.Server(agent)
+		to.Server = h.Server(agent)
 	}
-	return v
+	return to
 }
 
 func (h Hub) projects(agent string) converge.Origin {
@@ -82,7 +82,7 @@ func (h Hub) projects(agent string) converge.Origin {
 			if !h.shares(r) {
 				return argocd.Content{}, false
 			}
-			return r.ForAgent(h.viewer(agent))
+			return r.ForAgent(h.recipient(agent))
 		},
 	}}
 }
@@ -102,7 +102,7 @@ func (h Hub) credentials(agent, use string) converge.Origin {
 				return argocd.Content{}, false
 			}
 			project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: r.SecretProject()})
-			return r.Content(), ok && h.shares(project) && project.Sees(h.viewer(agent))
+			return r.Content(), ok && h.shares(project) && project.IsFor(h.recipient(agent))
 		},
 	}}
 }

@@ -82,7 +82,7 @@ func (s *Spoke) Ready() error { return s.cluster.Ready() }
 // Has reports whether the spoke has an application that may be shared, by what Argo CD calls it in Redis: NAMESPACE_NAME, or
 // NAME in Argo CD's own namespace.
 func (s *Spoke) Has(instance string) bool {
-	app, ok := s.cluster.Store.Get(argocd.OfInstance(instance, s.options.Namespace))
+	app, ok := s.cluster.Store.Get(argocd.ParseInstance(instance, s.options.Namespace))
 	return ok && s.cluster.Selects(&app.Head)
 }
 

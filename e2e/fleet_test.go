@@ -129,14 +129,14 @@ func (f *wholeFleet) agent(ctx context.Context, t *testing.T, p *lab.Principal, 
 	pair := verify.Pair{
 		Hub:   verify.Site{Config: f.lab.Hub.RESTConfig(), Namespace: lab.Namespace, Mapping: mapping.ByNamespace{}},
 		Spoke: verify.Site{Config: f.lab.Spoke(name).RESTConfig(), Namespace: lab.Namespace, Mapping: mapping.ByNamespace{Spoke: lab.Namespace}},
-		Agent: name, Mode: mode, Applications: lab.Namespace,
+		Agent: name, Mode: mode, ApplicationNamespace: lab.Namespace,
 	}
 	if len(args) > 0 {
 		all := func(string) bool { return true }
 		pair.Hub.Mapping, pair.Spoke.Mapping = mapping.ByDestination{Hub: lab.Namespace, Allowed: all}, mapping.ByDestination{Spoke: lab.Namespace, Allowed: all}
-		pair.Applications = ""
+		pair.ApplicationNamespace = ""
 	}
-	if pair.Selector, err = facets.Selector(""); err != nil {
+	if pair.Selector, err = facets.ParseSelector(""); err != nil {
 		t.Fatal(err)
 	}
 	f.pairs = append(f.pairs, pair)

@@ -115,7 +115,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 
 // share returns what of the hub is shared with agents. server returns the address of an agent's cluster.
 func (s *principalSettings) share(cluster kube.Cluster, server func(agent string) string, logger *slog.Logger) (*hub.Hub, error) {
-	selector, err := facets.Selector(s.sharing.selector)
+	selector, err := facets.ParseSelector(s.sharing.selector)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (s *principalSettings) gate(client kubernetes.Interface, registry *promethe
 func (s *principalSettings) hello(hub string) wire.Hello {
 	h := wire.NewHello()
 	h.Build, h.Hub = version.Version(), hub
-	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.SameSelector(s.sharing.selector)
+	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.CanonicalSelector(s.sharing.selector)
 	return h
 }
 

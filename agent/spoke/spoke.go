@@ -29,9 +29,9 @@ type Options struct {
 	Config *rest.Config
 	// Namespace is that of Argo CD on the spoke.
 	Namespace string
-	// Applications is the namespace of the applications that are followed, empty for all.
-	Applications string
-	Mode         facets.Mode
+	// ApplicationNamespace is that of the applications that are followed, empty for all.
+	ApplicationNamespace string
+	Mode                 facets.Mode
 	// Mapping says where the hub's applications are on the spoke.
 	Mapping mapping.Mapping
 	// Selector is what is shared, by labels.
@@ -50,8 +50,9 @@ type Options struct {
 func New(o Options) (*Spoke, error) {
 	s := &Spoke{options: o}
 	cluster, err := facets.Open(facets.Options{
-		Config: o.Config, Name: "spoke", Namespace: o.Namespace, Applications: o.Applications, Kinds: o.Mode.Kinds(), KeepStatus: true, Mapping: o.Mapping,
-		Selector: o.Selector, Keeping: o.Keeping, Agent: o.Agent, Listener: (*events)(s), Tell: s.told,
+		Config: o.Config, Name: "spoke", Namespace: o.Namespace, ApplicationNamespace: o.ApplicationNamespace, Kinds: o.Mode.Kinds(),
+		KeepStatus: true, Mapping: o.Mapping, Selector: o.Selector, Keeping: o.Keeping, Agent: o.Agent,
+		Listener: (*events)(s), Tell: s.told,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("spoke: %w", err)

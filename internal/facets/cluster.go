@@ -44,8 +44,8 @@ type Options struct {
 	Name string
 	// Namespace is that of Argo CD.
 	Namespace string
-	// Applications is the namespace of those that are followed, empty for all.
-	Applications string
+	// ApplicationNamespace is that of the applications that are followed, empty for all.
+	ApplicationNamespace string
 	// Kinds are those that are followed besides applications.
 	Kinds []Kind
 	// KeepStatus says whether applications' statuses are kept as they are.
@@ -85,7 +85,7 @@ type store interface {
 func Open(o Options) (*Cluster, error) {
 	c := &Cluster{options: o}
 	var err error
-	if c.Applications, err = followed(o.Config, argocd.Applications(), argocd.Scope{Namespace: o.Applications},
+	if c.Applications, err = followed(o.Config, argocd.Applications(), argocd.Scope{Namespace: o.ApplicationNamespace},
 		follow.Options[*argocd.Application, *argocd.App]{
 			Reduce: argocd.Reduce(o.KeepStatus), Group: o.Group,
 			Changed: o.Listener.ApplicationChanged, Vanished: o.Listener.ApplicationsVanished,

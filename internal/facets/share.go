@@ -24,12 +24,15 @@ func Facets() []converge.Facet {
 	return []converge.Facet{Application, Intent, Status, AppProject, Repository, RepoCreds, GPGKeys}
 }
 
-// Kinds are those that a spoke of a mode shares besides applications. A hub shares all.
+// Kinds are all that are shared besides applications. A hub has agents of any mode, and follows all of them.
+func Kinds() []Kind { return []Kind{Project, Secret, ConfigMap} }
+
+// Kinds are those that a spoke of the mode follows besides applications.
 func (m Mode) Kinds() []Kind {
 	if m == Autonomous {
 		return []Kind{Project}
 	}
-	return []Kind{Project, Secret, ConfigMap}
+	return Kinds()
 }
 
 // Share is what one side shares with the other.

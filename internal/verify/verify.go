@@ -38,8 +38,8 @@ type Pair struct {
 	Selector labels.Selector
 	// Server is the address of the agent's cluster in Argo CD on the hub, empty if it has none.
 	Server string
-	// Applications is the namespace on the spoke of those that are shared, empty for all.
-	Applications string
+	// ApplicationNamespace is that of the spoke's applications that may be shared, empty for all.
+	ApplicationNamespace string
 }
 
 // Difference is something that is not the same on both sides.
@@ -102,7 +102,7 @@ func (p Pair) follow(ctx context.Context, enough func([]Difference) bool) error 
 	defer cancel()
 	news := make(changes, 1)
 	hub, err := facets.Open(facets.Options{
-		Config: p.Hub.Config, Name: "hub", Namespace: p.Hub.Namespace, Kinds: facets.Managed.Kinds(), Mapping: p.Hub.Mapping,
+		Config: p.Hub.Config, Name: "hub", Namespace: p.Hub.Namespace, Kinds: facets.Kinds(), Mapping: p.Hub.Mapping,
 		Group: func(app *argocd.App) string {
 			agent, _ := p.Hub.Mapping.Agent(app.Name, app.Destination())
 			return agent
@@ -113,8 +113,9 @@ func (p Pair) follow(ctx context.Context, enough func([]Difference) bool) error 
 		return err
 	}
 	spoke, err := facets.Open(facets.Options{
-		Config: p.Spoke.Config, Name: "spoke", Namespace: p.Spoke.Namespace, Applications: p.Applications, Kinds: p.Mode.Kinds(),
-		KeepStatus: true, Mapping: p.Spoke.Mapping, Selector: p.Selector, Listener: news, Agent: func() string { return p.Agent },
+		Config: p.Spoke.Config, Name: "spoke", Namespace: p.Spoke.Namespace, ApplicationNamespace: p.ApplicationNamespace,
+		Kinds: p.Mode.Kinds(), KeepStatus: true, Mapping: p.Spoke.Mapping, Selector: p.Selector, Listener: news,
+		Agent: func() string { return p.Agent },
 	})
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ func (deaf) Rehoused(string)                                 {}
 func aHub(t *testing.T) (*Hub, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
-	selector, err := facets.Selector("")
+	selector, err := facets.ParseSelector("")
 	require.NoError(t, err)
 	h, err := New(Options{
 		Config: &rest.Config{Host: "http://127.0.0.1:0"}, Namespace: "argocd", Mapping: mapping.ByNamespace{}, Selector: selector,

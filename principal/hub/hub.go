@@ -62,7 +62,7 @@ type Hub struct {
 func New(o Options) (*Hub, error) {
 	h := &Hub{options: o, shares: make(map[string]facets.Share)}
 	cluster, err := facets.Open(facets.Options{
-		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Managed.Kinds(),
+		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Kinds(),
 		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h), Tell: h.told,
 	})
 	if err != nil {

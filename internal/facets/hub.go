@@ -30,8 +30,8 @@ func (h Hub) withManaged(agent string) Share {
 	side := hubSide(h.Applications, h.options.Mapping, agent, true)
 	side.selector = h.options.Selector
 	sources := map[converge.Facet]converge.Origin{
-		Application: {Source: ApplicationSource{Side: side}},
-		Intent:      {Source: IntentSource{Side: side}, Unbraked: true},
+		Application: {Source: applicationSource{Side: side}},
+		Intent:      {Source: intentSource{Side: side}, Unbraked: true},
 		AppProject:  h.projects(agent),
 		GPGKeys:     h.keys(agent),
 	}
@@ -40,7 +40,7 @@ func (h Hub) withManaged(agent string) Share {
 	}
 	return Share{
 		Sources:  sources,
-		Replicas: map[converge.Facet]converge.Holding{Status: {Replica: StatusReplica{Side: side}}},
+		Replicas: map[converge.Facet]converge.Holding{Status: {Replica: statusReplica{Side: side}}},
 
 		Namespace: h.NamespaceOf(agent), application: side,
 		records: map[Kind]func(*argocd.Record) []Touched{
@@ -122,11 +122,11 @@ func (h Hub) withAutonomous(agent string) Share {
 	keeping.Mirror = func(d argocd.Definition) (argocd.Definition, error) { return argocd.MirrorDefinition(agent, d) }
 	return Share{
 		Sources: map[converge.Facet]converge.Origin{
-			Intent: {Source: IntentSource{Side: side}, Unbraked: true},
+			Intent: {Source: intentSource{Side: side}, Unbraked: true},
 		},
 		Replicas: map[converge.Facet]converge.Holding{
-			Application: retained(NewApplicationReplica(side, keeping)),
-			Status:      {Replica: StatusReplica{Side: side}},
+			Application: retained(newApplicationReplica(side, keeping)),
+			Status:      {Replica: statusReplica{Side: side}},
 			AppProject:  retained(projects),
 		},
 

@@ -45,8 +45,8 @@ type Share struct {
 
 	application Side
 	records     map[Kind]func(*argocd.Record) []Touched // what the change of an object concerns
-	intents     *IntentReplica
-	copies      *ApplicationReplica
+	intents     *intentReplica
+	copies      *applicationReplica
 }
 
 // Touched is a key of a facet that a change concerns.

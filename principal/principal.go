@@ -68,7 +68,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		return err
 	}
 	itself := hub.NewIdentity(client.CoreV1(), s.namespace, logging.Component(logger, "hub"))
-	var known *clusters.Clusters
+	var known *clusters.Clusters // made below: it tells others that ask it
 	shared, err := s.share(cluster, func(agent string) string { return known.Server(agent) }, logging.Component(logger, "hub"))
 	if err != nil {
 		return err
@@ -77,7 +77,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
 	service := sessions.New(sessions.Options{
-		Gate: admission, Ready: allOf(shared.Ready, itself.Ready, func() error { return known.Ready() }), Modes: facets.Modes(), Hello: func() wire.Hello { return s.hello(itself.UID()) },
+		Gate: admission, Ready: allOf(shared.Ready, itself.Ready, func() error { return known.Ready() }), Modes: facets.Modes(),
+		Hello: func() wire.Hello { return s.hello(itself.UID()) },
 		Share: shared.Sharing(s.compareEvery, func(agent string) converge.Observer {
 			return desk.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),
@@ -90,7 +91,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	})
 	known = clusters.New(client.CoreV1(), s.namespace, listeners{switchboard, shared}, logging.Component(logger, "clusters"))
 	operations, err := s.operations.Serve(ctx, base,
-		ops.When("certificate", material.Ready), ops.When("applications", shared.Ready), ops.When("identity", itself.Ready), ops.When("clusters", known.Ready))
+		ops.When("certificate", material.Ready), ops.When("applications", shared.Ready), ops.When("identity", itself.Ready),
+		ops.When("clusters", known.Ready))
 	if err != nil {
 		return err
 	}

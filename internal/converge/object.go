@@ -128,8 +128,9 @@ type Source interface {
 	// Project returns the newest form of an object, and false when the peer should hold nothing under the key.
 	Project(Key) (Object, bool)
 	// Settled tells how the peer answered the last message about a key, or that a comparison found that it holds what it
-	// should. Of what is to be tried again it tells only after several failures, and then now and again. It may write to its store. It is called for one key at a time and again, after a backoff, while it returns an
-	// error; not if the error wraps ErrRefused.
+	// should. Of what is to be tried again it tells only after several failures, and then now and again. It may write to its
+	// store. It is called for one key at a time and again, after a backoff, while it returns an error; not if the error wraps
+	// ErrRefused.
 	Settled(context.Context, Key, Result) error
 	// Troubled reports whether the source shows of an object that the peer refused it.
 	Troubled(Key) bool

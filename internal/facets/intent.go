@@ -283,8 +283,9 @@ func (r intentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	return state, err
 }
 
-// take returns the patch by which an application, which has taken t, takes what is asked of it and was not taken before, nil if
-// it has noted all that. The operation that began runs no second time. While another operation is in progress everything but the operation is taken: what is asked may be to end that one.
+// take returns the patch by which an application takes what is asked of it and was not taken before, nil if it has noted all
+// that. t is what it has taken, and began the operation among that which is known to have begun: that runs no second time. While
+// another operation is in progress all but the operation is taken, since what is asked may be to end that one.
 func take(app *argocd.App, t taken, began string, in intents, version converge.Version) (argocd.Patch, error) {
 	again := lost(app, t)
 	noted := takenBy(app) == t

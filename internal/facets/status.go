@@ -54,7 +54,7 @@ var _ converge.Source = statusSource{}
 // All yields the status of every application that is shared.
 func (s statusSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.said) }
 
-// said is the state of the status of a spoke's application, zero if there is nothing to say.
+// said is the state of what a spoke says of an application, zero if there is nothing to say.
 func (s statusSource) said(app *argocd.App) converge.State {
 	_, version, err := s.status(app)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s statusSource) said(app *argocd.App) converge.State {
 	return s.stateOf(app, version)
 }
 
-// stateOf is said for a status of that version.
+// stateOf is the state of what a spoke says of an application whose status has that version.
 func (s statusSource) stateOf(app *argocd.App, version converge.Version) converge.State {
 	return s.state(app, statusVersion(version, mirrorOf(app.Operation), overOf(app)))
 }

@@ -99,7 +99,7 @@ func (h *Hub) Sharing(compareEvery time.Duration, observer func(agent string) co
 		h.mu.Lock()
 		h.shares[agent] = share
 		h.mu.Unlock()
-		if share.Namespace != before { // that it is autonomous is not known before
+		if share.Namespace != before { // with destination-based mapping nobody knows until now that an agent is autonomous
 			h.listener.Rehoused(agent)
 		}
 		for app := range h.cluster.Store.Group(agent) {
@@ -116,15 +116,15 @@ func (h *Hub) Sharing(compareEvery time.Duration, observer func(agent string) co
 // AgentChanged says that the hub knows an agent's cluster by another address: projects are for agents by that too.
 func (h *Hub) AgentChanged(agent string) {
 	for app := range h.cluster.Store.Group(agent) {
-		h.leave(app)
+		h.explainApplication(app)
 	}
 	if _, ok := h.share(agent); ok && h.listener != nil {
 		h.listener.Compare(agent, facets.AppProject, facets.Repository, facets.RepoCreds)
 	}
 }
 
-// agentOf returns the agent that an application is meant for, empty if for none. What is shared with an autonomous one is
-// among it, wherever it may be.
+// agentOf returns the agent that an application is meant for, empty if for none. It finds the copies of an autonomous agent's
+// under either mapping, since their namespace and their destination are both called after the agent.
 func (h *Hub) agentOf(app *argocd.App) string {
 	agent, _ := h.options.Mapping.Agent(app.Name, app.Destination())
 	return agent
@@ -173,7 +173,7 @@ func (e *events) ApplicationChanged(old, now *argocd.App) {
 		h.moved(old, now)
 	}
 	if now != nil && elsewhere {
-		h.leave(now)
+		h.explainApplication(now)
 	}
 }
 
@@ -193,7 +193,7 @@ func (h *Hub) application(app *argocd.App, exists bool) {
 // RecordChanged implements facets.Listener.
 func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
 	h := e.hub()
-	h.explain(kind, old, now)
+	h.explainRecord(kind, old, now)
 	for agent, share := range h.all() {
 		h.tell(agent, share.Records(kind, old, now))
 	}

@@ -361,7 +361,9 @@ func (f *wholeFleet) settle(t *testing.T, when string) {
 	defer cancel()
 	for _, pair := range f.pairs {
 		var text strings.Builder
-		for i, difference := range pair.Settle(ctx) {
+		differences, err := pair.Settle(ctx)
+		require.NoError(t, err)
+		for i, difference := range differences {
 			if i < 20 {
 				fmt.Fprintln(&text, difference)
 			}

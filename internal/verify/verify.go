@@ -29,7 +29,7 @@ type Site struct {
 	Mapping mapping.Mapping
 }
 
-// Pair is a hub and a spoke, and how they share.
+// Pair is a hub and a spoke, and how they share. Mapping, Mode and Selector must be what the programs have.
 type Pair struct {
 	Hub, Spoke Site
 	// Agent is the spoke's name on the hub.
@@ -71,7 +71,7 @@ func show(s converge.State) string {
 	return s.UID + "@" + s.Version.String()
 }
 
-// Check compares once.
+// Check compares once, and returns what is not equal.
 func (p Pair) Check(ctx context.Context) ([]Difference, error) {
 	var found []Difference
 	err := p.follow(ctx, func(differences []Difference) bool {
@@ -81,17 +81,18 @@ func (p Pair) Check(ctx context.Context) ([]Difference, error) {
 	return found, err
 }
 
-// Settle waits until all is equal, or until the context ends; then it returns what is not.
-func (p Pair) Settle(ctx context.Context) []Difference {
+// Settle waits until all is equal, or until the context ends; then it returns what is not. The error says why nothing could be
+// compared.
+func (p Pair) Settle(ctx context.Context) ([]Difference, error) {
 	var found []Difference
 	err := p.follow(ctx, func(differences []Difference) bool {
 		found = differences
 		return len(differences) == 0
 	})
-	if err != nil && found == nil {
-		return []Difference{{Facet: "all", Key: converge.Key(err.Error())}}
+	if found != nil {
+		return found, nil // the end of the context, which is what the caller waited for
 	}
-	return found
+	return nil, err
 }
 
 // follow compares whenever something has changed, until that is enough.

@@ -153,7 +153,7 @@ func (l *Lab) start(ctx context.Context) error {
 }
 
 func (l *Lab) startHub(ctx context.Context) error {
-	hub, err := l.startCluster(ctx, cluster.Options{Name: "hub", Users: []string{PrincipalUser}, Cleaners: l.options.Pods})
+	hub, err := l.startCluster(ctx, cluster.Options{Name: "hub", Users: []string{PrincipalUser}, GarbageCollection: l.options.Pods})
 	if err != nil {
 		return err
 	}

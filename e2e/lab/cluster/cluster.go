@@ -33,10 +33,10 @@ type Options struct {
 	Tools *toolset.Set
 	CA    *pki.Authority // signs the API server's certificate
 	Users []string       // besides Admin; they may do nothing until something in the cluster says so
-	Pods  bool           // whether Deployments and Pods come to life, and Cleaners
-	// Cleaners says that what belonged to something that was deleted goes too, such as what is in a namespace.
-	Cleaners bool
-	Audit    bool // whether the API server writes down what Users ask
+	Pods  bool           // whether Deployments and Pods come to life; implies GarbageCollection
+	// GarbageCollection runs the controllers that delete what is in a deleted namespace, and what a deleted object owns.
+	GarbageCollection bool
+	Audit             bool // whether the API server writes down what Users ask
 }
 
 // Cluster is a running cluster. Its methods may be called by many goroutines.
@@ -50,7 +50,7 @@ type Cluster struct {
 	Etcd *process.Process
 	// APIServer is better killed than stopped: asked to stop, it waits for its clients' connections first.
 	APIServer         *process.Process
-	ControllerManager *process.Process // nil without Pods and Cleaners
+	ControllerManager *process.Process // nil without Pods or GarbageCollection
 	Scheduler         *process.Process // nil without Pods
 	Node              *process.Process // nil without Pods
 
@@ -84,8 +84,8 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	switch {
 	case options.Pods:
 		err = c.startPods(ctx)
-	case options.Cleaners:
-		err = c.startControllers(ctx, cleaners)
+	case options.GarbageCollection:
+		err = c.startControllers(ctx, garbageCollectors)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", c.Name, err)

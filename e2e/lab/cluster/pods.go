@@ -26,9 +26,8 @@ const PodLog = "hello from a fake container\n"
 
 // Controllers of Kubernetes by the names that its controller manager knows them by.
 const (
-	// cleaners take away what belonged to what was deleted.
-	cleaners       = "namespace,garbagecollector"
-	podControllers = cleaners + ",deployment,replicaset,job,endpointslice,serviceaccount"
+	garbageCollectors = "namespace,garbagecollector"
+	podControllers    = garbageCollectors + ",deployment,replicaset,job,endpointslice,serviceaccount"
 )
 
 // startControllers starts controllers of Kubernetes.

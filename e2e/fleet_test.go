@@ -125,9 +125,8 @@ func (f *wholeFleet) agent(ctx context.Context, t *testing.T, p *lab.Principal, 
 		pair.Hub.Mapping, pair.Spoke.Mapping = mapping.ByDestination{Hub: lab.Namespace, Allowed: all}, mapping.ByDestination{Spoke: lab.Namespace, Allowed: all}
 		pair.ApplicationNamespace = ""
 	}
-	if pair.Selector, err = facets.ParseSelector(""); err != nil {
-		t.Fatal(err)
-	}
+	pair.Selector, err = facets.ParseSelector("")
+	require.NoError(t, err)
 	f.pairs = append(f.pairs, pair)
 }
 

@@ -20,7 +20,7 @@ const Spoke = "spoke"
 // Options say how much is carried. All but the last two are required.
 type Options struct {
 	Lab          *lab.Lab
-	Applications int // in bulk, status and reconnect
+	Applications int // in bulk, first-sync, status and reconnect
 	Samples      int // Applications in propagate
 	Changes      int // of each status
 

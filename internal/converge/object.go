@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
+	"strings"
 )
 
 // Facet names one kind of thing that is kept equal, for example "application-status".
@@ -113,10 +115,17 @@ func resultOf(err error) Result {
 	case err == nil:
 		return Result{Code: Done}
 	case errors.Is(err, ErrRefused):
-		return Result{Code: Refused, Reason: err.Error()}
+		return Result{Code: Refused, Reason: withoutMark(err.Error())}
 	default:
 		return Result{Code: Retry, Reason: err.Error()}
 	}
+}
+
+// withoutMark returns the text of an error without that of ErrRefused. The code says it, and so does whoever shows the reason
+// to people: in the midst of a sentence it would be in the way.
+func withoutMark(text string) string {
+	isMark := func(part string) bool { return part == ErrRefused.Error() }
+	return strings.Join(slices.DeleteFunc(strings.Split(text, ": "), isMark), ": ")
 }
 
 // Source is the side of a facet that holds the truth about what one peer should hold. Its methods are called from

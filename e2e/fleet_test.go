@@ -189,9 +189,10 @@ func (f *wholeFleet) workers(s size) []*worker {
 		home: free, away: hub, originals: projects, copies: projects, named: func(name string) string { return "free-" + name }, make: makeProject,
 	})
 	secrets := cluster.Selection{Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: lab.Namespace}
-	add("repo", s.secrets, worker{home: hub, away: managed, originals: secrets, copies: secrets, named: same, make: func(w *worker, name string) *unstructured.Unstructured {
-		return makeSecret(w, name, s.projects)
-	}})
+	add("repo", s.secrets, worker{
+		home: hub, away: managed, originals: secrets, copies: secrets, named: same,
+		make: func(w *worker, name string) *unstructured.Unstructured { return makeSecret(w, name, s.projects) },
+	})
 	return all
 }
 
@@ -287,7 +288,8 @@ func (w *worker) edit(ctx context.Context, c *lab.Cluster, s cluster.Selection, 
 			object.SetAnnotations(with(object.GetAnnotations(), "example.com/number", strconv.Itoa(w.serial)))
 		case 2:
 			if object.GetKind() == "Application" {
-				set(object, map[string]any{"health": map[string]any{"status": "Healthy", "lastTransitionTime": time.Unix(int64(w.serial), 0).UTC().Format(time.RFC3339)}}, "status")
+				now := time.Unix(int64(w.serial), 0).UTC().Format(time.RFC3339)
+				set(object, map[string]any{"health": map[string]any{"status": "Healthy", "lastTransitionTime": now}}, "status")
 				return
 			}
 			fallthrough

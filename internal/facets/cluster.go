@@ -59,12 +59,12 @@ type Options struct {
 	Listener Listener
 	// Agent returns, on a spoke, the name by which the hub knows the agent. It is known once the hub has said so.
 	Agent func() string
-	// Tell, if set, tells people of an original, that is no application, that the other side could not take it, and why. The
-	// agent is empty if that is the hub.
+	// Tell, if set, tells people that the other side could not take an original, and why: of all but applications, which say so
+	// themselves by a condition. The agent is empty where the other side is the hub.
 	Tell func(agent string, kind Kind, r *argocd.Record, result converge.Result)
 }
 
-// Cluster is what is known of one cluster, and shared.
+// Cluster is one cluster, as far as anything of it may be shared: what a Hub and a Spoke have in common.
 type Cluster struct {
 	Applications
 	Projects, Secrets, ConfigMaps Records

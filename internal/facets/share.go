@@ -77,7 +77,8 @@ func (s Share) Has(app *argocd.App) bool {
 	return ok
 }
 
-// Gone is told of an application that is no more.
+// Gone is told of an application that is no more. A copy that others have deleted is made again, and may get the status that
+// it had.
 func (s Share) Gone(app *argocd.App) {
 	if key, ok := s.application.key(app); ok && s.copies != nil {
 		s.copies.origins.lost(key, app)

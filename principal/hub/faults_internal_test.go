@@ -22,10 +22,10 @@ import (
 // deaf hears of nothing.
 type deaf struct{}
 
-func (deaf) Changed(string, converge.Key, ...converge.Facet) {}
-func (deaf) Compare(string, ...converge.Facet)               {}
-func (deaf) Reassigned(string, ...string)                    {}
-func (deaf) Rehoused(string)                                 {}
+func (deaf) Changed(string, converge.Facet, converge.Key) {}
+func (deaf) Compare(string, ...converge.Facet)            {}
+func (deaf) Reassigned(string, ...string)                 {}
+func (deaf) Rehoused(string)                              {}
 
 // aHub is a hub that tests tell of changes, and its log. It has a cluster Secret of the agent berlin.
 func aHub(t *testing.T) (*Hub, *bytes.Buffer) {

@@ -20,8 +20,8 @@ import (
 
 // Listener is told of changes.
 type Listener interface {
-	// Changed says that what is shared with an agent changed, appeared or vanished.
-	Changed(agent string, key converge.Key, facets ...converge.Facet)
+	// Changed says that an object that is shared with an agent changed, appeared or vanished, as far as a facet is concerned.
+	Changed(agent string, f converge.Facet, key converge.Key)
 	// Compare says that something is amiss that only a comparison can settle.
 	Compare(agent string, facets ...converge.Facet)
 	// Reassigned says that an application, by what Argo CD calls it in Redis, appeared, is another agent's, or went. agents
@@ -201,7 +201,7 @@ func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
 
 func (h *Hub) tell(agent string, touched []facets.Touched) {
 	for _, t := range touched {
-		h.listener.Changed(agent, t.Key, t.Facet)
+		h.listener.Changed(agent, t.Facet, t.Key)
 	}
 }
 
@@ -233,6 +233,6 @@ func (e *events) RecordsVanished(kind facets.Kind, gone []*argocd.Record) {
 // missing is told what a new list lacked, as far as it concerns an agent.
 func (h *Hub) missing(agent string, share facets.Share, touched []facets.Touched) {
 	share.Missing(touched,
-		func(t facets.Touched) { h.listener.Changed(agent, t.Key, t.Facet) },
+		func(t facets.Touched) { h.listener.Changed(agent, t.Facet, t.Key) },
 		func(f converge.Facet) { h.listener.Compare(agent, f) })
 }

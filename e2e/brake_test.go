@@ -133,7 +133,7 @@ func (p origin) requireEvent(t *testing.T, message string) {
 	require.NoError(t, err)
 }
 
-// inShell does what somebody would type there.
+// inShell runs a command there as somebody would who copied it from the log.
 func (p origin) inShell(t *testing.T, command string) {
 	t.Helper()
 	shell := exec.CommandContext(t.Context(), "sh", "-c", command)
@@ -171,7 +171,7 @@ func TestDeletionsThatAreTakenBackAreForgotten(t *testing.T) {
 	says(t, principal, "No deletions are held back any more")
 }
 
-// The brake is no matter of applications: whatever one side tells the other to delete, it holds back, and lets go.
+// The brake is not for applications alone: whatever one side tells the other to delete, it holds back, and lets go.
 func TestTheBrakeHoldsEveryKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

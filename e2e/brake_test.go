@@ -63,6 +63,7 @@ func TestDeletionsThatAreTooManyToBeBelievedWaitForAPerson(t *testing.T) {
 
 	// The next time the ConfigMap is there already.
 	word = hub.brakes(t, s.name+".application", originals(append(apps[11:], first, second)))
+	mark = principal.Mark()
 	hub.inShell(t, word)
 	for _, app := range apps[11:] {
 		app.spoke.vanishes(t)

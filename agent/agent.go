@@ -94,12 +94,12 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 
 // share returns what of the spoke is shared with the hub.
 func (s *agentSettings) share(cluster kube.Cluster, hub *hubIdentity, observer converge.Observer, logger *slog.Logger) (*spoke.Spoke, error) {
-	selector, err := facets.Selector(s.sharing.selector)
+	selector, err := facets.ParseSelector(s.sharing.selector)
 	if err != nil {
 		return nil, err
 	}
 	return spoke.New(spoke.Options{
-		Config: cluster.Config, Namespace: s.namespace, Applications: s.sharing.scope(s.namespace),
+		Config: cluster.Config, Namespace: s.namespace, ApplicationNamespace: s.sharing.applicationNamespace(s.namespace),
 		Mode: facets.Mode(s.sharing.mode), Mapping: s.sharing.mapping(s.namespace), Selector: selector,
 		Keeping: s.sharing.keeping(cluster.Client.CoreV1(), hub), Agent: hub.agent,
 		CompareEvery: s.compareEvery, Observer: observer,
@@ -110,7 +110,7 @@ func (s *agentSettings) share(cluster kube.Cluster, hub *hubIdentity, observer c
 func (s *agentSettings) hello() wire.Hello {
 	h := wire.NewHello()
 	h.Build, h.Mode = version.Version(), s.sharing.mode
-	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.SameSelector(s.sharing.selector)
+	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.CanonicalSelector(s.sharing.selector)
 	h.Heartbeat = s.heartbeat.Milliseconds()
 	return h
 }

@@ -67,8 +67,9 @@ func (s *sharingSettings) mapping(namespace string) mapping.Mapping {
 	return mapping.ByDestination{Spoke: namespace, Allowed: allowed.Has}
 }
 
-// scope is the namespace of the Applications that are followed, empty for all.
-func (s *sharingSettings) scope(namespace string) string {
+// applicationNamespace is that of the Applications that are followed, empty for all. With destination-based
+// mapping the hub has Applications for a managed agent in many.
+func (s *sharingSettings) applicationNamespace(namespace string) string {
 	if s.byDestination && s.mode == string(facets.Managed) {
 		return ""
 	}

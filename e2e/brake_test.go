@@ -63,6 +63,7 @@ func TestDeletionsThatAreTooManyToBeBelievedWaitForAPerson(t *testing.T) {
 
 	// The next time the ConfigMap is there already.
 	word = hub.brakes(t, s.name+".application", originals(append(apps[11:], first, second)))
+	mark = principal.Mark()
 	hub.inShell(t, word)
 	for _, app := range apps[11:] {
 		app.spoke.vanishes(t)
@@ -133,7 +134,7 @@ func requireEvent(t *testing.T, c *lab.Cluster, namespace, reason, message strin
 	require.NoError(t, err)
 }
 
-// inShell does what somebody would type there.
+// inShell runs a command there as somebody would who copied it from the log.
 func (p origin) inShell(t *testing.T, command string) {
 	t.Helper()
 	shell := exec.CommandContext(t.Context(), "sh", "-c", command)
@@ -171,7 +172,7 @@ func TestDeletionsThatAreTakenBackAreForgotten(t *testing.T) {
 	says(t, principal, "No deletions are held back any more")
 }
 
-// The brake is no matter of applications: whatever one side tells the other to delete, it holds back, and lets go.
+// The brake is not for applications alone: whatever one side tells the other to delete, it holds back, and lets go.
 func TestTheBrakeHoldsEveryKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -126,13 +126,13 @@ func TestTheNamespaceOfAnAutonomousAgentIsDeleted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{c.flag}})
-			_, app := newAutonomous(t, "unseen", lab.AgentOptions{Principal: principal, Args: []string{"--compare-interval=1s"}})
+			s, app := newAutonomous(t, "unseen", lab.AgentOptions{Principal: principal, Args: []string{"--compare-interval=1s"}})
 			shown, own := app.shown(t), app.spoke.get(t)
-			there := namespaceOf(shared.Hub, app.hub.selection.Namespace)
+			there := namespaceOf(shared.Hub, s.name)
 			before := there.get(t)
 			there.delete(t)
 			expect(t, there.cluster, there.selection, func(object *unstructured.Unstructured) bool { return object == nil || anew(before)(object) })
-			c.again(t, &site{name: there.selection.Name})
+			c.again(t, s)
 			app.hub.becomes(t, anew(shown))
 			app.spoke.remains(t, own)
 		})
@@ -182,6 +182,10 @@ func TestAnAgentIsGoneForGood(t *testing.T) {
 	s := newSite(t, "gone", lab.AgentOptions{}).connected(t)
 	share := sharing()["managed"]
 	alone, cascading, kept := share(t, s, "alone"), share(t, s, "cascading", finalize(cascadeFinalizer)), share(t, s, "kept")
+	left := make(map[*twin]*unstructured.Unstructured)
+	for _, app := range []*twin{alone, cascading, kept} {
+		left[app] = app.spoke.get(t)
+	}
 	stopped(t, s.agent.Stop)
 	alone.hub.delete(t)
 	alone.hub.vanishes(t)
@@ -189,11 +193,11 @@ func TestAnAgentIsGoneForGood(t *testing.T) {
 	cascading.hub.becomes(t, beingDeleted)
 	cascading.hub.edit(t, finalize()) // as the docs say
 	cascading.hub.vanishes(t)
-	for _, app := range []*twin{alone, cascading, kept} {
-		app.spoke.remains(t, app.spoke.get(t))
+	for app, before := range left {
+		app.spoke.remains(t, before)
 	}
 	start(t, s.agent.Start)
 	alone.spoke.vanishes(t)
 	cascading.spoke.vanishes(t)
-	kept.spoke.remains(t, kept.spoke.get(t))
+	kept.spoke.remains(t, left[kept])
 }

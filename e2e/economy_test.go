@@ -45,7 +45,7 @@ func (l *ledger) close(t *testing.T) (hub, spoke []cluster.Request) {
 	return l.read(t, l.last.hub, l.hub), l.read(t, l.last.spoke, l.spoke)
 }
 
-// read returns what was asked on one side until what the last Application costs, which is left out.
+// read returns what was asked on one side up to the requests about the last Application, and leaves those out.
 func (l *ledger) read(t *testing.T, last side, mark int64) []cluster.Request {
 	t.Helper()
 	at := last.selection

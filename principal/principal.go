@@ -68,7 +68,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		return err
 	}
 	itself := hub.NewIdentity(client.CoreV1(), s.namespace, logging.Component(logger, "hub"))
-	var known *clusters.Clusters
+	var known *clusters.Clusters // made below: it tells others that ask it
 	shared, err := s.share(cluster, func(agent string) string { return known.Server(agent) }, logging.Component(logger, "hub"))
 	if err != nil {
 		return err
@@ -77,7 +77,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
 	service := sessions.New(sessions.Options{
-		Gate: admission, Ready: allOf(shared.Ready, itself.Ready, func() error { return known.Ready() }), Modes: facets.Modes(), Hello: func() wire.Hello { return s.hello(itself.UID()) },
+		Gate: admission, Ready: allOf(shared.Ready, itself.Ready, func() error { return known.Ready() }), Modes: facets.Modes(),
+		Hello: func() wire.Hello { return s.hello(itself.UID()) },
 		Share: shared.Sharing(s.compareEvery, func(agent string) converge.Observer {
 			return desk.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),
@@ -90,7 +91,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	})
 	known = clusters.New(client.CoreV1(), s.namespace, listeners{switchboard, shared}, logging.Component(logger, "clusters"))
 	operations, err := s.operations.Serve(ctx, base,
-		ops.When("certificate", material.Ready), ops.When("applications", shared.Ready), ops.When("identity", itself.Ready), ops.When("clusters", known.Ready))
+		ops.When("certificate", material.Ready), ops.When("applications", shared.Ready), ops.When("identity", itself.Ready),
+		ops.When("clusters", known.Ready))
 	if err != nil {
 		return err
 	}
@@ -115,7 +117,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 
 // share returns what of the hub is shared with agents. server returns the address of an agent's cluster.
 func (s *principalSettings) share(cluster kube.Cluster, server func(agent string) string, logger *slog.Logger) (*hub.Hub, error) {
-	selector, err := facets.Selector(s.sharing.selector)
+	selector, err := facets.ParseSelector(s.sharing.selector)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +145,7 @@ func (s *principalSettings) gate(client kubernetes.Interface, registry *promethe
 func (s *principalSettings) hello(hub string) wire.Hello {
 	h := wire.NewHello()
 	h.Build, h.Hub = version.Version(), hub
-	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.SameSelector(s.sharing.selector)
+	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.CanonicalSelector(s.sharing.selector)
 	return h
 }
 

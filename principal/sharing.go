@@ -27,11 +27,13 @@ type sharingSettings struct {
 
 func (s *sharingSettings) declare(set *settings.Set) {
 	set.Bool(&s.byDestination, "destination-based-mapping", "ARGOCD_PRINCIPAL_DESTINATION_BASED_MAPPING", false,
-		"an Application belongs to the agent that its spec.destination.name names, instead of to the one that its namespace is named after")
+		"an Application belongs to the agent that its spec.destination.name names, instead of to the one that its namespace is named after; "+
+			"set it on the agents too")
 	set.Strings(&s.allowed, "allowed-namespaces", "ARGOCD_PRINCIPAL_ALLOWED_NAMESPACES", nil,
 		"namespaces whose Applications are shared with agents, as globs or /regular expressions/; "+
 			"if empty, agents' own, or with destination-based mapping only Argo CD's", namespaces.Check)
-	set.String(&s.selector, "label-selector", "ARGOCD_PRINCIPAL_LABEL_SELECTOR", "", "share only objects with these labels", facets.CheckSelector)
+	set.String(&s.selector, "label-selector", "ARGOCD_PRINCIPAL_LABEL_SELECTOR", "",
+		"share only objects with these labels; set it on the agents too", facets.CheckSelector)
 	set.Bool(&s.createNamespaces, "namespace-create-enable", "ARGOCD_PRINCIPAL_NAMESPACE_CREATE_ENABLE", false,
 		"create the namespace of an autonomous agent when it has something to show")
 	set.String(&s.createPattern, "namespace-create-pattern", "ARGOCD_PRINCIPAL_NAMESPACE_CREATE_PATTERN", "",

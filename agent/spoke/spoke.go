@@ -30,9 +30,9 @@ type Options struct {
 	Config *rest.Config
 	// Namespace is that of Argo CD on the spoke.
 	Namespace string
-	// Applications is the namespace of the applications that are followed, empty for all.
-	Applications string
-	Mode         facets.Mode
+	// ApplicationNamespace is that of the applications that are followed, empty for all.
+	ApplicationNamespace string
+	Mode                 facets.Mode
 	// Mapping says where the hub's applications are on the spoke.
 	Mapping mapping.Mapping
 	// Selector is what is shared, by labels.
@@ -52,8 +52,9 @@ type Options struct {
 func New(o Options) (*Spoke, error) {
 	s := &Spoke{options: o}
 	cluster, err := facets.Open(facets.Options{
-		Config: o.Config, Name: "spoke", Namespace: o.Namespace, Applications: o.Applications, Kinds: o.Mode.Kinds(), KeepStatus: true, Mapping: o.Mapping,
-		Selector: o.Selector, Keeping: o.Keeping, Agent: o.Agent, Listener: (*events)(s), Tell: facets.Telling{Logger: o.Logger, Warn: o.Events.Warn}.Tell,
+		Config: o.Config, Name: "spoke", Namespace: o.Namespace, ApplicationNamespace: o.ApplicationNamespace, Kinds: o.Mode.Kinds(),
+		KeepStatus: true, Mapping: o.Mapping, Selector: o.Selector, Keeping: o.Keeping, Agent: o.Agent,
+		Listener: (*events)(s), Tell: facets.Telling{Logger: o.Logger, Warn: o.Events.Warn}.Tell,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("spoke: %w", err)
@@ -84,7 +85,7 @@ func (s *Spoke) Ready() error { return s.cluster.Ready() }
 // Has reports whether the spoke has an application that may be shared, by what Argo CD calls it in Redis: NAMESPACE_NAME, or
 // NAME in Argo CD's own namespace.
 func (s *Spoke) Has(instance string) bool {
-	app, ok := s.cluster.Store.Get(argocd.OfInstance(instance, s.options.Namespace))
+	app, ok := s.cluster.Store.Get(argocd.ParseInstance(instance, s.options.Namespace))
 	return ok && s.cluster.Selects(&app.Head)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/authority"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/signingkey"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 )
@@ -132,7 +133,7 @@ type known struct {
 func look(ctx context.Context, hub *place.Place) (*known, error) {
 	k := &known{hub: hub, hasNamespace: hub.HasNamespace}
 	secrets := make(map[string]*corev1.Secret)
-	for _, name := range []string{authority.SecretName, authority.ResourceProxySecret, signingSecret} {
+	for _, name := range []string{authority.SecretName, authority.ResourceProxySecret, signingkey.SecretName} {
 		found, err := hub.Get(ctx, name)
 		if err != nil {
 			return nil, err
@@ -148,6 +149,6 @@ func look(ctx context.Context, hub *place.Place) (*known, error) {
 			k.proxy = chain
 		}
 	}
-	k.keys = readKeys(secrets[signingSecret], hub)
+	k.keys = readKeys(secrets[signingkey.SecretName], hub)
 	return k, nil
 }

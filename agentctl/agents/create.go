@@ -22,7 +22,7 @@ type Wanted struct {
 	// Proxy is the resource proxy's host:port, as Argo CD reaches it.
 	Proxy  string
 	Labels map[string]string
-	// Access returns how Argo CD proves itself, made anew or read from somewhere.
+	// Access is where the certificates come from by which Argo CD proves itself to the resource proxy.
 	Access Access
 	// Replace lets a cluster Secret that is there be replaced.
 	Replace bool

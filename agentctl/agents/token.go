@@ -11,9 +11,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/token"
 )
 
-// signingSecret is the Secret of the keys that tokens are verified with.
-const signingSecret = signingkey.SecretName
-
 // Token is what is known of a bearer token.
 type Token struct {
 	// Agent and NotAfter are what it says, if it is to be believed.
@@ -32,11 +29,11 @@ type tokenKeys struct {
 // readKeys reads the keys of a Secret, which is nil if there is none.
 func readKeys(s *corev1.Secret, hub *place.Place) tokenKeys {
 	if s == nil {
-		return tokenKeys{missing: fmt.Errorf("%s: not found: create it with: argocd-agentctl jwt create-key", hub.Secret(signingSecret))}
+		return tokenKeys{missing: fmt.Errorf("%s: not found: create it with: argocd-agentctl jwt create-key", hub.Secret(signingkey.SecretName))}
 	}
 	keys, err := signingkey.Read(s.Data)
 	if err != nil {
-		return tokenKeys{missing: fmt.Errorf("%s: %w", hub.Secret(signingSecret), err)}
+		return tokenKeys{missing: fmt.Errorf("%s: %w", hub.Secret(signingkey.SecretName), err)}
 	}
 	return tokenKeys{keys: keys}
 }

@@ -76,7 +76,7 @@ func hubCertificates() []hubCertificate {
 		{redisProxySecret, x509.ExtKeyUsageServerAuth, "pki issue redis-proxy", true},
 	}
 	for _, name := range Components() {
-		all = append(all, hubCertificate{componentPrefix + name + "-tls", x509.ExtKeyUsageClientAuth, "pki issue component " + name, false})
+		all = append(all, hubCertificate{componentSecret(name), x509.ExtKeyUsageClientAuth, "pki issue component " + name, false})
 	}
 	return all
 }

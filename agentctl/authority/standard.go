@@ -71,9 +71,11 @@ func Component(name string) (Certificate, error) {
 	if !slices.Contains(Components(), name) {
 		return Certificate{}, fmt.Errorf("component %q: there is none of that name: use one of %s", name, strings.Join(Components(), ", "))
 	}
-	common := componentPrefix + name
-	return Certificate{SecretName: common + "-tls", CommonName: common}, nil
+	return Certificate{SecretName: componentSecret(name), CommonName: componentPrefix + name}, nil
 }
+
+// componentSecret returns the name of the Secret of a component's certificate.
+func componentSecret(name string) string { return componentPrefix + name + "-tls" }
 
 // IsComponent reports whether a certificate of that common name is a component's, which no agent's may be.
 func IsComponent(common string) bool {

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -44,6 +45,14 @@ func Names(c *x509.Certificate) []string {
 		names = append(names, uri.String())
 	}
 	return names
+}
+
+// List writes such names for a sentence.
+func List(names []string) string {
+	if len(names) == 0 {
+		return "nothing"
+	}
+	return strings.Join(names, ", ")
 }
 
 // keyOf returns the kind of a certificate's key.

@@ -38,7 +38,7 @@ func createKeyCommand(e *endpoints) *cobra.Command {
 		},
 	}
 	m.declareReplace(cmd)
-	m.declareKey(cmd, "rsa")
+	m.declareKey(cmd, "rsa if empty")
 	// An older spelling of --upsert.
 	cmd.Flags().BoolVarP(&m.replace, forceFlag, "f", false, "the same as --upsert")
 	return cmd

@@ -38,13 +38,12 @@ func (m *making) declareReplace(cmd *cobra.Command) {
 // declareCertificate declares the flags of a certificate.
 func (m *making) declareCertificate(cmd *cobra.Command, lifetime time.Duration) {
 	cmd.Flags().IntVar(&m.days, daysFlag, int(lifetime/day), "how many days the certificate is valid")
-	m.declareKey(cmd, "ecdsa-p256")
+	m.declareKey(cmd, "ecdsa-p256 if empty, or rsa with --key-size")
 }
 
-// declareKey declares the flags of a private key.
-func (m *making) declareKey(cmd *cobra.Command, usual string) {
-	cmd.Flags().StringVar(&m.algorithm, "key-algorithm", "",
-		"rsa, ecdsa-p256, ecdsa-p384, ecdsa-p521 or ed25519; "+usual+" if empty, or rsa with --key-size")
+// declareKey declares the flags of a private key. otherwise tells people which algorithm it is when they name none.
+func (m *making) declareKey(cmd *cobra.Command, otherwise string) {
+	cmd.Flags().StringVar(&m.algorithm, "key-algorithm", "", "rsa, ecdsa-p256, ecdsa-p384, ecdsa-p521 or ed25519; "+otherwise)
 	cmd.Flags().IntVar(&m.size, "key-size", 0, "size of an RSA key in bits; 4096 if 0")
 }
 

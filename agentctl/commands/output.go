@@ -21,14 +21,12 @@ func say(cmd *cobra.Command, format string, args ...any) error {
 }
 
 // tell prints what a step has come to, and beside the output what a person should look after.
-func tell(cmd *cobra.Command, results ...place.Result) error {
-	for _, r := range results {
-		if err := say(cmd, "%s", r); err != nil {
-			return err
-		}
-		for _, note := range r.Notes {
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s\n", r.Where, note)
-		}
+func tell(cmd *cobra.Command, r place.Result) error {
+	if err := say(cmd, "%s", r); err != nil {
+		return err
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s\n", r.Where, note)
 	}
 	return nil
 }

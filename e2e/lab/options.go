@@ -51,7 +51,8 @@ type Options struct {
 
 // PrincipalOptions change a principal from what the lab would run.
 type PrincipalOptions struct {
-	// Args are more flags, as --flag=value; a flag given again wins. Rights follow the namespace and Secrets that they name.
+	// Args are more flags, as --flag=value; a flag given again wins. Rights follow the namespace, the Secrets and the mapping that
+	// they name, if they are written so.
 	Args []string
 	Env  []string // as KEY=value
 	// Certificates are given as files instead of the Secrets that the lab has put on the hub.

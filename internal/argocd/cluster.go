@@ -12,13 +12,10 @@ import (
 
 // Labels and annotations of the Secrets by which Argo CD on the hub knows clusters.
 const (
-	// LabelSecretType says what Argo CD takes a Secret for: SecretTypeCluster.
-	LabelSecretType   = "argocd.argoproj.io/secret-type"
-	SecretTypeCluster = "cluster"
 	// LabelAgent, on a cluster Secret, names the agent whose cluster it is.
-	LabelAgent = "argocd-agent.argoproj-labs.io/agent-name"
+	LabelAgent = ownPrefix + "agent-name"
 	// LabelSelfRegistered marks cluster Secrets that a principal made, and looks after.
-	LabelSelfRegistered = "argocd-agent.argoproj-labs.io/self-registered-cluster"
+	LabelSelfRegistered = ownPrefix + "self-registered-cluster"
 	// AnnotationSkipReconcile, if "true", keeps the hub's own application controller away from a cluster.
 	AnnotationSkipReconcile = "argocd.argoproj.io/skip-reconcile"
 	// AnnotationManagedBy says who made a cluster Secret: ManagedByAgent.

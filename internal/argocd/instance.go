@@ -14,8 +14,8 @@ func Instance(id types.NamespacedName, own string) string {
 	return id.Namespace + "_" + id.Name
 }
 
-// OfInstance is the reverse of Instance.
-func OfInstance(instance, own string) types.NamespacedName {
+// ParseInstance returns the application that Instance wrote.
+func ParseInstance(instance, own string) types.NamespacedName {
 	if namespace, name, ok := strings.Cut(instance, "_"); ok { // which is in no name
 		return types.NamespacedName{Namespace: namespace, Name: name}
 	}

@@ -15,6 +15,6 @@ func TestInstanceIsWhatArgoCDCallsAnApplicationInRedis(t *testing.T) {
 		"team-a_shop": {Namespace: "team-a", Name: "shop"},
 	} {
 		require.Equal(t, instance, argocd.Instance(id, "argocd"))
-		require.Equal(t, id, argocd.OfInstance(instance, "argocd"))
+		require.Equal(t, id, argocd.ParseInstance(instance, "argocd"))
 	}
 }

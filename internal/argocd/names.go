@@ -5,7 +5,7 @@ package argocd
 
 import "strings"
 
-// Annotations and finalizers that Argo CD gives a meaning to (argo-cd, pkg/apis/application/v1alpha1).
+// Names that Argo CD gives a meaning to (argo-cd, pkg/apis/application/v1alpha1).
 const (
 	// AnnotationRefresh asks the application controller for a refresh: "normal" or "hard". The controller removes it.
 	AnnotationRefresh = "argocd.argoproj.io/refresh"
@@ -18,9 +18,11 @@ const (
 	DefaultProject = "default"
 	// InCluster is the name by which Argo CD knows the cluster that it runs in.
 	InCluster = "in-cluster"
-	// SecretRepository and SecretRepoCreds are LabelSecretType's values for a repository, and for the credentials of many.
-	SecretRepository = "repository"
-	SecretRepoCreds  = "repo-creds"
+	// LabelSecretType says what Argo CD takes a Secret for: a cluster, a repository, or the credentials of many repositories.
+	LabelSecretType      = "argocd.argoproj.io/secret-type"
+	SecretTypeCluster    = "cluster"
+	SecretTypeRepository = "repository"
+	SecretTypeRepoCreds  = "repo-creds"
 	// KeysConfigMap holds the GPG keys that commits are verified by.
 	KeysConfigMap = "argocd-gpg-keys-cm"
 
@@ -28,7 +30,7 @@ const (
 	inClusterServer = "https://kubernetes.default.svc"
 )
 
-// Annotations of the agent's own.
+// Names of this project's own, and of argocd-agent's: annotations, labels, infos of operations, conditions.
 const (
 	// AnnotationSourceUID is the UID of the object that an object was made from.
 	AnnotationSourceUID = "argocd.argoproj.io/source-uid"
@@ -36,18 +38,19 @@ const (
 	AnnotationPrincipalUID = "argocd.argoproj.io/principal-uid"
 	// LabelIgnore, with the value "true", keeps an object from being synchronised.
 	LabelIgnore = ownPrefix + "ignore-sync"
-	// AnnotationAgent, on the hub, is the agent that a copy came from.
+	// AnnotationAgent, on the hub, is the autonomous agent that the copy of a project came from.
 	AnnotationAgent = ownPrefix + "agent"
 	// AnnotationIntent, on the spoke, holds what was taken from the hub and is not yet withdrawn there.
 	AnnotationIntent = ownPrefix + "intent"
-	// AnnotationApplied, on the spoke, is the version of the definition that was applied last. While the application still
-	// has that version, it is known to be as the hub wants it, even by an agent that has just started.
+	// AnnotationApplied, on a copy, is the version of the original that was applied last, followed by the copy's own where that
+	// is another. While the copy still has that version, it is known to be as it should, even by a program that has just started.
 	AnnotationApplied = ownPrefix + "applied"
 	// InfoIntent names an operation among the operation's infos, so that it is done once. Operations that run on the spoke
 	// without the hub's asking are shown on the hub with InfoMirror.
 	InfoIntent = ownPrefix + "intent"
 	InfoMirror = ownPrefix + "mirror"
-	// ConditionAgent is the type of the condition that tells why an application does not get to its spoke.
+	// ConditionAgent is the type of the conditions that tell why an application, or what was asked of it, does not get to the
+	// other side.
 	ConditionAgent = "AgentError"
 
 	ownPrefix = "argocd-agent.argoproj-labs.io/"

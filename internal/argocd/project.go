@@ -5,17 +5,18 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"regexp"
 	"strings"
 
 	"github.com/gobwas/glob"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/namespaces"
 )
 
 // project is an AppProject's spec as far as it decides about agents.
 type project struct {
 	spec             map[string]any
 	destinations     []destination
-	sourceNamespaces []func(namespace string) bool
+	sourceNamespaces namespaces.List
 }
 
 type destination struct {
@@ -69,23 +70,11 @@ func readProject(raw json.RawMessage) (*project, error) {
 		})
 	}
 	for _, n := range known.SourceNamespaces {
-		p.sourceNamespaces = append(p.sourceNamespaces, readNamespaces(n))
-	}
-	return p, nil
-}
-
-// readNamespaces reads one of a project's source namespaces: a glob, or a regular expression between slashes (argo-cd,
-// AppProject.IsAppNamespacePermitted). What does not compile matches nothing, and nothing denies.
-func readNamespaces(text string) func(namespace string) bool {
-	if len(text) > 2 && strings.HasPrefix(text, "/") && strings.HasSuffix(text, "/") {
-		if expression, err := regexp.Compile(text[1 : len(text)-1]); err == nil {
-			return expression.MatchString
+		if list, err := namespaces.Parse([]string{n}); err == nil { // what does not compile matches nothing, in Argo CD too
+			p.sourceNamespaces = append(p.sourceNamespaces, list...)
 		}
 	}
-	if compiled, err := glob.Compile(text); err == nil {
-		return compiled.Match
-	}
-	return func(string) bool { return false }
+	return p, nil
 }
 
 // agentIn returns the pattern for agents' names in a cluster's address, as in https://proxy:9090?agentName=edge-*.
@@ -145,18 +134,8 @@ func (d destination) onSpoke(agent, server string) map[string]any {
 	return map[string]any{"name": InCluster, "server": inClusterServer, "namespace": d.namespace.text}
 }
 
-// allows reports whether applications in a namespace may use the project.
-func (p *project) allows(namespace string) bool {
-	for _, has := range p.sourceNamespaces {
-		if has(namespace) {
-			return true
-		}
-	}
-	return false
-}
-
-// Viewer is an agent that looks at the hub's projects.
-type Viewer struct {
+// Recipient is a managed agent, as far as it matters to which projects of the hub are for it.
+type Recipient struct {
 	Agent string
 	// Server is the address of its cluster in Argo CD on the hub, empty if it has none.
 	Server string
@@ -165,16 +144,16 @@ type Viewer struct {
 	Namespace string
 }
 
-// Sees reports whether a project is for an agent, by its destinations and by where applications that use it may be.
-func (r *Record) Sees(v Viewer) bool {
+// IsFor reports whether a project is for an agent, by its destinations and by where applications that use it may be.
+func (r *Record) IsFor(to Recipient) bool {
 	p, err := r.project()
-	return err == nil && (v.Namespace == "" || p.allows(v.Namespace)) && len(p.destinationsOf(v.Agent, v.Server)) > 0
+	return err == nil && (to.Namespace == "" || p.sourceNamespaces.Has(to.Namespace)) && len(p.destinationsOf(to.Agent, to.Server)) > 0
 }
 
 // ForAgent returns a project as an agent should have it, and whether it should: of the destinations its own, which there is
 // the cluster that Argo CD runs in; no roles, as nobody logs in there.
-func (r *Record) ForAgent(v Viewer) (Content, bool) {
-	if !r.Sees(v) {
+func (r *Record) ForAgent(to Recipient) (Content, bool) {
+	if !r.IsFor(to) {
 		return Content{}, false
 	}
 	p, err := r.project()
@@ -184,12 +163,12 @@ func (r *Record) ForAgent(v Viewer) (Content, bool) {
 	spec := make(map[string]any, len(p.spec))
 	maps.Copy(spec, p.spec)
 	var destinations []any
-	for _, d := range p.destinationsOf(v.Agent, v.Server) {
-		destinations = append(destinations, d.onSpoke(v.Agent, v.Server))
+	for _, d := range p.destinationsOf(to.Agent, to.Server) {
+		destinations = append(destinations, d.onSpoke(to.Agent, to.Server))
 	}
 	spec["destinations"] = destinations
 	delete(spec, "roles")
-	if v.Namespace != "" {
+	if to.Namespace != "" {
 		delete(spec, "sourceNamespaces")
 	}
 	return r.withSpec(spec)

@@ -11,8 +11,8 @@ import (
 )
 
 // berlin is an agent whose applications are in a namespace of its own on the hub.
-func viewer() argocd.Viewer {
-	return argocd.Viewer{Agent: "berlin", Server: "https://proxy:9090?agentName=berlin", Namespace: "berlin"}
+func recipient() argocd.Recipient {
+	return argocd.Recipient{Agent: "berlin", Server: "https://proxy:9090?agentName=berlin", Namespace: "berlin"}
 }
 
 // aProject is what is kept of a project with that spec.
@@ -61,8 +61,8 @@ func TestAProjectIsForTheAgentsOfItsDestinations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			project := aProject(`{"sourceNamespaces":["*"],"destinations":` + c.destinations + `}`)
-			require.Equal(t, c.want, project.Sees(viewer()))
-			_, is := project.ForAgent(viewer())
+			require.Equal(t, c.want, project.IsFor(recipient()))
+			_, is := project.ForAgent(recipient())
 			require.Equal(t, c.want, is)
 		})
 	}
@@ -71,7 +71,7 @@ func TestAProjectIsForTheAgentsOfItsDestinations(t *testing.T) {
 // Where nobody knows the address of an agent's cluster, it cannot be told whether that is denied.
 func TestAnAgentWithoutAnAddressIsDeniedByWhateverDeniesAddresses(t *testing.T) {
 	t.Parallel()
-	v := viewer()
+	v := recipient()
 	v.Server = ""
 	for destinations, want := range map[string]bool{
 		`[{"server":"*","namespace":"*"}]`:                                                                                        true,
@@ -81,7 +81,7 @@ func TestAnAgentWithoutAnAddressIsDeniedByWhateverDeniesAddresses(t *testing.T) 
 		`[{"name":"berlin","namespace":"*"},{"server":"!https://elsewhere","namespace":"prod"}]`:                                  false,
 		`[{"server":"!https://old?agentName=paris","namespace":"*"},{"server":"*","namespace":"*"},{"name":"x","namespace":"y"}]`: true,
 	} {
-		require.Equal(t, want, aProject(`{"sourceNamespaces":["*"],"destinations":`+destinations+`}`).Sees(v), destinations)
+		require.Equal(t, want, aProject(`{"sourceNamespaces":["*"],"destinations":`+destinations+`}`).IsFor(v), destinations)
 	}
 }
 
@@ -94,18 +94,18 @@ func TestAProjectIsForTheNamespacesOfItsApplications(t *testing.T) {
 		`["!paris"]`: false, `["*","!berlin"]`: true,
 	} {
 		project := aProject(`{"sourceNamespaces":` + namespaces + `,"destinations":[{"name":"*","namespace":"*"}]}`)
-		require.Equal(t, want, project.Sees(viewer()), namespaces)
-		everywhere := viewer()
+		require.Equal(t, want, project.IsFor(recipient()), namespaces)
+		everywhere := recipient()
 		everywhere.Namespace = ""
-		require.True(t, project.Sees(everywhere), namespaces)
+		require.True(t, project.IsFor(everywhere), namespaces)
 	}
 }
 
 func TestAMalformedProjectIsForNobody(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []string{``, `null`, `7`, `"x"`, `[]`, `{`, `{"destinations":7}`, `{"destinations":[7]}`, `{"destinations":[{"name":7}]}`, `{"sourceNamespaces":"*"}`} {
-		require.False(t, aProject(spec).Sees(viewer()), spec)
-		content, ok := aProject(spec).ForAgent(viewer())
+		require.False(t, aProject(spec).IsFor(recipient()), spec)
+		content, ok := aProject(spec).ForAgent(recipient())
 		require.False(t, ok, spec)
 		require.Zero(t, content, spec)
 	}
@@ -129,7 +129,7 @@ func TestAProjectAsAnAgentHasIt(t *testing.T) {
 		Spec: json.RawMessage(spec),
 	}
 	project := argocd.ReduceObject(object, nil)
-	content, ok := project.ForAgent(viewer())
+	content, ok := project.ForAgent(recipient())
 	require.True(t, ok)
 	require.Equal(t, map[string]string{"team": "blue"}, content.Labels)
 	require.Equal(t, map[string]string{"example.com/a": "b"}, content.Annotations)
@@ -144,7 +144,7 @@ func TestAProjectAsAnAgentHasIt(t *testing.T) {
 	require.Contains(t, string(content.Spec), "1.50", "numbers stay as they are written")
 	require.JSONEq(t, spec, string(object.Spec), "the original stays as it is")
 
-	everywhere := viewer()
+	everywhere := recipient()
 	everywhere.Namespace = ""
 	content, ok = project.ForAgent(everywhere)
 	require.True(t, ok)

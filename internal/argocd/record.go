@@ -93,8 +93,8 @@ func (r *Record) SecretProject() string {
 // SecretFault says what it is about the Secret of a repository that keeps it from every agent, empty if nothing is.
 func (r *Record) SecretFault() string {
 	switch use := r.SecretType(); {
-	case use != SecretRepository && use != SecretRepoCreds:
-		return fmt.Sprintf("label %s: %q is no type that Argo CD knows: want %s or %s", LabelSecretType, use, SecretRepository, SecretRepoCreds)
+	case use != SecretTypeRepository && use != SecretTypeRepoCreds:
+		return fmt.Sprintf("label %s: %q is no type that Argo CD knows: want %s or %s", LabelSecretType, use, SecretTypeRepository, SecretTypeRepoCreds)
 	case r.SecretProject() == "":
 		return "it belongs to no project, and agents get those of their projects: write the name of one under its key project"
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
+	"strings"
 )
 
 // Facet names one kind of thing that is kept equal, for example "application-status".
@@ -113,10 +115,17 @@ func resultOf(err error) Result {
 	case err == nil:
 		return Result{Code: Done}
 	case errors.Is(err, ErrRefused):
-		return Result{Code: Refused, Reason: err.Error()}
+		return Result{Code: Refused, Reason: withoutMark(err.Error())}
 	default:
 		return Result{Code: Retry, Reason: err.Error()}
 	}
+}
+
+// withoutMark returns the text of an error without that of ErrRefused. The code says it, and so does whoever shows the reason
+// to people: in the midst of a sentence it would be in the way.
+func withoutMark(text string) string {
+	isMark := func(part string) bool { return part == ErrRefused.Error() }
+	return strings.Join(slices.DeleteFunc(strings.Split(text, ": "), isMark), ": ")
 }
 
 // Source is the side of a facet that holds the truth about what one peer should hold. Its methods are called from
@@ -128,8 +137,9 @@ type Source interface {
 	// Project returns the newest form of an object, and false when the peer should hold nothing under the key.
 	Project(Key) (Object, bool)
 	// Settled tells how the peer answered the last message about a key, or that a comparison found that it holds what it
-	// should. Of what is to be tried again it tells only after several failures, and then now and again. It may write to its store. It is called for one key at a time and again, after a backoff, while it returns an
-	// error; not if the error wraps ErrRefused.
+	// should. Of what is to be tried again it tells only after several failures, and then now and again. It may write to its
+	// store. It is called for one key at a time and again, after a backoff, while it returns an error; not if the error wraps
+	// ErrRefused.
 	Settled(context.Context, Key, Result) error
 	// Troubled reports whether the source shows of an object that the peer refused it.
 	Troubled(Key) bool

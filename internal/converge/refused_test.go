@@ -20,10 +20,30 @@ func TestRefusalIsToldToTheSource(t *testing.T) {
 		p.replica.apply = failing(errInvalid, key(1))
 		p.source.set(key(1), object("uid1", "bad"))
 		synctest.Wait()
-		require.Equal(t, []converge.Result{{Code: converge.Refused, Reason: errInvalid.Error()}}, p.source.settledWith(key(1)))
+		require.Equal(t, []converge.Result{{Code: converge.Refused, Reason: "it has no name"}}, p.source.settledWith(key(1)))
 		require.Equal(t, 1, p.witness.acks[converge.Refused])
 		require.Zero(t, p.left.Backlog(facet))
 	})
+}
+
+// People read the reason behind words that say that something was refused.
+func TestReasonOfARefusalIsOneSentence(t *testing.T) {
+	for want, err := range map[string]error{
+		"it has no name":                            errInvalid,
+		"there is no namespace: create it":          fmt.Errorf("there is no namespace: %w: create it", converge.ErrRefused),
+		"decode: it has no name":                    fmt.Errorf("decode: %w: %w", converge.ErrRefused, errInvalid),
+		"a webhook said: connection refused: later": fmt.Errorf("%w: a webhook said: connection refused: later", converge.ErrRefused),
+	} {
+		t.Run(want, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := equalPair(t, 1, shape{})
+				p.replica.apply = failing(err, key(0))
+				p.source.set(key(0), object("uid1", "bad"))
+				synctest.Wait()
+				require.Equal(t, []converge.Result{{Code: converge.Refused, Reason: want}}, p.source.settledWith(key(0)))
+			})
+		})
+	}
 }
 
 func TestRefusedObjectIsNotSentAgain(t *testing.T) {

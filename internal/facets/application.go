@@ -18,21 +18,21 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 )
 
-// ApplicationSource is the half of the application facet on the side that applications come from.
-type ApplicationSource struct {
+// applicationSource is the half of the application facet on the side that applications come from.
+type applicationSource struct {
 	Side
 
 	// mirrored says that the other side is only to show them.
 	mirrored bool
 }
 
-var _ converge.Source = ApplicationSource{}
+var _ converge.Source = applicationSource{}
 
 // All yields the applications that are shared.
-func (s ApplicationSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.offered) }
+func (s applicationSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.offered) }
 
 // offered is the state of an application, zero if it has no definition that could be sent.
-func (s ApplicationSource) offered(app *argocd.App) converge.State {
+func (s applicationSource) offered(app *argocd.App) converge.State {
 	_, version, err := s.define(app)
 	if err != nil {
 		return converge.State{}
@@ -40,7 +40,7 @@ func (s ApplicationSource) offered(app *argocd.App) converge.State {
 	return s.state(app, version)
 }
 
-func (s ApplicationSource) define(app *argocd.App) ([]byte, converge.Version, error) {
+func (s applicationSource) define(app *argocd.App) ([]byte, converge.Version, error) {
 	if s.mirrored {
 		return app.Mirror()
 	}
@@ -48,7 +48,7 @@ func (s ApplicationSource) define(app *argocd.App) ([]byte, converge.Version, er
 }
 
 // Project returns an application as the other side should have it.
-func (s ApplicationSource) Project(key converge.Key) (converge.Object, bool) {
+func (s applicationSource) Project(key converge.Key) (converge.Object, bool) {
 	app, ok := s.get(key)
 	if !ok {
 		return converge.Object{}, false
@@ -62,7 +62,7 @@ func (s ApplicationSource) Project(key converge.Key) (converge.Object, bool) {
 
 // Settled lets go of an application whose deletion is over on the other side, and tells on the original if the other side
 // refuses it.
-func (s ApplicationSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
+func (s applicationSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
 	application, delay := refusalOf(s.other), delayOf(s.other)
 	_, err := s.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
 		if app == nil {
@@ -86,7 +86,7 @@ func (s ApplicationSource) Settled(ctx context.Context, key converge.Key, r conv
 }
 
 // Troubled reports whether an application tells that the other side refuses it.
-func (s ApplicationSource) Troubled(key converge.Key) bool {
+func (s applicationSource) Troubled(key converge.Key) bool {
 	app, ok := s.get(key)
 	return ok && refusalOf(s.other).isIn(app)
 }
@@ -102,29 +102,29 @@ func withoutFinalizers(app *argocd.App) argocd.Patch {
 	return patch
 }
 
-// ApplicationReplica is the half of the application facet on the side that has copies.
-type ApplicationReplica struct {
+// applicationReplica is the half of the application facet on the side that has copies.
+type applicationReplica struct {
 	Side
 
 	keeping Keeping
 	origins *origins
 }
 
-// NewApplicationReplica returns the half of the application facet on the side that has copies.
-func NewApplicationReplica(s Side, k Keeping) ApplicationReplica {
-	return ApplicationReplica{s, k, newOrigins()}
+// newApplicationReplica returns the half of the application facet on the side that has copies.
+func newApplicationReplica(s Side, k Keeping) applicationReplica {
+	return applicationReplica{s, k, newOrigins()}
 }
 
-var _ converge.Replica = ApplicationReplica{}
+var _ converge.Replica = applicationReplica{}
 
 // All yields the copies.
-func (r ApplicationReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.copied) }
+func (r applicationReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.copied) }
 
 // Held returns what is held of a copy.
-func (r ApplicationReplica) Held(key converge.Key) converge.State { return r.held(key, r.copied) }
+func (r applicationReplica) Held(key converge.Key) converge.State { return r.held(key, r.copied) }
 
 // copied is the state of an application, zero if there is none or if it is no copy.
-func (r ApplicationReplica) copied(app *argocd.App) converge.State {
+func (r applicationReplica) copied(app *argocd.App) converge.State {
 	if app == nil {
 		return converge.State{}
 	}
@@ -133,7 +133,7 @@ func (r ApplicationReplica) copied(app *argocd.App) converge.State {
 
 // Recall returns what was last applied, if the application is still that and what was applied can be told from it: it
 // has the version that was written down with it.
-func (r ApplicationReplica) Recall(key converge.Key) (converge.Object, bool) {
+func (r applicationReplica) Recall(key converge.Key) (converge.Object, bool) {
 	app, ok := r.get(key)
 	if !ok || app.Deleting || app.SourceUID() == "" {
 		return converge.Object{}, false
@@ -162,7 +162,7 @@ type wanted struct {
 }
 
 // want returns what a copy should be of what the other side says.
-func (r ApplicationReplica) want(obj converge.Object) (wanted, error) {
+func (r applicationReplica) want(obj converge.Object) (wanted, error) {
 	w := wanted{uid: obj.UID}
 	if err := json.Unmarshal(obj.Payload, &w.Definition); err != nil {
 		return w, fmt.Errorf("decode the application: %w: %w", converge.ErrRefused, err)
@@ -183,7 +183,7 @@ func (r ApplicationReplica) want(obj converge.Object) (wanted, error) {
 }
 
 // Apply makes a copy match its original.
-func (r ApplicationReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
+func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
 	want, err := r.want(obj)
 	if err != nil {
 		return converge.State{}, err
@@ -224,7 +224,7 @@ func (r ApplicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 }
 
 // make makes a copy.
-func (r ApplicationReplica) make(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (*argocd.App, error) {
+func (r applicationReplica) make(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (*argocd.App, error) {
 	app := &argocd.Application{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: id.Namespace, Name: id.Name, Labels: want.Labels,
@@ -243,7 +243,7 @@ func (r ApplicationReplica) make(ctx context.Context, key converge.Key, id types
 
 // clear makes way for what an application should be: it returns the application if that is to be changed, nil if a new one
 // is to be made.
-func (r ApplicationReplica) clear(ctx context.Context, key converge.Key, app *argocd.App, want wanted) (*argocd.App, error) {
+func (r applicationReplica) clear(ctx context.Context, key converge.Key, app *argocd.App, want wanted) (*argocd.App, error) {
 	this := func(a *argocd.App) bool { return a.UID == app.UID }
 	switch verdict, err := r.keeping.judge(app, r.origins.of(key, &app.Head), want); {
 	case err != nil:
@@ -308,7 +308,7 @@ func orEmpty(m map[string]string) map[string]string {
 // delete deletes a copy as the original is deleted: its finalizers decide about its resources. They may have changed
 // along with the deletion, so they are made to match first. Once a deletion has begun none can be added, and which are left
 // says how far it has come: then nothing is changed.
-func (r ApplicationReplica) delete(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (converge.State, error) {
+func (r applicationReplica) delete(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (converge.State, error) {
 	ours := func(app *argocd.App) bool { return r.origins.of(key, &app.Head) == want.uid }
 	left, err := r.remove(ctx, id, ours, func(app *argocd.App) argocd.Patch {
 		if app.Deleting || slices.Equal(app.Cascades(), want.Finalizers) {
@@ -335,7 +335,7 @@ func withCascades(app *argocd.App, finalizers []string) argocd.Patch {
 
 // Remove deletes a copy whose original is gone. There the finalizers were taken away before, or never were: somebody wants
 // its resources to stay. So they are taken away here too.
-func (r ApplicationReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
+func (r applicationReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
 	id, err := r.place(key)
 	if err != nil {
 		return converge.State{}, nil //nolint:nilerr // there is nothing where nothing can be

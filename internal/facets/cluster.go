@@ -52,8 +52,8 @@ type Options struct {
 	Name string
 	// Namespace is that of Argo CD.
 	Namespace string
-	// Applications is the namespace of those that are followed, empty for all.
-	Applications string
+	// ApplicationNamespace is that of the applications that are followed, empty for all.
+	ApplicationNamespace string
 	// Kinds are those that are followed besides applications.
 	Kinds []Kind
 	// KeepStatus says whether applications' statuses are kept as they are.
@@ -67,12 +67,12 @@ type Options struct {
 	Listener Listener
 	// Agent returns, on a spoke, the name by which the hub knows the agent. It is known once the hub has said so.
 	Agent func() string
-	// Tell, if set, tells people of an original, that is no application, that the other side could not take it, and why. The
-	// agent is empty if that is the hub.
+	// Tell, if set, tells people that the other side could not take an original, and why: of all but applications, which say so
+	// themselves by a condition. The agent is empty where the other side is the hub.
 	Tell func(ctx context.Context, agent string, kind Kind, r *argocd.Record, result converge.Result)
 }
 
-// Cluster is what is known of one cluster, and shared.
+// Cluster is one cluster, as far as anything of it may be shared: what a Hub and a Spoke have in common.
 type Cluster struct {
 	Applications
 	Projects, Secrets, ConfigMaps Records
@@ -93,7 +93,7 @@ type store interface {
 func Open(o Options) (*Cluster, error) {
 	c := &Cluster{options: o}
 	var err error
-	if c.Applications, err = followed(o.Config, argocd.Applications(), argocd.Scope{Namespace: o.Applications},
+	if c.Applications, err = followed(o.Config, argocd.Applications(), argocd.Scope{Namespace: o.ApplicationNamespace},
 		follow.Options[*argocd.Application, *argocd.App]{
 			Reduce: argocd.Reduce(o.KeepStatus), Group: o.Group,
 			Changed: o.Listener.ApplicationChanged, Vanished: o.Listener.ApplicationsVanished,

@@ -8,6 +8,22 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 )
 
+// The halves of the facets of applications, which Hub.Share and Spoke.Share put together. Tests look at each by itself.
+type (
+	ApplicationSource  = applicationSource
+	ApplicationReplica = applicationReplica
+	IntentSource       = intentSource
+	IntentReplica      = intentReplica
+	StatusSource       = statusSource
+	StatusReplica      = statusReplica
+)
+
+// NewApplicationReplica returns the half of the application facet on the side that has copies.
+func NewApplicationReplica(s Side, k Keeping) ApplicationReplica { return newApplicationReplica(s, k) }
+
+// NewIntentReplica returns the spoke's half of the application-intent facet.
+func NewIntentReplica(s Side) IntentReplica { return newIntentReplica(s) }
+
 // HubSide is the hub's applications as they are shared with a managed agent.
 func HubSide(a Applications, agent string) Side {
 	return hubSide(a, mapping.ByNamespace{}, agent, true)

@@ -30,8 +30,8 @@ func (h Hub) withManaged(agent string) Share {
 	side := hubSide(h.Applications, h.options.Mapping, agent, true)
 	side.selector = h.options.Selector
 	sources := map[converge.Facet]converge.Origin{
-		Application: {Source: ApplicationSource{Side: side}},
-		Intent:      {Source: IntentSource{Side: side}, Unbraked: true},
+		Application: {Source: applicationSource{Side: side}},
+		Intent:      {Source: intentSource{Side: side}, Unbraked: true},
 		AppProject:  h.projects(agent),
 		GPGKeys:     h.keys(agent),
 	}
@@ -40,7 +40,7 @@ func (h Hub) withManaged(agent string) Share {
 	}
 	return Share{
 		Sources:  sources,
-		Replicas: map[converge.Facet]converge.Holding{Status: {Replica: StatusReplica{Side: side}}},
+		Replicas: map[converge.Facet]converge.Holding{Status: {Replica: statusReplica{Side: side}}},
 
 		Namespace: h.NamespaceOf(agent), application: side,
 		records: map[Kind]func(*argocd.Record) []Touched{
@@ -66,13 +66,13 @@ func (h Hub) NamespaceOf(agent string) string {
 	return ""
 }
 
-// viewer is an agent as it looks at projects.
-func (h Hub) viewer(agent string) argocd.Viewer {
-	v := argocd.Viewer{Agent: agent, Namespace: h.NamespaceOf(agent)}
+// recipient is an agent as projects are for it or not.
+func (h Hub) recipient(agent string) argocd.Recipient {
+	to := argocd.Recipient{Agent: agent, Namespace: h.NamespaceOf(agent)}
 	if h.Server != nil {
-		v.Server = h.Server(agent)
+		to.Server = h.Server(agent)
 	}
-	return v
+	return to
 }
 
 func (h Hub) projects(agent string) converge.Origin {
@@ -82,7 +82,7 @@ func (h Hub) projects(agent string) converge.Origin {
 			if !h.shares(r) {
 				return argocd.Content{}, false
 			}
-			return r.ForAgent(h.viewer(agent))
+			return r.ForAgent(h.recipient(agent))
 		},
 	}}
 }
@@ -102,7 +102,7 @@ func (h Hub) credentials(agent, use string) converge.Origin {
 				return argocd.Content{}, false
 			}
 			project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: r.SecretProject()})
-			return r.Content(), ok && h.shares(project) && project.Sees(h.viewer(agent))
+			return r.Content(), ok && h.shares(project) && project.IsFor(h.recipient(agent))
 		},
 	}}
 }
@@ -122,11 +122,11 @@ func (h Hub) withAutonomous(agent string) Share {
 	keeping.Mirror = func(d argocd.Definition) (argocd.Definition, error) { return argocd.MirrorDefinition(agent, d) }
 	return Share{
 		Sources: map[converge.Facet]converge.Origin{
-			Intent: {Source: IntentSource{Side: side}, Unbraked: true},
+			Intent: {Source: intentSource{Side: side}, Unbraked: true},
 		},
 		Replicas: map[converge.Facet]converge.Holding{
-			Application: retained(NewApplicationReplica(side, keeping)),
-			Status:      {Replica: StatusReplica{Side: side}},
+			Application: retained(newApplicationReplica(side, keeping)),
+			Status:      {Replica: statusReplica{Side: side}},
 			AppProject:  retained(projects),
 		},
 

@@ -61,16 +61,16 @@ func refreshOf(app *argocd.App) (kind, name string, asked bool) {
 	return kind, name, asked
 }
 
-// IntentSource is the hub's half of the application-intent facet.
-type IntentSource struct{ Side }
+// intentSource is the hub's half of the application-intent facet.
+type intentSource struct{ Side }
 
-var _ converge.Source = IntentSource{}
+var _ converge.Source = intentSource{}
 
 // All yields what is asked of the agent's applications.
-func (s IntentSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.asked) }
+func (s intentSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.asked) }
 
 // asked is the state of what is asked of a hub's application, zero if nothing is.
-func (s IntentSource) asked(app *argocd.App) converge.State {
+func (s intentSource) asked(app *argocd.App) converge.State {
 	payload := intentsOf(app)
 	if payload == nil {
 		return converge.State{}
@@ -79,7 +79,7 @@ func (s IntentSource) asked(app *argocd.App) converge.State {
 }
 
 // Project returns what is asked of an application.
-func (s IntentSource) Project(key converge.Key) (converge.Object, bool) {
+func (s intentSource) Project(key converge.Key) (converge.Object, bool) {
 	app, ok := s.get(key)
 	if !ok {
 		return converge.Object{}, false
@@ -91,7 +91,7 @@ func (s IntentSource) Project(key converge.Key) (converge.Object, bool) {
 // Settled withdraws what the spoke refuses to do, and tells so on the application, until something that is asked later is
 // taken. An answer while nothing is asked is to a withdrawal, of which there is nothing to tell; whatever was taken and is
 // over by now has withdrawn the refusal along with itself, see showStatus.
-func (s IntentSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
+func (s intentSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
 	_, err := s.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
 		if app == nil || intentsOf(app) == nil {
 			return nil, nil
@@ -114,7 +114,7 @@ func (s IntentSource) Settled(ctx context.Context, key converge.Key, r converge.
 }
 
 // Troubled returns false: what is asked and was not refused does not tell what became of what was asked before.
-func (s IntentSource) Troubled(converge.Key) bool { return false }
+func (s intentSource) Troubled(converge.Key) bool { return false }
 
 // withdrawRefresh adds to a patch what ends the asking for a refresh.
 func withdrawRefresh(app *argocd.App, patch *argocd.Patch) {
@@ -158,16 +158,16 @@ func lost(app *argocd.App, t taken) bool {
 	return err == nil && started.Before(at)
 }
 
-// IntentReplica is the spoke's half of the application-intent facet.
-type IntentReplica struct {
+// intentReplica is the spoke's half of the application-intent facet.
+type intentReplica struct {
 	Side
 
 	notes *notes
 }
 
-// NewIntentReplica returns the spoke's half of the application-intent facet.
-func NewIntentReplica(s Side) IntentReplica {
-	return IntentReplica{s, &notes{taken: make(map[converge.Key]note)}}
+// newIntentReplica returns the spoke's half of the application-intent facet.
+func newIntentReplica(s Side) intentReplica {
+	return intentReplica{s, &notes{taken: make(map[converge.Key]note)}}
 }
 
 // notes remembers what applications have taken, in case that somebody takes away the annotations that say so, or the whole
@@ -231,19 +231,19 @@ func (n *notes) forget(key converge.Key) {
 	delete(n.taken, key)
 }
 
-var _ converge.Replica = IntentReplica{}
+var _ converge.Replica = intentReplica{}
 
 // saw is told of every change of an application on the spoke.
-func (r IntentReplica) saw(key converge.Key, app *argocd.App) { r.notes.saw(key, app) }
+func (r intentReplica) saw(key converge.Key, app *argocd.App) { r.notes.saw(key, app) }
 
 // All yields what was taken from the hub and is not yet withdrawn.
-func (r IntentReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.took) }
+func (r intentReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.took) }
 
 // Held returns what was taken for one application.
-func (r IntentReplica) Held(key converge.Key) converge.State { return r.held(key, r.took) }
+func (r intentReplica) Held(key converge.Key) converge.State { return r.held(key, r.took) }
 
 // took is the state of what was taken for a spoke's application, zero if nothing was.
-func (r IntentReplica) took(app *argocd.App) converge.State {
+func (r intentReplica) took(app *argocd.App) converge.State {
 	if app == nil {
 		return converge.State{}
 	}
@@ -262,7 +262,7 @@ var (
 )
 
 // Apply takes what is asked, and writes down in the same write that it did.
-func (r IntentReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
+func (r intentReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
 	var in intents
 	if err := json.Unmarshal(obj.Payload, &in); err != nil {
 		return converge.State{}, fmt.Errorf("decode the intent: %w: %w", converge.ErrRefused, err)
@@ -283,8 +283,9 @@ func (r IntentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	return state, err
 }
 
-// take returns the patch by which an application, which has taken t, takes what is asked of it and was not taken before, nil if
-// it has noted all that. The operation that began runs no second time. While another operation is in progress everything but the operation is taken: what is asked may be to end that one.
+// take returns the patch by which an application takes what is asked of it and was not taken before, nil if it has noted all
+// that. t is what it has taken, and began the operation among that which is known to have begun: that runs no second time. While
+// another operation is in progress all but the operation is taken, since what is asked may be to end that one.
 func take(app *argocd.App, t taken, began string, in intents, version converge.Version) (argocd.Patch, error) {
 	again := lost(app, t)
 	noted := takenBy(app) == t
@@ -327,7 +328,7 @@ func take(app *argocd.App, t taken, began string, in intents, version converge.V
 }
 
 // Remove forgets what the hub has withdrawn. What runs runs on.
-func (r IntentReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
+func (r intentReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
 	r.notes.forget(key)
 	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
 		if app == nil || app.Annotations[argocd.AnnotationIntent] == "" || uid != "" && r.uid(app) != uid {

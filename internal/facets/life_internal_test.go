@@ -178,7 +178,7 @@ func (l *life) report() {
 }
 
 func (l *life) said() statusPayload {
-	p, _, err := StatusSource{}.statusOf(l.spok.app())
+	p, _, err := statusSource{}.statusOf(l.spok.app())
 	require.NoError(l.t, err)
 	return p
 }

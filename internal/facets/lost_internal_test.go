@@ -54,7 +54,7 @@ func TestOperationIsOverOnceAndLostOnlyIfItNeverBegan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.over, overOf(c.app).Operation == "ours")
 			require.Equal(t, c.lost, lost(c.app, takenBy(c.app)))
-			require.Equal(t, c.lost, IntentReplica{}.took(c.app) == converge.State{}, "what is lost is not held, and so sent again")
+			require.Equal(t, c.lost, intentReplica{}.took(c.app) == converge.State{}, "what is lost is not held, and so sent again")
 		})
 	}
 }

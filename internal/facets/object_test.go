@@ -342,7 +342,7 @@ func TestCredentialsAreOnlyForAgentsOfTheirProjects(t *testing.T) {
 // Originals are shared by their labels, on whichever side they are, and copies are copies whatever becomes of theirs.
 func TestLabelsDecideAboutOriginals(t *testing.T) {
 	t.Parallel()
-	selector, err := facets.Selector("team in (blue,green)")
+	selector, err := facets.ParseSelector("team in (blue,green)")
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		labels map[string]string

@@ -49,18 +49,18 @@ type pair struct {
 func newPair(t *testing.T, mode facets.Mode, change ...func(hub, spoke *facets.Options)) *pair {
 	t.Helper()
 	p := &pair{T: t, hubAPI: newAPIServer(t), spokeAPI: newAPIServer(t)}
-	all, err := facets.Selector("")
+	all, err := facets.ParseSelector("")
 	require.NoError(t, err)
 	tell := func(_ context.Context, agent string, kind facets.Kind, r *argocd.Record, result converge.Result) {
 		p.told = append(p.told, telling{agent, kind, r.Name.Name, result})
 	}
 	hub := facets.Options{
-		Config: &rest.Config{Host: p.hubAPI.URL}, Name: "hub", Namespace: "argocd", Kinds: facets.Managed.Kinds(), Mapping: mapping.ByNamespace{},
+		Config: &rest.Config{Host: p.hubAPI.URL}, Name: "hub", Namespace: "argocd", Kinds: facets.Kinds(), Mapping: mapping.ByNamespace{},
 		Selector: all, Listener: deaf{}, Tell: tell,
 		Group: func(app *argocd.App) string { return app.Name.Namespace },
 	}
 	spoke := facets.Options{
-		Config: &rest.Config{Host: p.spokeAPI.URL}, Name: "spoke", Namespace: "argocd", Applications: "argocd", Kinds: mode.Kinds(), KeepStatus: true,
+		Config: &rest.Config{Host: p.spokeAPI.URL}, Name: "spoke", Namespace: "argocd", ApplicationNamespace: "argocd", Kinds: mode.Kinds(), KeepStatus: true,
 		Mapping: mapping.ByNamespace{Spoke: "argocd"}, Selector: all, Listener: deaf{}, Tell: tell,
 	}
 	for _, c := range change {

@@ -12,7 +12,7 @@ import (
 // An application is another controller's from the moment that it loses its label, and not only once the watch has said so.
 func TestWhatHasLostItsLabelIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	selector, err := facets.Selector("argocd-agent=true")
+	selector, err := facets.ParseSelector("argocd-agent=true")
 	require.NoError(t, err)
 	server := newAPIServer(t)
 	hub := facets.SelectedBy(server.hub(t), selector)

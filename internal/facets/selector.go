@@ -11,9 +11,9 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 )
 
-// Selector returns what selects the objects that are shared: those with certain labels, or all if text is empty, but for
+// ParseSelector returns what selects the objects that are shared: those with certain labels, or all if text is empty, but for
 // those that somebody wants ignored.
-func Selector(text string) (labels.Selector, error) {
+func ParseSelector(text string) (labels.Selector, error) {
 	selector, err := labels.Parse(text)
 	if err != nil {
 		return nil, err
@@ -39,9 +39,9 @@ func CheckSelector(text string) error {
 	return nil
 }
 
-// SameSelector returns a label selector in a form that does not depend on how it is written: in any order, and with =, == or
-// "in" for one value.
-func SameSelector(text string) string {
+// CanonicalSelector returns a label selector in a form that does not depend on how it is written: in any order, and with =, == or
+// "in" for one value. One that does not parse stays as it is.
+func CanonicalSelector(text string) string {
 	selector, err := labels.Parse(text)
 	if err != nil {
 		return text

@@ -20,7 +20,7 @@ func TestASelectorSelectsNothingThatIsIgnored(t *testing.T) {
 		"team=blue":          {in: []labels.Set{{"team": "blue"}}, out: []labels.Set{nil, {"team": "red"}, {argocd.LabelIgnore: "true", "team": "blue"}}},
 		"team,env notin (x)": {in: []labels.Set{{"team": "", "env": "y"}, {"team": "z"}}, out: []labels.Set{nil, {"team": "z", "env": "x"}}},
 	} {
-		selector, err := facets.Selector(text)
+		selector, err := facets.ParseSelector(text)
 		require.NoError(t, err, text)
 		require.NoError(t, facets.CheckSelector(text))
 		for _, set := range c.in {
@@ -35,7 +35,7 @@ func TestASelectorSelectsNothingThatIsIgnored(t *testing.T) {
 func TestASelectorThatDoesNotParseIsSaidWithAnExample(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"a=b=c", "team in", "=", "a b", "é=1"} {
-		_, err := facets.Selector(text)
+		_, err := facets.ParseSelector(text)
 		require.Error(t, err, text)
 		require.ErrorContains(t, facets.CheckSelector(text), "want a label selector, such as team=blue,env!=test: ")
 	}
@@ -47,9 +47,9 @@ func TestSelectorsAreComparedByWhatTheyMean(t *testing.T) {
 	for _, same := range [][2]string{
 		{"", " "}, {"a=b", "a==b"}, {"a=b,c=d", "c = d , a = b"}, {"a in (x,y)", "a in (y, x)"}, {"a=b", "a in (b)"},
 	} {
-		require.Equal(t, facets.SameSelector(same[0]), facets.SameSelector(same[1]), same)
+		require.Equal(t, facets.CanonicalSelector(same[0]), facets.CanonicalSelector(same[1]), same)
 	}
 	for _, other := range [][2]string{{"", "a=b"}, {"a=b", "a!=b"}, {"a=b", "a=c"}, {"a", "!a"}, {"a in (x,y)", "a in (x)"}} {
-		require.NotEqual(t, facets.SameSelector(other[0]), facets.SameSelector(other[1]), other)
+		require.NotEqual(t, facets.CanonicalSelector(other[0]), facets.CanonicalSelector(other[1]), other)
 	}
 }

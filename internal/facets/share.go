@@ -24,12 +24,15 @@ func Facets() []converge.Facet {
 	return []converge.Facet{Application, Intent, Status, AppProject, Repository, RepoCreds, GPGKeys}
 }
 
-// Kinds are those that a spoke of a mode shares besides applications. A hub shares all.
+// Kinds are all that are shared besides applications. A hub has agents of any mode, and follows all of them.
+func Kinds() []Kind { return []Kind{Project, Secret, ConfigMap} }
+
+// Kinds are those that a spoke of the mode follows besides applications.
 func (m Mode) Kinds() []Kind {
 	if m == Autonomous {
 		return []Kind{Project}
 	}
-	return []Kind{Project, Secret, ConfigMap}
+	return Kinds()
 }
 
 // Share is what one side shares with the other.
@@ -42,8 +45,8 @@ type Share struct {
 
 	application Side
 	records     map[Kind]func(*argocd.Record) []Touched // what the change of an object concerns
-	intents     *IntentReplica
-	copies      *ApplicationReplica
+	intents     *intentReplica
+	copies      *applicationReplica
 }
 
 // Touched is a key of a facet that a change concerns.
@@ -74,7 +77,8 @@ func (s Share) Has(app *argocd.App) bool {
 	return ok
 }
 
-// Gone is told of an application that is no more.
+// Gone is told of an application that is no more. A copy that others have deleted is made again, and may get the status that
+// it had.
 func (s Share) Gone(app *argocd.App) {
 	if key, ok := s.application.key(app); ok && s.copies != nil {
 		s.copies.origins.lost(key, app)
@@ -128,7 +132,7 @@ func touchesCredentials(r *argocd.Record) []Touched {
 
 // credentials are the facets of Secrets by what Argo CD uses them for.
 func credentials() map[string]converge.Facet {
-	return map[string]converge.Facet{argocd.SecretRepository: Repository, argocd.SecretRepoCreds: RepoCreds}
+	return map[string]converge.Facet{argocd.SecretTypeRepository: Repository, argocd.SecretTypeRepoCreds: RepoCreds}
 }
 
 // named is the key of an object whose name is the same on both sides.

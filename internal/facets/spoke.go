@@ -19,7 +19,7 @@ func (s Spoke) Share(mode Mode) Share {
 
 func (s Spoke) managed() Share {
 	side := spokeSide(s.Applications, s.options.Mapping, false)
-	intents, applications := NewIntentReplica(side), NewApplicationReplica(side, s.options.Keeping)
+	intents, applications := newIntentReplica(side), newApplicationReplica(side, s.options.Keeping)
 	replicas := map[converge.Facet]converge.Holding{
 		Application: retained(applications),
 		Intent:      {Replica: intents},
@@ -31,7 +31,7 @@ func (s Spoke) managed() Share {
 		replicas[facet] = retained(s.copies(s.Secrets, use, secrets, false))
 	}
 	return Share{
-		Sources: statuses(StatusSource{Side: side}), Replicas: replicas,
+		Sources: statuses(statusSource{Side: side}), Replicas: replicas,
 		application: side, intents: &intents, copies: &applications,
 		records: map[Kind]func(*argocd.Record) []Touched{
 			Project: touches(AppProject, named), Secret: touchesCredentials, ConfigMap: touches(GPGKeys, named),
@@ -41,7 +41,7 @@ func (s Spoke) managed() Share {
 
 // statuses is what every spoke tells of its applications. What it no longer tells of is made anew by its controllers;
 // nothing of a user's is lost.
-func statuses(s StatusSource) map[converge.Facet]converge.Origin {
+func statuses(s statusSource) map[converge.Facet]converge.Origin {
 	return map[converge.Facet]converge.Origin{Status: {Source: s, Unbraked: true}}
 }
 
@@ -78,9 +78,9 @@ func (s Spoke) keys() objectReplica {
 func (s Spoke) autonomous() Share {
 	side := spokeSide(s.Applications, mapping.ByNamespace{Spoke: s.options.Namespace}, true)
 	side.selector = s.options.Selector
-	intents := NewIntentReplica(side)
-	sources := statuses(StatusSource{Side: side, nested: s.options.Agent})
-	sources[Application] = converge.Origin{Source: ApplicationSource{Side: side, mirrored: true}}
+	intents := newIntentReplica(side)
+	sources := statuses(statusSource{Side: side, nested: s.options.Agent})
+	sources[Application] = converge.Origin{Source: applicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.Origin{Source: objectSource{
 		Records: s.Projects, namespace: s.options.Namespace, tell: s.tells("", Project),
 		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), s.Selects(&r.Head) },

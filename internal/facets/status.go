@@ -40,8 +40,8 @@ func mirrorOf(operation json.RawMessage) string {
 	return converge.VersionOf(operation).String()
 }
 
-// StatusSource is the spoke's half of the application-status facet.
-type StatusSource struct {
+// statusSource is the spoke's half of the application-status facet.
+type statusSource struct {
 	Side
 
 	// nested, if set, returns the namespace on the hub in which the spoke's applications are shown, those among the
@@ -49,13 +49,13 @@ type StatusSource struct {
 	nested func() string
 }
 
-var _ converge.Source = StatusSource{}
+var _ converge.Source = statusSource{}
 
 // All yields the status of every application that is shared.
-func (s StatusSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.said) }
+func (s statusSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.said) }
 
-// said is the state of the status of a spoke's application, zero if there is nothing to say.
-func (s StatusSource) said(app *argocd.App) converge.State {
+// said is the state of what a spoke says of an application, zero if there is nothing to say.
+func (s statusSource) said(app *argocd.App) converge.State {
 	_, version, err := s.status(app)
 	if err != nil {
 		return converge.State{}
@@ -63,13 +63,13 @@ func (s StatusSource) said(app *argocd.App) converge.State {
 	return s.stateOf(app, version)
 }
 
-// stateOf is said for a status of that version.
-func (s StatusSource) stateOf(app *argocd.App, version converge.Version) converge.State {
+// stateOf is the state of what a spoke says of an application whose status has that version.
+func (s statusSource) stateOf(app *argocd.App, version converge.Version) converge.State {
 	return s.state(app, statusVersion(version, mirrorOf(app.Operation), overOf(app)))
 }
 
 // status returns an application's status as the hub should show it, nil if it is as it came, and the version of that.
-func (s StatusSource) status(app *argocd.App) (json.RawMessage, converge.Version, error) {
+func (s statusSource) status(app *argocd.App) (json.RawMessage, converge.Version, error) {
 	if s.nested != nil && app.Status.Nests {
 		return app.Status.WithNested(s.nested())
 	}
@@ -90,7 +90,7 @@ func overOf(app *argocd.App) over {
 }
 
 // Project returns what the spoke says of an application.
-func (s StatusSource) Project(key converge.Key) (converge.Object, bool) {
+func (s statusSource) Project(key converge.Key) (converge.Object, bool) {
 	app, ok := s.get(key)
 	if !ok {
 		return converge.Object{}, false
@@ -107,7 +107,7 @@ func (s StatusSource) Project(key converge.Key) (converge.Object, bool) {
 }
 
 // statusOf returns what the spoke says of an application, and the state of that.
-func (s StatusSource) statusOf(app *argocd.App) (statusPayload, converge.State, error) {
+func (s statusSource) statusOf(app *argocd.App) (statusPayload, converge.State, error) {
 	status, version, err := s.status(app)
 	if err == nil && status == nil {
 		status, err = app.Status.Raw()
@@ -120,24 +120,24 @@ func (s StatusSource) statusOf(app *argocd.App) (statusPayload, converge.State, 
 }
 
 // Settled has nothing to do: a status that the hub refuses shows in the agent's metrics.
-func (s StatusSource) Settled(context.Context, converge.Key, converge.Result) error { return nil }
+func (s statusSource) Settled(context.Context, converge.Key, converge.Result) error { return nil }
 
 // Troubled returns false, since nothing is ever told.
-func (s StatusSource) Troubled(converge.Key) bool { return false }
+func (s statusSource) Troubled(converge.Key) bool { return false }
 
-// StatusReplica is the hub's half of the application-status facet.
-type StatusReplica struct{ Side }
+// statusReplica is the hub's half of the application-status facet.
+type statusReplica struct{ Side }
 
-var _ converge.Replica = StatusReplica{}
+var _ converge.Replica = statusReplica{}
 
 // All yields the status of the agent's applications.
-func (r StatusReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.shown) }
+func (r statusReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.shown) }
 
 // Held returns what the hub holds of a status.
-func (r StatusReplica) Held(key converge.Key) converge.State { return r.held(key, r.shown) }
+func (r statusReplica) Held(key converge.Key) converge.State { return r.held(key, r.shown) }
 
 // shown is the state of the status that a hub's application shows, zero if it shows none.
-func (r StatusReplica) shown(app *argocd.App) converge.State {
+func (r statusReplica) shown(app *argocd.App) converge.State {
 	if app == nil {
 		return converge.State{}
 	}
@@ -145,7 +145,7 @@ func (r StatusReplica) shown(app *argocd.App) converge.State {
 }
 
 // Apply shows on the hub what the spoke says. It takes back intents that are over and no others.
-func (r StatusReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
+func (r statusReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
 	var want statusPayload
 	if err := json.Unmarshal(obj.Payload, &want); err != nil {
 		return converge.State{}, fmt.Errorf("decode the status: %w: %w", converge.ErrRefused, err)
@@ -220,7 +220,7 @@ func overlay(app *argocd.App, want json.RawMessage) (argocd.Status, json.RawMess
 }
 
 // Remove clears the status of an application that the spoke does not have.
-func (r StatusReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
+func (r statusReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
 	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
 		if app == nil || app.Deleting || uid != "" && r.uid(app) != uid {
 			return nil, nil

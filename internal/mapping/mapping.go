@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 )
 
@@ -109,12 +110,9 @@ var _ Mapping = ByDestination{}
 // Name implements Mapping.
 func (ByDestination) Name() string { return "destination" }
 
-// inCluster is the name of the hub's own cluster as a destination (argo-cd, pkg/apis/application/v1alpha1).
-const inCluster = "in-cluster"
-
 // Agent takes the destination's name as the agent's, unless it is the hub itself.
 func (m ByDestination) Agent(hub types.NamespacedName, destination string) (agent string, allowed bool) {
-	if destination == "" || destination == inCluster {
+	if destination == "" || destination == argocd.InCluster {
 		return "", false
 	}
 	return destination, hub.Namespace == m.Hub || m.Allowed(hub.Namespace)

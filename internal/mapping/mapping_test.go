@@ -57,15 +57,19 @@ func byDestination() (hub, spoke mapping.Mapping) {
 
 func TestTheDestinationIsTheAgent(t *testing.T) {
 	hub, spoke := byDestination()
-	for _, c := range []struct{ hub, spoke, instance string }{
-		{"argocd/shop", "gitops/shop", "shop"},
-		{"team-a/shop", "team-a/shop", "team-a_shop"},
+	for _, c := range []struct {
+		hub, spoke, instance string
+		key                  converge.Key
+	}{
+		{"argocd/shop", "gitops/shop", "shop", "shop"},
+		{"team-a/shop", "team-a/shop", "team-a_shop", "team-a/shop"},
 	} {
 		t.Run(c.hub, func(t *testing.T) {
 			onHub, onSpoke := named(c.hub), named(c.spoke)
 			agent, allowed := hub.Agent(onHub, "berlin")
 			require.True(t, allowed)
 			require.Equal(t, "berlin", agent)
+			require.Equal(t, c.key, hub.FromHub(onHub))
 			place, err := spoke.ToSpoke(hub.FromHub(onHub))
 			require.NoError(t, err)
 			require.Equal(t, onSpoke, place)
@@ -83,16 +87,20 @@ func TestTheDestinationIsTheAgent(t *testing.T) {
 	require.False(t, allowed)
 }
 
+// What has no place on the spoke is said with what to do about it, and is never put in the place of something else.
 func TestWhatHasNoPlaceOnTheSpokeSaysWhy(t *testing.T) {
 	hub, spoke := byDestination()
 	for place, why := range map[string]string{
-		"kitchen/shop": "--allowed-namespaces",
-		"gitops/shop":  "is Argo CD's own on the spoke", // where those of the hub's argocd are
+		"kitchen/shop": `namespace "kitchen": add it to the agent's --allowed-namespaces`,
+		"gitops/shop":  `"gitops" is Argo CD's own on the spoke`, // where those of the hub's argocd are
 	} {
 		_, err := spoke.ToSpoke(hub.FromHub(named(place)))
 		require.ErrorIs(t, err, mapping.ErrPlace)
 		require.ErrorContains(t, err, why)
 	}
+	everywhere := mapping.ByDestination{Spoke: "gitops", Allowed: func(string) bool { return true }}
+	_, err := everywhere.ToSpoke("gitops/shop")
+	require.ErrorIs(t, err, mapping.ErrPlace, "which list would have it does not matter")
 }
 
 func named(place string) types.NamespacedName {

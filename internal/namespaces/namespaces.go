@@ -16,7 +16,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 )
 
-// List is a list of namespaces: globs, and regular expressions between slashes, as in Argo CD's application.namespaces.
+// List is a list of namespaces: globs, and regular expressions between slashes, as in Argo CD's application.namespaces and in
+// the sourceNamespaces of its projects.
 type List []func(namespace string) bool
 
 // Parse reads a list.

@@ -29,7 +29,7 @@ type Site struct {
 	Mapping mapping.Mapping
 }
 
-// Pair is a hub and a spoke, and how they share.
+// Pair is a hub and a spoke, and how they share. Mapping, Mode and Selector must be what the programs have.
 type Pair struct {
 	Hub, Spoke Site
 	// Agent is the spoke's name on the hub.
@@ -38,8 +38,8 @@ type Pair struct {
 	Selector labels.Selector
 	// Server is the address of the agent's cluster in Argo CD on the hub, empty if it has none.
 	Server string
-	// Applications is the namespace on the spoke of those that are shared, empty for all.
-	Applications string
+	// ApplicationNamespace is that of the spoke's applications that may be shared, empty for all.
+	ApplicationNamespace string
 }
 
 // Difference is something that is not the same on both sides.
@@ -71,7 +71,7 @@ func show(s converge.State) string {
 	return s.UID + "@" + s.Version.String()
 }
 
-// Check compares once.
+// Check compares once, and returns what is not equal.
 func (p Pair) Check(ctx context.Context) ([]Difference, error) {
 	var found []Difference
 	err := p.follow(ctx, func(differences []Difference) bool {
@@ -81,17 +81,18 @@ func (p Pair) Check(ctx context.Context) ([]Difference, error) {
 	return found, err
 }
 
-// Settle waits until all is equal, or until the context ends; then it returns what is not.
-func (p Pair) Settle(ctx context.Context) []Difference {
+// Settle waits until all is equal, or until the context ends; then it returns what is not. The error says why nothing could be
+// compared.
+func (p Pair) Settle(ctx context.Context) ([]Difference, error) {
 	var found []Difference
 	err := p.follow(ctx, func(differences []Difference) bool {
 		found = differences
 		return len(differences) == 0
 	})
-	if err != nil && found == nil {
-		return []Difference{{Facet: "all", Key: converge.Key(err.Error())}}
+	if found != nil {
+		return found, nil // the end of the context, which is what the caller waited for
 	}
-	return found
+	return nil, err
 }
 
 // follow compares whenever something has changed, until that is enough.
@@ -102,7 +103,7 @@ func (p Pair) follow(ctx context.Context, enough func([]Difference) bool) error 
 	defer cancel()
 	news := make(changes, 1)
 	hub, err := facets.Open(facets.Options{
-		Config: p.Hub.Config, Name: "hub", Namespace: p.Hub.Namespace, Kinds: facets.Managed.Kinds(), Mapping: p.Hub.Mapping,
+		Config: p.Hub.Config, Name: "hub", Namespace: p.Hub.Namespace, Kinds: facets.Kinds(), Mapping: p.Hub.Mapping,
 		Group: func(app *argocd.App) string {
 			agent, _ := p.Hub.Mapping.Agent(app.Name, app.Destination())
 			return agent
@@ -113,8 +114,9 @@ func (p Pair) follow(ctx context.Context, enough func([]Difference) bool) error 
 		return err
 	}
 	spoke, err := facets.Open(facets.Options{
-		Config: p.Spoke.Config, Name: "spoke", Namespace: p.Spoke.Namespace, Applications: p.Applications, Kinds: p.Mode.Kinds(),
-		KeepStatus: true, Mapping: p.Spoke.Mapping, Selector: p.Selector, Listener: news, Agent: func() string { return p.Agent },
+		Config: p.Spoke.Config, Name: "spoke", Namespace: p.Spoke.Namespace, ApplicationNamespace: p.ApplicationNamespace,
+		Kinds: p.Mode.Kinds(), KeepStatus: true, Mapping: p.Spoke.Mapping, Selector: p.Selector, Listener: news,
+		Agent: func() string { return p.Agent },
 	})
 	if err != nil {
 		return err

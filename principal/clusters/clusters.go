@@ -124,7 +124,7 @@ func reduce(s *corev1.Secret, _ *cluster) *cluster {
 	if _, err := identity.ParseAgent(c.agent); err != nil {
 		c.fault = fmt.Sprintf("label %s: %v", argocd.LabelAgent, err)
 	} else if !utf8.ValidString(server) {
-		c.fault = fmt.Sprintf("key %s: it is no UTF-8 text: write the address of the agent's cluster there", "server")
+		c.fault = "key server: it is no UTF-8 text: write the address of the agent's cluster there"
 	} else {
 		c.server = server
 	}

@@ -130,7 +130,7 @@ func TestNotReadyWithoutLeave(t *testing.T) {
 	require.Eventually(t, func() bool { return c.Ready() == nil }, patience, time.Millisecond)
 }
 
-// A Secret that holds what is no text keeps the hub's components from hearing of no other, and people are told.
+// A Secret that holds something else than text does not keep the hub's components from hearing of the others, and people are told.
 func TestASecretThatIsNoTextIsPassedOver(t *testing.T) {
 	w, s := tunneltest.Open(t), newAPIServer(t)
 	s.put("bad", "bad", "https://\xff")

@@ -28,7 +28,7 @@ func (h *Hub) Instances(agent string) iter.Seq[string] {
 // Assigned returns whose an application is, by its instance, and what it is called on the spoke. The agent is empty if it is
 // no agent's, or if its namespace alone tells.
 func (h *Hub) Assigned(instance string) (agent, spokeInstance string) {
-	app, ok := h.cluster.Store.Get(argocd.OfInstance(instance, h.options.Namespace))
+	app, ok := h.cluster.Store.Get(argocd.ParseInstance(instance, h.options.Namespace))
 	if !ok {
 		return "", ""
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
 )
 
-// explain tells people, once for each change, of an object that goes to no agent and may be meant to.
-func (h *Hub) explain(kind facets.Kind, old, now *argocd.Record) {
+// explainRecord tells people, once for each change, of an object that goes to no agent and may be meant to.
+func (h *Hub) explainRecord(kind facets.Kind, old, now *argocd.Record) {
 	if now == nil || !h.cluster.Selects(&now.Head) {
 		return
 	}

@@ -22,19 +22,25 @@ import (
 // deaf hears of nothing.
 type deaf struct{}
 
-func (deaf) Changed(string, converge.Key, ...converge.Facet) {}
-func (deaf) Compare(string, ...converge.Facet)               {}
-func (deaf) Reassigned(string, ...string)                    {}
-func (deaf) Rehoused(string)                                 {}
+func (deaf) Changed(string, converge.Facet, converge.Key) {}
+func (deaf) Compare(string, ...converge.Facet)            {}
+func (deaf) Reassigned(string, ...string)                 {}
+func (deaf) Rehoused(string)                              {}
 
-// aHub is a hub that tests tell of changes, and its log.
+// aHub is a hub that tests tell of changes, and its log. It has a cluster Secret of the agent berlin.
 func aHub(t *testing.T) (*Hub, *bytes.Buffer) {
 	t.Helper()
+	return aHubThatMaps(t, mapping.ByNamespace{})
+}
+
+func aHubThatMaps(t *testing.T, m mapping.Mapping) (*Hub, *bytes.Buffer) {
+	t.Helper()
 	var log bytes.Buffer
-	selector, err := facets.Selector("")
+	selector, err := facets.ParseSelector("")
 	require.NoError(t, err)
 	h, err := New(Options{
-		Config: &rest.Config{Host: "http://127.0.0.1:0"}, Namespace: "argocd", Mapping: mapping.ByNamespace{}, Selector: selector,
+		Config: &rest.Config{Host: "http://127.0.0.1:0"}, Namespace: "argocd", Mapping: m, Selector: selector,
+		Server: func(agent string) string { return map[string]string{"berlin": "https://proxy?agentName=berlin"}[agent] },
 		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	require.NoError(t, err)

@@ -21,8 +21,8 @@ import (
 
 // Listener is told of changes.
 type Listener interface {
-	// Changed says that what is shared with an agent changed, appeared or vanished.
-	Changed(agent string, key converge.Key, facets ...converge.Facet)
+	// Changed says that an object that is shared with an agent changed, appeared or vanished, as far as a facet is concerned.
+	Changed(agent string, f converge.Facet, key converge.Key)
 	// Compare says that something is amiss that only a comparison can settle.
 	Compare(agent string, facets ...converge.Facet)
 	// Reassigned says that an application, by what Argo CD calls it in Redis, appeared, is another agent's, or went. agents
@@ -64,8 +64,9 @@ type Hub struct {
 func New(o Options) (*Hub, error) {
 	h := &Hub{options: o, shares: make(map[string]facets.Share)}
 	cluster, err := facets.Open(facets.Options{
-		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Managed.Kinds(),
-		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h), Tell: facets.Telling{Logger: o.Logger, Warn: o.Events.Warn}.Tell,
+		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Kinds(),
+		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h),
+		Tell: facets.Telling{Logger: o.Logger, Warn: o.Events.Warn}.Tell,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
@@ -101,7 +102,7 @@ func (h *Hub) Sharing(compareEvery time.Duration, observer func(agent string) co
 		h.mu.Lock()
 		h.shares[agent] = share
 		h.mu.Unlock()
-		if share.Namespace != before { // that it is autonomous is not known before
+		if share.Namespace != before { // with destination-based mapping nobody knows until now that an agent is autonomous
 			h.listener.Rehoused(agent)
 		}
 		for app := range h.cluster.Store.Group(agent) {
@@ -118,15 +119,15 @@ func (h *Hub) Sharing(compareEvery time.Duration, observer func(agent string) co
 // AgentChanged says that the hub knows an agent's cluster by another address: projects are for agents by that too.
 func (h *Hub) AgentChanged(agent string) {
 	for app := range h.cluster.Store.Group(agent) {
-		h.leave(app)
+		h.explainApplication(app)
 	}
 	if _, ok := h.share(agent); ok && h.listener != nil {
 		h.listener.Compare(agent, facets.AppProject, facets.Repository, facets.RepoCreds)
 	}
 }
 
-// agentOf returns the agent that an application is meant for, empty if for none. What is shared with an autonomous one is
-// among it, wherever it may be.
+// agentOf returns the agent that an application is meant for, empty if for none. It finds the copies of an autonomous agent's
+// under either mapping, since their namespace and their destination are both called after the agent.
 func (h *Hub) agentOf(app *argocd.App) string {
 	agent, _ := h.options.Mapping.Agent(app.Name, app.Destination())
 	return agent
@@ -165,7 +166,7 @@ func (e *events) ApplicationChanged(old, now *argocd.App) {
 		h.moved(old, now)
 	}
 	if now != nil && elsewhere {
-		h.leave(now)
+		h.explainApplication(now)
 	}
 }
 
@@ -185,7 +186,7 @@ func (h *Hub) application(app *argocd.App, exists bool) {
 // RecordChanged implements facets.Listener.
 func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
 	h := e.hub()
-	h.explain(kind, old, now)
+	h.explainRecord(kind, old, now)
 	for agent, share := range h.all() {
 		h.tell(agent, share.Records(kind, old, now))
 	}
@@ -193,7 +194,7 @@ func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
 
 func (h *Hub) tell(agent string, touched []facets.Touched) {
 	for _, t := range touched {
-		h.listener.Changed(agent, t.Key, t.Facet)
+		h.listener.Changed(agent, t.Facet, t.Key)
 	}
 }
 
@@ -225,6 +226,6 @@ func (e *events) RecordsVanished(kind facets.Kind, gone []*argocd.Record) {
 // missing is told what a new list lacked, as far as it concerns an agent.
 func (h *Hub) missing(agent string, share facets.Share, touched []facets.Touched) {
 	share.Missing(touched,
-		func(t facets.Touched) { h.listener.Changed(agent, t.Key, t.Facet) },
+		func(t facets.Touched) { h.listener.Changed(agent, t.Facet, t.Key) },
 		func(f converge.Facet) { h.listener.Compare(agent, f) })
 }

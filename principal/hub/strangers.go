@@ -42,12 +42,12 @@ func (h *Hub) Survey() {
 	h.strangers.surveyed = true
 	h.strangers.mu.Unlock()
 	for app := range h.cluster.Store.All() {
-		h.leave(app)
+		h.explainApplication(app)
 	}
 }
 
-// leave tells people if an application is left alone, and why.
-func (h *Hub) leave(app *argocd.App) {
+// explainApplication tells people if an application is left alone, and why.
+func (h *Hub) explainApplication(app *argocd.App) {
 	agent, allowed := h.options.Mapping.Agent(app.Name, app.Destination())
 	switch {
 	case agent == "" || app.SourceUID() != "" || !h.cluster.Selects(&app.Head): // the hub's own, or shows an autonomous agent's

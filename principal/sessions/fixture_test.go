@@ -259,7 +259,7 @@ func (o *office) shelf(agent string) *shelf {
 // change changes one of an agent's objects.
 func (o *office) change(agent string, key converge.Key, payload string) {
 	o.shelf(agent).set(key, payload)
-	o.Changed(agent, key, facet)
+	o.Changed(agent, facet, key)
 }
 
 // metric reads a metric that has no labels.

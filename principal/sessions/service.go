@@ -98,12 +98,10 @@ func (s *Service) Run(ctx context.Context) {
 	s.work.Wait()
 }
 
-// Changed says that an agent's application changed, appeared or vanished, as far as these facets are concerned.
-func (s *Service) Changed(agent string, key converge.Key, facets ...converge.Facet) {
+// Changed says that an object that is shared with an agent changed, appeared or vanished, as far as a facet is concerned.
+func (s *Service) Changed(agent string, f converge.Facet, key converge.Key) {
 	if p := s.peer(agent); p != nil {
-		for _, f := range facets {
-			p.Changed(f, key)
-		}
+		p.Changed(f, key)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestChangesGetToTheirAgent(t *testing.T) {
 		o.change(name, "second", name+" again")
 		a.requirePut(t, "second", name+" again")
 	}
-	o.Changed("nobody", "guestbook", facet)
+	o.Changed("nobody", facet, "guestbook")
 	o.Compare("nobody", facet)
 	require.Zero(t, o.Backlog("nothing"))
 	require.False(t, o.Release("a", facet, "no such word"))
@@ -283,7 +283,7 @@ func TestSlowAgentStopsNobodyElse(t *testing.T) {
 	}
 	for i := range 100 {
 		for j := range 300 {
-			o.Changed("slow", converge.Key(fmt.Sprint("app-", j)), facet)
+			o.Changed("slow", facet, converge.Key(fmt.Sprint("app-", j)))
 		}
 		o.change("quick", "guestbook", fmt.Sprint(i))
 		quick.requirePut(t, "guestbook", fmt.Sprint(i))

@@ -17,9 +17,10 @@ const (
 
 // carrier is one who is measured: it makes hub and spoke alike.
 type carrier interface {
-	// carry begins to carry in a direction, and may stop to in the other. It returns when all begins to flow.
+	// carry begins to carry in a direction, and may stop in the other. It returns when what is written from then on is carried.
 	carry(ctx context.Context, d direction) error
-	// begin brings what the hub has to a spoke that has nothing of it yet, and returns when that began.
+	// begin brings what the hub has to a spoke that has nothing of it yet, and returns the time at which that began. It may
+	// still be going on when begin returns.
 	begin(ctx context.Context) (time.Time, error)
 	// restart restarts what carries down and returns when it is connected again.
 	restart(ctx context.Context) (restarted, error)
@@ -30,7 +31,7 @@ type carrier interface {
 
 // observed is what there is to see of a carrier from outside.
 type observed interface {
-	// processes are those that run for it outside of the benchmark, by what figures call them.
+	// processes are those that run for it outside of the benchmark's own, by the names that they have in figures.
 	processes() []contest.Program
 	// report is what a person wants to see when a measurement has failed.
 	report() string

@@ -20,7 +20,7 @@ const Spoke = "spoke"
 // Options say how much is carried. All but the last two are required.
 type Options struct {
 	Lab          *lab.Lab
-	Applications int // in bulk, status and reconnect
+	Applications int // in bulk, first-sync, status and reconnect
 	Samples      int // Applications in propagate
 	Changes      int // of each status
 
@@ -30,7 +30,6 @@ type Options struct {
 // ground is the hub and the spoke.
 type ground struct {
 	options    Options
-	lab        *lab.Lab
 	hub, spoke load.Site
 }
 
@@ -49,9 +48,9 @@ func Names() []string {
 // Parts are the parts, on a lab that the caller has started.
 func Parts(o Options) []contest.Part {
 	g := &ground{
-		options: o, lab: o.Lab,
-		hub:   load.Site{Cluster: o.Lab.Hub.Cluster, Namespace: Spoke},
-		spoke: load.Site{Cluster: o.Lab.Spoke(Spoke).Cluster, Namespace: lab.Namespace},
+		options: o,
+		hub:     load.Site{Cluster: o.Lab.Hub.Cluster, Namespace: Spoke},
+		spoke:   load.Site{Cluster: o.Lab.Spoke(Spoke).Cluster, Namespace: lab.Namespace},
 	}
 	var parts []contest.Part
 	for _, p := range all() {
@@ -74,7 +73,7 @@ func (g *ground) measure(ctx context.Context, p part, contender string) (figures
 	if err != nil {
 		return nil, err
 	}
-	sample, err := p.measure(ctx, &stage{ground: g, carrier: c, meter: contest.NewMeter(g.lab, Spoke, c.processes())})
+	sample, err := p.measure(ctx, &stage{ground: g, carrier: c, meter: contest.NewMeter(g.options.Lab, Spoke, c.processes())})
 	if err != nil {
 		err = fmt.Errorf("%w\n%s", err, c.report())
 	}
@@ -86,7 +85,7 @@ func (g *ground) measure(ctx context.Context, p part, contender string) (figures
 // link takes time.
 func (g *ground) carrier(ctx context.Context, contender string, counted bool) (carrier, error) {
 	if contender == figures.Floor {
-		return newPlain(ctx, g.lab, counted)
+		return newPlain(ctx, g.options.Lab, counted)
 	}
 	return newOurs(ctx, g.options, counted)
 }

@@ -79,11 +79,12 @@ func (p *plain) carry(ctx context.Context, d direction) error {
 	}
 }
 
+// begin counts from before the first read: the floor is a program that has just started, too.
 func (p *plain) begin(ctx context.Context) (time.Time, error) {
 	began := time.Now()
 	return began, floor.Once(ctx, p.options, []floor.Batch{
 		{Resource: load.Projects("").Resource, Namespace: lab.Namespace},
-		{Resource: load.Credentials("").Resource, Namespace: lab.Namespace, Selector: load.RepositoryLabel},
+		{Resource: load.Credentials("").Resource, Namespace: lab.Namespace, Selector: load.RepositorySelector},
 		{Resource: argocd.All("").Resource, Namespace: Spoke},
 	})
 }

@@ -2,6 +2,7 @@ package floor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
@@ -34,7 +35,7 @@ func Once(ctx context.Context, options Options, batches []Batch) error {
 	for _, b := range batches {
 		list, err := hub.Resource(b.Resource).Namespace(b.Namespace).List(ctx, metav1.ListOptions{LabelSelector: b.Selector})
 		if err != nil {
-			return fmt.Errorf("list %s: %w", b.Resource.Resource, err)
+			return errors.Join(fmt.Errorf("list %s: %w", b.Resource.Resource, err), work.Wait())
 		}
 		to := spoke.Resource(b.Resource).Namespace(options.Spoke.Namespace)
 		for i := range list.Items {

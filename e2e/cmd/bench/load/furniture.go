@@ -13,10 +13,16 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 )
 
-// RepositoryLabel selects the credentials of repositories among Secrets, as Argo CD does.
-const RepositoryLabel = "argocd.argoproj.io/secret-type=repository"
+// The label by which Argo CD knows what a Secret is for, and its value for the credentials of a repository.
+const (
+	secretType     = "argocd.argoproj.io/secret-type"
+	repositoryType = "repository"
+)
 
-// Furniture is what Applications need beside them, by its names.
+// RepositorySelector selects the credentials of repositories among Secrets, as Argo CD does.
+const RepositorySelector = secretType + "=" + repositoryType
+
+// Furniture is what Applications need besides themselves, by its names.
 type Furniture struct {
 	Projects     []string
 	Repositories []string // their credentials, for one project each
@@ -35,15 +41,15 @@ func Credentials(namespace string) cluster.Selection {
 	return cluster.Selection{Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: namespace}
 }
 
-// Furnish creates furniture that is for a cluster of that name.
-func (s Site) Furnish(ctx context.Context, f Furniture, destination string) error {
+// Furnish creates furniture for an agent: projects whose Applications are in the namespace of its name and go to its cluster.
+func (s Site) Furnish(ctx context.Context, f Furniture, agent string) error {
 	projects := each(ctx, f.Projects, func(ctx context.Context, name string) error {
 		return s.create(ctx, Projects(s.Namespace), map[string]any{
 			"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
 			"metadata": map[string]any{"name": name},
 			"spec": map[string]any{
-				"sourceRepos": []any{"https://git.example.org/" + name + "/*"}, "sourceNamespaces": []any{destination},
-				"destinations": []any{map[string]any{"name": destination, "server": "*", "namespace": "*"}},
+				"sourceRepos": []any{"https://git.example.org/" + name + "/*"}, "sourceNamespaces": []any{agent},
+				"destinations": []any{map[string]any{"name": agent, "server": "*", "namespace": "*"}},
 			},
 		})
 	})
@@ -55,7 +61,7 @@ func (s Site) Furnish(ctx context.Context, f Furniture, destination string) erro
 		return s.create(ctx, Credentials(s.Namespace), map[string]any{
 			"apiVersion": "v1", "kind": "Secret",
 			"metadata": map[string]any{
-				"name": name, "labels": map[string]any{"argocd.argoproj.io/secret-type": "repository"},
+				"name": name, "labels": map[string]any{secretType: repositoryType},
 			},
 			"stringData": map[string]any{
 				"type": "git", "url": "https://git.example.org/" + projectOf[name] + "/" + name,

@@ -1,0 +1,50 @@
+package hub
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
+)
+
+func TestWhatIsLeftAloneIsToldOnceWithTheReason(t *testing.T) {
+	t.Parallel()
+	h, log := aHubThatMaps(t, byDestination())
+	h.connects("paris", facets.Managed)
+	var r revision
+	h.becomes(t, &r, "team-a/early", "berlim")
+	require.Empty(t, lines(log), "who knows what agents there are")
+	h.Survey()
+	told := lines(log)
+	require.Len(t, told, 1)
+	require.Contains(t, told[0], "Applications are left alone, as their destination is no agent")
+	require.Contains(t, told[0], "destination=berlim application=team-a/early")
+	h.becomes(t, &r, "team-b/late", "berlim")
+	require.Empty(t, lines(log), "it is told")
+
+	h.becomes(t, &r, "kitchen/shop", "berlin")
+	told = lines(log)
+	require.Len(t, told, 1)
+	require.Contains(t, told[0], "Applications are left alone, as their namespace is not allowed: add it to --allowed-namespaces")
+	require.Contains(t, told[0], "namespace=kitchen application=kitchen/shop agent=berlin")
+	h.becomes(t, &r, "kitchen/other", "paris")
+	require.Empty(t, lines(log), "it is told")
+
+	h.becomes(t, &r, "team-a/shop", "berlin")
+	h.becomes(t, &r, "argocd/shop", "paris")
+	h.becomes(t, &r, "cellar/own", "in-cluster")
+	h.becomes(t, &r, "cellar/left", "berlin", ignored)
+	h.becomes(t, &r, "rome/shop", "rome", shown)
+	require.Empty(t, lines(log), "these are shared, or nobody's")
+}
+
+// Where agents have namespaces of their own, other namespaces are the hub's.
+func TestByNamespaceOtherNamespacesAreNotTold(t *testing.T) {
+	t.Parallel()
+	h, log := aHub(t)
+	h.Survey()
+	var r revision
+	h.becomes(t, &r, "kitchen/shop", "in-cluster")
+	require.Empty(t, lines(log))
+}

@@ -14,6 +14,8 @@ import (
 const (
 	// LabelAgent, on a cluster Secret, names the agent whose cluster it is.
 	LabelAgent = ownPrefix + "agent-name"
+	// LabelMode, on a cluster Secret, is the one mode that its agent may have. Without it the agent says which it has.
+	LabelMode = ownPrefix + "agent-mode"
 	// LabelSelfRegistered marks cluster Secrets that a principal made, and looks after.
 	LabelSelfRegistered = ownPrefix + "self-registered-cluster"
 	// AnnotationSkipReconcile, if "true", keeps the hub's own application controller away from a cluster.

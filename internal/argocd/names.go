@@ -38,7 +38,7 @@ const (
 	AnnotationPrincipalUID = "argocd.argoproj.io/principal-uid"
 	// LabelIgnore, with the value "true", keeps an object from being synchronised.
 	LabelIgnore = ownPrefix + "ignore-sync"
-	// AnnotationAgent, on the hub, is the autonomous agent that the copy of a project came from.
+	// AnnotationAgent, on the hub, is the autonomous agent whose application or project an object only shows.
 	AnnotationAgent = ownPrefix + "agent"
 	// AnnotationIntent, on the spoke, holds what was taken from the hub and is not yet withdrawn there.
 	AnnotationIntent = ownPrefix + "intent"

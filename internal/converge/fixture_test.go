@@ -182,6 +182,7 @@ type witness struct {
 	acks     map[converge.Code]int
 	repairs  []converge.Result
 	removed  []converge.Key
+	kept     []converge.Result
 	brakes   []converge.Brake
 	released int
 }
@@ -202,6 +203,12 @@ func (w *witness) Removed(_ converge.Facet, k converge.Key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.removed = append(w.removed, k)
+}
+
+func (w *witness) Kept(_ converge.Facet, _ converge.Key, r converge.Result) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.kept = append(w.kept, r)
 }
 
 func (w *witness) Braked(b converge.Brake) {

@@ -215,6 +215,9 @@ func (p *Peer) obey(ctx context.Context, t task, o order) {
 	case Delete:
 		ack.Seq, ack.Result = m.Seq, keeper.remove(ctx, t.key, m.UID)
 		gone = ack.Code == Done
+		if ack.Code == Refused {
+			p.options.Observer.Kept(t.facet, t.key, ack.Result)
+		}
 	}
 	if keeper.Retain && gone {
 		p.options.Observer.Removed(t.facet, t.key)

@@ -46,6 +46,19 @@ func TestReasonOfARefusalIsOneSentence(t *testing.T) {
 	}
 }
 
+// A source that has nothing left under a key has nowhere to show that its deletion is refused. The replica's side tells.
+func TestRefusedDeletionIsToldWhereTheObjectIs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := equalPair(t, 3, shape{})
+		p.replica.remove = func(context.Context, converge.Key) error { return errInvalid }
+		p.source.drop(key(1))
+		synctest.Wait()
+		require.Equal(t, []converge.Result{{Code: converge.Refused, Reason: "it has no name"}}, p.witness.kept)
+		require.Empty(t, p.witness.removed)
+		require.NotZero(t, p.replica.Held(key(1)))
+	})
+}
+
 func TestRefusedObjectIsNotSentAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, shape{})

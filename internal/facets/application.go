@@ -164,6 +164,9 @@ type wanted struct {
 // want returns what a copy should be of what the other side says.
 func (r applicationReplica) want(obj converge.Object) (wanted, error) {
 	w := wanted{uid: obj.UID}
+	if w.uid == "" {
+		return w, fmt.Errorf("%w: it has no UID to be known by", converge.ErrRefused)
+	}
 	if err := json.Unmarshal(obj.Payload, &w.Definition); err != nil {
 		return w, fmt.Errorf("decode the application: %w: %w", converge.ErrRefused, err)
 	}
@@ -190,8 +193,8 @@ func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 	}
 	id, err := r.place(key)
 	switch {
-	case err != nil && want.Deleting:
-		return converge.State{}, nil // there is nothing where nothing can be, so nothing keeps the original from going
+	case err != nil && want.Deleting && !r.holds(key, id, want):
+		return converge.State{}, nil // so nothing keeps the original from going
 	case err != nil:
 		return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, err)
 	}
@@ -248,8 +251,8 @@ func (r applicationReplica) clear(ctx context.Context, key converge.Key, app *ar
 	switch verdict, err := r.keeping.judge(app, r.origins.of(key, &app.Head), want); {
 	case err != nil:
 		return app, fmt.Errorf("%w: %w", converge.ErrRefused, err)
-	case app.Deleting && r.keeping.Mirror != nil, verdict == replace:
-		left, err := r.remove(ctx, app.Name, this, withoutFinalizers)
+	case app.Deleting && r.keeping.Shows != "", verdict == replace:
+		left, err := r.remove(ctx, app.Name, this, r.released)
 		if err == nil && left != nil {
 			err = errTerminating
 		}
@@ -310,6 +313,9 @@ func orEmpty(m map[string]string) map[string]string {
 // says how far it has come: then nothing is changed.
 func (r applicationReplica) delete(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (converge.State, error) {
 	ours := func(app *argocd.App) bool { return r.origins.of(key, &app.Head) == want.uid }
+	if app, ok := r.get(key); ok && ours(app) && r.keeping.foreign(&app.Head) {
+		return r.copied(app), errForeign
+	}
 	left, err := r.remove(ctx, id, ours, func(app *argocd.App) argocd.Patch {
 		if app.Deleting || slices.Equal(app.Cascades(), want.Finalizers) {
 			return nil
@@ -320,9 +326,39 @@ func (r applicationReplica) delete(ctx context.Context, key converge.Key, id typ
 		r.origins.note(key, nil) // it is not made again
 	}
 	if left == nil || !ours(left) {
-		return converge.State{}, err
+		return converge.State{}, errors.Join(err, r.doubt(key, left, want))
 	}
 	return r.copied(left), err
+}
+
+// doubt returns an error if an application may be the copy that is to be deleted with its resources, though nothing on it says
+// so any more: to say that it is gone would be wrong, and to delete it may be.
+func (r applicationReplica) doubt(key converge.Key, app *argocd.App, want wanted) error {
+	if app == nil || len(want.Finalizers) == 0 || r.origins.of(key, &app.Head) != "" {
+		return nil
+	}
+	if mayBe := r.keeping.adopts(app, want) == nil; !mayBe {
+		return nil
+	}
+	return fmt.Errorf("%w: an application of this name is there, and nothing says whose it is: delete it there if it is to go, and take the finalizers of this one away",
+		converge.ErrRefused)
+}
+
+// holds reports whether a copy is where none may be any more, with resources that are to be deleted with it.
+func (r applicationReplica) holds(key converge.Key, id types.NamespacedName, want wanted) bool {
+	app, ok := r.Store.Get(id)
+	return ok && len(want.Finalizers) > 0 && r.origins.of(key, &app.Head) == want.uid
+}
+
+// released returns the patch without which a copy that is deleted would wait for somebody. What only shows an application waits
+// for nobody: no controller knows of it.
+func (r applicationReplica) released(app *argocd.App) argocd.Patch {
+	if r.keeping.Shows == "" || len(app.Finalizers) == 0 {
+		return withoutFinalizers(app)
+	}
+	var patch argocd.Patch
+	patch.Replace([]string{}, "metadata", "finalizers")
+	return patch
 }
 
 // withCascades returns the patch that gives an application these of the finalizers that are synchronised, and no others.
@@ -340,10 +376,14 @@ func (r applicationReplica) Remove(ctx context.Context, key converge.Key, uid st
 	if err != nil {
 		return converge.State{}, nil //nolint:nilerr // there is nothing where nothing can be
 	}
-	left, err := r.remove(ctx, id, func(app *argocd.App) bool {
+	ours := func(app *argocd.App) bool {
 		from := r.origins.of(key, &app.Head)
 		return from != "" && (uid == "" || from == uid)
-	}, withoutFinalizers)
+	}
+	if app, ok := r.get(key); ok && ours(app) && r.keeping.foreign(&app.Head) {
+		return r.copied(app), errForeign
+	}
+	left, err := r.remove(ctx, id, ours, r.released)
 	if err == nil {
 		r.origins.note(key, headOf(left))
 	}

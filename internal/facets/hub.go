@@ -114,20 +114,22 @@ func (h Hub) keys(agent string) converge.Origin {
 	}}
 }
 
-// withAutonomous shows what an agent has, in the namespace of its name.
+// withAutonomous shows what an agent has, in the namespace of its name. What people do to that is undone by the agent, when it
+// is there: of an agent that never comes back, nothing is to come back either.
 func (h Hub) withAutonomous(agent string) Share {
-	side := hubSide(h.Applications, mapping.ByNamespace{}, agent, false)
+	namespaces, _ := h.options.Mapping.(mapping.ByNamespace) // any, where agents have none of their own otherwise
+	side := hubSide(h.Applications, namespaces, agent, false)
 	keeping := h.options.Keeping
-	projects := h.mirroredProjects(agent)
-	keeping.Mirror = func(d argocd.Definition) (argocd.Definition, error) { return argocd.MirrorDefinition(agent, d) }
+	keeping.Shows = agent
+	projects := h.mirroredProjects(agent, namespaces)
 	return Share{
 		Sources: map[converge.Facet]converge.Origin{
 			Intent: {Source: intentSource{Side: side}, Unbraked: true},
 		},
 		Replicas: map[converge.Facet]converge.Holding{
-			Application: retained(newApplicationReplica(side, keeping)),
+			Application: {Replica: newApplicationReplica(side, keeping)},
 			Status:      {Replica: statusReplica{Side: side}},
-			AppProject:  retained(projects),
+			AppProject:  {Replica: projects},
 		},
 
 		Namespace: agent, application: side,
@@ -136,7 +138,7 @@ func (h Hub) withAutonomous(agent string) Share {
 }
 
 // mirroredProjects shows an agent's projects on the hub. Their names begin with the agent's.
-func (h Hub) mirroredProjects(agent string) objectReplica {
+func (h Hub) mirroredProjects(agent string, namespaces mapping.ByNamespace) objectReplica {
 	own := map[string]string{argocd.AnnotationAgent: agent}
 	called := func(r *argocd.Record) (converge.Key, bool) {
 		name, ok := strings.CutPrefix(r.Name.Name, agent+"-")
@@ -144,7 +146,12 @@ func (h Hub) mirroredProjects(agent string) objectReplica {
 	}
 	return objectReplica{
 		Records: h.Projects, namespace: h.options.Namespace, origins: newOrigins(), own: own,
-		name:   func(key converge.Key) (string, error) { return prefixed(agent, string(key)) },
+		name: func(key converge.Key) (string, error) {
+			if err := allows(namespaces, agent); err != nil {
+				return "", err
+			}
+			return prefixed(agent, string(key))
+		},
 		called: called,
 		render: func(key converge.Key, c argocd.Content) (argocd.Content, error) {
 			return argocd.MirrorProject(agent, string(key), c)

@@ -44,26 +44,48 @@ type Keeping struct {
 	// Origin returns what the other side is known by, as long as it lasts; empty if it says nothing of it. Copies of
 	// another's are taken over in place: the hub was restored from a backup, or another one has taken its place.
 	Origin func() string
-	// Mirror, if set, turns an application into what shows it to people on this side, where nobody reconciles it.
-	Mirror func(argocd.Definition) (argocd.Definition, error)
+	// Shows, if set, is the autonomous agent whose applications copies only show to people, on the hub, where nobody reconciles
+	// them. Then nothing is adopted but what says so itself: what people of the hub made is not for an agent to take.
+	Shows string
 	// CreateNamespace, if set, creates the namespace for a copy. It is asked once the API server has said that there is none.
 	CreateNamespace func(ctx context.Context, namespace string) error
 }
 
 func (k Keeping) render(d argocd.Definition) (argocd.Definition, error) {
-	if k.Mirror == nil {
+	if k.Shows == "" {
 		return d, nil
 	}
-	return k.Mirror(d)
+	return argocd.MirrorDefinition(k.Shows, d)
 }
 
 // annotations are those that say where a copy comes from besides its original.
 func (k Keeping) annotations() map[string]string {
-	if k.Origin == nil || k.Origin() == "" {
-		return nil
+	switch {
+	case k.Shows != "":
+		return map[string]string{argocd.AnnotationAgent: k.Shows}
+	case k.origin() != "":
+		return map[string]string{argocd.AnnotationPrincipalUID: k.origin()}
 	}
-	return map[string]string{argocd.AnnotationPrincipalUID: k.Origin()}
+	return nil
 }
+
+func (k Keeping) origin() string {
+	if k.Origin == nil {
+		return ""
+	}
+	return k.Origin()
+}
+
+// foreign reports whether a copy was made of what another hub had than the one that there is now.
+func (k Keeping) foreign(copied *argocd.Head) bool {
+	from := copied.Annotations[argocd.AnnotationPrincipalUID]
+	return from != "" && k.origin() != "" && from != k.origin()
+}
+
+// errForeign means that the hub does not have what a copy was made of, which another hub had. That is for a person to judge:
+// it may be the right hub, but not have been restored yet, or the wrong one.
+var errForeign = fmt.Errorf("%w: it was made of what another hub had, and this one has not: delete it where it is, or its annotation %s, if it is to go",
+	converge.ErrRefused, argocd.AnnotationPrincipalUID)
 
 // verdict is what to do with an application that is where a copy should be.
 type verdict uint8
@@ -80,21 +102,9 @@ func (k Keeping) judge(app *argocd.App, from string, want wanted) (verdict, erro
 	case want.uid:
 		return change, nil
 	case "":
-		if app.Labels[argocd.LabelIgnore] == "true" {
-			return change, fmt.Errorf("an application of this name is there already and has the label %s: rename or delete one of the two", argocd.LabelIgnore)
-		}
-		policy, err := k.policy(annotationAdoption, k.Adoption, []string{AdoptAlways, AdoptNever}, app, want)
-		if err == nil && policy == AdoptNever {
-			err = errors.New("an application of this name is there already and may not be adopted: delete it, or set its annotation " +
-				annotationAdoption + ": " + AdoptAlways)
-		}
-		return change, err
+		return change, k.adopts(app, want)
 	}
-	origin := ""
-	if k.Origin != nil {
-		origin = k.Origin()
-	}
-	if there := app.Annotations[argocd.AnnotationPrincipalUID]; there != origin {
+	if there := app.Annotations[argocd.AnnotationPrincipalUID]; there != k.origin() {
 		return change, nil
 	}
 	policy, err := k.policy(annotationMismatch, k.Mismatch, []string{MismatchRecreate, MismatchUpsert}, app, want)
@@ -102,6 +112,28 @@ func (k Keeping) judge(app *argocd.App, from string, want wanted) (verdict, erro
 		return replace, err
 	}
 	return change, err
+}
+
+// adopts returns why an application may not become a copy, nil if it may. One that still has other marks of a copy is known by
+// them.
+func (k Keeping) adopts(app *argocd.App, want wanted) error {
+	there := app.Annotations
+	if k.origin() != "" && there[argocd.AnnotationPrincipalUID] == k.origin() && there[argocd.AnnotationApplied] != "" {
+		return nil
+	}
+	if app.Labels[argocd.LabelIgnore] == "true" {
+		return fmt.Errorf("an application of this name is there already and has the label %s: rename or delete one of the two", argocd.LabelIgnore)
+	}
+	general := k.Adoption
+	if k.Shows != "" {
+		general, want.Annotations = AdoptNever, nil // which the agent would decide by
+	}
+	policy, err := k.policy(annotationAdoption, general, []string{AdoptAlways, AdoptNever}, app, want)
+	if err == nil && policy == AdoptNever {
+		err = errors.New("an application of this name is there already and may not be adopted: delete it, or set its annotation " +
+			annotationAdoption + ": " + AdoptAlways)
+	}
+	return err
 }
 
 // beginAgain returns what a copy begins with that was deleted by others.

@@ -120,6 +120,8 @@ func TestAdoption(t *testing.T) {
 		"always, and the original's":     {original: map[string]string{adoption: "never"}, keeping: always, want: spared, says: no},
 		"a bad annotation":               {there: map[string]string{adoption: "yes"}, keeping: always, want: spared, says: adoption + `: "yes": want always or never`},
 		"an empty annotation":            {there: map[string]string{adoption: ""}, keeping: never, want: spared, says: no},
+		"of this hub, and applied":       {there: map[string]string{argocd.AnnotationPrincipalUID: "new", argocd.AnnotationApplied: "x"}, hub: "new", keeping: never, want: changed},
+		"of this hub only":               {there: map[string]string{argocd.AnnotationPrincipalUID: "new"}, hub: "new", keeping: never, want: spared, says: no},
 		"of another hub only":            {there: map[string]string{argocd.AnnotationPrincipalUID: "old"}, hub: "new", keeping: never, want: spared, says: no},
 	}.try(t)
 }

@@ -74,7 +74,7 @@ func (s Share) Applications(apps ...*argocd.App) []Touched {
 // Has reports whether an application is shared.
 func (s Share) Has(app *argocd.App) bool {
 	_, ok := s.application.shared(app)
-	return ok
+	return ok && s.application.uid(app) != ""
 }
 
 // Gone is told of an application that is no more. A copy that others have deleted is made again, and may get the status that

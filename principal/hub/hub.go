@@ -126,9 +126,11 @@ func (h *Hub) AgentChanged(agent string) {
 	}
 }
 
-// agentOf returns the agent that an application is meant for, empty if for none. It finds the copies of an autonomous agent's
-// under either mapping, since their namespace and their destination are both called after the agent.
+// agentOf returns the agent that an application is meant for, or whose it shows, empty if for none.
 func (h *Hub) agentOf(app *argocd.App) string {
+	if shows := app.Annotations[argocd.AnnotationAgent]; shows != "" {
+		return shows
+	}
 	agent, _ := h.options.Mapping.Agent(app.Name, app.Destination())
 	return agent
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
 )
 
 // maxTold is how much is told of at the most. Who has so many namespaces that are not shared knows by then.
@@ -51,6 +52,11 @@ func (h *Hub) explainApplication(app *argocd.App) {
 	agent, allowed := h.options.Mapping.Agent(app.Name, app.Destination())
 	switch {
 	case agent == "" || app.SourceUID() != "" || !h.cluster.Selects(&app.Head): // the hub's own, or shows an autonomous agent's
+	case h.autonomous(agent):
+		if h.strangers.first(stranger{namespace: app.Name.Namespace, destination: agent}) {
+			h.options.Logger.Info("Applications are left alone, as their agent is autonomous: define them on its cluster",
+				"agent", agent, "application", app.Name.String())
+		}
 	case !h.known(agent):
 		// Where agents have namespaces of their own, all others are nobody's.
 		if h.Namespace(agent) == "" && h.strangers.first(stranger{destination: agent}) {
@@ -63,6 +69,13 @@ func (h *Hub) explainApplication(app *argocd.App) {
 				"namespace", app.Name.Namespace, "application", app.Name.String(), "agent", agent)
 		}
 	}
+}
+
+// autonomous reports whether an agent has connected, and is one whose applications the hub only shows.
+func (h *Hub) autonomous(agent string) bool {
+	share, connected := h.share(agent)
+	_, managed := share.Sources[facets.Application]
+	return connected && !managed
 }
 
 // known reports whether there is an agent of that name: it has connected, or its cluster is known.

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,6 +38,35 @@ func TestWhatIsLeftAloneIsToldOnceWithTheReason(t *testing.T) {
 	h.becomes(t, &r, "cellar/left", "berlin", ignored)
 	h.becomes(t, &r, "rome/shop", "rome", shown)
 	require.Empty(t, lines(log), "these are shared, or nobody's")
+}
+
+// Who makes an Application on the hub for an agent whose applications are its own would wait for ever.
+func TestApplicationsForAutonomousAgentsAreToldOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		hub func(t *testing.T) (*Hub, *bytes.Buffer)
+		at  string
+	}{
+		"by namespace":   {aHub, "rome"},
+		"by destination": {func(t *testing.T) (*Hub, *bytes.Buffer) { return aHubThatMaps(t, byDestination()) }, "team-a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, log := c.hub(t)
+			h.connects("rome", facets.Autonomous)
+			h.Survey()
+			var r revision
+			h.becomes(t, &r, c.at+"/shown", "rome", shown)
+			require.Empty(t, lines(log))
+			h.becomes(t, &r, c.at+"/mine", "rome")
+			told := lines(log)
+			require.Len(t, told, 1)
+			require.Contains(t, told[0], "Applications are left alone, as their agent is autonomous: define them on its cluster")
+			require.Contains(t, told[0], "agent=rome application="+c.at+"/mine")
+			h.becomes(t, &r, c.at+"/more", "rome")
+			require.Empty(t, lines(log), "it is told")
+		})
+	}
 }
 
 // Where agents have namespaces of their own, other namespaces are the hub's.

@@ -42,6 +42,7 @@ type cluster struct {
 	revision string
 	agent    string
 	server   string
+	mode     string // that the agent is to have; empty for any
 	fault    string // why it is passed over; empty if it is not
 }
 
@@ -77,6 +78,14 @@ func New(client typed.SecretsGetter, namespace string, listener Listener, logger
 func (c *Clusters) Server(agent string) string {
 	if all := c.of(agent); len(all) > 0 {
 		return all[0].server
+	}
+	return ""
+}
+
+// Mode returns the one mode that an agent may have, empty if it may have any.
+func (c *Clusters) Mode(agent string) string {
+	if all := c.of(agent); len(all) > 0 {
+		return all[0].mode
 	}
 	return ""
 }
@@ -119,6 +128,7 @@ func (c *Clusters) Ready() error {
 func reduce(s *corev1.Secret, _ *cluster) *cluster {
 	c := &cluster{
 		id: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, revision: s.ResourceVersion, agent: s.Labels[argocd.LabelAgent],
+		mode: s.Labels[argocd.LabelMode],
 	}
 	server := argocd.ServerOf(s)
 	if _, err := identity.ParseAgent(c.agent); err != nil {

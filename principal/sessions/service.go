@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
@@ -38,6 +39,8 @@ type Options struct {
 	Share func(agent, mode string) converge.Options
 	// Modes are those that agents may have.
 	Modes []string
+	// Mode returns the one that the hub says an agent has, empty if it says nothing.
+	Mode func(agent string) string
 	// Hello returns the principal's.
 	Hello func() wire.Hello
 	// Registerer takes the metrics.
@@ -233,6 +236,9 @@ func (s *Service) greet(ctx context.Context, name string, stream *wire.Stream) (
 	case !slices.Contains(s.options.Modes, theirs.Mode):
 		return theirs, status.Errorf(codes.FailedPrecondition, "mode: the agent's is %q, this principal serves %s: set --agent-mode",
 			theirs.Mode, strings.Join(s.options.Modes, " and "))
+	case !slices.Contains([]string{"", theirs.Mode}, s.options.Mode(name)):
+		return theirs, status.Errorf(codes.FailedPrecondition, "mode: the agent's is %q, and the label %s of its cluster Secret on the hub says %q: "+
+			"set --agent-mode to that, or change the label", theirs.Mode, argocd.LabelMode, s.options.Mode(name))
 	case theirs.Mapping != mine.Mapping:
 		return theirs, status.Errorf(codes.FailedPrecondition, "mapping: the agent maps applications by %q, the principal by %q: "+
 			"set --destination-based-mapping on both or on neither", theirs.Mapping, mine.Mapping)

@@ -147,6 +147,19 @@ func TestNobodyIsServedBeforeTheHubIsKnown(t *testing.T) {
 	o.welcome(t, "a")
 }
 
+// Which mode an agent has may be the hub's to say: as a managed one it is given credentials.
+func TestTheHubMaySayWhichModeAnAgentHas(t *testing.T) {
+	o := open(t)
+	h := hello()
+	err := o.begin(t, "settled", h).ending(t)
+	require.Equal(t, codes.FailedPrecondition, status.Code(err), "%v", err)
+	require.ErrorContains(t, err, `mode: the agent's is "managed", and the label argocd-agent.argoproj-labs.io/agent-mode of its cluster Secret `+
+		`on the hub says "autonomous": set --agent-mode to that, or change the label`)
+	h.Mode = "autonomous"
+	_, err = o.begin(t, "settled", h).Greeting(patient(t))
+	require.NoError(t, err)
+}
+
 func TestNobodyIsServedBeforeRun(t *testing.T) {
 	o := newOffice(t)
 	o.listen(t)

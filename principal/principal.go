@@ -78,8 +78,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	})
 	service := sessions.New(sessions.Options{
 		Gate: admission, Ready: allOf(shared.Ready, itself.Ready, func() error { return known.Ready() }), Modes: facets.Modes(),
-		Mode:  func(agent string) string { return known.Mode(agent) },
-		Hello: func() wire.Hello { return s.hello(itself.UID()) },
+		Mode: func(agent string) string { return known.Mode(agent) }, Hello: func() wire.Hello { return s.hello(itself.UID()) },
 		Share: shared.Sharing(s.compareEvery, func(agent string) converge.Observer {
 			return desk.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),

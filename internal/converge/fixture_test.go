@@ -199,16 +199,14 @@ func (w *witness) Repaired(_ converge.Facet, _ converge.Key, r converge.Result) 
 	w.repairs = append(w.repairs, r)
 }
 
-func (w *witness) Removed(_ converge.Facet, k converge.Key) {
+func (w *witness) Removed(_ converge.Facet, k converge.Key, r converge.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if r.Code == converge.Refused {
+		w.kept = append(w.kept, r)
+		return
+	}
 	w.removed = append(w.removed, k)
-}
-
-func (w *witness) Kept(_ converge.Facet, _ converge.Key, r converge.Result) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.kept = append(w.kept, r)
 }
 
 func (w *witness) Braked(b converge.Brake) {

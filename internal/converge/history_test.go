@@ -244,8 +244,7 @@ type watcher struct {
 
 func (w *watcher) Acknowledged(converge.Facet, converge.Code, time.Duration) {}
 func (w *watcher) Repaired(converge.Facet, converge.Key, converge.Result)    {}
-func (w *watcher) Removed(converge.Facet, converge.Key)                      {}
-func (w *watcher) Kept(converge.Facet, converge.Key, converge.Result)        {}
+func (w *watcher) Removed(converge.Facet, converge.Key, converge.Result)     {}
 func (w *watcher) Released(converge.Facet)                                   {}
 func (w *watcher) Braked(b converge.Brake) {
 	w.mu.Lock()

@@ -10,12 +10,9 @@ type Observer interface {
 	Acknowledged(f Facet, c Code, lag time.Duration)
 	// Repaired says that a replica's object was put back as it was last applied.
 	Repaired(f Facet, k Key, r Result)
-	// Removed says that a replica's object was removed, or was not there, because the source wants it gone. Of what is not
-	// retained it is not told.
-	Removed(f Facet, k Key)
-	// Kept says that a replica's object stays though the source wants it gone, and why. The source may have nothing left to tell
-	// people by.
-	Kept(f Facet, k Key, r Result)
+	// Removed says that a replica's object was removed, or was not there, because the source wants it gone, or was refused to be:
+	// the source may have nothing left to tell people by. That something is gone which is not retained it is not told.
+	Removed(f Facet, k Key, r Result)
 	// Braked says that a comparison would delete too much; nothing is deleted until the brake's word is given.
 	Braked(b Brake)
 	// Released says that there are no deletions held back any more.

@@ -216,11 +216,11 @@ func (p *Peer) obey(ctx context.Context, t task, o order) {
 		ack.Seq, ack.Result = m.Seq, keeper.remove(ctx, t.key, m.UID)
 		gone = ack.Code == Done
 		if ack.Code == Refused {
-			p.options.Observer.Kept(t.facet, t.key, ack.Result)
+			p.options.Observer.Removed(t.facet, t.key, ack.Result)
 		}
 	}
 	if keeper.Retain && gone {
-		p.options.Observer.Removed(t.facet, t.key)
+		p.options.Observer.Removed(t.facet, t.key, ack.Result)
 	}
 	if p.current() == o.session {
 		keeper.acknowledged(t.key, ack.Result)

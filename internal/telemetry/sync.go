@@ -78,11 +78,11 @@ func (o observer) Repaired(f converge.Facet, k converge.Key, r converge.Result) 
 	o.logger.Info("Put back what was changed locally", "facet", f, "key", k, "result", r.Code.String(), "reason", r.Reason)
 }
 
-func (o observer) Kept(f converge.Facet, k converge.Key, r converge.Result) {
-	o.logger.Warn("Left in place what the other side wants gone", "facet", f, "key", k, "reason", r.Reason)
-}
-
-func (o observer) Removed(f converge.Facet, k converge.Key) {
+func (o observer) Removed(f converge.Facet, k converge.Key, r converge.Result) {
+	if r.Code == converge.Refused {
+		o.logger.Warn("Left in place what the other side wants gone", "facet", f, "key", k, "reason", r.Reason)
+		return
+	}
 	o.logger.Info("Removed what the other side wants gone", "facet", f, "key", k)
 }
 

@@ -86,8 +86,7 @@ type witness struct{}
 
 func (witness) Acknowledged(converge.Facet, converge.Code, time.Duration) {}
 func (witness) Repaired(converge.Facet, converge.Key, converge.Result)    {}
-func (witness) Removed(converge.Facet, converge.Key)                      {}
-func (witness) Kept(converge.Facet, converge.Key, converge.Result)        {}
+func (witness) Removed(converge.Facet, converge.Key, converge.Result)     {}
 func (witness) Braked(converge.Brake)                                     {}
 func (witness) Released(converge.Facet)                                   {}
 
@@ -129,7 +128,7 @@ func newOffice(t *testing.T) *office {
 	o.gate = gate.New(gate.Options{Identify: who, Trust: o.material, Logger: slog.New(slog.NewTextHandler(o.log, nil))})
 	o.Service = sessions.New(sessions.Options{
 		Gate: o.gate, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
-		Mode: func(agent string) string { return map[string]string{"settled": "autonomous"}[agent] },
+		Mode:   func(agent string) string { return map[string]string{"settled": "autonomous"}[agent] },
 		Logger: slog.New(slog.NewTextHandler(o.log, nil)),
 		Share: func(agent, _ string) converge.Options {
 			o.sharing()

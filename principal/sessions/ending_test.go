@@ -63,6 +63,8 @@ func TestWhyAnAgentDisconnectedIsTold(t *testing.T) {
 		},
 		`reason="another agent connected by the same name`: func(t *testing.T, o *office) {
 			a := o.welcome(t, "a")
+			require.Eventually(t, func() bool { return strings.Contains(o.log.String(), "An agent connected") },
+				patience, time.Millisecond, "else the other may come to be the older one")
 			o.welcome(t, "a")
 			require.Error(t, a.ending(t))
 		},

@@ -183,8 +183,7 @@ func TestTheHubShowsTheProjectsOfAnAutonomousAgent(t *testing.T) {
 	require.Equal(t, map[string]any{
 		"sourceNamespaces": []any{s.name}, "sourceRepos": []any{"*"},
 		"destinations": []any{
-			map[string]any{"name": s.name, "server": "*", "namespace": "prod-*"},
-			map[string]any{"name": s.name, "server": "*", "namespace": "*"},
+			map[string]any{"name": s.name, "namespace": "prod-*"},
 		},
 		"roles": []any{map[string]any{
 			"name": "admin", "groups": []any{"people"},

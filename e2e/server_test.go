@@ -14,10 +14,17 @@ import (
 // its namespace, body is for JSON. It returns the answer, which must be a good one.
 func ask(t *testing.T, method string, app *twin, path, query string, body any) string {
 	t.Helper()
+	status, answer := request(t, method, app.hub.cluster.ArgoCD.URL+"/api/v1/applications/"+app.declared.Name+path+
+		"?appNamespace="+app.declared.Namespace+query, body)
+	require.Equal(t, http.StatusOK, status, "%s", answer)
+	return answer
+}
+
+// request asks for an address, with JSON, and returns the status and the text of the answer.
+func request(t *testing.T, method, url string, body any) (int, string) {
+	t.Helper()
 	data, err := json.Marshal(body)
 	require.NoError(t, err)
-	url := app.hub.cluster.ArgoCD.URL + "/api/v1/applications/" + app.declared.Name + path +
-		"?appNamespace=" + app.declared.Namespace + query
 	request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(data))
 	require.NoError(t, err)
 	request.Header.Set("Content-Type", "application/json")
@@ -26,8 +33,7 @@ func ask(t *testing.T, method string, app *twin, path, query string, body any) s
 	defer func() { require.NoError(t, response.Body.Close()) }()
 	answer, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, response.StatusCode, "%s", answer)
-	return string(answer)
+	return response.StatusCode, string(answer)
 }
 
 // clickSync asks for a sync.

@@ -3,6 +3,7 @@ package argocd
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -30,7 +31,7 @@ func MirrorDefinition(agent string, d Definition) (Definition, error) {
 }
 
 // MirrorProject turns a project of an agent's into what shows it on the hub: the project AGENT-NAME, for applications in
-// the agent's namespace, in the agent's cluster. What its roles may do they may do with those.
+// the agent's namespace, in the agent's cluster and in no other. What its roles may do they may do with those.
 func MirrorProject(agent, name string, c Content) (Content, error) {
 	spec, err := decodeObject(c.Spec)
 	if err != nil {
@@ -42,16 +43,14 @@ func MirrorProject(agent, name string, c Content) (Content, error) {
 	}
 	spec["sourceNamespaces"] = []any{agent}
 	var destinations []any
-	seen := make(map[string]bool)
-	for _, d := range p.destinations {
-		if namespace := d.namespace.text; !seen[namespace] {
-			seen[namespace] = true
-			destinations = append(destinations, map[string]any{"name": agent, "server": "*", "namespace": namespace})
-		}
+	for _, namespace := range p.permits(ownPlace()) {
+		destinations = append(destinations, map[string]any{"name": agent, "namespace": namespace})
 	}
 	if spec["destinations"] = destinations; destinations == nil {
 		delete(spec, "destinations")
 	}
+	// On the hub an agent's applications have its name for their destination.
+	ownPlace().translate(spec, "*?"+agentParameter+"="+agent, agent)
 	if roles, ok := spec["roles"].([]any); ok {
 		for _, role := range roles {
 			mirrorRole(agent, name, role)
@@ -61,6 +60,57 @@ func MirrorProject(agent, name string, c Content) (Content, error) {
 		return c, fmt.Errorf("the project's spec: %w", err)
 	}
 	return c, nil
+}
+
+// permits returns the namespaces of a cluster that a project permits, as patterns each of which holds by itself. In Argo CD
+// what denies namespaces of one cluster permits them in every other, and what denies them of a cluster that it names denies
+// all of that. So here nothing is denied: of all namespaces, those are permitted that are not denied, and of some, those
+// that no denial can meet.
+func (p *project) permits(c place) []string {
+	var some, denied []pattern
+	all := false
+	for _, d := range p.destinationsOf(c) {
+		denies := d.deniesAddress(c)
+		switch {
+		case denies && d.namespace.denies: // all but what it names
+			return nil
+		case denies:
+			denied = append(denied, d.namespace)
+		case d.namespace.denies:
+			all, denied = true, append(denied, readGlob(d.namespace.text[1:]))
+		case d.namespace.text == "*":
+			all = true
+		default:
+			some = append(some, d.namespace)
+		}
+	}
+	if all {
+		return []string{allBut(denied)}
+	}
+	var out []string
+	for _, s := range some {
+		if !slices.Contains(out, s.text) && !slices.ContainsFunc(denied, s.meets) {
+			out = append(out, s.text)
+		}
+	}
+	return out
+}
+
+// allBut returns the pattern for all that none of some others matches.
+func allBut(denied []pattern) string {
+	var out []string
+	for _, d := range denied {
+		if d.glob != nil && !slices.Contains(out, d.text) {
+			out = append(out, d.text)
+		}
+	}
+	switch len(out) {
+	case 0:
+		return "*"
+	case 1:
+		return "!" + out[0]
+	}
+	return "!{" + strings.Join(out, ",") + "}"
 }
 
 // mirrorRole makes a role's policies those of the project on the hub. The tokens that the spoke has issued are none there.

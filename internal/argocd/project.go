@@ -32,11 +32,17 @@ type pattern struct {
 }
 
 func readPattern(text string) pattern {
-	p := pattern{text: text}
 	rest, denies := strings.CutPrefix(text, "!")
-	p.denies = denies
-	if rest != "" {
-		p.glob, _ = glob.Compile(rest) // what does not compile matches nothing, in Argo CD too
+	p := readGlob(rest)
+	p.text, p.denies = text, denies
+	return p
+}
+
+// readGlob reads a pattern that cannot deny: "!" is a letter like any other.
+func readGlob(text string) pattern {
+	p := pattern{text: text}
+	if text != "" {
+		p.glob, _ = glob.Compile(text) // what does not compile matches nothing, in Argo CD too
 	}
 	return p
 }
@@ -47,6 +53,26 @@ func (p pattern) matches(text string) bool {
 
 // refuses reports whether it denies a text.
 func (p pattern) refuses(text string) bool { return p.denies && text != "" && !p.matches(text) }
+
+// meets reports whether there may be a text that both match. Neither denies.
+func (p pattern) meets(other pattern) bool {
+	mine, theirs := p.beginning(), other.beginning()
+	switch {
+	case mine == p.text:
+		return other.matches(mine)
+	case theirs == other.text:
+		return p.matches(theirs)
+	}
+	return strings.HasPrefix(mine, theirs) || strings.HasPrefix(theirs, mine)
+}
+
+// beginning returns how every text begins that the pattern matches.
+func (p pattern) beginning() string {
+	if end := strings.IndexAny(p.text, `*?[{\`); end >= 0 {
+		return p.text[:end]
+	}
+	return p.text
+}
 
 func readProject(raw json.RawMessage) (*project, error) {
 	spec, err := decodeObject(raw)
@@ -91,21 +117,20 @@ func agentIn(server string) pattern {
 	return readPattern(name)
 }
 
-// destinationsOf returns the destinations that are an agent's cluster or deny namespaces of it, none if it may be no
-// destination at all. It follows Argo CD (argo-cd, AppProject.isDestinationMatched): the denial of a name holds for all
-// namespaces, that of an address for those that it names. It is stricter in two things, since credentials follow projects: a
-// denial holds whatever else the same destination says, and where an agent's address is not known, whatever denies addresses
-// may deny its.
-func (p *project) destinationsOf(agent, server string) []destination {
+// destinationsOf returns the destinations that are a cluster or deny namespaces of it, none if it may be no destination at
+// all. It follows Argo CD (argo-cd, AppProject.isDestinationMatched): the denial of a name holds for all namespaces, that of
+// an address for those that it names. It is stricter in two things, since credentials follow projects: a denial holds
+// whatever else the same destination says, and where an agent's address is not known, whatever denies addresses may deny its.
+func (p *project) destinationsOf(c place) []destination {
 	var mine []destination
 	one := false
 	for _, d := range p.destinations {
-		byAgent := d.name.matches(agent) || d.agentName.matches(agent)
-		denied := d.deniesAddress(agent, server)
+		byName := d.name.matches(c.name) || d.agentName.matches(c.agent)
+		denied := d.deniesAddress(c)
 		switch {
-		case d.name.refuses(agent), denied && (d.namespace.text == "*" || server == ""):
+		case d.name.refuses(c.name), denied && (d.namespace.text == "*" || c.server == ""):
 			return nil
-		case byAgent, d.server.matches(server), d.server.text == "*":
+		case byName, d.server.matches(c.server), d.server.text == "*":
 			one = true
 			mine = append(mine, d)
 		case denied:
@@ -118,17 +143,17 @@ func (p *project) destinationsOf(agent, server string) []destination {
 	return mine
 }
 
-// deniesAddress reports whether it denies the address of an agent's cluster, which may name the agent.
-func (d destination) deniesAddress(agent, server string) bool {
+// deniesAddress reports whether it denies the address of a cluster, which may name an agent.
+func (d destination) deniesAddress(c place) bool {
 	if d.agentName.denies {
-		return d.agentName.refuses(agent)
+		return d.agentName.refuses(c.agent)
 	}
-	return d.server.refuses(server) || d.server.denies && server == ""
+	return d.server.refuses(c.server) || d.server.denies && c.server == ""
 }
 
 // onSpoke returns a destination as it reads on the spoke of the agent whose it is.
-func (d destination) onSpoke(agent, server string) map[string]any {
-	if d.deniesAddress(agent, server) {
+func (d destination) onSpoke(c place) map[string]any {
+	if d.deniesAddress(c) {
 		return map[string]any{"server": "!" + inClusterServer, "namespace": d.namespace.text}
 	}
 	return map[string]any{"name": InCluster, "server": inClusterServer, "namespace": d.namespace.text}
@@ -147,11 +172,12 @@ type Recipient struct {
 // IsFor reports whether a project is for an agent, by its destinations and by where applications that use it may be.
 func (r *Record) IsFor(to Recipient) bool {
 	p, err := r.project()
-	return err == nil && (to.Namespace == "" || p.sourceNamespaces.Has(to.Namespace)) && len(p.destinationsOf(to.Agent, to.Server)) > 0
+	return err == nil && (to.Namespace == "" || p.sourceNamespaces.Has(to.Namespace)) && len(p.destinationsOf(to.place())) > 0
 }
 
-// ForAgent returns a project as an agent should have it, and whether it should: of the destinations its own, which there is
-// the cluster that Argo CD runs in; no roles, as nobody logs in there.
+// ForAgent returns a project as an agent should have it, and whether it should: of the destinations its own, and of what
+// else is said of clusters what is said of its, which there is the cluster that Argo CD runs in; no roles, as nobody logs in
+// there.
 func (r *Record) ForAgent(to Recipient) (Content, bool) {
 	if !r.IsFor(to) {
 		return Content{}, false
@@ -163,10 +189,12 @@ func (r *Record) ForAgent(to Recipient) (Content, bool) {
 	spec := make(map[string]any, len(p.spec))
 	maps.Copy(spec, p.spec)
 	var destinations []any
-	for _, d := range p.destinationsOf(to.Agent, to.Server) {
-		destinations = append(destinations, d.onSpoke(to.Agent, to.Server))
+	for _, d := range p.destinationsOf(to.place()) {
+		destinations = append(destinations, d.onSpoke(to.place()))
 	}
 	spec["destinations"] = destinations
+	// The copies are for in-cluster by name. What they deploy may be applications of the same project, by either.
+	to.place().translate(spec, inClusterServer, InCluster, inClusterServer)
 	delete(spec, "roles")
 	if to.Namespace != "" {
 		delete(spec, "sourceNamespaces")

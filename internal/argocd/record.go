@@ -13,6 +13,8 @@ import (
 type Record struct {
 	Head
 
+	Immutable bool // its data cannot be changed
+
 	content Content
 
 	once    sync.Once
@@ -42,7 +44,7 @@ func (c Content) Encode() ([]byte, converge.Version, error) {
 
 // ReduceObject returns what is kept of an object.
 func ReduceObject(o *Object, _ *Record) *Record {
-	r := &Record{Head: headOf(&o.ObjectMeta)}
+	r := &Record{Head: headOf(&o.ObjectMeta), Immutable: o.Immutable}
 	r.content = Content{
 		Labels: o.Labels, Annotations: shared(o.Annotations), Type: o.Type, Data: o.Data, BinaryData: o.BinaryData,
 		Spec: canonical(o.Spec),

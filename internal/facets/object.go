@@ -180,8 +180,15 @@ func (r objectReplica) Recall(key converge.Key) (converge.Object, bool) {
 	return converge.Object{State: r.copied(record), Payload: payload}, true
 }
 
-// errOtherType means that a Secret has another type than it should have, which cannot be changed.
-var errOtherType = errors.New("the Secret has another type; it is created again")
+// errFixed means that a Secret cannot be changed to what it should be.
+var errFixed = errors.New("the Secret has another type, or is immutable; it is created again")
+
+// isFixed reports whether a Secret cannot be changed to what it should be: a type cannot, nor can the data of what somebody has
+// made immutable. No other kind has types, and the ConfigMap of GPG keys is never deleted.
+func (r objectReplica) isFixed(record *argocd.Record, want argocd.Content) bool {
+	have := record.Content()
+	return r.use != "" && (have.Type != want.Type || record.Immutable && !maps.Equal(have.Data, want.Data))
+}
 
 // Apply implements converge.Replica.
 func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
@@ -218,12 +225,12 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		if err := r.mayChange(key, record, content); err != nil {
 			return nil, err
 		}
-		if record.Content().Type != content.Type {
-			return nil, errOtherType
+		if r.isFixed(record, content) {
+			return nil, errFixed
 		}
 		return contentDifference(record, content, marks), nil
 	})
-	if errors.Is(err, errOtherType) {
+	if errors.Is(err, errFixed) {
 		outdated := record.UID
 		_, err = r.remove(ctx, id, func(record *argocd.Record) bool { return record.UID == outdated },
 			func(*argocd.Record) argocd.Patch { return nil })

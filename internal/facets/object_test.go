@@ -139,6 +139,39 @@ func TestASecretOfAnotherTypeIsCreatedAgain(t *testing.T) {
 	require.Equal(t, "hub-again", is.Annotations[argocd.AnnotationSourceUID])
 }
 
+// A password that was changed on the hub, because it leaked or ran out, arrives whatever somebody did to the copy.
+func TestASecretThatSomebodyMadeImmutableIsCreatedAgain(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, facets.Managed)
+	p.onHub("AppProject", teamProject("team", "berlin"))
+	p.onHub("Secret", aSecret("repo", "repository", "team"))
+	require.NoError(t, p.sends(facets.Repository, "repo"))
+	copied := *p.spokeAPI.object("Secret", "repo")
+	copied.Immutable = true
+	p.onSpoke("Secret", copied)
+
+	labelled := aSecret("repo", "repository", "team")
+	labelled.Labels["team"] = "blue"
+	p.onHub("Secret", labelled)
+	require.NoError(t, p.sends(facets.Repository, "repo"))
+	require.Equal(t, copied.UID, p.spokeAPI.object("Secret", "repo").UID, "labels may be changed")
+
+	rotated := aSecret("repo", "repository", "team")
+	rotated.Data["password"] = "cm90YXRlZA=="
+	p.onHub("Secret", rotated)
+	require.NoError(t, p.sends(facets.Repository, "repo"))
+	is := p.spokeAPI.object("Secret", "repo")
+	require.Equal(t, rotated.Data, is.Data)
+	require.False(t, is.Immutable)
+
+	own := aSecret("own", "repository", "theirs")
+	own.Immutable, own.UID = true, "on-spoke"
+	before := p.onSpoke("Secret", own)
+	p.onHub("Secret", aSecret("own", "repository", "team"))
+	require.ErrorIs(t, p.sends(facets.Repository, "own"), converge.ErrRefused)
+	require.Equal(t, before, p.spokeAPI.object("Secret", "own"), "it is no copy")
+}
+
 // What a Secret is used for decides about its facet, and both facets hear of a change at once, in any order.
 func TestASecretThatIsUsedForSomethingElseStays(t *testing.T) {
 	t.Parallel()

@@ -130,13 +130,8 @@ func (r objectReplica) Held(key converge.Key) converge.State {
 
 // copied is the state of an object, zero if it is no copy of this facet.
 func (r objectReplica) copied(record *argocd.Record) converge.State {
-	if record == nil || record.SourceUID() == "" || !r.fits(record) {
+	if record == nil || record.SourceUID() == "" || !r.fits(record) || !r.signed(record) {
 		return converge.State{}
-	}
-	for annotation, mine := range r.own {
-		if record.Annotations[annotation] != mine {
-			return converge.State{}
-		}
 	}
 	return converge.State{UID: record.SourceUID(), Version: record.Held()}
 }
@@ -145,6 +140,16 @@ func (r objectReplica) copied(record *argocd.Record) converge.State {
 func (r objectReplica) fits(record *argocd.Record) bool {
 	_, ok := r.called(record)
 	return ok && (r.use == "" || record.SecretType() == r.use)
+}
+
+// signed reports whether an object has the annotations of each copy of ours.
+func (r objectReplica) signed(record *argocd.Record) bool {
+	for annotation, mine := range r.own {
+		if record.Annotations[annotation] != mine {
+			return false
+		}
+	}
+	return true
 }
 
 // anothers returns by whose it is that an object is no copy of ours, empty if nothing says so.
@@ -268,7 +273,7 @@ func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want a
 	switch {
 	case record.Deleting:
 		return errors.New("the object is being deleted; it is created again when that is over")
-	case r.origins.of(key, &record.Head) != "", sameBut(record.Content(), want):
+	case r.origins.of(key, &record.Head) != "", r.signed(record) && sameBut(record.Content(), want):
 	case !r.adopt, record.Labels[argocd.LabelIgnore] == "true":
 		return fmt.Errorf("%w: there is %s %q already, which is no copy: rename or delete one of the two",
 			converge.ErrRefused, r.Client.Kind(), record.Name.Name)
@@ -280,8 +285,8 @@ func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want a
 	return nil
 }
 
-// sameBut reports whether two contents are the same but for their annotations. What is so was a copy, whatever somebody took
-// from it, or might as well be one.
+// sameBut reports whether two contents are the same but for their annotations. What is so on a spoke was a copy, whatever somebody
+// took from it, or might as well be one. On the hub, which has objects of its own, it also has to say whose copy it is.
 func sameBut(a, b argocd.Content) bool {
 	return a.Type == b.Type && maps.Equal(a.Labels, b.Labels) && bytes.Equal(a.Spec, b.Spec) && maps.Equal(a.Data, b.Data) &&
 		maps.Equal(a.BinaryData, b.BinaryData)

@@ -257,6 +257,9 @@ func (r objectReplica) noted(key converge.Key, record *argocd.Record, err error)
 // want returns where a copy is and what it should be.
 func (r objectReplica) want(key converge.Key, obj converge.Object) (types.NamespacedName, argocd.Content, error) {
 	var content argocd.Content
+	if obj.UID == "" {
+		return types.NamespacedName{}, content, errors.New("it comes without the UID of its original: its copy would be nobody's, and never removed")
+	}
 	if err := json.Unmarshal(obj.Payload, &content); err != nil {
 		return types.NamespacedName{}, content, fmt.Errorf("decode the object: %w", err)
 	}

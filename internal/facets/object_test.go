@@ -403,6 +403,22 @@ func TestWhatCouldNotBeTakenIsTold(t *testing.T) {
 	require.False(t, source.Troubled("team"))
 }
 
+// What comes from no original would be no copy, and nothing would ever remove it.
+func TestAnObjectWithoutAnOriginalIsRefused(t *testing.T) {
+	t.Parallel()
+	managed, autonomous := newPair(t, facets.Managed), newPair(t, facets.Autonomous)
+	for name, replica := range map[converge.Key]converge.Replica{
+		"repo": managed.there.Replicas[facets.Repository], "team": managed.there.Replicas[facets.AppProject],
+		argocd.KeysConfigMap: managed.there.Replicas[facets.GPGKeys], "own": autonomous.here.Replicas[facets.AppProject],
+	} {
+		payload := []byte(`{}`)
+		_, err := replica.Apply(t.Context(), name, converge.Object{State: converge.State{Version: converge.VersionOf(payload)}, Payload: payload})
+		require.ErrorIs(t, err, converge.ErrRefused, name)
+		require.ErrorContains(t, err, "without the UID of its original")
+	}
+	require.Empty(t, append(managed.spokeAPI.done(), autonomous.hubAPI.done()...))
+}
+
 // An object that the other side made no sense of is refused, and nothing is written.
 func TestAnObjectThatIsNoneIsRefused(t *testing.T) {
 	t.Parallel()

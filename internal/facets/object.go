@@ -94,8 +94,8 @@ type objectReplica struct {
 	// adopt says whether an object that is there and is no copy becomes one.
 	adopt   bool
 	origins *origins
-	// leave, if set, returns the patch that makes a copy an object of nobody's, instead of its deletion.
-	leave func(*argocd.Record) argocd.Patch
+	// leave has those copies that are not deleted, and what returns the patch that makes each an object of nobody's instead.
+	leave map[converge.Key]func(*argocd.Record) argocd.Patch
 }
 
 var _ converge.Replica = objectReplica{}
@@ -329,7 +329,8 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 		from := r.origins.of(key, &record.Head)
 		return r.fits(record) && r.anothers(record) == "" && from != "" && (uid == "" || from == uid)
 	}
-	if r.leave == nil {
+	leave, stays := r.leave[key]
+	if !stays {
 		left, err := r.remove(ctx, id, ours, func(*argocd.Record) argocd.Patch { return nil })
 		if err == nil && left == nil {
 			r.origins.note(key, nil)
@@ -340,10 +341,21 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 		if record == nil || !ours(record) {
 			return nil, nil
 		}
-		return r.leave(record), nil
+		return leave(record), nil
 	})
 	if err == nil && (left == nil || left.SourceUID() == "") {
 		r.origins.note(key, nil)
 	}
 	return r.copied(left), err
+}
+
+// disowned returns the patch that takes from an object what makes it a copy, nil if it has nothing of that.
+func disowned(record *argocd.Record) argocd.Patch {
+	var patch argocd.Patch
+	for _, a := range []string{argocd.AnnotationSourceUID, argocd.AnnotationApplied} {
+		if _, ok := record.Annotations[a]; ok {
+			patch.Remove("metadata", "annotations", a)
+		}
+	}
+	return patch
 }

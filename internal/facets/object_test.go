@@ -279,6 +279,48 @@ func TestProjectsOfAutonomousAgentsAreForNoManagedAgent(t *testing.T) {
 	require.True(t, p.offers(facets.Repository, "repo"))
 }
 
+// Argo CD makes the project default when it starts, and the spoke's own Applications may be in it.
+func TestTheDefaultProjectStaysWhenItIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	for name, wiped := range map[string]bool{"with its annotations": false, "without": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, facets.Managed)
+			own := teamProject("default", "own")
+			own.UID = "on-spoke"
+			p.onSpoke("AppProject", own)
+			for _, project := range []string{"default", "team"} {
+				p.onHub("AppProject", teamProject(project, "berlin"))
+				require.NoError(t, p.sends(facets.AppProject, converge.Key(project)))
+			}
+			copied := *p.spokeAPI.object("AppProject", "default")
+			if wiped {
+				copied.Annotations = nil
+				p.onSpoke("AppProject", copied)
+			}
+			replica := p.there.Replicas[facets.AppProject]
+			_, err := replica.Remove(t.Context(), "default", "of-another")
+			require.NoError(t, err)
+			require.Equal(t, copied.Annotations, p.spokeAPI.object("AppProject", "default").Annotations)
+
+			for _, project := range []string{"default", "team"} {
+				p.onHub("AppProject", teamProject(project, "paris"))
+				require.NoError(t, p.sends(facets.AppProject, converge.Key(project)))
+			}
+			require.Nil(t, p.spokeAPI.object("AppProject", "team"))
+			is := p.spokeAPI.object("AppProject", "default")
+			require.Equal(t, own.UID, is.UID)
+			require.Equal(t, copied.Spec, is.Spec)
+			require.Empty(t, is.Annotations)
+			require.Zero(t, replica.Held("default"))
+
+			p.onHub("AppProject", teamProject("default", "berlin"))
+			require.NoError(t, p.sends(facets.AppProject, "default"))
+			require.NotZero(t, replica.Held("default"))
+		})
+	}
+}
+
 // Secrets are never sent to an agent that they are not for.
 func TestCredentialsAreOnlyForAgentsOfTheirProjects(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"encoding/base64"
+	"fmt"
 	"maps"
 	"testing"
 
@@ -127,6 +128,39 @@ func TestCredentialsGoWithTheirProjects(t *testing.T) {
 	alsoThere.vanishes(t)
 	_, err := s.spoke.Get(t.Context(), core(s.spoke, "secrets", s.name, nobodys.selection.Name).selection)
 	require.NoError(t, err)
+}
+
+// However many credentials are withdrawn while the agent is away: they are on the hub still, so that is no accident.
+func TestManyCredentialsThatAreWithdrawnGo(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "withdrawn", lab.AgentOptions{}).connected(t)
+	team, other := unique("left-team"), unique("stays-team")
+	of := project(shared.Hub, lab.Namespace, team).declare(t, "AppProject", projectFor(s.name))
+	project(shared.Hub, lab.Namespace, other).declare(t, "AppProject", projectFor(s.name))
+	var copies []side
+	secret := func(project, name, use string) {
+		core(shared.Hub, "secrets", lab.Namespace, name).declare(t, "Secret", repository(project), label(secretType, use))
+		copies = append(copies, core(s.spoke, "secrets", s.name, name))
+	}
+	for _, use := range []string{"repository", "repo-creds"} {
+		for n := range 12 {
+			secret(team, fmt.Sprintf("%s-%s-%02d", team, use, n), use)
+		}
+	}
+	secret(other, other, "repository")
+	for _, replica := range copies {
+		replica.becomes(t)
+	}
+	stopped(t, s.agent.Stop)
+	of.edit(t, func(object *unstructured.Unstructured) {
+		set(object, []any{"somebody-else"}, "spec", "sourceNamespaces")
+	})
+	start(t, s.agent.Start)
+	stays := copies[len(copies)-1]
+	for _, replica := range copies[:len(copies)-1] {
+		replica.vanishes(t)
+	}
+	stays.becomes(t)
 }
 
 func TestASecretOfTheSpokesOwnIsLeftAlone(t *testing.T) {

@@ -17,6 +17,7 @@ type Object struct {
 	Spec       json.RawMessage   `json:"spec,omitempty"`       // of an AppProject
 	Data       map[string]string `json:"data,omitempty"`       // of a Secret or a ConfigMap
 	BinaryData map[string]string `json:"binaryData,omitempty"` // of a ConfigMap, in base64
+	Immutable  bool              `json:"immutable,omitempty"`  // nobody may change the data of the Secret or ConfigMap any more
 }
 
 // DeepCopyObject returns a copy. What is not metadata is shared, since nobody changes it.

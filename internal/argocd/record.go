@@ -4,7 +4,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 )
@@ -12,6 +15,8 @@ import (
 // Record is what is kept of an AppProject, a Secret or a ConfigMap. It is never changed.
 type Record struct {
 	Head
+
+	Immutable bool // its data cannot be changed
 
 	content Content
 
@@ -42,7 +47,7 @@ func (c Content) Encode() ([]byte, converge.Version, error) {
 
 // ReduceObject returns what is kept of an object.
 func ReduceObject(o *Object, _ *Record) *Record {
-	r := &Record{Head: headOf(&o.ObjectMeta)}
+	r := &Record{Head: headOf(&o.ObjectMeta), Immutable: o.Immutable}
 	r.content = Content{
 		Labels: o.Labels, Annotations: shared(o.Annotations), Type: o.Type, Data: o.Data, BinaryData: o.BinaryData,
 		Spec: canonical(o.Spec),
@@ -90,13 +95,18 @@ func (r *Record) SecretProject() string {
 	return string(text)
 }
 
-// SecretFault says what it is about the Secret of a repository that keeps it from every agent, empty if nothing is.
+// SecretFault says what it is about the Secret of a repository that keeps it from every agent, empty if nothing is. It quotes
+// nothing of what is in the Secret. Without a fault, SecretProject is what a project may be called.
 func (r *Record) SecretFault() string {
-	switch use := r.SecretType(); {
+	switch use, project := r.SecretType(), r.SecretProject(); {
 	case use != SecretTypeRepository && use != SecretTypeRepoCreds:
 		return fmt.Sprintf("label %s: %q is no type that Argo CD knows: want %s or %s", LabelSecretType, use, SecretTypeRepository, SecretTypeRepoCreds)
-	case r.SecretProject() == "":
+	case project == "":
 		return "it belongs to no project, and agents get those of their projects: write the name of one under its key project"
+	case strings.TrimSpace(project) != project:
+		return "there is white space around the name under its key project, such as a newline at the end: write the name without"
+	case len(validation.IsDNS1123Subdomain(project)) > 0:
+		return "what is under its key project is no name that a project can have: write the name of one"
 	}
 	return ""
 }

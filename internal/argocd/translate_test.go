@@ -63,7 +63,7 @@ func TestWindowsAreForTheClustersThatTheyName(t *testing.T) {
 		t.Run(clusters, func(t *testing.T) {
 			t.Parallel()
 			windows := `[{"kind":"deny","clusters":` + clusters + `}]`
-			agents, own := asAgentsHave(t, viewer(), "syncWindows", windows), asTheHubShows(t, "syncWindows", windows)
+			agents, own := asAgentsHave(t, recipient(), "syncWindows", windows), asTheHubShows(t, "syncWindows", windows)
 			if want.agents {
 				require.JSONEq(t, `[{"kind":"deny","clusters":["in-cluster","https://kubernetes.default.svc"]}]`, agents)
 			} else {
@@ -81,7 +81,7 @@ func TestWindowsAreForTheClustersThatTheyName(t *testing.T) {
 // Where nobody knows the address of an agent's cluster, it goes by its name.
 func TestTheWindowsOfAnAgentWithoutAnAddress(t *testing.T) {
 	t.Parallel()
-	v := viewer()
+	v := recipient()
 	v.Server = ""
 	for clusters, want := range map[string]bool{
 		`["berlin"]`: true, `["*"]`: true, `["https://old:1?agentName=berlin"]`: true, `["https://*"]`: false, `["paris"]`: false,
@@ -107,7 +107,7 @@ func TestWindowsThatCanNotHoldAreLeftOut(t *testing.T) {
 		`[{"applications":["a"],"clusters":[]}]`:                                     `[{"applications":["a"],"clusters":[]}]`,
 		`[{"kind":"allow","clusters":["paris"]},{"kind":"deny","namespaces":["n"]}]`: `[{"kind":"deny","namespaces":["n"]}]`,
 	} {
-		for _, got := range []string{asAgentsHave(t, viewer(), "syncWindows", windows), asTheHubShows(t, "syncWindows", windows)} {
+		for _, got := range []string{asAgentsHave(t, recipient(), "syncWindows", windows), asTheHubShows(t, "syncWindows", windows)} {
 			if want == "" {
 				require.Empty(t, got, windows)
 			} else {
@@ -137,7 +137,7 @@ func TestServiceAccountsAreForTheAddressesThatTheyName(t *testing.T) {
 		account := func(server string) string {
 			return `[{"server":"` + server + `","namespace":"n","defaultServiceAccount":"s"}]`
 		}
-		agents := asAgentsHave(t, viewer(), "destinationServiceAccounts", account(server))
+		agents := asAgentsHave(t, recipient(), "destinationServiceAccounts", account(server))
 		own := asTheHubShows(t, "destinationServiceAccounts", account(server))
 		require.Equal(t, want.agents, agents != "", server)
 		if want.agents {
@@ -153,7 +153,7 @@ func TestServiceAccountsAreForTheAddressesThatTheyName(t *testing.T) {
 // The other side's Secrets of clusters belong to no project.
 func TestNoCopyIsForClustersOfTheProjectAlone(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, asAgentsHave(t, viewer(), "permitOnlyProjectScopedClusters", `true`))
+	require.Empty(t, asAgentsHave(t, recipient(), "permitOnlyProjectScopedClusters", `true`))
 	require.Empty(t, asTheHubShows(t, "permitOnlyProjectScopedClusters", `true`))
 }
 

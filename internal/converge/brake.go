@@ -18,6 +18,25 @@ type Origin struct {
 	Source
 	// Unbraked lets a comparison delete whatever it finds. It is for what is short-lived by nature.
 	Unbraked bool
+	// Withdrawn, if set, reports whether what the peer holds of the object with this UID, and should not, was taken from it by a
+	// decision: the object itself is still there. A comparison deletes that, and the brake does not count it. It answers from
+	// memory, as the source's methods do.
+	Withdrawn func(key Key, uid string) bool
+}
+
+// withdrawn takes out of deletions those that somebody decided, and returns them.
+func (o Origin) withdrawn(deletion map[Key]State) map[Key]State {
+	decided := make(map[Key]State)
+	if o.Withdrawn == nil {
+		return decided
+	}
+	for k, s := range deletion {
+		if o.Withdrawn(k, s.UID) {
+			decided[k] = s
+			delete(deletion, k)
+		}
+	}
+	return decided
 }
 
 // Brake says that deletions were held back.

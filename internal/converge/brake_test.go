@@ -3,6 +3,7 @@ package converge_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,6 +179,66 @@ func TestBrakeIsNotForWhatIsShortLived(t *testing.T) {
 		p.lose(0, 100)
 		p.requireEqual()
 		require.Empty(t, p.witness.braked())
+	})
+}
+
+// below is a decision about the first keys, of which the objects are still there.
+func below(n int) func(converge.Key, string) bool {
+	return func(k converge.Key, uid string) bool {
+		return k < key(n) && uid == "uid"+strings.TrimLeft(string(k), "k0")
+	}
+}
+
+func TestBrakeIsNotForWhatWasWithdrawn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := equalPair(t, 100, shape{withdrawn: below(100)})
+		p.lose(1, 90)
+		p.requireEqual()
+		require.Empty(t, p.witness.braked())
+		for _, d := range sentOf[converge.Delete](p.pipe.left) {
+			require.True(t, below(100)(d.Key, d.UID), "it is deleted by its UID")
+		}
+	})
+}
+
+// What was withdrawn neither opens the way for what is gone, nor is held back with it.
+func TestBrakeDoesNotCountWhatWasWithdrawn(t *testing.T) {
+	for gone, passes := range map[int]bool{10: true, 11: false} {
+		t.Run(fmt.Sprint(gone), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := equalPair(t, 100, shape{withdrawn: below(51)})
+				p.lose(1, 51+gone) // of fifty that are left, eleven are more than a fifth; of a hundred, they are not
+				if passes {
+					p.requireEqual()
+					require.Empty(t, p.witness.braked())
+					return
+				}
+				require.Len(t, p.replica.states(), 50)
+				require.False(t, p.replica.has(key(50)))
+				require.True(t, p.replica.has(key(51)))
+				brakes := p.witness.braked()
+				require.Equal(t, []converge.Brake{{Facet: facet, Deletions: 11, Held: 50, Word: brakes[0].Word}}, brakes)
+				p.left.Compare(facet)
+				synctest.Wait()
+				require.Equal(t, brakes, p.witness.braked(), "the word is for what is gone alone")
+				require.True(t, p.left.Release(facet, brakes[0].Word))
+				p.requireEqual()
+			})
+		})
+	}
+}
+
+// What lies under the key of an object that is there, and came from another, was not withdrawn by anybody.
+func TestBrakeHoldsWhatCameFromOtherObjects(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, shape{withdrawn: below(100)})
+		for i := range 20 {
+			p.replica.set(key(i), object("another", "old"))
+		}
+		p.connect()
+		synctest.Wait()
+		require.Len(t, p.replica.states(), 20)
+		require.Len(t, p.witness.braked(), 1)
 	})
 }
 

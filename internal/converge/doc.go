@@ -60,6 +60,9 @@
 // is deleted only if the source saw its object go, or if a comparison found it and the brake let it pass. What a Notice
 // tells of and the source does not have makes the source ask for a comparison.
 //
+// The brake is against what is gone by accident. Of an object that is still there, and that the peer should not hold any
+// more, the source may know that somebody decided so ([Origin.Withdrawn]): that is deleted whatever else is.
+//
 // # What a facet provides
 //
 // A [Source] or a [Replica], each a view of one cache. This package knows nothing of Kubernetes, of the wire, or of

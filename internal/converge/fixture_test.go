@@ -324,6 +324,7 @@ type pair struct {
 // shape is how a pair differs from the usual.
 type shape struct {
 	retain, unbraked bool
+	withdrawn        func(key converge.Key, uid string) bool
 	compareEvery     time.Duration
 }
 
@@ -335,7 +336,7 @@ func newPair(tb testing.TB, s shape) *pair {
 	}
 	p := &pair{t: tb, source: newShelf(), replica: newShelf(), witness: newWitness()}
 	p.left = run(tb, converge.Options{
-		Sources:  map[converge.Facet]converge.Origin{facet: {Source: p.source, Unbraked: s.unbraked}},
+		Sources:  map[converge.Facet]converge.Origin{facet: {Source: p.source, Unbraked: s.unbraked, Withdrawn: s.withdrawn}},
 		Observer: p.witness, CompareEvery: s.compareEvery,
 	})
 	p.right = run(tb, converge.Options{

@@ -284,7 +284,7 @@ func (o *outbox) equal(k Key, s State) {
 	}
 }
 
-// finish ends a round: deletions pass the brake, or wait before it. o.mu is held.
+// finish ends a round: deletions that were decided go, and others pass the brake, or wait before it. o.mu is held.
 func (o *outbox) finish() {
 	r := o.round
 	o.round, o.compared = nil, true
@@ -296,7 +296,9 @@ func (o *outbox) finish() {
 			o.backlog.retry(k)
 		}
 	}
-	brake := judge(o.facet, r.deletion, r.count)
+	decided := o.source.withdrawn(r.deletion)
+	o.doom(decided)
+	brake := judge(o.facet, r.deletion, r.count-len(decided))
 	if brake == nil || o.source.Unbraked || o.released[brake.Word] {
 		o.letGo(r.deletion)
 		return
@@ -305,8 +307,15 @@ func (o *outbox) finish() {
 	o.session.peer.judged(o.facet, brake)
 }
 
-// letGo has keys deleted. o.mu is held.
+// letGo has keys deleted, and no others wait for a person's word any more. o.mu is held.
 func (o *outbox) letGo(deletion map[Key]State) {
+	o.doom(deletion)
+	o.brake, o.held = nil, nil
+	o.session.peer.judged(o.facet, nil)
+}
+
+// doom has keys deleted. o.mu is held.
+func (o *outbox) doom(deletion map[Key]State) {
 	for k, s := range deletion {
 		if _, flying := o.flight[k]; flying {
 			o.unsure[k] = true
@@ -316,8 +325,6 @@ func (o *outbox) letGo(deletion map[Key]State) {
 		o.doomed[k] = true
 		o.backlog.add(k)
 	}
-	o.brake, o.held = nil, nil
-	o.session.peer.judged(o.facet, nil)
 }
 
 // release lets the deletions go that wait for this word, and reports whether there were any.

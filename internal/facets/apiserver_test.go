@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -26,7 +27,7 @@ import (
 )
 
 // apiServer is an API server that has objects of the kinds that are shared and nothing else. It keeps to what a real one
-// promises of revisions, preconditions, finalizers and a Secret's type, and denies what it is told to.
+// promises of revisions, preconditions, finalizers and what of a Secret is fixed, and denies what it is told to.
 type apiServer struct {
 	*httptest.Server
 
@@ -256,8 +257,9 @@ func (s *apiServer) patch(at string, object *stored, body []byte) (any, int) {
 	if next.ResourceVersion != object.ResourceVersion {
 		return failure(http.StatusConflict, metav1.StatusReasonConflict)
 	}
-	if object.Kind == "Secret" && into[argocd.Object](after).Type != into[argocd.Object](object.text).Type {
-		return failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid) // it is immutable
+	if is, will := into[argocd.Object](object.text), into[argocd.Object](after); object.Kind == "Secret" &&
+		(is.Type != will.Type || is.Immutable && !maps.Equal(is.Data, will.Data)) {
+		return failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 	}
 	s.writes = append(s.writes, fmt.Sprint("patch to ", next.Finalizers))
 	return json.RawMessage(s.store(at, after)), http.StatusOK

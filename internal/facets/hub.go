@@ -104,7 +104,15 @@ func (h Hub) credentials(agent, use string) converge.Origin {
 			project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: r.SecretProject()})
 			return r.Content(), ok && h.shares(project) && project.IsFor(h.recipient(agent))
 		},
-	}}
+	}, Withdrawn: h.withdrawn}
+}
+
+// withdrawn reports whether the very Secret that a copy came from is still on the hub, and labelled to be shared or not to be. So
+// if it is not an agent's any more, somebody decided that, by the Secret, its project or the agent's address. What a selector
+// leaves out may be left out by mistake.
+func (h Hub) withdrawn(key converge.Key, uid string) bool {
+	r, ok := h.Secrets.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: string(key)})
+	return ok && string(r.UID) == uid && (h.Selects(&r.Head) || r.Labels[argocd.LabelIgnore] == "true")
 }
 
 func (h Hub) keys(agent string) converge.Origin {

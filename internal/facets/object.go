@@ -94,8 +94,8 @@ type objectReplica struct {
 	// adopt says whether an object that is there and is no copy becomes one.
 	adopt   bool
 	origins *origins
-	// leave, if set, returns the patch that makes a copy an object of nobody's, instead of its deletion.
-	leave func(*argocd.Record) argocd.Patch
+	// leave has those copies that are not deleted, and what returns the patch that makes each an object of nobody's instead.
+	leave map[converge.Key]func(*argocd.Record) argocd.Patch
 }
 
 var _ converge.Replica = objectReplica{}
@@ -130,13 +130,8 @@ func (r objectReplica) Held(key converge.Key) converge.State {
 
 // copied is the state of an object, zero if it is no copy of this facet.
 func (r objectReplica) copied(record *argocd.Record) converge.State {
-	if record == nil || record.SourceUID() == "" || !r.fits(record) {
+	if record == nil || record.SourceUID() == "" || !r.fits(record) || !r.signed(record) {
 		return converge.State{}
-	}
-	for annotation, mine := range r.own {
-		if record.Annotations[annotation] != mine {
-			return converge.State{}
-		}
 	}
 	return converge.State{UID: record.SourceUID(), Version: record.Held()}
 }
@@ -145,6 +140,16 @@ func (r objectReplica) copied(record *argocd.Record) converge.State {
 func (r objectReplica) fits(record *argocd.Record) bool {
 	_, ok := r.called(record)
 	return ok && (r.use == "" || record.SecretType() == r.use)
+}
+
+// signed reports whether an object has the annotations of each copy of ours.
+func (r objectReplica) signed(record *argocd.Record) bool {
+	for annotation, mine := range r.own {
+		if record.Annotations[annotation] != mine {
+			return false
+		}
+	}
+	return true
 }
 
 // anothers returns by whose it is that an object is no copy of ours, empty if nothing says so.
@@ -180,8 +185,15 @@ func (r objectReplica) Recall(key converge.Key) (converge.Object, bool) {
 	return converge.Object{State: r.copied(record), Payload: payload}, true
 }
 
-// errOtherType means that a Secret has another type than it should have, which cannot be changed.
-var errOtherType = errors.New("the Secret has another type; it is created again")
+// errFixed means that a Secret cannot be changed to what it should be.
+var errFixed = errors.New("the Secret has another type, or is immutable; it is created again")
+
+// isFixed reports whether a Secret cannot be changed to what it should be: a type cannot, nor can the data of what somebody has
+// made immutable. No other kind has types, and the ConfigMap of GPG keys is never deleted.
+func (r objectReplica) isFixed(record *argocd.Record, want argocd.Content) bool {
+	have := record.Content()
+	return r.use != "" && (have.Type != want.Type || record.Immutable && !maps.Equal(have.Data, want.Data))
+}
 
 // Apply implements converge.Replica.
 func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
@@ -218,12 +230,12 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		if err := r.mayChange(key, record, content); err != nil {
 			return nil, err
 		}
-		if record.Content().Type != content.Type {
-			return nil, errOtherType
+		if r.isFixed(record, content) {
+			return nil, errFixed
 		}
 		return contentDifference(record, content, marks), nil
 	})
-	if errors.Is(err, errOtherType) {
+	if errors.Is(err, errFixed) {
 		outdated := record.UID
 		_, err = r.remove(ctx, id, func(record *argocd.Record) bool { return record.UID == outdated },
 			func(*argocd.Record) argocd.Patch { return nil })
@@ -245,6 +257,9 @@ func (r objectReplica) noted(key converge.Key, record *argocd.Record, err error)
 // want returns where a copy is and what it should be.
 func (r objectReplica) want(key converge.Key, obj converge.Object) (types.NamespacedName, argocd.Content, error) {
 	var content argocd.Content
+	if obj.UID == "" {
+		return types.NamespacedName{}, content, errors.New("it comes without the UID of its original: its copy would be nobody's, and never removed")
+	}
 	if err := json.Unmarshal(obj.Payload, &content); err != nil {
 		return types.NamespacedName{}, content, fmt.Errorf("decode the object: %w", err)
 	}
@@ -261,7 +276,7 @@ func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want a
 	switch {
 	case record.Deleting:
 		return errors.New("the object is being deleted; it is created again when that is over")
-	case r.origins.of(key, &record.Head) != "", sameBut(record.Content(), want):
+	case r.origins.of(key, &record.Head) != "", r.signed(record) && sameBut(record.Content(), want):
 	case !r.adopt, record.Labels[argocd.LabelIgnore] == "true":
 		return fmt.Errorf("%w: there is %s %q already, which is no copy: rename or delete one of the two",
 			converge.ErrRefused, r.Client.Kind(), record.Name.Name)
@@ -273,8 +288,8 @@ func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want a
 	return nil
 }
 
-// sameBut reports whether two contents are the same but for their annotations. What is so was a copy, whatever somebody took
-// from it, or might as well be one.
+// sameBut reports whether two contents are the same but for their annotations. What is so on a spoke was a copy, whatever somebody
+// took from it, or might as well be one. On the hub, which has objects of its own, it also has to say whose copy it is.
 func sameBut(a, b argocd.Content) bool {
 	return a.Type == b.Type && maps.Equal(a.Labels, b.Labels) && bytes.Equal(a.Spec, b.Spec) && maps.Equal(a.Data, b.Data) &&
 		maps.Equal(a.BinaryData, b.BinaryData)
@@ -314,7 +329,8 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 		from := r.origins.of(key, &record.Head)
 		return r.fits(record) && r.anothers(record) == "" && from != "" && (uid == "" || from == uid)
 	}
-	if r.leave == nil {
+	leave, stays := r.leave[key]
+	if !stays {
 		left, err := r.remove(ctx, id, ours, func(*argocd.Record) argocd.Patch { return nil })
 		if err == nil && left == nil {
 			r.origins.note(key, nil)
@@ -325,10 +341,21 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 		if record == nil || !ours(record) {
 			return nil, nil
 		}
-		return r.leave(record), nil
+		return leave(record), nil
 	})
 	if err == nil && (left == nil || left.SourceUID() == "") {
 		r.origins.note(key, nil)
 	}
 	return r.copied(left), err
+}
+
+// disowned returns the patch that takes from an object what makes it a copy, nil if it has nothing of that.
+func disowned(record *argocd.Record) argocd.Patch {
+	var patch argocd.Patch
+	for _, a := range []string{argocd.AnnotationSourceUID, argocd.AnnotationApplied} {
+		if _, ok := record.Annotations[a]; ok {
+			patch.Remove("metadata", "annotations", a)
+		}
+	}
+	return patch
 }

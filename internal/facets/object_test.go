@@ -2,7 +2,6 @@ package facets_test
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -139,6 +138,39 @@ func TestASecretOfAnotherTypeIsCreatedAgain(t *testing.T) {
 	require.Equal(t, "hub-again", is.Annotations[argocd.AnnotationSourceUID])
 }
 
+// A password that was changed on the hub, because it leaked or ran out, arrives whatever somebody did to the copy.
+func TestASecretThatSomebodyMadeImmutableIsCreatedAgain(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, facets.Managed)
+	p.onHub("AppProject", teamProject("team", "berlin"))
+	p.onHub("Secret", aSecret("repo", "repository", "team"))
+	require.NoError(t, p.sends(facets.Repository, "repo"))
+	copied := *p.spokeAPI.object("Secret", "repo")
+	copied.Immutable = true
+	p.onSpoke("Secret", copied)
+
+	labelled := aSecret("repo", "repository", "team")
+	labelled.Labels["team"] = "blue"
+	p.onHub("Secret", labelled)
+	require.NoError(t, p.sends(facets.Repository, "repo"))
+	require.Equal(t, copied.UID, p.spokeAPI.object("Secret", "repo").UID, "labels may be changed")
+
+	rotated := aSecret("repo", "repository", "team")
+	rotated.Data["password"] = "cm90YXRlZA=="
+	p.onHub("Secret", rotated)
+	require.NoError(t, p.sends(facets.Repository, "repo"))
+	is := p.spokeAPI.object("Secret", "repo")
+	require.Equal(t, rotated.Data, is.Data)
+	require.False(t, is.Immutable)
+
+	own := aSecret("own", "repository", "theirs")
+	own.Immutable, own.UID = true, "on-spoke"
+	before := p.onSpoke("Secret", own)
+	p.onHub("Secret", aSecret("own", "repository", "team"))
+	require.ErrorIs(t, p.sends(facets.Repository, "own"), converge.ErrRefused)
+	require.Equal(t, before, p.spokeAPI.object("Secret", "own"), "it is no copy")
+}
+
 // What a Secret is used for decides about its facet, and both facets hear of a change at once, in any order.
 func TestASecretThatIsUsedForSomethingElseStays(t *testing.T) {
 	t.Parallel()
@@ -228,57 +260,6 @@ func TestKeysThatAreWithdrawnLeaveAnEmptyConfigMap(t *testing.T) {
 	require.ErrorIs(t, p.sends(facets.GPGKeys, argocd.KeysConfigMap), converge.ErrRefused, "it is the spoke's own now")
 }
 
-// projectsOf returns the half of a facet that shows the projects of an agent on the hub.
-func (p *pair) projectsOf(agent string) converge.Replica {
-	return p.hub.Share(agent, facets.Autonomous).Replicas[facets.AppProject]
-}
-
-// The projects of "a" called "b-c" and of "a-b" called "c" would both be "a-b-c" on the hub.
-func TestProjectsThatCollideAreRefusedWithTheOthersName(t *testing.T) {
-	t.Parallel()
-	p := newPair(t, facets.Autonomous)
-	p.onSpoke("AppProject", teamProject("c", "*"))
-	object, ok := p.there.Sources[facets.AppProject].Project("c")
-	require.True(t, ok)
-	first, second := p.projectsOf("a"), p.projectsOf("a-b")
-	_, err := first.Apply(t.Context(), "b-c", object)
-	require.NoError(t, err)
-	before := p.hubAPI.object("AppProject", "a-b-c")
-	_, err = second.Apply(t.Context(), "c", object)
-	require.ErrorIs(t, err, converge.ErrRefused)
-	require.ErrorContains(t, err, `AppProject "a-b-c" is a copy of another agent's, "a": rename one of the two`)
-	held, err := second.Remove(t.Context(), "c", "")
-	require.NoError(t, err)
-	require.Zero(t, held)
-	require.Zero(t, second.Held("c"))
-	for key := range second.All() {
-		t.Error("the other's is taken for a copy of this agent's", key)
-	}
-	require.Equal(t, before, p.hubAPI.object("AppProject", "a-b-c"))
-
-	p.onHub("AppProject", teamProject("a-own", "*"))
-	_, err = first.Apply(t.Context(), "own", object)
-	require.ErrorIs(t, err, converge.ErrRefused)
-	require.ErrorContains(t, err, `there is AppProject "a-own" already, which is no copy: rename or delete one of the two`)
-}
-
-func TestAProjectWhoseNameGrowsTooLongIsRefused(t *testing.T) {
-	t.Parallel()
-	p := newPair(t, facets.Autonomous)
-	longest := strings.Repeat("x", 253-len("berlin-"))
-	p.onSpoke("AppProject", teamProject(longest, "*"))
-	require.NoError(t, p.sends(facets.AppProject, converge.Key(longest)))
-	require.NotNil(t, p.hubAPI.object("AppProject", "berlin-"+longest))
-
-	p.onSpoke("AppProject", teamProject(longest+"y", "*"))
-	err := p.sends(facets.AppProject, converge.Key(longest+"y"))
-	require.ErrorIs(t, err, converge.ErrRefused)
-	require.ErrorContains(t, err, "which is longer than 253 characters: give it a shorter name")
-	held, err := p.here.Replicas[facets.AppProject].Remove(t.Context(), converge.Key(longest+"y"), "")
-	require.NoError(t, err)
-	require.Zero(t, held)
-}
-
 // What shows an autonomous agent's project on the hub lets anybody's applications be in any cluster, in the agent's
 // namespace. It is for no managed agent, and no Secret on the hub becomes one's through it.
 func TestProjectsOfAutonomousAgentsAreForNoManagedAgent(t *testing.T) {
@@ -296,6 +277,48 @@ func TestProjectsOfAutonomousAgentsAreForNoManagedAgent(t *testing.T) {
 	p.onHub("AppProject", shown)
 	require.True(t, p.offers(facets.AppProject, "paris-own"))
 	require.True(t, p.offers(facets.Repository, "repo"))
+}
+
+// Argo CD makes the project default when it starts, and the spoke's own Applications may be in it.
+func TestTheDefaultProjectStaysWhenItIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	for name, wiped := range map[string]bool{"with its annotations": false, "without": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, facets.Managed)
+			own := teamProject("default", "own")
+			own.UID = "on-spoke"
+			p.onSpoke("AppProject", own)
+			for _, project := range []string{"default", "team"} {
+				p.onHub("AppProject", teamProject(project, "berlin"))
+				require.NoError(t, p.sends(facets.AppProject, converge.Key(project)))
+			}
+			copied := *p.spokeAPI.object("AppProject", "default")
+			if wiped {
+				copied.Annotations = nil
+				p.onSpoke("AppProject", copied)
+			}
+			replica := p.there.Replicas[facets.AppProject]
+			_, err := replica.Remove(t.Context(), "default", "of-another")
+			require.NoError(t, err)
+			require.Equal(t, copied.Annotations, p.spokeAPI.object("AppProject", "default").Annotations)
+
+			for _, project := range []string{"default", "team"} {
+				p.onHub("AppProject", teamProject(project, "paris"))
+				require.NoError(t, p.sends(facets.AppProject, converge.Key(project)))
+			}
+			require.Nil(t, p.spokeAPI.object("AppProject", "team"))
+			is := p.spokeAPI.object("AppProject", "default")
+			require.Equal(t, own.UID, is.UID)
+			require.Equal(t, copied.Spec, is.Spec)
+			require.Empty(t, is.Annotations)
+			require.Zero(t, replica.Held("default"))
+
+			p.onHub("AppProject", teamProject("default", "berlin"))
+			require.NoError(t, p.sends(facets.AppProject, "default"))
+			require.NotZero(t, replica.Held("default"))
+		})
+	}
 }
 
 // Secrets are never sent to an agent that they are not for.
@@ -420,6 +443,22 @@ func TestWhatCouldNotBeTakenIsTold(t *testing.T) {
 		{"berlin", facets.Project, "team", converge.Result{Code: converge.Retry, Reason: "not yet"}},
 	}, p.told)
 	require.False(t, source.Troubled("team"))
+}
+
+// What comes from no original would be no copy, and nothing would ever remove it.
+func TestAnObjectWithoutAnOriginalIsRefused(t *testing.T) {
+	t.Parallel()
+	managed, autonomous := newPair(t, facets.Managed), newPair(t, facets.Autonomous)
+	for name, replica := range map[converge.Key]converge.Replica{
+		"repo": managed.there.Replicas[facets.Repository], "team": managed.there.Replicas[facets.AppProject],
+		argocd.KeysConfigMap: managed.there.Replicas[facets.GPGKeys], "own": autonomous.here.Replicas[facets.AppProject],
+	} {
+		payload := []byte(`{}`)
+		_, err := replica.Apply(t.Context(), name, converge.Object{State: converge.State{Version: converge.VersionOf(payload)}, Payload: payload})
+		require.ErrorIs(t, err, converge.ErrRefused, name)
+		require.ErrorContains(t, err, "without the UID of its original")
+	}
+	require.Empty(t, append(managed.spokeAPI.done(), autonomous.hubAPI.done()...))
 }
 
 // An object that the other side made no sense of is refused, and nothing is written.

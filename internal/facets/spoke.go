@@ -23,7 +23,7 @@ func (s Spoke) managed() Share {
 	replicas := map[converge.Facet]converge.Holding{
 		Application: retained(applications),
 		Intent:      {Replica: intents},
-		AppProject:  retained(s.copies(s.Projects, "", newOrigins(), true)),
+		AppProject:  retained(s.projects()),
 		GPGKeys:     retained(s.keys()),
 	}
 	secrets := newOrigins() // a Secret may go over from one facet to the other
@@ -52,12 +52,20 @@ func (s Spoke) copies(r Records, use string, o *origins, adopt bool) objectRepli
 	}
 }
 
+// projects are the hub's. The project default stays as it is when it is withdrawn: Argo CD makes it when it starts, and
+// Applications that name no project are in it, also the spoke's own.
+func (s Spoke) projects() objectReplica {
+	r := s.copies(s.Projects, "", newOrigins(), true)
+	r.leave = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.DefaultProject: disowned}
+	return r
+}
+
 // keys are the hub's GPG keys. Argo CD's repository server does not start without their ConfigMap, so one that is withdrawn
 // is emptied.
 func (s Spoke) keys() objectReplica {
 	r := s.copies(s.ConfigMaps, "", newOrigins(), true)
-	r.leave = func(record *argocd.Record) argocd.Patch {
-		var patch argocd.Patch
+	r.leave = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.KeysConfigMap: func(record *argocd.Record) argocd.Patch {
+		patch := disowned(record)
 		content := record.Content()
 		if content.Data != nil {
 			patch.Remove("data")
@@ -65,13 +73,8 @@ func (s Spoke) keys() objectReplica {
 		if content.BinaryData != nil {
 			patch.Remove("binaryData")
 		}
-		for _, a := range []string{argocd.AnnotationSourceUID, argocd.AnnotationApplied} {
-			if _, ok := record.Annotations[a]; ok {
-				patch.Remove("metadata", "annotations", a)
-			}
-		}
 		return patch
-	}
+	}}
 	return r
 }
 

@@ -1,6 +1,12 @@
 package hub
 
 import (
+	"fmt"
+	"iter"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
@@ -8,20 +14,55 @@ import (
 
 // explainRecord tells people, once for each change, of an object that goes to no agent and may be meant to.
 func (h *Hub) explainRecord(kind facets.Kind, old, now *argocd.Record) {
-	if now == nil || !h.cluster.Selects(&now.Head) {
+	if now == nil {
+		if kind == facets.Project {
+			h.explainOrphans(h.cluster.Secrets.Store.Group(old.Name.Name))
+		}
+		return
+	}
+	if !h.cluster.Selects(&now.Head) {
 		return
 	}
 	switch kind {
 	case facets.Secret:
-		if fault := now.SecretFault(); fault != "" && (old == nil || old.SecretFault() != fault) {
-			h.options.Logger.Warn("A Secret goes to no agent", "name", now.Name.Name, "reason", fault)
-		}
+		h.explainSecret(old, now)
 	case facets.Project:
 		if (old == nil || old.Held() != now.Held()) && h.isForNobody(now) {
 			h.options.Logger.Info("A project goes to none of the agents that have connected: look at its destinations and sourceNamespaces "+
 				"if it should", "name", now.Name.Name)
 		}
 	case facets.ConfigMap:
+	}
+}
+
+// explainSecret tells what it is about a Secret that keeps it from every agent, or that it names a project that is not there.
+func (h *Hub) explainSecret(old, now *argocd.Record) {
+	fault, before, project := now.SecretFault(), "", ""
+	if old != nil {
+		before, project = old.SecretFault(), old.SecretProject()
+	}
+	switch {
+	case fault != "" && fault != before:
+		h.options.Logger.Warn("A Secret goes to no agent", "name", now.Name.Name, "reason", fault)
+	case fault == "" && (before != "" || project != now.SecretProject()):
+		h.explainOrphans(slices.Values([]*argocd.Record{now}))
+	}
+}
+
+// explainOrphans tells of those Secrets whose project is not there, once all projects are known that are. The project may be
+// about to come, so this is no warning.
+func (h *Hub) explainOrphans(secrets iter.Seq[*argocd.Record]) {
+	if !h.strangers.begun() {
+		return
+	}
+	for r := range secrets {
+		project := r.SecretProject()
+		if _, is := h.cluster.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: project}); is ||
+			r.SecretFault() != "" || !h.cluster.Selects(&r.Head) {
+			continue
+		}
+		h.options.Logger.Info("A Secret goes to no agent", "name", r.Name.Name,
+			"reason", fmt.Sprintf("there is no project %q: create it, or correct the Secret's project", project))
 	}
 }
 

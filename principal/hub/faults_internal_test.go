@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +91,15 @@ func TestASecretThatGoesToNoAgentIsToldOnceForEachChange(t *testing.T) {
 	require.Contains(t, told[0], `name=repo`)
 	require.Contains(t, told[0], `\"repositroy\" is no type that Argo CD knows: want repository or repo-creds`)
 	require.Empty(t, becomes(of("repositroy"), "team", "b"), "it is told")
+	for project, fault := range map[string]string{"team\n": "white space around the name", " team": "white space around the name", "Hunter2!": "no name that a project can have"} {
+		told = becomes(of("repository"), project, "b")
+		require.Len(t, told, 1)
+		require.Contains(t, told[0], "level=WARN")
+		require.Contains(t, told[0], fault)
+		require.NotContains(t, told[0], strings.TrimSpace(project)+"\"", "what is in a Secret gets into no log")
+		require.Empty(t, becomes(of("repository"), project, "c"), "it is told")
+		require.Empty(t, becomes(of("repository"), "team", "b"))
+	}
 	told = becomes(of("repository"), "", "b")
 	require.Len(t, told, 1)
 	require.Contains(t, told[0], "it belongs to no project")
@@ -97,6 +107,51 @@ func TestASecretThatGoesToNoAgentIsToldOnceForEachChange(t *testing.T) {
 	require.Empty(t, becomes(of("repository"), "team", "c"))
 	require.Len(t, becomes(of("repository"), "", "c"), 1)
 	require.Empty(t, becomes(map[string]string{argocd.LabelSecretType: "repositroy", argocd.LabelIgnore: "true"}, "", "c"))
+}
+
+func TestASecretWhoseProjectIsNotThereIsToldOnceForEachChange(t *testing.T) {
+	t.Parallel()
+	h, log := aHub(t)
+	var r revision
+	becomes := func(name, project, url string, labels map[string]string) []string {
+		encode := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+		meta := r.of(name, map[string]string{argocd.LabelSecretType: "repository"})
+		maps.Copy(meta.Labels, labels)
+		_, err := h.cluster.Secrets.Store.Wrote(&argocd.Object{ObjectMeta: meta, Data: map[string]string{"url": encode(url), "project": encode(project)}})
+		require.NoError(t, err)
+		return lines(log)
+	}
+	project := func(name string) *argocd.Record {
+		record, err := h.cluster.Projects.Store.Wrote(&argocd.Object{ObjectMeta: r.of(name, nil), Spec: json.RawMessage(`{}`)})
+		require.NoError(t, err)
+		return record
+	}
+	told := func(what []string, secret, project string) {
+		t.Helper()
+		require.Len(t, what, 1)
+		require.Contains(t, what[0], "level=INFO")
+		require.Contains(t, what[0], "A Secret goes to no agent")
+		require.Contains(t, what[0], "name="+secret)
+		require.Contains(t, what[0], `there is no project \"`+project+`\": create it, or correct the Secret's project`)
+	}
+	ignored := map[string]string{argocd.LabelIgnore: "true"}
+	require.Empty(t, becomes("first", "taem", "a", nil), "the project may be known soon")
+	require.Empty(t, becomes("second", "team", "a", nil))
+	require.Empty(t, becomes("ignored", "taem", "a", ignored))
+	team := project("team")
+	h.Survey()
+	told(lines(log), "first", "taem")
+	require.Empty(t, becomes("first", "taem", "b", nil), "it is told")
+	require.Empty(t, becomes("ignored", "taem", "b", ignored))
+	require.Empty(t, becomes("first", "team", "b", nil))
+	told(becomes("first", "other", "b", nil), "first", "other")
+	project("other")
+	require.Empty(t, lines(log))
+	require.Empty(t, becomes("first", "other", "c", nil))
+	told(becomes("third", "taem", "a", nil), "third", "taem")
+
+	h.cluster.Projects.Store.Erased(team)
+	told(lines(log), "second", "team")
 }
 
 func TestAProjectThatGoesToNoAgentIsToldOnceForEachChange(t *testing.T) {

@@ -36,8 +36,15 @@ func (s *strangers) first(what stranger) bool {
 	return true
 }
 
-// Survey says that all applications and agents are known that were there before the start. From then on people are told of
-// applications that are left alone, though they look as if they were for an agent.
+// begun reports whether people are told.
+func (s *strangers) begun() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.surveyed
+}
+
+// Survey says that all that is shared and all agents are known that were there before the start. From then on people are told of
+// applications that are left alone, though they look as if they were for an agent, and of Secrets whose projects are not there.
 func (h *Hub) Survey() {
 	h.strangers.mu.Lock()
 	h.strangers.surveyed = true
@@ -45,6 +52,7 @@ func (h *Hub) Survey() {
 	for app := range h.cluster.Store.All() {
 		h.explainApplication(app)
 	}
+	h.explainOrphans(h.cluster.Secrets.Store.All())
 }
 
 // explainApplication tells people if an application is left alone, and why.

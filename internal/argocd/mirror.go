@@ -49,6 +49,8 @@ func MirrorProject(agent, name string, c Content) (Content, error) {
 	if spec["destinations"] = destinations; destinations == nil {
 		delete(spec, "destinations")
 	}
+	// On the hub an agent's applications have its name for their destination.
+	ownPlace().translate(spec, "*?"+agentParameter+"="+agent, agent)
 	if roles, ok := spec["roles"].([]any); ok {
 		for _, role := range roles {
 			mirrorRole(agent, name, role)

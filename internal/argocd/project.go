@@ -196,8 +196,9 @@ func (r *Record) Sees(v Viewer) bool {
 	return err == nil && (v.Namespace == "" || p.allows(v.Namespace)) && len(p.destinationsOf(v.place())) > 0
 }
 
-// ForAgent returns a project as an agent should have it, and whether it should: of the destinations its own, which there is
-// the cluster that Argo CD runs in; no roles, as nobody logs in there.
+// ForAgent returns a project as an agent should have it, and whether it should: of the destinations its own, and of what
+// else is said of clusters what is said of its, which there is the cluster that Argo CD runs in; no roles, as nobody logs in
+// there.
 func (r *Record) ForAgent(v Viewer) (Content, bool) {
 	if !r.Sees(v) {
 		return Content{}, false
@@ -213,6 +214,8 @@ func (r *Record) ForAgent(v Viewer) (Content, bool) {
 		destinations = append(destinations, d.onSpoke(v.place()))
 	}
 	spec["destinations"] = destinations
+	// The copies are for in-cluster by name. What they deploy may be applications of the same project, by either.
+	v.place().translate(spec, inClusterServer, InCluster, inClusterServer)
 	delete(spec, "roles")
 	if v.Namespace != "" {
 		delete(spec, "sourceNamespaces")

@@ -118,6 +118,11 @@ func TestCredentialsGoWithTheirProjects(t *testing.T) {
 	there.edit(t, func(object *unstructured.Unstructured) { set(object, "eA==", "data", "password") })
 	there.becomes(t, has(base64.StdEncoding.EncodeToString([]byte("secret")), "data", "password"))
 
+	// A password that was changed arrives also where somebody has made the copy immutable.
+	there.edit(t, func(object *unstructured.Unstructured) { set(object, true, "immutable") })
+	hub.edit(t, func(object *unstructured.Unstructured) { set(object, "eA==", "data", "password") })
+	there.becomes(t, has("eA==", "data", "password"), absent("immutable"))
+
 	// What no longer belongs on the spoke is removed, also if that changed while the agent was away.
 	stopped(t, s.agent.Stop)
 	of.edit(t, func(object *unstructured.Unstructured) {

@@ -118,7 +118,9 @@ func newApplicationReplica(s Side, k Keeping) applicationReplica {
 var _ converge.Replica = applicationReplica{}
 
 // All yields the copies.
-func (r applicationReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.copied) }
+func (r applicationReplica) All() iter.Seq2[converge.Key, converge.State] {
+	return r.all(func(app *argocd.App) converge.State { return r.keeping.told(&app.Head, r.copied(app)) })
+}
 
 // Held returns what is held of a copy.
 func (r applicationReplica) Held(key converge.Key) converge.State { return r.held(key, r.copied) }

@@ -91,6 +91,8 @@ type objectReplica struct {
 	render func(key converge.Key, original argocd.Content) (argocd.Content, error)
 	// own are annotations of each copy.
 	own map[string]string
+	// keeping says which hub copies come from. Its policies are for applications.
+	keeping Keeping
 	// adopt says whether an object that is there and is no copy becomes one.
 	adopt   bool
 	origins *origins
@@ -108,7 +110,7 @@ func (r objectReplica) All() iter.Seq2[converge.Key, converge.State] {
 			if !ok {
 				continue
 			}
-			if s := r.copied(record); s != (converge.State{}) && !yield(key, s) {
+			if s := r.keeping.told(&record.Head, r.copied(record)); s != (converge.State{}) && !yield(key, s) {
 				return
 			}
 		}
@@ -133,7 +135,11 @@ func (r objectReplica) copied(record *argocd.Record) converge.State {
 	if record == nil || record.SourceUID() == "" || !r.fits(record) || !r.signed(record) {
 		return converge.State{}
 	}
-	return converge.State{UID: record.SourceUID(), Version: record.Held()}
+	version := record.Held()
+	if r.released(record) != nil { // the source is asked for it, and then it has none
+		version = converge.VersionOf([]byte("finalizers"))
+	}
+	return converge.State{UID: record.SourceUID(), Version: version}
 }
 
 // fits reports whether an object could be a copy of this facet, by what it is called and used for.
@@ -206,6 +212,7 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		return converge.State{}, err
 	}
 	marks := map[string]string{argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, own)}
+	maps.Copy(marks, r.keeping.annotations())
 	maps.Copy(marks, r.own)
 	create := func() (*argocd.Record, error) {
 		return r.create(ctx, &argocd.Object{
@@ -233,7 +240,7 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		if r.isFixed(record, content) {
 			return nil, errFixed
 		}
-		return contentDifference(record, content, marks), nil
+		return append(r.released(record), contentDifference(record, content, marks)...), nil
 	})
 	if errors.Is(err, errFixed) {
 		outdated := record.UID
@@ -274,7 +281,7 @@ func (r objectReplica) want(key converge.Key, obj converge.Object) (types.Namesp
 // mayChange returns why an object that is there may not become what the other side says, nil if it may.
 func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want argocd.Content) error {
 	switch {
-	case record.Deleting:
+	case record.Deleting && r.released(record) == nil:
 		return errors.New("the object is being deleted; it is created again when that is over")
 	case r.origins.of(key, &record.Head) != "", r.signed(record) && sameBut(record.Content(), want):
 	case !r.adopt, record.Labels[argocd.LabelIgnore] == "true":
@@ -329,9 +336,12 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 		from := r.origins.of(key, &record.Head)
 		return r.fits(record) && r.anothers(record) == "" && from != "" && (uid == "" || from == uid)
 	}
+	if record, ok := r.Store.Get(id); ok && ours(record) && r.keeping.foreign(&record.Head) {
+		return r.copied(record), errForeign
+	}
 	leave, stays := r.leave[key]
 	if !stays {
-		left, err := r.remove(ctx, id, ours, func(*argocd.Record) argocd.Patch { return nil })
+		left, err := r.remove(ctx, id, ours, r.released)
 		if err == nil && left == nil {
 			r.origins.note(key, nil)
 		}
@@ -349,10 +359,21 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 	return r.copied(left), err
 }
 
+// released returns the patch without which what only shows an object would wait for somebody when it is deleted, nil if it would
+// not: nobody works its finalizers off.
+func (r objectReplica) released(record *argocd.Record) argocd.Patch {
+	if r.own[argocd.AnnotationAgent] == "" || len(record.Finalizers) == 0 {
+		return nil
+	}
+	var patch argocd.Patch
+	patch.Replace([]string{}, "metadata", "finalizers")
+	return patch
+}
+
 // disowned returns the patch that takes from an object what makes it a copy, nil if it has nothing of that.
 func disowned(record *argocd.Record) argocd.Patch {
 	var patch argocd.Patch
-	for _, a := range []string{argocd.AnnotationSourceUID, argocd.AnnotationApplied} {
+	for _, a := range []string{argocd.AnnotationSourceUID, argocd.AnnotationPrincipalUID, argocd.AnnotationApplied} {
 		if _, ok := record.Annotations[a]; ok {
 			patch.Remove("metadata", "annotations", a)
 		}

@@ -49,6 +49,7 @@ func statuses(s statusSource) map[converge.Facet]converge.Origin {
 func (s Spoke) copies(r Records, use string, o *origins, adopt bool) objectReplica {
 	return objectReplica{
 		Records: r, namespace: s.options.Namespace, origins: o, name: sameName, called: named, use: use, render: asIs, adopt: adopt,
+		keeping: s.options.Keeping,
 	}
 }
 

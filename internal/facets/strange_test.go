@@ -128,6 +128,71 @@ func TestWhatAnotherHubHadIsNotDeleted(t *testing.T) {
 	require.Nil(t, p.spokeAPI.get("guestbook"))
 }
 
+// If the hub has it after all, by the same UID, it is told of the copy as of one that differs, and the copy becomes this hub's.
+func TestWhatAnotherHubHadTooBecomesThisOnes(t *testing.T) {
+	t.Parallel()
+	origin := "old"
+	p := newPair(t, facets.Managed, func(_, spoke *facets.Options) {
+		spoke.Keeping.Origin = func() string { return origin }
+	})
+	hears(t, p.hub.Applications, p.hubAPI.put(onHub()))
+	p.onHub("AppProject", teamProject("team", "*"))
+	p.onHub("Secret", aSecret("repo", argocd.SecretTypeRepository, "team"))
+	keys := map[converge.Facet]converge.Key{facets.Application: "guestbook", facets.AppProject: "team", facets.Repository: "repo"}
+	told := func(f converge.Facet) (told converge.State) {
+		for _, told = range p.there.Replicas[f].All() {
+		}
+		return told
+	}
+	for f, key := range keys {
+		require.NoError(t, p.sends(f, key))
+		require.Equal(t, p.there.Replicas[f].Held(key), told(f))
+	}
+	origin = "new"
+	for f, key := range keys {
+		object, ok := p.here.Sources[f].Project(key)
+		require.True(t, ok)
+		require.Equal(t, object.UID, told(f).UID)
+		require.NotEqual(t, object.Version, told(f).Version)
+		_, err := p.there.Replicas[f].Remove(t.Context(), key, object.UID)
+		require.ErrorIs(t, err, converge.ErrRefused)
+		require.ErrorContains(t, err, "it was made of what another hub had, and this one has not")
+
+		require.NoError(t, p.sends(f, key))
+		require.Equal(t, object.State, told(f))
+		_, err = p.there.Replicas[f].Remove(t.Context(), key, object.UID)
+		require.NoError(t, err)
+		require.Zero(t, p.there.Replicas[f].Held(key))
+	}
+}
+
+// Nobody works off the finalizers that somebody gives to what shows a project.
+func TestAProjectThatIsShownHasNoFinalizers(t *testing.T) {
+	t.Parallel()
+	for name, deleting := range map[string]bool{"kept": false, "deleted": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, facets.Autonomous)
+			p.onSpoke("AppProject", teamProject("team", "*"))
+			require.NoError(t, p.sends(facets.AppProject, "team"))
+			shown := *p.hubAPI.object("AppProject", "berlin-team")
+			before := p.here.Replicas[facets.AppProject].Held("team")
+			shown.Finalizers = []string{foreground, "example.com/mine"}
+			if deleting {
+				now := metav1.Now()
+				shown.DeletionTimestamp = &now
+			}
+			p.onHub("AppProject", shown)
+			require.NotEqual(t, before, p.here.Replicas[facets.AppProject].Held("team"), "the spoke is asked for it")
+			object, ok := p.there.Sources[facets.AppProject].Project("team")
+			require.True(t, ok)
+			_, err := p.here.Replicas[facets.AppProject].Apply(t.Context(), "team", object)
+			require.NoError(t, err)
+			require.Contains(t, p.hubAPI.done(), "patch to []")
+		})
+	}
+}
+
 // A deletion with the resources is not said to be done while something is there that may be the copy.
 func TestADeletionInDoubtIsForAPerson(t *testing.T) {
 	t.Parallel()

@@ -104,7 +104,9 @@ func newHybrid(t *testing.T) *hybrid {
 		Namespace: lab.Namespace, Name: "local", RepoURL: l.Git.URL, Path: lab.ConfigPath, Destination: "in-cluster", Into: "local",
 	}
 	h.local = side{h.spoke(), argocd.Named(lab.Namespace, "local")}
-	require.NoError(t, h.spoke().Apply(ctx, argocd.New(local)))
+	object := argocd.New(local)
+	label(hybridLabel, "true")(object) // by chance: it is not the hub's for that
+	require.NoError(t, h.spoke().Apply(ctx, object))
 	for _, s := range []side{h.stays.hub, h.moves.hub, h.local} {
 		s.becomes(t, settled)
 	}

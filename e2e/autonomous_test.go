@@ -161,3 +161,22 @@ func TestTheHubAsksAnAutonomousAgent(t *testing.T) {
 	})
 	app.hub.becomes(t, absent("operation"), has("Succeeded", "status", "operationState", "phase"))
 }
+
+// argocd-server asks for it by a phase in the status, which is else the spoke's.
+func TestTheHubEndsAnOperationOfAnAutonomousAgent(t *testing.T) {
+	t.Parallel()
+	_, app := newAutonomous(t, "ended", lab.AgentOptions{})
+	app.shown(t)
+	app.spoke.edit(t, func(object *unstructured.Unstructured) {
+		set(object, map[string]any{
+			"phase": "Running", "startedAt": "2030-01-01T00:00:00Z", "operation": map[string]any{"sync": map[string]any{}},
+		}, "status", "operationState")
+	})
+	app.hub.becomes(t, phase("Running"))
+	app.hub.edit(t, func(object *unstructured.Unstructured) {
+		set(object, "Terminating", "status", "operationState", "phase")
+	})
+	app.spoke.becomes(t, phase("Terminating"))
+	app.spoke.edit(t, func(object *unstructured.Unstructured) { set(object, "Failed", "status", "operationState", "phase") })
+	app.hub.becomes(t, phase("Failed"))
+}

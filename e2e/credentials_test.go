@@ -55,10 +55,9 @@ func projectFor(agents string) map[string]any {
 
 // repository is the content of a Secret of a repository.
 func repository(project string) map[string]any {
-	encode := func(text string) any { return base64.StdEncoding.EncodeToString([]byte(text)) }
-	data := map[string]any{"url": encode("https://git.example.com/x"), "password": encode("secret"), "type": encode("git")}
+	data := map[string]any{"url": inBase64("https://git.example.com/x"), "password": inBase64("secret"), "type": inBase64("git")}
 	if project != "" {
-		data["project"] = encode(project)
+		data["project"] = inBase64(project)
 	}
 	return map[string]any{"data": data}
 }
@@ -116,7 +115,7 @@ func TestCredentialsGoWithTheirProjects(t *testing.T) {
 	alsoThere.becomes(t, annotated(sourceUID, string(creds.get(t).GetUID())), labelled(secretType, "repo-creds"))
 
 	there.edit(t, func(object *unstructured.Unstructured) { set(object, "eA==", "data", "password") })
-	there.becomes(t, has(base64.StdEncoding.EncodeToString([]byte("secret")), "data", "password"))
+	there.becomes(t, has(inBase64("secret"), "data", "password"))
 
 	// A password that was changed arrives also where somebody has made the copy immutable.
 	there.edit(t, func(object *unstructured.Unstructured) { set(object, true, "immutable") })
@@ -131,8 +130,71 @@ func TestCredentialsGoWithTheirProjects(t *testing.T) {
 	start(t, s.agent.Start)
 	there.vanishes(t)
 	alsoThere.vanishes(t)
-	_, err := s.spoke.Get(t.Context(), core(s.spoke, "secrets", s.name, nobodys.selection.Name).selection)
-	require.NoError(t, err)
+	require.False(t, core(s.spoke, "secrets", s.name, nobodys.selection.Name).exists(t))
+}
+
+// Nothing that was missed is missed for good, and nobody finds in a log what a Secret says, however much is logged.
+func TestCredentialsAreChangedWhileThePrincipalIsDown(t *testing.T) {
+	t.Parallel()
+	const everything = "--log-level=trace"
+	principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{everything}})
+	s := newSite(t, "vaulted", lab.AgentOptions{Principal: principal, Args: []string{everything}}).connected(t)
+	name := unique("vault")
+	content := repository(name)
+	put := func(key, value string) change {
+		return func(object *unstructured.Unstructured) { set(object, inBase64(value), "data", key) }
+	}
+	project(shared.Hub, lab.Namespace, name).declare(t, "AppProject", projectFor(s.name))
+	hub := core(shared.Hub, "secrets", lab.Namespace, name).declare(t, "Secret", content, label(secretType, "repository"), put("password", "swordfish"))
+	there := core(s.spoke, "secrets", s.name, name)
+	there.becomes(t, has(inBase64("swordfish"), "data", "password"))
+
+	stopped(t, principal.Stop)
+	hub.edit(t, put("password", "tunafish"))
+	start(t, principal.Start)
+	there.becomes(t, has(inBase64("tunafish"), "data", "password"))
+	stopped(t, principal.Stop)
+	hub.edit(t, put("project", "of-nobody"))
+	start(t, principal.Start)
+	there.vanishes(t)
+	hub.edit(t, put("project", name))
+	there.becomes(t)
+	hub.edit(t, put("project", "of-nobody"))
+	there.vanishes(t)
+	for _, password := range []string{"swordfish", "tunafish"} {
+		requireSilence(t, password, principal.LogPath(), s.agent.LogPath())
+	}
+	require.Contains(t, logSince(t, s.agent.LogPath(), 0), name, "that there is such a Secret is no secret")
+}
+
+func inBase64(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+
+// requireSilence fails if a password is in a log, in any of the ways in which it gets around.
+func requireSilence(t *testing.T, password string, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		log := logSince(t, path, 0)
+		require.NotEmpty(t, log)
+		for _, form := range []string{password, inBase64(password)} {
+			require.NotContains(t, log, form, path)
+		}
+	}
+}
+
+// They go to nobody, which is not for the principal to put right but to say.
+func TestThePrincipalSaysWhichCredentialsGoNowhere(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "nowhere", lab.AgentOptions{}).connected(t)
+	name := unique("nobodys")
+	project(shared.Hub, lab.Namespace, name).declare(t, "AppProject", projectFor(s.name))
+	mark := shared.Principal.Mark()
+	core(shared.Hub, "secrets", lab.Namespace, name).declare(t, "Secret", repository(""), label(secretType, "repository"))
+	core(shared.Hub, "secrets", lab.Namespace, name+"-typo").declare(t, "Secret", repository(name), label(secretType, "repositroy"))
+	core(shared.Hub, "secrets", lab.Namespace, name+"-right").declare(t, "Secret", repository(name), label(secretType, "repository"))
+	saysNow(t, shared.Principal, mark, "A Secret goes to no agent", name+"-typo", "no type that Argo CD knows", "belongs to no project")
+	core(s.spoke, "secrets", s.name, name+"-right").becomes(t)
+	require.False(t, core(s.spoke, "secrets", s.name, name).exists(t))
+	require.False(t, core(s.spoke, "secrets", s.name, name+"-typo").exists(t))
 }
 
 // However many credentials are withdrawn while the agent is away: they are on the hub still, so that is no accident.

@@ -157,6 +157,21 @@ func TestTheNamespaceOnTheSpokeIsDeleted(t *testing.T) {
 	app.hub.remains(t, before)
 }
 
+// Where applications are defined it is a wish: there is nothing left to show.
+func TestTheNamespaceOfAnAutonomousSpokeIsDeleted(t *testing.T) {
+	t.Parallel()
+	s, app := newAutonomous(t, "razed", lab.AgentOptions{Args: []string{"--compare-interval=2s"}})
+	app.shown(t)
+	project(s.spoke, s.name, "own").declare(t, "AppProject", projectFor("*"))
+	shown := project(shared.Hub, lab.Namespace, s.name+"-own")
+	shown.becomes(t)
+	there := namespaceOf(s.spoke, s.name)
+	there.delete(t)
+	there.vanishes(t)
+	app.hub.vanishes(t)
+	shown.vanishes(t)
+}
+
 // The cluster Secret is what the hub's Argo CD reaches the cluster by. Applications do not hang on it.
 func TestTheClusterSecretIsDeleted(t *testing.T) {
 	t.Parallel()

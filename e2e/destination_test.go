@@ -130,10 +130,9 @@ func TestApplicationsStayInTheirNamespaces(t *testing.T) {
 	f.owned(t, apps[0].instance(), "")
 	apps[1].spoke.get(t)
 
-	const ignore = "argocd-agent.argoproj-labs.io/ignore-sync"
-	apps[1].hub.edit(t, label(ignore, "true"))
+	apps[1].hub.edit(t, label(ignored, "true"))
 	f.owned(t, apps[1].instance(), "")
-	apps[1].hub.edit(t, label(ignore, ""))
+	apps[1].hub.edit(t, label(ignored, ""))
 	f.owned(t, apps[1].instance(), s.name)
 	apps[1].arrives(t)
 }
@@ -300,7 +299,7 @@ func TestADestinationThatIsNoAgentIsLeftAlone(t *testing.T) {
 	app.at(now).arrives(t)
 }
 
-func TestBothSidesMustMapAlike(t *testing.T) {
+func TestBothSidesMustMapAndSelectAlike(t *testing.T) {
 	t.Parallel()
 	principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{byDestination}})
 	namespaced := newSite(t, "namespaced", lab.AgentOptions{Principal: principal})
@@ -309,6 +308,9 @@ func TestBothSidesMustMapAlike(t *testing.T) {
 	destined := newSite(t, "destined", lab.AgentOptions{Args: []string{byDestination}})
 	says(t, destined.agent, `mapping: the agent maps applications by \"destination\", the principal by \"namespace\"`)
 	requireNotReady(t, destined.agent.HealthURL, "connection: not ready", "--destination-based-mapping")
+	selecting := newSite(t, "selecting-alone", lab.AgentOptions{Args: []string{"--label-selector=share=yes"}})
+	says(t, selecting.agent, "label selector: the agent's is ", "set --label-selector to the same on both")
+	requireNotReady(t, selecting.agent.HealthURL, "connection: not ready", "--label-selector")
 }
 
 // What is defined on a spoke is in the namespace of its agent's name, whatever the mapping of all others.

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -77,6 +76,7 @@ func TestHybrid(t *testing.T) {
 		{"rollback", (*hybrid).rollBack},
 		{"rollback-destination-first", (*hybrid).rollBackDestinationFirst},
 		{"migration-again-and-deletion", (*hybrid).migrateAndDelete},
+		{"nobody-has-said-the-password", (*hybrid).passwordIsKept},
 	} {
 		if !t.Run(s.name, func(t *testing.T) { s.does(h, t) }) {
 			t.Fatalf("the steps after it rest on it\n%s", h.lab.Report())
@@ -104,7 +104,9 @@ func newHybrid(t *testing.T) *hybrid {
 		Namespace: lab.Namespace, Name: "local", RepoURL: l.Git.URL, Path: lab.ConfigPath, Destination: "in-cluster", Into: "local",
 	}
 	h.local = side{h.spoke(), argocd.Named(lab.Namespace, "local")}
-	require.NoError(t, h.spoke().Apply(ctx, argocd.New(local)))
+	object := argocd.New(local)
+	label(hybridLabel, "true")(object) // by chance: it is not the hub's for that
+	require.NoError(t, h.spoke().Apply(ctx, object))
 	for _, s := range []side{h.stays.hub, h.moves.hub, h.local} {
 		s.becomes(t, settled)
 	}
@@ -164,6 +166,8 @@ spec:
 	return text
 }
 
+const privatePassword = "confidential"
+
 const privateRepository = `apiVersion: v1
 kind: Secret
 metadata: {name: my-private-repo, namespace: argocd, labels: {argocd.argoproj.io/secret-type: repository}}
@@ -171,7 +175,7 @@ stringData:
   type: git
   url: https://git.example.com/my-org/backend-services.git
   project: ` + hybridProject + `
-  password: confidential
+  password: ` + privatePassword + `
 `
 
 func (h *hybrid) installPrincipal(t *testing.T) {
@@ -266,7 +270,11 @@ func (h *hybrid) syncProject(t *testing.T) {
 func (h *hybrid) syncRepository(t *testing.T) {
 	h.kubectl.run(t, "", "label", "secret", "my-private-repo", "-n", "argocd", "argocd-agent=true")
 	core(h.spoke(), "secrets", lab.Namespace, "my-private-repo").becomes(t,
-		has(base64.StdEncoding.EncodeToString([]byte("confidential")), "data", "password"))
+		has(inBase64(privatePassword), "data", "password"))
+}
+
+func (h *hybrid) passwordIsKept(t *testing.T) {
+	requireSilence(t, privatePassword, h.principal.LogPath(), h.agent.LogPath())
 }
 
 // migrate moves an Application as the document says, and what it deployed stays.

@@ -127,7 +127,7 @@ func (g *guestbook) readsEvents(t *testing.T) {
 	}
 }
 
-func (g *guestbook) actsAndDeletes(t *testing.T) {
+func (g *guestbook) restarts(t *testing.T) {
 	t.Helper()
 	deployment := g.of("apps", "v1", "Deployment", "guestbook")
 	require.Contains(t, ask(t, http.MethodGet, g.twin, "/resource/actions", deployment, nil), "restart")
@@ -140,7 +140,11 @@ func (g *guestbook) actsAndDeletes(t *testing.T) {
 		restarted, _, _ := unstructured.NestedString(object.Object, "spec", "template", "metadata", "annotations", "kubectl.kubernetes.io/restartedAt")
 		return restarted != ""
 	})
+}
 
+func (g *guestbook) actsAndDeletes(t *testing.T) {
+	t.Helper()
+	g.restarts(t)
 	before := g.configMap().get(t).GetUID()
 	ask(t, http.MethodDelete, g.twin, "/resource", g.of("", "v1", "ConfigMap", "guestbook"), nil)
 	g.configMap().becomes(t, func(object *unstructured.Unstructured) bool {

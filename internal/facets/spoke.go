@@ -79,7 +79,8 @@ func (s Spoke) autonomous() Share {
 	side := spokeSide(s.Applications, mapping.ByNamespace{Spoke: s.options.Namespace}, true)
 	side.selector = s.options.Selector
 	intents := NewIntentReplica(side)
-	sources := statuses(StatusSource{Side: side, nested: s.options.Agent})
+	intents.shown = s.shown
+	sources := statuses(StatusSource{Side: side, shown: s.shown})
 	sources[Application] = converge.Origin{Source: ApplicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.Origin{Source: objectSource{
 		Records: s.Projects, namespace: s.options.Namespace, tell: s.tells("", Project),
@@ -90,4 +91,9 @@ func (s Spoke) autonomous() Share {
 		application: side, intents: &intents,
 		records: map[Kind]func(*argocd.Record) []Touched{Project: touches(AppProject, named)},
 	}
+}
+
+// shown says where the hub shows an autonomous agent's applications.
+func (s Spoke) shown() argocd.Move {
+	return argocd.Move{From: s.options.Namespace, To: s.options.Agent()}
 }

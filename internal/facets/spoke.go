@@ -79,8 +79,8 @@ func (s Spoke) autonomous() Share {
 	side := spokeSide(s.Applications, mapping.ByNamespace{Spoke: s.options.Namespace}, true)
 	side.selector = s.options.Selector
 	intents := NewIntentReplica(side)
-	intents.shown = s.shown
-	sources := statuses(StatusSource{Side: side, shown: s.shown})
+	intents.shown = s.Shown
+	sources := statuses(StatusSource{Side: side, shown: s.Shown})
 	sources[Application] = converge.Origin{Source: ApplicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.Origin{Source: objectSource{
 		Records: s.Projects, namespace: s.options.Namespace, tell: s.tells("", Project),
@@ -93,7 +93,7 @@ func (s Spoke) autonomous() Share {
 	}
 }
 
-// shown says where the hub shows an autonomous agent's applications.
-func (s Spoke) shown() argocd.Move {
+// Shown says where the hub shows an autonomous agent's applications.
+func (s Spoke) Shown() argocd.Move {
 	return argocd.Move{From: s.options.Namespace, To: s.options.Agent()}
 }

@@ -108,3 +108,25 @@ func (f *wholeFleet) secret(t *testing.T, use string) string {
 	require.NotEmpty(t, all.Items)
 	return all.Items[0].GetName()
 }
+
+// requireNothingAsked waits until nothing is left of what people asked for, on either side: all of it is done.
+func (f *wholeFleet) requireNothingAsked(t *testing.T) {
+	t.Helper()
+	clusters := []*lab.Cluster{f.lab.Hub}
+	for name := range f.agents {
+		clusters = append(clusters, f.lab.Spoke(name))
+	}
+	over := func(object *unstructured.Unstructured) bool {
+		_, refreshing := object.GetAnnotations()["argocd.argoproj.io/refresh"]
+		return idle(object) && !refreshing && object.GetAnnotations()[ownPrefix+"intent"] == ""
+	}
+	for _, c := range clusters {
+		all, err := c.Of(argocd.All("")).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for i := range all.Items {
+			if object := &all.Items[i]; !over(object) {
+				side{c, argocd.Named(object.GetNamespace(), object.GetName())}.becomes(t, over)
+			}
+		}
+	}
+}

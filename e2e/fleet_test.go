@@ -22,8 +22,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/verify"
 )
 
-// wholeFleet is a hub with agents of every kind: managed by namespace, managed by destination, autonomous. No controllers run:
-// what they would write, the test does.
+// wholeFleet is a hub with agents of every kind: managed by namespace, managed by destination, autonomous. Argo CD does not run:
+// what it would write, the test does.
 type wholeFleet struct {
 	lab        *lab.Lab
 	principals []*lab.Principal
@@ -32,6 +32,8 @@ type wholeFleet struct {
 	seed       uint64
 	writes     atomic.Int64
 	refusals   atomic.Int64
+	// synced, refreshed and pruned count what the spokes' controllers did.
+	synced, refreshed, pruned atomic.Int64
 }
 
 // size is how much there is to do.
@@ -65,8 +67,12 @@ func TestFleet(t *testing.T) {
 	f.storm(ctx, t, &work)
 	work.Wait()
 	f.settle(t, "done")
-	require.Positive(t, f.writes.Load())
-	t.Logf("%d changes, %d of them refused", f.writes.Load(), f.refusals.Load())
+	f.requireNothingAsked(t)
+	for _, n := range []*atomic.Int64{&f.writes, &f.synced, &f.refreshed, &f.pruned} {
+		require.Positive(t, n.Load())
+	}
+	t.Logf("%d changes, %d of them refused; %d syncs, %d refreshes, %d deletions with their resources",
+		f.writes.Load(), f.refusals.Load(), f.synced.Load(), f.refreshed.Load(), f.pruned.Load())
 	f.requireNotGrown(t, before)
 }
 
@@ -94,6 +100,9 @@ func newWholeFleet(t *testing.T) *wholeFleet {
 	require.NoError(t, l.Spoke("placed").ApplyYAML(ctx, []byte(everywhere), lab.Namespace))
 	f.agent(ctx, t, byDestination, "placed", facets.Managed, "--destination-based-mapping", "--allowed-namespaces=team-*", "--create-namespace")
 	require.NoError(t, l.Hub.Apply(ctx, namespace("team-x")))
+	for name := range f.agents {
+		f.control(t, l.Spoke(name))
+	}
 	return f
 }
 

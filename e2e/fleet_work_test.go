@@ -54,10 +54,14 @@ func (f *wholeFleet) workers(s size) []*worker {
 		}
 	}
 	application := func(namespace, destination string) func(*worker, string) *unstructured.Unstructured {
-		return func(_ *worker, name string) *unstructured.Unstructured {
-			return argocd.New(argocd.Application{
+		return func(w *worker, name string) *unstructured.Unstructured {
+			object := argocd.New(argocd.Application{
 				Namespace: namespace, Name: name, RepoURL: "https://git.example.com/x", Path: "x", Destination: destination, Into: name, Manual: true,
 			})
+			if w.dice.IntN(2) == 0 {
+				w.toggleFinalizer(object)
+			}
+			return object
 		}
 	}
 	managed, placed, free := f.lab.Spoke("managed"), f.lab.Spoke("placed"), f.lab.Spoke("free")
@@ -188,29 +192,54 @@ func (w *worker) edit(ctx context.Context, c *lab.Cluster, s cluster.Selection, 
 		if c == w.away && object.GetName() == keysName && object.GetAnnotations()[sourceUID] == "" {
 			return // keys that were withdrawn are no copy: what somebody writes there is the spoke's own
 		}
-		switch w.dice.IntN(4) {
-		case 0:
+		application := object.GetKind() == "Application"
+		switch n := w.dice.IntN(7); {
+		case n == 0:
 			object.SetLabels(with(object.GetLabels(), "number", strconv.Itoa(w.serial)))
-		case 1:
+		case n == 1:
 			object.SetAnnotations(with(object.GetAnnotations(), "example.com/number", strconv.Itoa(w.serial)))
-		case 2:
-			if object.GetKind() == "Application" {
-				set(object, map[string]any{"health": map[string]any{"status": "Healthy", "lastTransitionTime": time.Unix(int64(w.serial), 0).UTC().Format(time.RFC3339)}}, "status")
-				return
-			}
-			fallthrough
+		case n == 2 && application:
+			set(object, map[string]any{"health": map[string]any{"status": "Healthy", "lastTransitionTime": time.Unix(int64(w.serial), 0).UTC().Format(time.RFC3339)}}, "status")
+		case n == 3 && application:
+			w.toggleFinalizer(object)
+		case n == 4 && application:
+			w.ask(object)
 		default:
-			fresh := w.make(w, name)
-			for _, part := range []string{"spec", "data"} {
-				if value, ok := fresh.Object[part]; ok {
-					object.Object[part] = value
-				}
-			}
-			if object.GetKind() == "Application" {
-				set(object, strconv.Itoa(w.serial), "spec", "source", "targetRevision")
-			}
+			w.renew(object, name)
 		}
 	})
+}
+
+// renew gives an object another content.
+func (w *worker) renew(object *unstructured.Unstructured, name string) {
+	fresh := w.make(w, name)
+	for _, part := range []string{"spec", "data"} {
+		if value, ok := fresh.Object[part]; ok {
+			object.Object[part] = value
+		}
+	}
+	if object.GetKind() == "Application" {
+		set(object, strconv.Itoa(w.serial), "spec", "source", "targetRevision")
+	}
+}
+
+// toggleFinalizer changes whether an Application's resources are deleted with it. Once it is being deleted, none can be added.
+func (w *worker) toggleFinalizer(object *unstructured.Unstructured) {
+	switch {
+	case len(object.GetFinalizers()) > 0:
+		object.SetFinalizers(nil)
+	case object.GetDeletionTimestamp() == nil:
+		object.SetFinalizers([]string{[]string{cascade, cascadeFinalizer + "/foreground"}[w.dice.IntN(2)]})
+	}
+}
+
+// ask asks for a sync, or for a refresh, as argocd-server does.
+func (w *worker) ask(object *unstructured.Unstructured) {
+	if _, busy := object.Object["operation"]; !busy && w.dice.IntN(2) == 0 {
+		set(object, map[string]any{"sync": map[string]any{"revision": fmt.Sprint("number ", w.serial)}}, "operation")
+		return
+	}
+	annotate("argocd.argoproj.io/refresh", []string{"normal", "hard"}[w.dice.IntN(2)])(object)
 }
 
 func (w *worker) rewrite(ctx context.Context, c *lab.Cluster, s cluster.Selection, change func(*unstructured.Unstructured)) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/access"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/redis"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/spoke"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs/secret"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
@@ -52,7 +53,7 @@ func (s *accessSettings) read(set *settings.Set) {
 }
 
 // open returns what gives the hub access, nil if it may have none.
-func (s *agentSettings) open(cluster kube.Cluster, exists func(string) bool, registry *prometheus.Registry, logger *slog.Logger,
+func (s *agentSettings) open(cluster kube.Cluster, shared *spoke.Spoke, registry *prometheus.Registry, logger *slog.Logger,
 	metrics *certs.Metrics,
 ) (*access.Access, error) {
 	if !s.access.enabled {
@@ -67,7 +68,7 @@ func (s *agentSettings) open(cluster kube.Cluster, exists func(string) bool, reg
 	}
 	return access.New(access.Options{
 		Cluster: cluster, Namespace: s.namespace, PolicyName: s.access.policyName, Redis: shelf, KeyPrefix: s.access.keyPrefix,
-		Exists: exists, Registerer: registry, Logger: logger,
+		Exists: shared.Has, Shown: shared.Shown(), Registerer: registry, Logger: logger,
 	})
 }
 

@@ -56,7 +56,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		return err
 	}
 	telemetry.Backlog("argocd_agent", registry, facets.Facets(), shared.Peer().Backlog)
-	reach, err := s.open(cluster, shared.Has, registry, logger, certificates)
+	reach, err := s.open(cluster, shared, registry, logger, certificates)
 	if err != nil {
 		return err
 	}

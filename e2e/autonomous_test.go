@@ -75,7 +75,8 @@ func TestTheHubShowsWhatAnAutonomousAgentHas(t *testing.T) {
 	status := map[string]any{
 		"health": map[string]any{"status": "Healthy"},
 		"resources": []any{
-			map[string]any{"group": "argoproj.io", "version": "v1alpha1", "kind": "Application", "namespace": "argocd", "name": "child"},
+			map[string]any{"group": "argoproj.io", "version": "v1alpha1", "kind": "Application", "namespace": s.name, "name": "child"},
+			map[string]any{"group": "argoproj.io", "version": "v1alpha1", "kind": "Application", "namespace": "argocd", "name": "other"},
 			map[string]any{"version": "v1", "kind": "ConfigMap", "namespace": "argocd", "name": "config"},
 		},
 	}
@@ -85,7 +86,7 @@ func TestTheHubShowsWhatAnAutonomousAgentHas(t *testing.T) {
 	for _, r := range shown.Object["status"].(map[string]any)["resources"].([]any) {
 		namespaces = append(namespaces, r.(map[string]any)["namespace"].(string))
 	}
-	require.Equal(t, []string{s.name, "argocd"}, namespaces, "people go from an application to those that it deploys")
+	require.Equal(t, []string{s.name, "argocd", "argocd"}, namespaces, "those that the hub does not show keep their names")
 
 	app.spoke.edit(t, finalize())
 	app.spoke.delete(t)

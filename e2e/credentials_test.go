@@ -184,7 +184,7 @@ func requireSilence(t *testing.T, password string, paths ...string) {
 // They go to nobody, which is not for the principal to put right but to say.
 func TestThePrincipalSaysWhichCredentialsGoNowhere(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "nowhere", lab.AgentOptions{}).connected(t)
+	s := newSite(t, "unclaimed", lab.AgentOptions{}).connected(t)
 	name := unique("nobodys")
 	project(shared.Hub, lab.Namespace, name).declare(t, "AppProject", projectFor(s.name))
 	mark := shared.Principal.Mark()

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -10,30 +9,30 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/verify"
 )
 
-// wholeFleet is a hub with agents of every kind: managed by namespace, managed by destination, autonomous. No controllers run:
-// what they would write, the test does.
+// wholeFleet is a hub with agents of every kind: managed by namespace, managed by destination, autonomous. Argo CD does not run:
+// what it would write, the test does.
 type wholeFleet struct {
 	lab        *lab.Lab
 	principals []*lab.Principal
 	agents     map[string]*lab.Agent
 	pairs      []verify.Pair
 	seed       uint64
+	// synced, refreshed and pruned count what the spokes' controllers did.
+	synced, refreshed, pruned atomic.Int64
 }
 
 // size is how much there is to do.
@@ -54,6 +53,8 @@ func TestFleet(t *testing.T) {
 	f := newWholeFleet(t)
 	f.fill(t, s)
 	f.settle(t, "filled")
+	f.requireSeen(t)
+	f.settle(t, "mended")
 	before := f.footprints(t)
 
 	ctx, cancel := context.WithTimeout(t.Context(), s.lasts)
@@ -66,10 +67,15 @@ func TestFleet(t *testing.T) {
 	f.storm(ctx, t, &work)
 	work.Wait()
 	f.settle(t, "done")
+	f.requireNothingAsked(t)
 	for _, w := range workers {
 		t.Logf("%s to %s of %s: %d changes, and %d that did not succeed", w.names[0], w.names[len(w.names)-1], w.originals, w.changes, w.failures)
 		require.Positive(t, w.changes, "where nothing changes, all is equal: every write failed")
 	}
+	for _, n := range []*atomic.Int64{&f.synced, &f.refreshed, &f.pruned} {
+		require.Positive(t, n.Load())
+	}
+	t.Logf("%d syncs, %d refreshes, %d deletions with their resources", f.synced.Load(), f.refreshed.Load(), f.pruned.Load())
 	f.requireNotGrown(t, before)
 }
 
@@ -96,6 +102,9 @@ func newWholeFleet(t *testing.T) *wholeFleet {
 	ofDestinations := f.principal(ctx, t, byDestination, "--allowed-namespaces=team-*")
 	f.agent(ctx, t, ofDestinations, "placed", facets.Managed, byDestination, "--allowed-namespaces=team-*", "--create-namespace=true")
 	require.NoError(t, l.Hub.Apply(ctx, namespace("team-x")))
+	for name := range f.agents {
+		f.control(t, l.Spoke(name))
+	}
 	return f
 }
 
@@ -125,102 +134,10 @@ func (f *wholeFleet) agent(ctx context.Context, t *testing.T, p *lab.Principal, 
 		pair.Hub.Mapping, pair.Spoke.Mapping = mapping.ByDestination{Hub: lab.Namespace, Allowed: all}, mapping.ByDestination{Spoke: lab.Namespace, Allowed: all}
 		pair.ApplicationNamespace = ""
 	}
-	pair.Selector, err = facets.ParseSelector("")
-	require.NoError(t, err)
+	if pair.Selector, err = facets.ParseSelector(""); err != nil {
+		t.Fatal(err)
+	}
 	f.pairs = append(f.pairs, pair)
-}
-
-// worker changes some objects, on the side that they come from, and meddles with their copies on the other.
-type worker struct {
-	dice *rand.Rand
-	home *lab.Cluster // where the originals are
-	away *lab.Cluster
-	// originals and copies are selected without a name.
-	originals, copies cluster.Selection
-	named             func(name string) string
-	make              func(w *worker, name string) *unstructured.Unstructured
-	names             []string
-	// serial makes changes distinct.
-	serial int
-	// failures are what must be expected: of two who write at once one comes too late, what is to be edited may be deleted, and
-	// API servers are away.
-	changes, failures int
-}
-
-// workers are all who are at work.
-func (f *wholeFleet) workers(s size) []*worker {
-	hub := f.lab.Hub
-	same := func(name string) string { return name }
-	var all []*worker
-	add := func(name string, n int, w worker) {
-		const share = 50 // objects for each
-		for first := 0; first < n; first += share {
-			one := w
-			one.dice = rand.New(rand.NewPCG(f.seed, uint64(len(all))))
-			for i := first; i < min(n, first+share); i++ {
-				one.names = append(one.names, fmt.Sprintf("%s-%d", name, i))
-			}
-			all = append(all, &one)
-		}
-	}
-	application := func(namespace, destination string) func(*worker, string) *unstructured.Unstructured {
-		return func(_ *worker, name string) *unstructured.Unstructured {
-			return argocd.New(argocd.Application{
-				Namespace: namespace, Name: name, RepoURL: "https://git.example.com/x", Path: "x", Destination: destination, Into: name, Manual: true,
-			})
-		}
-	}
-	managed, placed, free := f.lab.Spoke("managed"), f.lab.Spoke("placed"), f.lab.Spoke("free")
-	add("app", s.applications, worker{
-		home: hub, away: managed, originals: argocd.All("managed"), copies: argocd.All(lab.Namespace), named: same, make: application("managed", "managed"),
-	})
-	add("app", s.applications/2, worker{
-		home: hub, away: placed, originals: argocd.All("team-x"), copies: argocd.All("team-x"), named: same, make: application("team-x", "placed"),
-	})
-	add("placed", s.applications/2, worker{
-		home: hub, away: placed, originals: argocd.All(lab.Namespace), copies: argocd.All(lab.Namespace), named: same, make: application(lab.Namespace, "placed"),
-	})
-	add("app", s.applications, worker{
-		home: free, away: hub, originals: argocd.All(lab.Namespace), copies: argocd.All("free"), named: same, make: application(lab.Namespace, "in-cluster"),
-	})
-	projects := project(hub, lab.Namespace, "").selection
-	add("team", s.projects, worker{home: hub, away: managed, originals: projects, copies: projects, named: same, make: makeProject})
-	add("own", s.projects, worker{
-		home: free, away: hub, originals: projects, copies: projects, named: func(name string) string { return "free-" + name }, make: makeProject,
-	})
-	secrets := cluster.Selection{Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: lab.Namespace}
-	add("repo", s.secrets, worker{
-		home: hub, away: managed, originals: secrets, copies: secrets, named: same,
-		make: func(w *worker, name string) *unstructured.Unstructured { return makeSecret(w, name, s.projects) },
-	})
-	return all
-}
-
-// makeProject makes a project that is for all agents.
-func makeProject(w *worker, name string) *unstructured.Unstructured {
-	w.serial++
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
-		"metadata": map[string]any{"name": name, "namespace": lab.Namespace},
-		"spec": map[string]any{
-			"description": fmt.Sprint("number ", w.serial), "sourceNamespaces": []any{"*"}, "sourceRepos": []any{"*"},
-			"destinations": []any{map[string]any{"name": "*", "server": "*", "namespace": "*"}},
-		},
-	}}
-}
-
-// makeSecret makes a repository of one of the projects.
-func makeSecret(w *worker, name string, projects int) *unstructured.Unstructured {
-	w.serial++
-	content := repository(fmt.Sprintf("team-%d", w.dice.IntN(projects)))
-	content["data"].(map[string]any)["password"] = base64.StdEncoding.EncodeToString([]byte(strconv.Itoa(w.serial)))
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Secret", "data": content["data"],
-		"metadata": map[string]any{
-			"name": name, "namespace": lab.Namespace,
-			"labels": map[string]any{secretType: []string{"repository", "repo-creds"}[w.dice.IntN(2)]},
-		},
-	}}
 }
 
 // fill makes all objects.
@@ -245,67 +162,6 @@ func (f *wholeFleet) fill(t *testing.T, s size) {
 func at(s cluster.Selection, name string) cluster.Selection {
 	s.Name = name
 	return s
-}
-
-// work changes something now and then until the context ends.
-func (w *worker) work(ctx context.Context) {
-	for wait(ctx, time.Duration(w.dice.Int64N(int64(time.Second)))) {
-		name := w.names[w.dice.IntN(len(w.names))]
-		var err error
-		switch n := w.dice.IntN(20); {
-		case n < 11:
-			err = w.edit(ctx, w.home, at(w.originals, name), name)
-		case n < 12:
-			err = w.home.Of(at(w.originals, name)).Delete(ctx, name, metav1.DeleteOptions{})
-		case n < 15:
-			_, err = w.home.Of(at(w.originals, name)).Create(ctx, w.make(w, name), metav1.CreateOptions{})
-		case n < 18:
-			err = w.edit(ctx, w.away, at(w.copies, w.named(name)), name)
-		case n < 19:
-			err = w.away.Of(at(w.copies, w.named(name))).Delete(ctx, w.named(name), metav1.DeleteOptions{})
-		case w.originals.Resource.Resource == "applications":
-			// Others are not adopted when they are changed besides, and nobody remembers what they were after a restart.
-			_, err = rewrite(ctx, w.away, at(w.copies, w.named(name)), wipeAnnotations)
-		default:
-			continue
-		}
-		if err != nil {
-			w.failures++
-		} else {
-			w.changes++
-		}
-	}
-}
-
-// edit changes an object in one way or another.
-func (w *worker) edit(ctx context.Context, c *lab.Cluster, s cluster.Selection, name string) error {
-	w.serial++
-	_, err := rewrite(ctx, c, s, func(object *unstructured.Unstructured) {
-		switch w.dice.IntN(4) {
-		case 0:
-			object.SetLabels(with(object.GetLabels(), "number", strconv.Itoa(w.serial)))
-		case 1:
-			object.SetAnnotations(with(object.GetAnnotations(), "example.com/number", strconv.Itoa(w.serial)))
-		case 2:
-			if object.GetKind() == "Application" {
-				now := time.Unix(int64(w.serial), 0).UTC().Format(time.RFC3339)
-				set(object, map[string]any{"health": map[string]any{"status": "Healthy", "lastTransitionTime": now}}, "status")
-				return
-			}
-			fallthrough
-		default:
-			fresh := w.make(w, name)
-			for _, part := range []string{"spec", "data"} {
-				if value, ok := fresh.Object[part]; ok {
-					object.Object[part] = value
-				}
-			}
-			if object.GetKind() == "Application" {
-				set(object, strconv.Itoa(w.serial), "spec", "source", "targetRevision")
-			}
-		}
-	})
-	return err
 }
 
 // storm lets mischief happen until there is a fifth of the time left, and heals everything then.

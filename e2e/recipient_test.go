@@ -54,7 +54,7 @@ func TestTheDefaultProjectGoesToManagedAgents(t *testing.T) {
 // same, and one can be too long.
 func TestAnAutonomousAgentIsToldWhichProjectsTheHubCannotShow(t *testing.T) {
 	t.Parallel()
-	first := newSite(t, "team", lab.AgentOptions{Mode: "autonomous"}).connected(t)
+	first := newSite(t, "crew", lab.AgentOptions{Mode: "autonomous"}).connected(t)
 	second := startSite(t, first.name+"-x", lab.AgentOptions{Mode: "autonomous"}).connected(t)
 	project(first.spoke, first.name, "x-shop").declare(t, "AppProject", projectFor("*"))
 	shown := project(shared.Hub, lab.Namespace, first.name+"-x-shop")

@@ -18,6 +18,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/policy"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/redis"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/trees"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
@@ -48,7 +49,9 @@ type Options struct {
 	// KeyPrefix is what all of Argo CD's keys begin with, usually nothing.
 	KeyPrefix string
 	// Exists says whether the spoke has an application, by its instance name.
-	Exists     func(application string) bool
+	Exists func(application string) bool
+	// Shown, if set, returns where the hub shows the spoke's applications.
+	Shown      func() argocd.Move
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 }
@@ -92,7 +95,7 @@ func New(o Options) (*Access, error) {
 		return nil, errors.Join(err, a.client.Close())
 	}
 	a.shelf = redis.New(redis.Options{
-		Access: o.Redis, KeyPrefix: o.KeyPrefix, Namespace: o.Namespace, Registerer: o.Registerer, Logger: a.logger,
+		Access: o.Redis, KeyPrefix: o.KeyPrefix, Namespace: o.Namespace, Shown: o.Shown, Registerer: o.Registerer, Logger: a.logger,
 	})
 	return a, nil
 }

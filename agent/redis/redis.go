@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tidwall/redcon"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/version"
 )
@@ -55,6 +56,8 @@ type Options struct {
 	KeyPrefix string
 	// Namespace is that of Argo CD on the spoke.
 	Namespace string
+	// Shown, if set, returns where the hub shows the spoke's applications.
+	Shown func() argocd.Move
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
@@ -114,6 +117,9 @@ func (s *Server) converse(ctx context.Context, hub net.Conn) {
 		return
 	}
 	defer spoke.Close()
+	if s.options.Shown != nil {
+		spoke.answers = newShown(spoke.answers, s.options.Shown())
+	}
 	_ = hub.SetReadDeadline(time.Time{})
 	if _, err := hub.Write(s.hello()); err != nil {
 		return

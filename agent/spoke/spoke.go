@@ -82,6 +82,14 @@ func (s *Spoke) Wait(ctx context.Context) bool { return s.cluster.Wait(ctx) }
 // Ready returns nil once all that is shared is known, and otherwise why it is not.
 func (s *Spoke) Ready() error { return s.cluster.Ready() }
 
+// Shown returns what says where the hub shows the spoke's applications, nil if they are the hub's own.
+func (s *Spoke) Shown() func() argocd.Move {
+	if s.options.Mode != facets.Autonomous {
+		return nil
+	}
+	return s.cluster.Shown
+}
+
 // Has reports whether the spoke has an application that may be shared, by what Argo CD calls it in Redis: NAMESPACE_NAME, or
 // NAME in Argo CD's own namespace.
 func (s *Spoke) Has(instance string) bool {

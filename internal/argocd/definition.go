@@ -45,10 +45,18 @@ func (d Definition) Encode() ([]byte, converge.Version, error) {
 
 // definition is what an application's spec and metadata come to, each made when it is first asked for.
 type definition struct {
-	offered     func() encoded          // to the other side
-	mirrored    func() encoded          // to the other side, which is only to show it
-	own         func() converge.Version // of the definition as it stands
-	destination func() string
+	offered  func() encoded          // to the other side
+	mirrored func() encoded          // to the other side, which is only to show it
+	own      func() converge.Version // of the definition as it stands
+	meant    func() meant
+}
+
+// meant is for whom an application is, as its spec has it.
+type meant struct {
+	Destination struct {
+		Name string `json:"name"`
+	} `json:"destination"`
+	Project string `json:"project"`
 }
 
 type encoded struct {
@@ -89,7 +97,7 @@ func newDefinition(a *App) *definition {
 			_, version, _ := d.Encode() // which cannot fail: it came as JSON
 			return version
 		}),
-		destination: sync.OnceValue(p.destination),
+		meant: sync.OnceValue(p.meant),
 	}
 }
 
@@ -126,16 +134,12 @@ func (p parts) mirror() (Definition, error) {
 	return p.define(true)
 }
 
-func (p parts) destination() string {
-	var spec struct {
-		Destination struct {
-			Name string `json:"name"`
-		} `json:"destination"`
+func (p parts) meant() meant {
+	var m meant
+	if json.Unmarshal(p.spec, &m) != nil {
+		return meant{}
 	}
-	if json.Unmarshal(p.spec, &spec) != nil {
-		return ""
-	}
-	return spec.Destination.Name
+	return m
 }
 
 // Define returns an application's definition in its JSON encoding, as the other side should have it, and the version of
@@ -152,7 +156,10 @@ func (a *App) Mirror() ([]byte, converge.Version, error) {
 }
 
 // Destination returns the name of the application's destination, empty if it has none.
-func (a *App) Destination() string { return a.definition.destination() }
+func (a *App) Destination() string { return a.definition.meant().Destination.Name }
+
+// Project returns the name of the application's project, empty if its spec has none.
+func (a *App) Project() string { return a.definition.meant().Project }
 
 // Own returns the application's definition as it stands.
 func (a *App) Own() (Definition, error) {

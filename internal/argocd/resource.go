@@ -26,10 +26,12 @@ type Resource[R Raw] struct {
 // GroupVersion is that of Argo CD's own objects.
 var GroupVersion = schema.GroupVersion{Group: "argoproj.io", Version: "v1alpha1"} //nolint:gochecknoglobals // a constant
 
+const kindApplication = "Application"
+
 // Applications are Argo CD's applications.
 func Applications() Resource[*Application] {
 	return Resource[*Application]{
-		Version: GroupVersion, Kind: "Application", Plural: "applications",
+		Version: GroupVersion, Kind: kindApplication, Plural: "applications",
 		New:     func() *Application { return &Application{} },
 		NewList: func() runtime.Object { return &ApplicationList{} },
 	}

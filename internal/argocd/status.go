@@ -90,28 +90,6 @@ func (s Status) Raw() (json.RawMessage, error) {
 	return raw, nil
 }
 
-// WithNested returns the status with the applications among the resources in another namespace, and the version of that.
-func (s Status) WithNested(namespace string) (json.RawMessage, converge.Version, error) {
-	raw, err := s.Raw()
-	if err != nil || !s.Nests {
-		return raw, s.Version, err
-	}
-	status, err := decodeObject(raw)
-	if err != nil {
-		return nil, converge.Version{}, fmt.Errorf("status: %w", err)
-	}
-	resources, _ := status["resources"].([]any)
-	for _, r := range resources {
-		if resource, ok := r.(map[string]any); ok && resource["group"] == GroupVersion.Group && resource["kind"] == "Application" {
-			resource["namespace"] = namespace
-		}
-	}
-	if raw, err = json.Marshal(status); err != nil {
-		return nil, converge.Version{}, fmt.Errorf("status: %w", err)
-	}
-	return raw, converge.VersionOf(raw), nil
-}
-
 // AtRest returns the status without an operation that was in progress: nobody would end it.
 func (s Status) AtRest() (json.RawMessage, error) {
 	raw, err := s.Raw()
@@ -149,7 +127,7 @@ func reduceStatus(raw json.RawMessage, keep bool) Status {
 		return s
 	}
 	s.Version = converge.VersionOf(raw)
-	s.Nests = bytes.Contains(raw, []byte(`"kind":"Application"`)) // as the API server writes it
+	s.Nests = bytes.Contains(raw, []byte(`"kind":"`+kindApplication+`"`)) // as the API server writes it
 	if keep {
 		s.packed = slices.Clone(s2.Encode(nil, raw)) // Encode makes room for the worst case
 	}

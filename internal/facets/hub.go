@@ -128,7 +128,7 @@ func (h Hub) withAutonomous(agent string) Share {
 	namespaces, _ := h.options.Mapping.(mapping.ByNamespace) // any, where agents have none of their own otherwise
 	side := hubSide(h.Applications, namespaces, agent, false)
 	keeping := h.options.Keeping
-	keeping.Shows = agent
+	keeping.Shows, keeping.Alike = agent, func(app *argocd.App) bool { return h.isAgents(app, agent) }
 	projects := h.mirroredProjects(agent, namespaces)
 	return Share{
 		Sources: map[converge.Facet]converge.Origin{
@@ -143,6 +143,13 @@ func (h Hub) withAutonomous(agent string) Share {
 		Namespace: agent, application: side,
 		records: map[Kind]func(*argocd.Record) []Touched{Project: touches(AppProject, projects.called)},
 	}
+}
+
+// isAgents reports whether an application is for an agent's cluster and of a project that shows one of the agent's: nobody else's
+// is.
+func (h Hub) isAgents(app *argocd.App, agent string) bool {
+	project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: app.Project()})
+	return ok && app.Destination() == agent && project.Annotations[argocd.AnnotationAgent] == agent
 }
 
 // mirroredProjects shows an agent's projects on the hub. Their names begin with the agent's.

@@ -163,11 +163,13 @@ type intentReplica struct {
 	Side
 
 	notes *notes
+	// shown, if set, returns where the hub shows the spoke's applications. It names them so when it asks.
+	shown func() argocd.Move
 }
 
 // newIntentReplica returns the spoke's half of the application-intent facet.
 func newIntentReplica(s Side) intentReplica {
-	return intentReplica{s, &notes{taken: make(map[converge.Key]note)}}
+	return intentReplica{Side: s, notes: &notes{taken: make(map[converge.Key]note)}}
 }
 
 // notes remembers what applications have taken, in case that somebody takes away the annotations that say so, or the whole
@@ -266,6 +268,12 @@ func (r intentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	var in intents
 	if err := json.Unmarshal(obj.Payload, &in); err != nil {
 		return converge.State{}, fmt.Errorf("decode the intent: %w: %w", converge.ErrRefused, err)
+	}
+	if r.shown != nil {
+		var err error
+		if in.Operation, err = r.shown().Back().Operation(in.Operation); err != nil {
+			return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, err)
+		}
 	}
 	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
 		if app == nil || r.uid(app) == "" || r.uid(app) != obj.UID || app.Deleting {

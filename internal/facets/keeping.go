@@ -47,6 +47,8 @@ type Keeping struct {
 	// Shows, if set, is the autonomous agent whose applications copies only show to people, on the hub, where nobody reconciles
 	// them. Then nothing is adopted but what says so itself: what people of the hub made is not for an agent to take.
 	Shows string
+	// Alike, with Shows, reports whether an application without any mark is one of those all the same, by what it says.
+	Alike func(*argocd.App) bool
 	// CreateNamespace, if set, creates the namespace for a copy. It is asked once the API server has said that there is none.
 	CreateNamespace func(ctx context.Context, namespace string) error
 }
@@ -135,6 +137,9 @@ func (k Keeping) adopts(app *argocd.App, want wanted) error {
 	}
 	general := k.Adoption
 	if k.Shows != "" {
+		if k.Alike != nil && k.Alike(app) {
+			return nil
+		}
 		general, want.Annotations = AdoptNever, nil // which the agent would decide by
 	}
 	policy, err := k.policy(annotationAdoption, general, []string{AdoptAlways, AdoptNever}, app, want)

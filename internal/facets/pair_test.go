@@ -62,6 +62,7 @@ func newPair(t *testing.T, mode facets.Mode, change ...func(hub, spoke *facets.O
 	spoke := facets.Options{
 		Config: &rest.Config{Host: p.spokeAPI.URL}, Name: "spoke", Namespace: "argocd", ApplicationNamespace: "argocd", Kinds: mode.Kinds(), KeepStatus: true,
 		Mapping: mapping.ByNamespace{Spoke: "argocd"}, Selector: all, Listener: deaf{}, Tell: tell,
+		Agent: func() string { return "berlin" },
 	}
 	for _, c := range change {
 		c(&hub, &spoke)

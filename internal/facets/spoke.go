@@ -83,7 +83,8 @@ func (s Spoke) autonomous() Share {
 	side := spokeSide(s.Applications, mapping.ByNamespace{Spoke: s.options.Namespace}, true)
 	side.selector = s.options.Selector
 	intents := newIntentReplica(side)
-	sources := statuses(statusSource{Side: side, nested: s.options.Agent})
+	intents.shown = s.Shown
+	sources := statuses(statusSource{Side: side, shown: s.Shown})
 	sources[Application] = converge.Origin{Source: applicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.Origin{Source: objectSource{
 		Records: s.Projects, namespace: s.options.Namespace, tell: s.tells("", Project),
@@ -94,4 +95,9 @@ func (s Spoke) autonomous() Share {
 		application: side, intents: &intents,
 		records: map[Kind]func(*argocd.Record) []Touched{Project: touches(AppProject, named)},
 	}
+}
+
+// Shown says where the hub shows an autonomous agent's applications.
+func (s Spoke) Shown() argocd.Move {
+	return argocd.Move{From: s.options.Namespace, To: s.options.Agent()}
 }

@@ -44,9 +44,8 @@ func mirrorOf(operation json.RawMessage) string {
 type statusSource struct {
 	Side
 
-	// nested, if set, returns the namespace on the hub in which the spoke's applications are shown, those among the
-	// resources of others too: people go from one to the other there.
-	nested func() string
+	// shown, if set, returns where the hub shows the spoke's applications.
+	shown func() argocd.Move
 }
 
 var _ converge.Source = statusSource{}
@@ -70,8 +69,8 @@ func (s statusSource) stateOf(app *argocd.App, version converge.Version) converg
 
 // status returns an application's status as the hub should show it, nil if it is as it came, and the version of that.
 func (s statusSource) status(app *argocd.App) (json.RawMessage, converge.Version, error) {
-	if s.nested != nil && app.Status.Nests {
-		return app.Status.WithNested(s.nested())
+	if s.shown != nil && app.Status.Nests {
+		return s.shown().Status(app.Status)
 	}
 	return nil, app.Status.Version, nil
 }

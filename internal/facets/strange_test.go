@@ -44,6 +44,44 @@ func TestAnAutonomousAgentTakesNothingOfTheHubs(t *testing.T) {
 	require.Empty(t, is.Finalizers)
 }
 
+// One that lost every mark is known by its project, which shows one of the agent's.
+func TestAMirrorWithoutMarksIsKnownByItsProject(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		agent, project string
+		refused        bool
+	}{
+		"the agent's":   {agent: "berlin", project: "berlin-default"},
+		"another's":     {agent: "rome", project: "berlin-default", refused: true},
+		"nobody's":      {project: "berlin-default", refused: true},
+		"not its own":   {agent: "berlin", project: "berlin-other", refused: true},
+		"not there any": {refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t, facets.Autonomous)
+			if c.project != "" {
+				mirrored := teamProject(c.project, "*")
+				mirrored.Annotations = map[string]string{argocd.AnnotationAgent: c.agent}
+				p.onHub("AppProject", mirrored)
+			}
+			hears(t, p.spoke.Applications, p.spokeAPI.put(onSpoke()))
+			require.NoError(t, p.sends(facets.Application, "guestbook"))
+			wiped := *p.hubAPI.get("guestbook")
+			wiped.Annotations = nil
+			hears(t, p.hub.Applications, p.hubAPI.put(wiped))
+			object, ok := p.there.Sources[facets.Application].Project("guestbook")
+			require.True(t, ok)
+			_, err := p.hub.Share("berlin", facets.Autonomous).Replicas[facets.Application].Apply(t.Context(), "guestbook", object)
+			if c.refused {
+				require.ErrorIs(t, err, converge.ErrRefused)
+			} else {
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
 // What only shows an agent's application is never given to an agent as the hub's own, and what is asked of the hub's own beside
 // it is not the agent's.
 func TestWhatShowsAnApplicationIsNoOriginal(t *testing.T) {

@@ -1,23 +1,20 @@
 // Package verify compares a hub with a spoke: whether all that they share is equal, object by object. It looks at nothing
-// but the two API servers, through the same facets as the programs do.
+// but the two API servers, in two ways: through the same facets as the programs, for what these would find different; and
+// at all that is where copies are, for what these take for equal, or for no copy. So nobody but the programs may make
+// Applications, projects or Secrets of repositories there.
 package verify
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"iter"
-	"maps"
-	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
 )
 
@@ -29,7 +26,7 @@ type Site struct {
 	Mapping mapping.Mapping
 }
 
-// Pair is a hub and a spoke, and how they share. Mapping, Mode and Selector must be what the programs have.
+// Pair is a hub and a spoke, and how they share.
 type Pair struct {
 	Hub, Spoke Site
 	// Agent is the spoke's name on the hub.
@@ -40,35 +37,6 @@ type Pair struct {
 	Server string
 	// ApplicationNamespace is that of the spoke's applications that may be shared, empty for all.
 	ApplicationNamespace string
-}
-
-// Difference is something that is not the same on both sides.
-type Difference struct {
-	Facet converge.Facet
-	Key   converge.Key
-	// Source is what there should be, Replica what there is; zero if nothing.
-	Source, Replica converge.State
-}
-
-// String tells people what is wrong.
-func (d Difference) String() string {
-	what := "differs"
-	switch {
-	case d.Source == converge.State{}:
-		what = "should not be there"
-	case d.Replica == converge.State{}:
-		what = "is missing"
-	case d.Source.UID != d.Replica.UID:
-		what = "was made from another object"
-	}
-	return fmt.Sprintf("%s %s: the copy %s (source %s, copy %s)", d.Facet, d.Key, what, show(d.Source), show(d.Replica))
-}
-
-func show(s converge.State) string {
-	if s == (converge.State{}) {
-		return "nothing"
-	}
-	return s.UID + "@" + s.Version.String()
 }
 
 // Check compares once, and returns what is not equal.
@@ -102,72 +70,71 @@ func (p Pair) follow(ctx context.Context, enough func([]Difference) bool) error 
 	defer running.Wait()
 	defer cancel()
 	news := make(changes, 1)
-	hub, err := facets.Open(facets.Options{
-		Config: p.Hub.Config, Name: "hub", Namespace: p.Hub.Namespace, Kinds: facets.Kinds(), Mapping: p.Hub.Mapping,
-		Group: func(app *argocd.App) string {
-			agent, _ := p.Hub.Mapping.Agent(app.Name, app.Destination())
-			return agent
-		},
-		Selector: p.Selector, Listener: news,
-	})
+	s, err := p.open(news)
 	if err != nil {
 		return err
 	}
-	spoke, err := facets.Open(facets.Options{
-		Config: p.Spoke.Config, Name: "spoke", Namespace: p.Spoke.Namespace, ApplicationNamespace: p.ApplicationNamespace,
-		Kinds: p.Mode.Kinds(), KeepStatus: true, Mapping: p.Spoke.Mapping, Selector: p.Selector, Listener: news,
-		Agent: func() string { return p.Agent },
-	})
-	if err != nil {
-		return err
+	running.Go(func() { s.hub.Run(ctx) })
+	running.Go(func() { s.spoke.Run(ctx) })
+	running.Go(func() { s.secrets.Run(ctx) })
+	if !s.hub.Wait(ctx) || !s.spoke.Wait(ctx) || !wait(ctx, s.secrets.Synced()) {
+		return errors.Join(s.hub.Ready(), s.spoke.Ready(), s.secrets.Ready(), ctx.Err())
 	}
-	running.Go(func() { hub.Run(ctx) })
-	running.Go(func() { spoke.Run(ctx) })
-	if !hub.Wait(ctx) || !spoke.Wait(ctx) {
-		return errors.Join(hub.Ready(), spoke.Ready(), ctx.Err())
-	}
-	onHub := facets.Hub{Cluster: hub, Server: func(string) string { return p.Server }}.Share(p.Agent, p.Mode)
-	onSpoke := facets.Spoke{Cluster: spoke}.Share(p.Mode)
-	for !enough(Compare(onHub, onSpoke)) {
-		select {
-		case <-news:
-		case <-ctx.Done():
+	for !enough(s.compare()) {
+		if !wait(ctx, news) {
 			return ctx.Err()
 		}
 	}
 	return nil
 }
 
-// Compare returns what is different between what two sides share, sorted.
-func Compare(hub, spoke facets.Share) []Difference {
-	var all []Difference
-	for _, way := range []struct{ from, to facets.Share }{{hub, spoke}, {spoke, hub}} {
-		for facet, origin := range way.from.Sources {
-			if holding, ok := way.to.Replicas[facet]; ok {
-				all = append(all, differences(facet, origin.All(), holding.All())...)
-			}
-		}
+// wait waits for something, and reports whether it came before the end of the context.
+func wait(ctx context.Context, something <-chan struct{}) bool {
+	select {
+	case <-something:
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	slices.SortFunc(all, func(a, b Difference) int {
-		return cmp.Or(cmp.Compare(a.Facet, b.Facet), cmp.Compare(a.Key, b.Key))
-	})
-	return all
 }
 
-// differences compares one facet.
-func differences(facet converge.Facet, source, replica iter.Seq2[converge.Key, converge.State]) []Difference {
-	should := maps.Collect(source)
-	var found []Difference
-	for key, state := range replica {
-		if should[key] != state {
-			found = append(found, Difference{facet, key, should[key], state})
-		}
-		delete(should, key)
+// sides are what is known of both sides.
+type sides struct {
+	pair           Pair
+	hub, spoke     *facets.Cluster
+	onHub, onSpoke facets.Share
+	// secrets are the spoke's, whatever their labels: one of a copy is a copy without them too.
+	secrets *follow.Store[*argocd.Object, *argocd.Record]
+}
+
+// open returns both sides, of which nothing is known yet. All applications of the hub are in one group: a copy is one whatever
+// became of what the principal finds it by.
+func (p Pair) open(news changes) (sides, error) {
+	s := sides{pair: p}
+	var err error
+	if s.hub, err = facets.Open(facets.Options{
+		Config: p.Hub.Config, Name: "hub", Namespace: p.Hub.Namespace, Kinds: facets.Kinds(), Mapping: p.Hub.Mapping,
+		Group: func(*argocd.App) string { return p.Agent }, Selector: p.Selector, Listener: news,
+	}); err != nil {
+		return s, err
 	}
-	for key, state := range should {
-		found = append(found, Difference{Facet: facet, Key: key, Source: state})
+	if s.spoke, err = facets.Open(facets.Options{
+		Config: p.Spoke.Config, Name: "spoke", Namespace: p.Spoke.Namespace, ApplicationNamespace: p.ApplicationNamespace,
+		Kinds: p.Mode.Kinds(), KeepStatus: true, Mapping: p.Spoke.Mapping, Selector: p.Selector, Listener: news, Agent: func() string { return p.Agent },
+	}); err != nil {
+		return s, err
 	}
-	return found
+	client, err := argocd.NewClient(p.Spoke.Config, argocd.Secrets(), argocd.Scope{Namespace: p.Spoke.Namespace})
+	if err != nil {
+		return s, err
+	}
+	s.secrets = follow.New(follow.Options[*argocd.Object, *argocd.Record]{
+		List: client.List, Watch: client.Watch, Kind: argocd.Secrets().New(), Reduce: argocd.ReduceObject,
+		Changed: func(_, _ *argocd.Record) { news.tell() }, Vanished: func([]*argocd.Record) { news.tell() },
+	})
+	s.onHub = facets.Hub{Cluster: s.hub, Server: func(string) string { return p.Server }}.Share(p.Agent, p.Mode)
+	s.onSpoke = facets.Spoke{Cluster: s.spoke}.Share(p.Mode)
+	return s, nil
 }
 
 // changes is told of changes, and remembers that there was one.

@@ -166,7 +166,8 @@ func (d *Dialer) hold(ctx context.Context, conn *grpc.ClientConn, hub *sync.Wait
 	defer stream.Wait()
 	defer end()
 	defer stream.Close()
-	if err := d.greet(ctx, stream); err != nil {
+	theirs, err := d.greet(ctx, stream)
+	if err != nil {
 		return 0, err
 	}
 	greeted := time.Now()
@@ -176,6 +177,8 @@ func (d *Dialer) hold(ctx context.Context, conn *grpc.ClientConn, hub *sync.Wait
 	d.metrics.connections.Inc()
 	d.metrics.connected.Set(1)
 	defer d.metrics.connected.Set(0)
+	d.options.Logger.Info("Starting to receive events from event stream",
+		"principal", d.options.Address, "build", theirs.Build, "agent", theirs.Agent, "protocol", theirs.Newest)
 
 	conversing, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -206,23 +209,18 @@ func openStream(ctx, streaming context.Context, end context.CancelFunc, conn *gr
 	return syncv1.NewSyncClient(conn).Connect(streaming)
 }
 
-// greet exchanges hellos.
-func (d *Dialer) greet(ctx context.Context, stream *wire.Stream) error {
+// greet exchanges hellos, and returns the principal's.
+func (d *Dialer) greet(ctx context.Context, stream *wire.Stream) (wire.Hello, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, greeting, errors.New("the principal did not answer the hello"))
 	defer cancel()
 	if err := stream.Greet(ctx, d.options.Hello); err != nil {
-		return err
+		return wire.Hello{}, err
 	}
 	theirs, err := stream.Greeting(ctx)
-	if err != nil {
-		return err
-	}
-	if d.options.Greeted != nil {
+	if err == nil && d.options.Greeted != nil {
 		d.options.Greeted(theirs)
 	}
-	d.options.Logger.Info("Starting to receive events from event stream",
-		"principal", d.options.Address, "build", theirs.Build, "agent", theirs.Agent, "protocol", theirs.Newest)
-	return nil
+	return theirs, err
 }
 
 // watch cancels a conversation a little after there is a newer certificate. The function that it returns ends that.

@@ -55,8 +55,8 @@ func (l *ledger) read(t *testing.T, last side, mark int64) []cluster.Request {
 	requests, err := last.cluster.Requests(mark)
 	require.NoError(t, err)
 	return slices.DeleteFunc(requests, func(r cluster.Request) bool {
-		// Another agent's are elsewhere; no other one looks at all namespaces while this test runs.
-		elsewhere := last.cluster == l.site.spoke && r.Namespace != l.site.name && r.User != lab.WideAgentUser
+		// Another agent's are in its own namespace; what is asked of all namespaces would be this one's.
+		elsewhere := last.cluster == l.site.spoke && r.Namespace != "" && r.Namespace != l.site.name && r.User != lab.WideAgentUser
 		return elsewhere || r.Name == at.Name
 	})
 }

@@ -123,7 +123,10 @@ func firstSync(ctx context.Context, s *stage) (_ figures.Sample, err error) {
 		return nil, fmt.Errorf("preparation: %w", err)
 	}
 	defer func() {
-		// A carrier that does not rest would put back on the spoke what is stripped there.
+		// A carrier that does not rest would put back on the spoke what is stripped there. Clear strips nothing, so this is done
+		// also when the measurement took too long.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
 		err = errors.Join(err, s.carrier.rest(ctx), hub.Strip(ctx, furniture), s.spoke.Strip(ctx, furniture))
 	}()
 	view, stop, err := s.look(ctx, s.spoke)

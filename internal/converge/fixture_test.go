@@ -325,6 +325,7 @@ type pair struct {
 type shape struct {
 	retain, unbraked bool
 	withdrawn        func(key converge.Key, uid string) bool
+	stale            func(key converge.Key) bool
 	compareEvery     time.Duration
 }
 
@@ -340,7 +341,7 @@ func newPair(tb testing.TB, s shape) *pair {
 		Observer: p.witness, CompareEvery: s.compareEvery,
 	})
 	p.right = run(tb, converge.Options{
-		Replicas: map[converge.Facet]converge.Holding{facet: {Replica: p.replica, Retain: s.retain}},
+		Replicas: map[converge.Facet]converge.Holding{facet: {Replica: p.replica, Retain: s.retain, Stale: s.stale}},
 		Observer: p.witness, CompareEvery: s.compareEvery,
 	})
 	p.source.changed = func(k converge.Key) { p.left.Changed(facet, k) }

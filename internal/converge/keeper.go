@@ -17,7 +17,12 @@ type Holding struct {
 	// Recall, if set, tells what was last applied under a key, when the replica's object itself can prove that it still
 	// is that. By it a process that starts while the peer is away retains what an earlier one applied.
 	Recall func(Key) (Object, bool)
+	// Stale, if set, reports whether what is held under a key is of another source than the one that there is now. The source is
+	// told of it as of something that it cannot have sent, so that it sends its own if it has one. Until then nothing is put back.
+	Stale func(Key) bool
 }
+
+func (h Holding) stale(key Key) bool { return h.Stale != nil && h.Stale(key) }
 
 // keeper remembers, for each key of a replica, what was last applied and what the source believes. It lives as long as
 // its Peer, across connections.
@@ -70,6 +75,9 @@ func (k *keeper) tell(include func(Bucket) bool) iter.Seq2[Key, State] {
 			}
 			held[key] = true
 			state := k.tellOne(key, seen)
+			if state != (State{}) && k.stale(key) {
+				state.Version = VersionOf([]byte("stale " + state.Version.String()))
+			}
 			if state != (State{}) && !yield(key, state) { // the source is done with what is being removed
 				return
 			}
@@ -145,7 +153,7 @@ func (k *keeper) examine(key Key) finding {
 	if wait := k.pause(key); wait > 0 {
 		return finding{drift: tooSoon, pause: wait}
 	}
-	if r.object.Payload != nil {
+	if r.object.Payload != nil && !k.stale(key) {
 		return finding{drift: putBack, object: r.object}
 	}
 	r.object, r.seen = Object{State: seen}, seen

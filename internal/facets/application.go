@@ -118,8 +118,12 @@ func newApplicationReplica(s Side, k Keeping) applicationReplica {
 var _ converge.Replica = applicationReplica{}
 
 // All yields the copies.
-func (r applicationReplica) All() iter.Seq2[converge.Key, converge.State] {
-	return r.all(func(app *argocd.App) converge.State { return r.keeping.told(&app.Head, r.copied(app)) })
+func (r applicationReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.copied) }
+
+// Stale reports whether a copy is of what another hub had.
+func (r applicationReplica) Stale(key converge.Key) bool {
+	app, ok := r.get(key)
+	return ok && r.keeping.foreign(&app.Head)
 }
 
 // Held returns what is held of a copy.
@@ -315,9 +319,6 @@ func orEmpty(m map[string]string) map[string]string {
 // says how far it has come: then nothing is changed.
 func (r applicationReplica) delete(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (converge.State, error) {
 	ours := func(app *argocd.App) bool { return r.origins.of(key, &app.Head) == want.uid }
-	if app, ok := r.get(key); ok && ours(app) && r.keeping.foreign(&app.Head) {
-		return r.copied(app), errForeign
-	}
 	left, err := r.remove(ctx, id, ours, func(app *argocd.App) argocd.Patch {
 		if app.Deleting || slices.Equal(app.Cascades(), want.Finalizers) {
 			return nil

@@ -107,12 +107,21 @@ func (h Hub) credentials(agent, use string) converge.Origin {
 	}, Withdrawn: h.withdrawn}
 }
 
-// withdrawn reports whether the very Secret that a copy came from is still on the hub, and labelled to be shared or not to be. So
-// if it is not an agent's any more, somebody decided that, by the Secret, its project or the agent's address. What a selector
-// leaves out may be left out by mistake.
+// withdrawn reports whether the very Secret that a copy came from is still on the hub, with its project, and both are labelled to
+// be shared, or it not to be. So if it is not an agent's any more, somebody decided that, by the Secret, its project or the agent's
+// address. What a selector leaves out may be left out by mistake, and a project that is gone be gone by one.
 func (h Hub) withdrawn(key converge.Key, uid string) bool {
 	r, ok := h.Secrets.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: string(key)})
-	return ok && string(r.UID) == uid && (h.Selects(&r.Head) || r.Labels[argocd.LabelIgnore] == "true")
+	switch {
+	case !ok || string(r.UID) != uid:
+		return false
+	case r.Labels[argocd.LabelIgnore] == "true":
+		return true
+	case r.SecretProject() == "":
+		return h.Selects(&r.Head)
+	}
+	project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: r.SecretProject()})
+	return ok && h.Selects(&r.Head) && h.Selects(&project.Head)
 }
 
 func (h Hub) keys(agent string) converge.Origin {

@@ -84,15 +84,6 @@ func (k Keeping) foreign(copied *argocd.Head) bool {
 	return from != "" && k.origin() != "" && from != k.origin()
 }
 
-// told is what the hub is told of a copy: of one that was made of what another hub had, something that this hub cannot have said.
-// If it has the original all the same, it sends it again, and the copy becomes one of this hub's.
-func (k Keeping) told(copied *argocd.Head, held converge.State) converge.State {
-	if held != (converge.State{}) && k.foreign(copied) {
-		held.Version = converge.VersionOf([]byte(copied.Annotations[argocd.AnnotationPrincipalUID] + held.Version.String()))
-	}
-	return held
-}
-
 // errForeign means that the hub does not have what a copy was made of, which another hub had. That is for a person to judge:
 // it may be the right hub, but not have been restored yet, or the wrong one.
 var errForeign = fmt.Errorf("%w: it was made of what another hub had, and this one has not: delete it where it is, or its annotation %s, if it is to go",

@@ -110,7 +110,7 @@ func (r objectReplica) All() iter.Seq2[converge.Key, converge.State] {
 			if !ok {
 				continue
 			}
-			if s := r.keeping.told(&record.Head, r.copied(record)); s != (converge.State{}) && !yield(key, s) {
+			if s := r.copied(record); s != (converge.State{}) && !yield(key, s) {
 				return
 			}
 		}
@@ -128,6 +128,16 @@ func (r objectReplica) Held(key converge.Key) converge.State {
 		return converge.State{}
 	}
 	return r.copied(record)
+}
+
+// Stale reports whether a copy is of what another hub had.
+func (r objectReplica) Stale(key converge.Key) bool {
+	id, err := r.place(key)
+	if err != nil {
+		return false
+	}
+	record, ok := r.Store.Get(id)
+	return ok && r.keeping.foreign(&record.Head)
 }
 
 // copied is the state of an object, zero if it is no copy of this facet.

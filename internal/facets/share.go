@@ -146,9 +146,10 @@ func asIs(_ converge.Key, c argocd.Content) (argocd.Content, error) { return c, 
 func retained(r interface {
 	converge.Replica
 	Recall(key converge.Key) (converge.Object, bool)
+	Stale(key converge.Key) bool
 },
 ) converge.Holding {
-	return converge.Holding{Replica: r, Retain: true, Recall: r.Recall}
+	return converge.Holding{Replica: r, Retain: true, Recall: r.Recall, Stale: r.Stale}
 }
 
 // longestName is how long the name of an object may be (RFC 1123 subdomain, as Kubernetes has it).

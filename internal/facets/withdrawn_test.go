@@ -22,11 +22,15 @@ func TestCredentialsThatAreStillOnTheHubWereWithdrawn(t *testing.T) {
 	secret := func(project string) argocd.Object {
 		return labelled(aSecret("repo", "repository", project), "shared", "yes")
 	}
+	project := teamProject("team", "paris")
+	project.Labels = map[string]string{"shared": "yes"}
 	for name, c := range map[string]struct {
 		now argocd.Object
 		uid string
 		is  bool
 	}{
+		"its project is gone":              {secret("another"), "hub-repo", false},
+		"its project is not selected":      {secret("unselected"), "hub-repo", false},
 		"its project is for others":        {secret("team"), "hub-repo", true},
 		"it is of no project":              {secret(""), "hub-repo", true},
 		"it is used for something else":    {labelled(secret("team"), argocd.LabelSecretType, "repo-creds"), "hub-repo", true},
@@ -39,7 +43,8 @@ func TestCredentialsThatAreStillOnTheHubWereWithdrawn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, facets.Managed, func(hub, _ *facets.Options) { hub.Selector = selector })
-			p.onHub("AppProject", teamProject("team", "paris"))
+			p.onHub("AppProject", project)
+			p.onHub("AppProject", teamProject("unselected", "paris"))
 			p.onHub("Secret", c.now)
 			origin := p.here.Sources[facets.Repository]
 			require.False(t, p.offers(facets.Repository, "repo"))

@@ -82,10 +82,16 @@ func (c *Clusters) Server(agent string) string {
 	return ""
 }
 
-// Mode returns the one mode that an agent may have, empty if it may have any.
+// Mode returns the one mode that an agent may have, empty if it may have any. Also a Secret that is passed over otherwise says so:
+// what binds an agent is not lost with its address.
 func (c *Clusters) Mode(agent string) string {
 	if all := c.of(agent); len(all) > 0 {
 		return all[0].mode
+	}
+	for one := range c.store.Group(agent) {
+		if one.mode != "" {
+			return one.mode
+		}
 	}
 	return ""
 }

@@ -33,7 +33,7 @@ func (h *Hub) Assigned(instance string) (agent, spokeInstance string) {
 		return "", ""
 	}
 	agent, allowed := h.options.Mapping.Agent(app.Name, app.Destination())
-	if !allowed || !h.cluster.Selects(&app.Head) || h.Namespace(agent) != "" {
+	if !allowed || app.Annotations[argocd.AnnotationAgent] != "" || !h.cluster.Selects(&app.Head) || h.Namespace(agent) != "" {
 		return "", ""
 	}
 	return agent, h.options.Mapping.Instance(h.options.Mapping.FromHub(app.Name))

@@ -51,14 +51,18 @@ func TestWhoseAnApplicationIsByItsInstance(t *testing.T) {
 	h.becomes(t, &r, "team-a/own", "in-cluster")
 	h.becomes(t, &r, "team-a/left", "berlin", ignored)
 	h.becomes(t, &r, "rome/shop", "rome", shown)
+	h.becomes(t, &r, "team-a/mirror", "berlin", func(m *metav1.ObjectMeta) {
+		m.Annotations = map[string]string{argocd.AnnotationAgent: "rome"}
+	})
 	for instance, want := range map[string][2]string{
-		"shop":         {"berlin", "shop"},
-		"team-a_shop":  {"berlin", "team-a_shop"},
-		"kitchen_shop": {}, // which is not allowed
-		"team-a_own":   {},
-		"team-a_left":  {},
-		"rome_shop":    {}, // the namespace tells that
-		"nothing":      {},
+		"shop":          {"berlin", "shop"},
+		"team-a_shop":   {"berlin", "team-a_shop"},
+		"kitchen_shop":  {}, // which is not allowed
+		"team-a_own":    {},
+		"team-a_left":   {},
+		"rome_shop":     {}, // the namespace tells that
+		"team-a_mirror": {}, // only shows what another agent has
+		"nothing":       {},
 	} {
 		agent, onSpoke := h.Assigned(instance)
 		require.Equal(t, want, [2]string{agent, onSpoke}, instance)

@@ -66,7 +66,7 @@ func New(o Options) (*Hub, error) {
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Kinds(),
 		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h),
-		Tell: facets.Telling{Logger: o.Logger, Warn: o.Events.Warn}.Tell,
+		Tell: (&facets.Telling{Logger: o.Logger, Warn: o.Events.Warn}).Tell,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
@@ -109,6 +109,7 @@ func (h *Hub) Sharing(compareEvery time.Duration, observer func(agent string) co
 			if share.Has(app) {
 				h.stamper.Changed(app)
 			}
+			h.explainApplication(app)
 		}
 		return converge.Options{
 			Sources: share.Sources, Replicas: share.Replicas, Observer: observer(agent), CompareEvery: compareEvery,

@@ -65,6 +65,15 @@ func TestApplicationsForAutonomousAgentsAreToldOnce(t *testing.T) {
 			require.Contains(t, told[0], "agent=rome application="+c.at+"/mine")
 			h.becomes(t, &r, c.at+"/more", "rome")
 			require.Empty(t, lines(log), "it is told")
+
+			h, log = c.hub(t)
+			h.Survey()
+			h.becomes(t, &r, c.at+"/mine", "rome")
+			lines(log)
+			h.connects("rome", facets.Autonomous)
+			told = lines(log)
+			require.Len(t, told, 1, "it was there before the agent")
+			require.Contains(t, told[0], "as their agent is autonomous")
 		})
 	}
 }

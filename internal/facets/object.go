@@ -254,7 +254,7 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	})
 	if errors.Is(err, errFixed) {
 		outdated := record.UID
-		_, err = r.remove(ctx, id, func(record *argocd.Record) bool { return record.UID == outdated },
+		_, err = r.removeFrom(ctx, id, record, func(record *argocd.Record) bool { return record.UID == outdated },
 			func(*argocd.Record) argocd.Patch { return nil })
 		if err == nil {
 			record, err = create()

@@ -115,6 +115,13 @@ func TestASecretThatIsNotFollowedAnyMoreIsFoundAgain(t *testing.T) {
 	require.NoError(t, p.sends(facets.Repository, "repo"))
 	require.Equal(t, "repository", p.spokeAPI.object("Secret", "repo").Labels[argocd.LabelSecretType])
 
+	p.onHub("Secret", aSecret("fixed", "repository", "team"))
+	there.Name, there.Immutable, there.Data = "fixed", true, map[string]string{"password": "b2xk"}
+	there.Annotations = map[string]string{argocd.AnnotationSourceUID: "hub-fixed"}
+	p.spokeAPI.putObject("Secret", there)
+	require.NoError(t, p.sends(facets.Repository, "fixed"))
+	require.False(t, p.spokeAPI.object("Secret", "fixed").Immutable, "it is another one")
+
 	there.Name, there.Annotations = "own", nil
 	p.spokeAPI.putObject("Secret", there)
 	p.onHub("Secret", aSecret("own", "repository", "team"))

@@ -116,9 +116,18 @@ func (o Objects[R, T]) create(ctx context.Context, object R) (T, error) {
 // it those, nil if it has them. Since finalizers decide what becomes of an application's resources, only the revision that
 // was found to have the right ones is deleted. It returns what is left then: the zero T if nothing is, or what is not ours.
 func (o Objects[R, T]) remove(ctx context.Context, id types.NamespacedName, ours func(T) bool, need func(T) argocd.Patch) (T, error) {
+	object, _ := o.Store.Get(id)
+	return o.removeFrom(ctx, id, object, ours, need)
+}
+
+// removeFrom is remove for an object that is there and may not be in the store, because that follows others only.
+func (o Objects[R, T]) removeFrom(
+	ctx context.Context, id types.NamespacedName, object T, ours func(T) bool, need func(T) argocd.Patch,
+) (T, error) {
 	var none T
 	for range attempts {
-		object, err := o.change(ctx, id, func(object T) (argocd.Patch, error) {
+		var err error
+		object, err = o.changeFrom(ctx, id, object, func(object T) (argocd.Patch, error) {
 			if object == none || !ours(object) {
 				return nil, nil
 			}
@@ -146,9 +155,11 @@ func (o Objects[R, T]) remove(ctx context.Context, id types.NamespacedName, ours
 		case !argocd.IsConflict(err):
 			return object, fmt.Errorf("delete: %w", err)
 		}
-		if _, err := o.refresh(ctx, id); err != nil {
+		newest, err := o.refresh(ctx, id)
+		if err != nil {
 			return object, err
 		}
+		object = newest
 	}
 	return none, errContended
 }

@@ -109,16 +109,17 @@ func TestASecretThatIsNotFollowedAnyMoreIsFoundAgain(t *testing.T) {
 	p.onHub("Secret", aSecret("repo", "repository", "team"))
 	there := aSecret("repo", "repository", "team")
 	there.Labels, there.Annotations = nil, map[string]string{argocd.AnnotationSourceUID: "hub-repo"}
+	fixed := there
+	fixed.Name, fixed.Immutable, fixed.Data = "fixed", true, map[string]string{"password": "b2xk"}
+	fixed.Annotations = map[string]string{argocd.AnnotationSourceUID: "hub-fixed"}
+	p.spokeAPI.putObject("Secret", fixed)
+	p.onHub("Secret", aSecret("fixed", "repository", "team"))
 	p.spokeAPI.putObject("Secret", there)
 	p.runs(p.spoke.Cluster)
 	require.Zero(t, p.there.Replicas[facets.Repository].Held("repo"))
 	require.NoError(t, p.sends(facets.Repository, "repo"))
 	require.Equal(t, "repository", p.spokeAPI.object("Secret", "repo").Labels[argocd.LabelSecretType])
 
-	p.onHub("Secret", aSecret("fixed", "repository", "team"))
-	there.Name, there.Immutable, there.Data = "fixed", true, map[string]string{"password": "b2xk"}
-	there.Annotations = map[string]string{argocd.AnnotationSourceUID: "hub-fixed"}
-	p.spokeAPI.putObject("Secret", there)
 	require.NoError(t, p.sends(facets.Repository, "fixed"))
 	require.False(t, p.spokeAPI.object("Secret", "fixed").Immutable, "it is another one")
 

@@ -48,7 +48,7 @@ type size struct {
 func TestFleet(t *testing.T) {
 	s := size{applications: 500, projects: 20, secrets: 50, lasts: 10 * time.Minute}
 	if testing.Short() {
-		s = size{applications: 100, projects: 10, secrets: 20, lasts: time.Minute}
+		s = size{applications: 500, projects: 10, secrets: 20, lasts: time.Minute}
 	}
 	f := newWholeFleet(t)
 	f.fill(t, s)

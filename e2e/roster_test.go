@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -18,6 +17,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster/rostertest"
 )
 
 // newRoster returns what a principal tells components of agents, until the test is over.
@@ -44,18 +44,7 @@ func newRoster(t *testing.T, principal *lab.Principal) *roster.Roster {
 // told waits until what a principal tells makes something true.
 func told(t *testing.T, known *roster.Roster, is func() bool) {
 	t.Helper()
-	late := time.After(patience)
-	for {
-		changed := known.Changed()
-		if is() {
-			return
-		}
-		select {
-		case <-changed:
-		case <-late:
-			require.FailNow(t, "the principal does not say so", "%v", known.All())
-		}
-	}
+	rostertest.Until(t, known, patience, is)
 }
 
 // The hub knows an agent by its cluster Secret, though it may never have connected, and for as long as that is there.

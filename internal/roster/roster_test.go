@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -19,6 +18,7 @@ import (
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster/rostertest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel/tunneltest"
 )
 
@@ -36,21 +36,9 @@ func follow(t *testing.T, hub grpc.ClientConnInterface) *roster.Roster {
 	return r
 }
 
-// until waits until something is true of a roster.
 func until(t *testing.T, r *roster.Roster, is func() bool) {
 	t.Helper()
-	late := time.After(tunneltest.Patience)
-	for {
-		changed := r.Changed()
-		if is() {
-			return
-		}
-		select {
-		case <-changed:
-		case <-late:
-			require.FailNow(t, "it did not come true", "%v", r.All())
-		}
-	}
+	rostertest.Until(t, r, tunneltest.Patience, is)
 }
 
 func TestRosterIsWhatThePrincipalSays(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster/rostertest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel/tunneltest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
 )
@@ -143,21 +144,7 @@ func TestASecretThatIsNoTextIsPassedOver(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { known.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	until := func(is func() bool) {
-		t.Helper()
-		late := time.After(patience)
-		for {
-			changed := known.Changed()
-			if is() {
-				return
-			}
-			select {
-			case <-changed:
-			case <-late:
-				require.FailNow(t, "it did not come true", "%v, %v", known.All(), known.Ready())
-			}
-		}
-	}
+	until := func(is func() bool) { t.Helper(); rostertest.Until(t, known, patience, is) }
 	until(func() bool { a, ok := known.Server("https://good"); return ok && a.Name == "good" })
 	s.put("last", "last", "https://last")
 	until(func() bool { _, ok := known.Server("https://last"); return ok })

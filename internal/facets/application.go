@@ -340,11 +340,11 @@ func (r applicationReplica) doubt(key converge.Key, app *argocd.App, want wanted
 	if app == nil || len(want.Finalizers) == 0 || r.origins.of(key, &app.Head) != "" {
 		return nil
 	}
-	if mayBe := r.keeping.adopts(app, want) == nil; !mayBe {
-		return nil
+	if mayBe := r.keeping.adopts(app, want) == nil; mayBe {
+		return fmt.Errorf("%w: an application of this name is there, and nothing says whose it is: delete it there if it is to go, and take the finalizers of this one away",
+			converge.ErrRefused)
 	}
-	return fmt.Errorf("%w: an application of this name is there, and nothing says whose it is: delete it there if it is to go, and take the finalizers of this one away",
-		converge.ErrRefused)
+	return nil
 }
 
 // holds reports whether a copy is where none may be any more, with resources that are to be deleted with it.
@@ -356,12 +356,10 @@ func (r applicationReplica) holds(key converge.Key, id types.NamespacedName, wan
 // released returns the patch without which a copy that is deleted would wait for somebody. What only shows an application waits
 // for nobody: no controller knows of it.
 func (r applicationReplica) released(app *argocd.App) argocd.Patch {
-	if r.keeping.Shows == "" || len(app.Finalizers) == 0 {
+	if r.keeping.Shows == "" {
 		return withoutFinalizers(app)
 	}
-	var patch argocd.Patch
-	patch.Replace([]string{}, "metadata", "finalizers")
-	return patch
+	return unfinalized(&app.Head)
 }
 
 // withCascades returns the patch that gives an application these of the finalizers that are synchronised, and no others.

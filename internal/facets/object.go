@@ -372,12 +372,10 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 // released returns the patch without which what only shows an object would wait for somebody when it is deleted, nil if it would
 // not: nobody works its finalizers off.
 func (r objectReplica) released(record *argocd.Record) argocd.Patch {
-	if r.own[argocd.AnnotationAgent] == "" || len(record.Finalizers) == 0 {
+	if r.own[argocd.AnnotationAgent] == "" {
 		return nil
 	}
-	var patch argocd.Patch
-	patch.Replace([]string{}, "metadata", "finalizers")
-	return patch
+	return unfinalized(&record.Head)
 }
 
 // disowned returns the patch that takes from an object what makes it a copy, nil if it has nothing of that.

@@ -163,3 +163,13 @@ func (o Objects[R, T]) removeFrom(
 	}
 	return none, errContended
 }
+
+// unfinalized returns the patch that takes all finalizers from an object, whosever they are, nil if there are none.
+func unfinalized(h *argocd.Head) argocd.Patch {
+	if len(h.Finalizers) == 0 {
+		return nil
+	}
+	var patch argocd.Patch
+	patch.Replace([]string{}, "metadata", "finalizers")
+	return patch
+}

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 )
 
@@ -86,13 +85,7 @@ func newIndependent(t *testing.T) *independent {
 
 // of declares an Application of the spoke's own.
 func (i *independent) of(name, path string) *guestbook {
-	return &guestbook{twin: &twin{
-		hub:   side{i.lab.Hub, argocd.Named(independentAgent, name)},
-		spoke: side{i.lab.Spoke(independentAgent), argocd.Named(lab.Namespace, name)},
-		declared: argocd.Application{
-			Namespace: independentAgent, Name: name, RepoURL: i.lab.Git.URL, Path: path, Destination: "in-cluster", Into: name, Manual: true,
-		},
-	}}
+	return &guestbook{twin: ownOf(i.lab, independentAgent, name, path, name)}
 }
 
 func (i *independent) shows(t *testing.T) {

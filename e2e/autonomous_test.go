@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
 )
 
 // newAutonomous makes a site whose applications are defined on its spoke, and one of those.
@@ -23,6 +24,16 @@ func (s *site) newOwn(name string) *twin {
 	a := s.newTwin(name)
 	a.declared.Namespace, a.declared.Destination = s.name, "in-cluster"
 	return a
+}
+
+// ownOf declares an Application of an autonomous agent's own, in a lab of a test's own.
+func ownOf(l *lab.Lab, agent, name, path, into string) *twin {
+	return &twin{
+		hub: side{l.Hub, argocd.Named(agent, name)}, spoke: side{l.Spoke(agent), argocd.Named(lab.Namespace, name)},
+		declared: argocd.Application{
+			Namespace: agent, Name: name, RepoURL: l.Git.URL, Path: path, Destination: "in-cluster", Into: into, Manual: true,
+		},
+	}
 }
 
 // createOnSpoke creates the Application on the spoke, and deletes it when the test is over.

@@ -27,20 +27,12 @@ func TestApplicationsOfApplicationsOfAnAutonomousAgent(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	own := func(name, path, into string) *twin {
-		return &twin{
-			hub: side{l.Hub, argocd.Named(agent, name)}, spoke: side{l.Spoke(agent), argocd.Named(lab.Namespace, name)},
-			declared: argocd.Application{
-				Namespace: agent, Name: name, RepoURL: l.Git.URL, Path: path, Destination: "in-cluster", Into: into, Manual: true,
-			},
-		}
-	}
 	onSpoke := func(a *twin) *unstructured.Unstructured {
 		object := argocd.New(a.declared)
 		object.SetNamespace(lab.Namespace)
 		return object
 	}
-	parent, child := own("parent", "apps", lab.Namespace), own("child", lab.ConfigPath, "child")
+	parent, child := ownOf(l, agent, "parent", "apps", lab.Namespace), ownOf(l, agent, "child", lab.ConfigPath, "child")
 	manifest, err := json.Marshal(onSpoke(child).Object)
 	require.NoError(t, err)
 	_, err = l.Git.Commit(ctx, "an Application", map[string]string{"apps/child.yaml": string(manifest)})

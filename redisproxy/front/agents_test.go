@@ -264,13 +264,15 @@ func withTheAgentsOwnEnd(t *testing.T, prefix string) {
 	w.spoke.Set(t.Context(), prefix+treeSpoke, "one", 0)
 	follower := w.client(t, 3).Subscribe(t.Context(), "hub|"+newsHub)
 	defer func() { _ = follower.Close() }()
+	_, err := follower.Receive(t.Context()) // that it follows: what is asked for now begins the feed
+	require.NoError(t, err)
 	client := w.client(t, 2)
 	require.Equal(t, "one", client.Get(t.Context(), "hub|"+treeHub).Val())
 	require.Eventually(t, func() bool {
 		require.Equal(t, "one", client.Get(t.Context(), "hub|"+treeHub).Val())
 		return w.metric(t, "argocd_redisproxy_cache_hits_total", "fresh") > 0
 	}, 5*time.Second, time.Millisecond)
-	_, err := follower.ReceiveMessage(t.Context())
+	_, err = follower.ReceiveMessage(t.Context())
 	require.NoError(t, err)
 	w.spoke.Set(t.Context(), prefix+treeSpoke, "two", 0)
 	w.spoke.Publish(t.Context(), prefix+newsSpoke, "changed")

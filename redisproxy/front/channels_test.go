@@ -1,11 +1,13 @@
 package front_test
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
@@ -102,6 +104,31 @@ func TestPatternsAreMatchedAgainstWhatAgentsSay(t *testing.T) {
 	require.Contains(t, r.ask("PING"), "pong")
 }
 
+// What is announced after a client was told that it follows is told to it.
+func TestNothingIsMissedOnceASubscriptionIsConfirmed(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	first := dial(t, w.address) // the feed is there, so that a later follower is told nothing on its account
+	first.ask("SUBSCRIBE", newsHub)
+	require.Equal(t, message("2", newsHub, ""), first.hear())
+	var all sync.WaitGroup
+	for i := range 20 {
+		r := dial(t, w.address)
+		all.Go(func() {
+			id := itoa(i)
+			for range 10 {
+				assert.Contains(t, r.ask("SUBSCRIBE", newsHub), "subscribe")
+				w.spoke.Publish(t.Context(), newsSpoke, id)
+				for !strings.HasSuffix(r.hear(), bulk(id)) { // of others
+				}
+				for r.say(command("UNSUBSCRIBE", newsHub)); !strings.Contains(r.hear(), "unsubscribe"); {
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
 // Who follows an agent that is away waits, and is told when it comes back: something may have been missed.
 func TestWhoFollowsAnAgentIsToldWhenItReturns(t *testing.T) {
 	t.Parallel()
@@ -161,6 +188,8 @@ func TestAFollowerThatDoesNotReadIsDisconnected(t *testing.T) {
 	require.Contains(t, stuck.ask("SUBSCRIBE", newsHub), ":1")
 	follower := w.client(t, 3).Subscribe(t.Context(), newsHub)
 	defer func() { _ = follower.Close() }()
+	_, err := follower.Receive(t.Context())
+	require.NoError(t, err)
 	payload := string(make([]byte, 256<<10))
 	messages := follower.Channel(redis.WithChannelSize(1000))
 	for w.metric(t, "argocd_redisproxy_clients_overrun_total", "") == 0 {

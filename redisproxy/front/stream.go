@@ -2,6 +2,7 @@ package front
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -25,6 +26,8 @@ type stream struct {
 	settled    sync.Cond
 	slots      []slot           // what Redis has been asked and not answered. Guarded by mu
 	subscribed map[string]names // by the word that confirms a subscription. Guarded by mu
+	following  bool             // something more, and is not told so yet: what is told of it waits. Guarded by mu
+	early      []byte           // what agents announced before that was told. Guarded by mu
 	kind       byte             // of the last reply. Guarded by mu
 	failure    error            // why nothing will be answered any more. Guarded by mu
 }
@@ -228,17 +231,27 @@ func (t *stream) sort(p []byte, kind byte) (confirms string, unasked bool) {
 	}
 }
 
-// confirm hands on that something was subscribed to, or no longer is, and sees to it that the same is true of agents.
+// confirm hands on that something was subscribed to, or no longer is, and sees to it that the same is true of agents: before
+// the client hears of it, so that it misses nothing that is announced afterwards, and hears nothing before it follows, nor
+// when it no longer does.
 func (t *stream) confirm(p []byte, word string) error {
-	if err := t.out.put(p); err != nil {
-		return err
-	}
+	t.mu.Lock()
+	t.following = !strings.HasSuffix(word, "unsubscribe")
+	t.mu.Unlock()
 	if elements := resp.Elements(p); len(elements) > 1 {
 		if channel, some := resp.Text(elements[1]); some {
 			t.change(word, string(channel))
 		}
 	}
+	if err := t.out.put(p); err != nil {
+		return err
+	}
 	t.mu.Lock()
+	early := t.early
+	t.following, t.early = false, nil
+	if len(early) > 0 {
+		t.announce(early)
+	}
 	t.slots[0].confirmations--
 	over := t.slots[0].confirmations == 0
 	t.mu.Unlock()
@@ -291,7 +304,18 @@ func (t *stream) Message(pattern, channel string, payload []byte) {
 		frame = redcon.AppendBulkString(append(frame, "4\r\n$8\r\npmessage\r\n"...), pattern)
 	}
 	frame = redcon.AppendBulk(redcon.AppendBulkString(frame, channel), payload)
-	if !t.out.push(frame) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.announce(frame)
+}
+
+// announce has the client told something that an agent announced. It is called with mu held, and does not wait.
+func (t *stream) announce(frame []byte) {
+	switch {
+	case t.following && len(t.early)+len(frame) <= t.session.server.options.Limits.Backlog:
+		t.early = append(t.early, frame...)
+	case !t.following && t.out.push(frame):
+	default:
 		t.session.server.metrics.overrun.Inc()
 		_ = t.session.conn.Close()
 	}

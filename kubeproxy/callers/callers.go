@@ -5,6 +5,7 @@
 package callers
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"net/http"
@@ -79,7 +80,7 @@ func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 	if err != nil {
 		return Call{}, err
 	}
-	has := c.holderOf(peer.Certificates[0])
+	has := c.remembered(r.Context(), peer)
 	if given {
 		return c.byToken(has, bearer, way)
 	}
@@ -87,7 +88,7 @@ func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 }
 
 // byToken lets a token decide. It never widens what the certificate says: one that names an agent has no other one.
-func (c *Callers) byToken(has holder, bearer string, way Way) (Call, error) {
+func (c *Callers) byToken(has *holder, bearer string, way Way) (Call, error) {
 	if c.options.Tokens == nil {
 		return Call{}, Refuse(http.StatusUnauthorized, "bearer tokens are not accepted here: set --jwt-key, or come with the agent's own certificate and no token")
 	}
@@ -113,7 +114,7 @@ func (c *Callers) byToken(has holder, bearer string, way Way) (Call, error) {
 }
 
 // byCertificate lets the certificate decide.
-func byCertificate(has holder, way Way) (Call, error) {
+func byCertificate(has *holder, way Way) (Call, error) {
 	switch {
 	case has.everywhere && way.Agent == "":
 		return Call{}, Refuse(http.StatusBadRequest, "caller %q may reach every agent: say which by the path, %s<name>/…", has.name, prefix)
@@ -131,11 +132,22 @@ func byCertificate(has holder, way Way) (Call, error) {
 	}
 }
 
+// remembered returns what a peer's certificate says, from memory where there is one of its connection.
+func (c *Callers) remembered(ctx context.Context, peer identity.Peer) *holder {
+	memory := memoryOf(ctx)
+	has := memory.holder.Load()
+	if has == nil { // a connection has one certificate as long as it lasts
+		has = c.holderOf(peer.Certificates[0])
+		memory.holder.Store(has)
+	}
+	return has
+}
+
 // holderOf returns what a certificate says.
-func (c *Callers) holderOf(certificate *x509.Certificate) holder {
+func (c *Callers) holderOf(certificate *x509.Certificate) *holder {
 	common, commonErr := identity.CommonName(certificate)
 	id, idErr := identity.URI(certificate)
-	has := holder{name: common}
+	has := &holder{name: common}
 	if commonErr != nil {
 		has.name = id
 	}

@@ -35,6 +35,15 @@ type connectionKey struct{}
 // connection remembers what was last found out about a connection's certificate.
 type connection struct {
 	latest atomic.Pointer[finding]
+	holder atomic.Pointer[holder]
+}
+
+// memoryOf returns what is remembered of a request's connection; one that is forgotten if Connection made no room for it.
+func memoryOf(ctx context.Context) *connection {
+	if memory, ok := ctx.Value(connectionKey{}).(*connection); ok {
+		return memory
+	}
+	return &connection{}
 }
 
 // finding is what is known of a connection's peer.
@@ -92,10 +101,7 @@ func over(err error) bool {
 func (p *Proofs) find(r *http.Request) *finding {
 	now := time.Now()
 	changed := p.trust.Changed()
-	memory, ok := r.Context().Value(connectionKey{}).(*connection)
-	if !ok {
-		memory = &connection{}
-	}
+	memory := memoryOf(r.Context())
 	latest := memory.latest.Load()
 	if latest != nil && latest.changed == changed && now.Before(latest.until) {
 		return latest

@@ -90,7 +90,7 @@ func TestWhileTheAgentIsAwayTheLastValueIsKnown(t *testing.T) {
 	w.leave()
 	require.Equal(t, "one", w.get(treeHub))
 	require.GreaterOrEqual(t, w.metric("argocd_redisproxy_cache_hits_total", "stale"), 1.0)
-	require.Zero(t, w.metric("argocd_redisproxy_feeds", ""))
+	require.Eventually(t, func() bool { return w.metric("argocd_redisproxy_feeds", "") == 0 }, 5*time.Second, time.Millisecond)
 	w.set(treeSpoke, "two")
 	require.Equal(t, "one", w.get(treeHub))
 	q := w.ask("app|resources-tree|east_guestbook|unknown")
@@ -99,6 +99,8 @@ func TestWhileTheAgentIsAwayTheLastValueIsKnown(t *testing.T) {
 	require.ErrorContains(t, failure, `agent "east" is not connected since`)
 	w.arrive()
 	require.Eventually(t, func() bool { return w.get(treeHub) == "two" }, 5*time.Second, time.Millisecond, "everything is asked for again")
+	require.Eventually(t, func() bool { return w.metric("argocd_redisproxy_feeds", "") == 1 }, 5*time.Second, time.Millisecond)
+	require.Equal(t, "two", w.get(treeHub)) // which the feed may tell of from now on
 	before := w.gets()
 	require.Equal(t, "two", w.get(treeHub))
 	require.Equal(t, before, w.gets())

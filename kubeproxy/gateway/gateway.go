@@ -27,8 +27,9 @@ const (
 	refusalLogBurst    = 20
 )
 
-// bufferSize is that of the buffers by which answers are copied. Every open watch has one.
-const bufferSize = 32 << 10
+// bufferSize is that of the buffers by which answers are copied. Every open watch has one. What is in it makes an HTTP/2
+// frame that just fills a record of TLS, with its 9 bytes of header: any more would be a record, and a system call, of its own.
+const bufferSize = 16<<10 - 9
 
 // Dial opens a connection to an agent's HTTP server, which is to have a method CloseWrite. Its errors wrap those of package
 // tunnel, or context.DeadlineExceeded when it took too long; any other means that the principal cannot be reached.

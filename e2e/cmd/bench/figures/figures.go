@@ -23,6 +23,7 @@ const (
 const (
 	Ours      = "ours"
 	Floor     = "the floor" // the least that the same work can take
+	Relay     = "relay"     // programs that pass bytes on without a look, as many as ours: the least that going through any takes
 	Twemproxy = "twemproxy" // somebody else's, for a part of the work
 )
 
@@ -51,6 +52,7 @@ type Row struct {
 	Unit      string   `json:"unit"`
 	Ours      *float64 `json:"ours,omitempty"`      // nil when it was not measured
 	Floor     *float64 `json:"floor,omitempty"`     // nil when it was not measured, or there is none
+	Relay     *float64 `json:"relay,omitempty"`     // the same
 	Twemproxy *float64 `json:"twemproxy,omitempty"` // the same
 	Target    string   `json:"target,omitempty"`
 	Met       *bool    `json:"met,omitempty"` // nil without a target, and when what it needs was not measured
@@ -78,7 +80,7 @@ func Under(limit float64) func(Values) bool {
 // Combine makes the rows of a part of the samples of its runs, by contender, in the order in which the samples have them.
 func Combine(part string, samples map[string][]Sample, targets []Target) []Row {
 	var rows []Row
-	for _, sample := range slices.Concat(samples[Ours], samples[Floor], samples[Twemproxy]) {
+	for _, sample := range slices.Concat(samples[Ours], samples[Floor], samples[Relay], samples[Twemproxy]) {
 		for _, figure := range sample {
 			known := slices.ContainsFunc(rows, func(r Row) bool { return r.Figure == figure.Name })
 			if known {
@@ -87,7 +89,7 @@ func Combine(part string, samples map[string][]Sample, targets []Target) []Row {
 			row := Row{
 				Part: part, Figure: figure.Name, Unit: figure.Unit,
 				Ours: median(samples[Ours], figure.Name), Floor: median(samples[Floor], figure.Name),
-				Twemproxy: median(samples[Twemproxy], figure.Name),
+				Relay: median(samples[Relay], figure.Name), Twemproxy: median(samples[Twemproxy], figure.Name),
 			}
 			rows = append(rows, judged(row, targets))
 		}
@@ -116,6 +118,8 @@ func (r Row) of(contender string) *float64 {
 		return r.Ours
 	case Floor:
 		return r.Floor
+	case Relay:
+		return r.Relay
 	case Twemproxy:
 		return r.Twemproxy
 	default:

@@ -72,6 +72,10 @@ func TestSomebodyElsesHasAColumnAndATargetToo(t *testing.T) {
 	require.Regexp(t, `OURS +FLOOR +TWEMPROXY +OURS/FLOOR`, table(t, rows))
 	require.Regexp(t, `status +changes +/s +60\.0 +100\.0 +55\.0 +0\.60 +ahead +met`, table(t, rows))
 
+	all[figures.Relay] = []figures.Sample{rate(80)}
+	require.Regexp(t, `FLOOR +RELAY +TWEMPROXY +OURS/FLOOR`, table(t, figures.Combine("status", all, ahead)))
+	require.Regexp(t, `100\.0 +80\.0 +55\.0 +0\.60`, table(t, figures.Combine("status", all, ahead)))
+
 	all[figures.Twemproxy] = []figures.Sample{rate(61)}
 	require.False(t, *figures.Combine("status", all, ahead)[0].Met)
 }

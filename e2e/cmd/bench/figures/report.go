@@ -35,17 +35,23 @@ func (r *Report) WriteJSON(out io.Writer) error {
 // WriteTable writes the report for people. There is a column for whoever was measured.
 func (r *Report) WriteTable(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	third := slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Twemproxy != nil })
-	lines := []string{line(third, "PART", "FIGURE", "UNIT", "OURS", "FLOOR", "TWEMPROXY", "OURS/FLOOR", "TARGET", "")}
+	others := slices.DeleteFunc([]string{Relay, Twemproxy}, func(contender string) bool {
+		return !slices.ContainsFunc(r.Rows, func(row Row) bool { return row.of(contender) != nil })
+	})
+	columns := slices.Concat([]string{"PART", "FIGURE", "UNIT", "OURS", "FLOOR"}, others, []string{"OURS/FLOOR", "TARGET", ""})
+	lines := []string{strings.ToUpper(strings.Join(columns, "\t"))}
 	for i, row := range r.Rows {
 		part := row.Part
 		if i > 0 && r.Rows[i-1].Part == part {
 			part = ""
 		} else {
-			lines = append(lines, line(third, make([]string, 9)...))
+			lines = append(lines, strings.Repeat("\t", len(columns)-1))
 		}
-		lines = append(lines, line(third, part, row.Figure, row.Unit, number(row.Ours), number(row.Floor), number(row.Twemproxy),
-			row.ratio(), row.Target, row.verdict()))
+		cells := []string{part, row.Figure, row.Unit, number(row.Ours), number(row.Floor)}
+		for _, contender := range others {
+			cells = append(cells, number(row.of(contender)))
+		}
+		lines = append(lines, strings.Join(append(cells, row.ratio(), row.Target, row.verdict()), "\t"))
 	}
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(table, line); err != nil {
@@ -61,15 +67,6 @@ func (r *Report) WriteTable(out io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// line is a line of the table, with or without what is in twemproxy's column.
-func line(third bool, cells ...string) string {
-	const column = 5
-	if !third {
-		cells = slices.Delete(cells, column, column+1)
-	}
-	return strings.Join(cells, "\t")
 }
 
 func number(value *float64) string {

@@ -48,8 +48,8 @@ func all() []part {
 	pair := []string{figures.Floor, figures.Ours}
 	return []part{
 		{"get", pair, (*ground).get},
-		{"stream", pair, (*ground).stream},
-		{"redis", []string{figures.Floor, figures.Ours, figures.Twemproxy}, (*ground).redis},
+		{"stream", []string{figures.Floor, figures.Ours, figures.Relay}, (*ground).stream},
+		{"redis", []string{figures.Floor, figures.Ours, figures.Relay, figures.Twemproxy}, (*ground).redis},
 		{"agentkey", pair, (*ground).agentKey},
 		{"footprint", []string{figures.Ours}, (*ground).footprint},
 	}

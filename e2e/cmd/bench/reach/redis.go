@@ -42,6 +42,13 @@ func (g *ground) redis(ctx context.Context, contender string) (figures.Sample, e
 			return nil, err
 		}
 		return g.load(ctx, proxy.Address, proxy, []contest.Program{{Name: "redisproxy", Process: proxy.Process}})
+	case figures.Relay:
+		address, programs, end, err := g.newRelays(ctx, 1, g.Lab.Hub.ArgoCD.RedisAddress)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
+		return g.load(ctx, address, nil, programs)
 	case figures.Twemproxy:
 		proxy, address, err := g.newTwemproxy(ctx)
 		if err != nil {

@@ -19,6 +19,9 @@ import (
 // shownOfErrors is how much of an answer that is none is shown.
 const shownOfErrors = 1 << 10
 
+// between is how many programs of ours are between a client and the spoke's API server: kubeproxy, principal and agent.
+const between = 3
+
 // route is one way to the spoke's API server, and a client of client-go's making that goes it.
 type route struct {
 	config *rest.Config
@@ -31,17 +34,25 @@ func (g *ground) travel(ctx context.Context, contender string, measure func(*rou
 		return nil, fmt.Errorf("preparation: %w", err)
 	}
 	var config *rest.Config
+	var proxy *lab.Proxy
 	var programs []contest.Program
-	proxy, err := g.kubeproxyOf(ctx, contender)
-	if err != nil {
-		return nil, err
-	}
-	if proxy == nil {
+	var err error
+	switch server := g.Lab.Spoke(spoke); contender {
+	case figures.Floor:
 		// As the agent, so that the API server has the same to think about.
-		config, err = client.For(g.Lab.Spoke(spoke), lab.AgentUser, g.Lab.Spoke(spoke).Address)
-	} else {
-		config, err = g.through(proxy)
-		programs = g.programs("kubeproxy", proxy.Process)
+		config, err = client.For(server, lab.AgentUser, server.Address)
+	case figures.Relay:
+		var address string
+		var end func()
+		if address, programs, end, err = g.newRelays(ctx, between, server.Address); err == nil {
+			defer end()
+			config, err = client.For(server, lab.AgentUser, address)
+		}
+	default:
+		if proxy, err = g.newKubeproxy(ctx); err == nil {
+			config, err = g.through(proxy)
+			programs = g.programs("kubeproxy", proxy.Process)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -54,14 +65,6 @@ func (g *ground) travel(ctx context.Context, contender string, measure func(*rou
 		defer utilnet.CloseIdleConnectionsFor(c.Transport)
 		return measure(&route{config: config, client: c})
 	})
-}
-
-// kubeproxyOf is the kubeproxy that a contender takes; nil for the floor.
-func (g *ground) kubeproxyOf(ctx context.Context, contender string) (*lab.Proxy, error) {
-	if contender == figures.Floor {
-		return nil, nil
-	}
-	return g.newKubeproxy(ctx)
 }
 
 // through is for whoever has the agent's name on a certificate, as Argo CD's server does in the cluster's Secret.

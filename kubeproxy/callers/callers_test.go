@@ -1,6 +1,7 @@
 package callers_test
 
 import (
+	"context"
 	"crypto/x509"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/token"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )
 
@@ -60,4 +62,44 @@ func TestTokensNeedKeys(t *testing.T) {
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, http.StatusUnauthorized, refusal.Code)
 	require.ErrorContains(t, err, "--jwt-key")
+}
+
+// believed is a token for agent "b", whatever it says.
+type believed struct{}
+
+func (believed) Verify(string) (token.Token, error) { return token.Token{Agent: "b"}, nil }
+
+// Of a connection it is remembered whose it is: not what for a request was.
+func TestEachRequestOfAConnectionSaysWhatItIsFor(t *testing.T) {
+	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
+	require.NoError(t, err)
+	who := callers.New(callers.Options{Identify: identify, Tokens: believed{}, Everywhere: []string{"argo"}})
+	var proofs *callers.Proofs
+	argo, agent := peerOf(t, pki.ClientOptions{CommonName: "argo"}), peerOf(t, pki.ClientOptions{CommonName: "a"})
+	const first, second = 0, 1
+	connections := []context.Context{proofs.Connection(t.Context(), nil), proofs.Connection(t.Context(), nil)}
+	for _, c := range []struct {
+		connection    int
+		peer          identity.Peer
+		target, token string
+		want          callers.Call
+	}{
+		{first, argo, "/agents/d/api", "", callers.Call{Caller: "argo", Agent: "d", Path: "/api"}},
+		{first, argo, "/agents/e/api", "", callers.Call{Caller: "argo", Agent: "e", Path: "/api"}},
+		{first, argo, "/api", "x", callers.Call{Caller: "b", Agent: "b", Path: "/api"}},
+		{first, argo, "/agents/d/api", "", callers.Call{Caller: "argo", Agent: "d", Path: "/api"}},
+		{second, agent, "/api", "", callers.Call{Caller: "a", Agent: "a", Path: "/api"}},
+		{first, argo, "/agents/d/api", "", callers.Call{Caller: "argo", Agent: "d", Path: "/api"}},
+	} {
+		r := httptest.NewRequestWithContext(connections[c.connection], http.MethodGet, c.target, http.NoBody)
+		if c.token != "" {
+			r.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		call, err := who.Admit(r, c.peer)
+		require.NoError(t, err)
+		require.Equal(t, c.want, call)
+	}
+	r := httptest.NewRequestWithContext(connections[second], http.MethodGet, "/agents/d/api", http.NoBody)
+	_, err = who.Admit(r, agent)
+	require.ErrorContains(t, err, `may not reach agent "d"`)
 }

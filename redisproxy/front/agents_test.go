@@ -264,7 +264,7 @@ func withTheAgentsOwnEnd(t *testing.T, prefix string) {
 	w.spoke.Set(t.Context(), prefix+treeSpoke, "one", 0)
 	follower := w.client(t, 3).Subscribe(t.Context(), "hub|"+newsHub)
 	defer func() { _ = follower.Close() }()
-	_, err := follower.Receive(t.Context()) // that it follows: what is asked for now begins the feed
+	_, err := follower.Receive(t.Context()) // it follows, and so is told when the feed begins
 	require.NoError(t, err)
 	client := w.client(t, 2)
 	require.Equal(t, "one", client.Get(t.Context(), "hub|"+treeHub).Val())

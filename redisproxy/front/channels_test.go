@@ -204,6 +204,48 @@ func TestAFollowerThatDoesNotReadIsDisconnected(t *testing.T) {
 	}
 }
 
+// RESET ends subscriptions, and says so of none.
+func TestResetEndsSubscriptions(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"2", "3"} {
+		t.Run("RESP"+protocol, func(t *testing.T) {
+			t.Parallel()
+			w := begin(t, setup{})
+			first := dial(t, w.address)
+			first.ask("SUBSCRIBE", newsHub)
+			require.Equal(t, message("2", newsHub, ""), first.hear())
+			r := dial(t, w.address)
+			r.ask("HELLO", protocol)
+			r.say(command("SUBSCRIBE", newsHub, "other"))
+			require.Equal(t, told(protocol, "subscribe", newsHub, ":1"), r.hear())
+			require.Equal(t, told(protocol, "subscribe", "other", ":2"), r.hear())
+			require.Equal(t, "+RESET\r\n", r.ask("RESET"))
+			w.spoke.Publish(t.Context(), newsSpoke, "not followed")
+			require.Equal(t, message("2", newsHub, "not followed"), first.hear())
+			require.Equal(t, "*3\r\n"+bulk("unsubscribe")+null("2")+":0\r\n", r.ask("UNSUBSCRIBE"))
+			require.Equal(t, "+PONG\r\n", r.ask("PING"))
+			require.Equal(t, null("2"), r.ask("GET", treeHub), "it may ask for anything")
+			require.Equal(t, told("2", "subscribe", newsHub, ":1"), r.ask("SUBSCRIBE", newsHub))
+			w.spoke.Publish(t.Context(), newsSpoke, "followed again")
+			require.Equal(t, message("2", newsHub, "followed again"), r.hear())
+		})
+	}
+}
+
+// A reply that looks like a message is a reply.
+func TestARepliesWordsAreNotAMessage(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	r := dial(t, w.address)
+	r.ask("HELLO", "3")
+	require.Equal(t, told("3", "subscribe", "x", ":1"), r.ask("SUBSCRIBE", "x"))
+	for _, word := range []string{"message", "pmessage", "smessage", "subscribe", "unsubscribe"} {
+		require.Equal(t, ":3\r\n", r.ask("RPUSH", word, word, "a", "b"))
+		require.Equal(t, "*3\r\n"+bulk(word)+bulk("a")+bulk("b"), r.ask("LRANGE", word, "0", "-1"))
+		require.Equal(t, "+PONG\r\n", r.ask("PING"))
+	}
+}
+
 // What may be told unasked besides messages goes through as well.
 func TestTrackingAndMonitorGoThrough(t *testing.T) {
 	t.Parallel()

@@ -175,10 +175,13 @@ func (s *session) see(ctx context.Context, one *step) error {
 	var kind byte
 	var rest []byte
 	var err error
-	if s.stream != nil {
-		kind, err = s.stream.pass(one.raw, 1)
-	} else {
+	switch {
+	case s.stream == nil:
 		kind, rest, err = s.relay(ctx, one.raw, 1, s.say)
+	case one.name == "reset":
+		kind, err = s.stream.reset(one.raw)
+	default:
+		kind, err = s.stream.pass(one.raw, 1)
 	}
 	if err != nil {
 		return err

@@ -51,6 +51,13 @@ func (q *outbox) push(p []byte) bool {
 	return true
 }
 
+// fits reports whether there is room for so many bytes.
+func (q *outbox) fits(size int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.bytes)+size <= q.limit
+}
+
 // write writes what is added, until end or fail is called or the client is gone.
 func (q *outbox) write() {
 	q.mu.Lock()

@@ -26,8 +26,8 @@ type stream struct {
 	settled    sync.Cond
 	slots      []slot           // what Redis has been asked and not answered. Guarded by mu
 	subscribed map[string]names // by the word that confirms a subscription. Guarded by mu
-	following  bool             // something more, and is not told so yet: what is told of it waits. Guarded by mu
-	early      []byte           // what agents announced before that was told. Guarded by mu
+	confirming bool             // a subscription that the client is not told of yet: all that agents announce waits. Guarded by mu
+	early      []byte           // what waits for that. Guarded by mu
 	kind       byte             // of the last reply. Guarded by mu
 	failure    error            // why nothing will be answered any more. Guarded by mu
 }
@@ -38,6 +38,7 @@ type names map[string]struct{}
 type slot struct {
 	confirmations int     // that it consists of; 0: it is an ordinary one
 	into          *[]byte // where it goes; nil: to the client
+	resets        bool    // it is that of a RESET, which ends all subscriptions without a word on any
 }
 
 // newStream begins to tell the client what its connection to Redis brings. rest is what was read of that already.
@@ -68,6 +69,9 @@ func (t *stream) close() {
 func (t *stream) pass(raw []byte, count int) (byte, error) {
 	return t.exchange(raw, make([]slot, count)...)
 }
+
+// reset has Redis answer a RESET, and returns what kind of reply that was.
+func (t *stream) reset(raw []byte) (byte, error) { return t.exchange(raw, slot{resets: true}) }
 
 // fetch has Redis answer a command, and returns the reply.
 func (t *stream) fetch(raw []byte) ([]byte, error) {
@@ -181,6 +185,9 @@ func (t *stream) frame(p []byte, kind byte) error {
 		owed = t.slots[0]
 	}
 	t.mu.Unlock()
+	if owed.resets && kind == '+' {
+		t.forget()
+	}
 	if owed.into != nil {
 		*owed.into = append([]byte(nil), p...)
 	} else if err := t.out.put(p); err != nil {
@@ -190,6 +197,15 @@ func (t *stream) frame(p []byte, kind byte) error {
 		t.settle(kind)
 	}
 	return nil
+}
+
+// forget has the client follow nothing any more, and speak RESP2.
+func (t *stream) forget() {
+	t.mu.Lock()
+	clear(t.subscribed)
+	t.mu.Unlock()
+	t.three.Store(false)
+	t.session.server.options.Spokes.Leave(t)
 }
 
 // settle strikes out what has been owed longest.
@@ -209,9 +225,9 @@ func (t *stream) sort(p []byte, kind byte) (confirms string, unasked bool) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	confirming := len(t.slots) > 0 && t.slots[0].confirmations > 0
-	if kind == '*' && !confirming && t.subscriptions() == 0 {
-		return "", false
+	awaited := len(t.slots) > 0 && t.slots[0].confirmations > 0
+	if kind == '*' && (t.three.Load() || !awaited && t.subscriptions() == 0) {
+		return "", false // which may be long: nobody waits until it is taken apart
 	}
 	elements := resp.Elements(p)
 	if len(elements) == 0 {
@@ -220,7 +236,7 @@ func (t *stream) sort(p []byte, kind byte) (confirms string, unasked bool) {
 	word, _ := resp.Text(elements[0])
 	switch string(word) {
 	case "subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe":
-		if confirming {
+		if awaited {
 			return string(word), false
 		}
 		return "", kind == '>'
@@ -236,7 +252,7 @@ func (t *stream) sort(p []byte, kind byte) (confirms string, unasked bool) {
 // when it no longer does.
 func (t *stream) confirm(p []byte, word string) error {
 	t.mu.Lock()
-	t.following = !strings.HasSuffix(word, "unsubscribe")
+	t.confirming = !strings.HasSuffix(word, "unsubscribe")
 	t.mu.Unlock()
 	if elements := resp.Elements(p); len(elements) > 1 {
 		if channel, some := resp.Text(elements[1]); some {
@@ -248,7 +264,7 @@ func (t *stream) confirm(p []byte, word string) error {
 	}
 	t.mu.Lock()
 	early := t.early
-	t.following, t.early = false, nil
+	t.confirming, t.early = false, nil
 	if len(early) > 0 {
 		t.announce(early)
 	}
@@ -312,9 +328,9 @@ func (t *stream) Message(pattern, channel string, payload []byte) {
 // announce has the client told something that an agent announced. It is called with mu held, and does not wait.
 func (t *stream) announce(frame []byte) {
 	switch {
-	case t.following && len(t.early)+len(frame) <= t.session.server.options.Limits.Backlog:
+	case t.confirming && t.out.fits(len(t.early)+len(frame)):
 		t.early = append(t.early, frame...)
-	case !t.following && t.out.push(frame):
+	case !t.confirming && t.out.push(frame):
 	default:
 		t.session.server.metrics.overrun.Inc()
 		_ = t.session.conn.Close()

@@ -45,7 +45,7 @@ func (o Options) Run(ctx context.Context, part Part, report *figures.Report) err
 	samples := make(map[string][]figures.Sample)
 	for run := range runs {
 		for i := range field {
-			contender := field[(i+run)%len(field)] // servers get slower and caches warmer: each goes first as often
+			contender := field[(i+run)%len(field)] // servers get slower and caches warmer: they take turns at going first
 			sample, err := o.measure(ctx, part, contender)
 			switch {
 			case ctx.Err() != nil:

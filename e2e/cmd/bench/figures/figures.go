@@ -60,7 +60,7 @@ type Row struct {
 
 // Values are what each contender reached of one figure. What was not measured is not a number.
 type Values struct {
-	Ours, Floor, Twemproxy float64
+	Ours, Floor, Relay, Twemproxy float64
 }
 
 // Target is what a figure must reach.
@@ -104,7 +104,9 @@ func judged(row Row, targets []Target) Row {
 		}
 		row.Target = target.Text
 		if !slices.ContainsFunc(append([]string{Ours}, target.Beside...), func(name string) bool { return row.of(name) == nil }) {
-			met := target.Met(Values{Ours: value(row.Ours), Floor: value(row.Floor), Twemproxy: value(row.Twemproxy)})
+			met := target.Met(Values{
+				Ours: value(row.Ours), Floor: value(row.Floor), Relay: value(row.Relay), Twemproxy: value(row.Twemproxy),
+			})
 			row.Met = &met
 		}
 	}

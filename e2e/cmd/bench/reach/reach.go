@@ -1,6 +1,6 @@
 // Package reach measures how the hub reaches into a spoke: through kubeproxy and redisproxy, the principal and the agent, and
-// beside that by the same client directly at the spoke's API server or at a Redis. There is real Argo CD, since what its
-// controller says is what the agent's policy goes by.
+// beside that by the same client directly at the spoke's API server or at a Redis, or through relays that look at nothing.
+// There is real Argo CD, since what its controller says is what the agent's policy goes by.
 package reach
 
 import (

@@ -16,16 +16,18 @@ const Command = "relay"
 // Serve passes on what connects to the listener, to an address, until the context ends, which is no error. The listener is
 // closed then.
 func Serve(ctx context.Context, listener net.Listener, to string) error {
-	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
-	defer stop()
 	var open sync.WaitGroup
 	defer open.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	defer stop()
 	for {
 		near, err := listener.Accept()
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
 			return errors.Join(err, listener.Close())
 		}
 		open.Go(func() { pass(ctx, near, to) })
@@ -40,7 +42,10 @@ func pass(ctx context.Context, near net.Conn, to string) {
 		return // the one who connected sees that it ends
 	}
 	defer far.Close()
-	stop := context.AfterFunc(ctx, func() { _, _ = near.Close(), far.Close() })
+	stop := context.AfterFunc(ctx, func() {
+		_ = near.Close()
+		_ = far.Close()
+	})
 	defer stop()
 	var back sync.WaitGroup
 	defer back.Wait()
@@ -51,7 +56,8 @@ func pass(ctx context.Context, near net.Conn, to string) {
 // move passes on one direction. If that breaks, so does the connection.
 func move(to, from net.Conn) {
 	if _, err := io.Copy(to, from); err != nil {
-		_, _ = to.Close(), from.Close()
+		_ = to.Close()
+		_ = from.Close()
 		return
 	}
 	_ = to.(*net.TCPConn).CloseWrite() // which fails if it is closed

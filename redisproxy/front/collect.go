@@ -116,12 +116,14 @@ func (s *session) special(cmd resp.Command, begin int, name string, known comman
 	case client:
 		s.pass(cmd, begin, false)
 		return false
-	case queue, unqueue, watch, unwatch:
-		s.note(v)
+	case unqueue, watch, unwatch:
+		if name != "discard" || len(cmd.Args) == 1 { // EXEC ends a transaction even when it is malformed
+			s.note(v)
+		}
 		s.pass(cmd, begin, false)
 		return false
 	case refuse:
-		s.refuse("ERR " + name + " is not served by redisproxy: connect to the hub's Redis itself")
+		s.refuse(name + " is not served by redisproxy: connect to the hub's Redis itself")
 		return false
 	case quit:
 		s.steps = append(s.steps, step{kind: toNobody, reply: []byte("+OK\r\n"), farewell: true})
@@ -133,8 +135,8 @@ func (s *session) special(cmd resp.Command, begin int, name string, known comman
 			s.pass(cmd, begin, false)
 			return false
 		}
-		if v != identify {
-			s.refuse("ERR " + name + " is not allowed in transactions")
+		if v != identify && v != queue {
+			s.refuse(name + " is not allowed in transactions")
 			return false
 		}
 	}
@@ -146,12 +148,10 @@ func (s *session) special(cmd resp.Command, begin int, name string, known comman
 	return true
 }
 
-// note keeps track of transactions. What Redis says to it does not matter: a client that thinks that it is in one is given
-// a connection of its own, and its commands are all Redis'.
+// note keeps track of transactions: Redis' answer to MULTI begins one. What it says to the rest does not matter: one who
+// watches nothing after all has a connection of its own without need, and nothing else.
 func (s *session) note(v verb) {
 	switch v {
-	case queue:
-		s.queueing = true
 	case watch:
 		s.watching = true
 	case unqueue:
@@ -161,9 +161,14 @@ func (s *session) note(v verb) {
 	}
 }
 
-// refuse adds an error.
+// refuse adds an error. In a transaction it has to be Redis' own, so that EXEC does not do the rest: a command that Redis
+// does not know.
 func (s *session) refuse(text string) {
-	s.steps = append(s.steps, step{kind: toNobody, reply: append(append([]byte("-"), text...), "\r\n"...)})
+	if s.queueing {
+		s.pass(resp.Command{Raw: encode([][]byte{[]byte(text)}), Inline: true}, 0, false)
+		return
+	}
+	s.steps = append(s.steps, step{kind: toNobody, reply: append(append([]byte("-ERR "), text...), "\r\n"...)})
 }
 
 // agents adds a command about agents' keys.

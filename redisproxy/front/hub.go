@@ -199,13 +199,15 @@ func (s *session) see(ctx context.Context, one *step) error {
 	return nil
 }
 
-// identified takes in a command about who the client is, with which Redis agreed.
+// identified takes in a command about who the client is, or that what follows is a transaction, with which Redis agreed.
 func (s *session) identified(one *step) {
 	id := s.identity
 	s.accepted, s.asked = true, time.Now()
 	switch args := one.args; one.name {
 	case "auth":
 		id.User, id.Password = credentials(args[1:])
+	case "multi":
+		s.queueing = true
 	case "select":
 		if n, err := strconv.Atoi(string(args[1])); err == nil {
 			id.Database = n

@@ -229,3 +229,24 @@ func certificate(t *testing.T) *tls.Config {
 	require.NoError(t, err)
 	return &tls.Config{Certificates: []tls.Certificate{own}}
 }
+
+// What Redis did not begin is no transaction, and what is refused in one spoils it, as at Redis.
+func TestATransactionIsWhatRedisTakesForOne(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
+	r := dial(t, w.address)
+	require.Contains(t, r.ask("MULTI", "x"), "-ERR wrong number of arguments")
+	require.Equal(t, bulk("tree"), r.ask("GET", treeHub))
+	require.Equal(t, told("2", "subscribe", "x", ":1"), r.ask("SUBSCRIBE", "x"))
+	require.Contains(t, r.ask("MULTI"), "-ERR Can't execute 'multi'")
+	require.Equal(t, told("2", "unsubscribe", "x", ":0"), r.ask("UNSUBSCRIBE", "x"))
+	for _, words := range [][]string{{"SUBSCRIBE", "x"}, {"CLIENT", "REPLY", "OFF"}, {"DISCARD", "x"}} {
+		require.Equal(t, "+OK\r\n", r.ask("MULTI"))
+		require.Equal(t, "+QUEUED\r\n", r.ask("SET", "a", "1"))
+		require.Contains(t, r.ask(words...), "-ERR ")
+		require.Equal(t, "+QUEUED\r\n", r.ask("GET", treeHub))
+		require.Contains(t, r.ask("EXEC"), "-EXECABORT")
+		require.Equal(t, null("2"), r.ask("GET", "a"))
+	}
+}

@@ -59,7 +59,7 @@ type session struct {
 	identity upstream.Identity
 	accepted bool      // the hub's Redis has accepted the client as somebody
 	asked    time.Time // when it said so last
-	queueing bool      // MULTI was said
+	queueing bool      // Redis has agreed to MULTI
 	watching bool      // WATCH was said
 	sticky   bool      // the connection has something that others have not
 	apart    int       // turns for which it does not share

@@ -130,12 +130,12 @@ func (s *session) special(cmd resp.Command, begin int, name string, known comman
 		return true
 	}
 	if s.queueing { // it will take effect later, and it is not seen whether it does
-		if v == identify && name != "reset" {
+		if name == "auth" || name == "select" {
 			s.sticky = true
 			s.pass(cmd, begin, false)
 			return false
 		}
-		if v != identify && v != queue {
+		if name != "reset" && v != queue { // after a HELLO, we would not know how to speak of agents
 			s.refuse(name + " is not allowed in transactions")
 			return false
 		}

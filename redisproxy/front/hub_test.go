@@ -241,7 +241,7 @@ func TestATransactionIsWhatRedisTakesForOne(t *testing.T) {
 	require.Equal(t, told("2", "subscribe", "x", ":1"), r.ask("SUBSCRIBE", "x"))
 	require.Contains(t, r.ask("MULTI"), "-ERR Can't execute 'multi'")
 	require.Equal(t, told("2", "unsubscribe", "x", ":0"), r.ask("UNSUBSCRIBE", "x"))
-	for _, words := range [][]string{{"SUBSCRIBE", "x"}, {"CLIENT", "REPLY", "OFF"}, {"DISCARD", "x"}} {
+	for _, words := range [][]string{{"SUBSCRIBE", "x"}, {"HELLO", "3"}, {"CLIENT", "REPLY", "OFF"}, {"DISCARD", "x"}} {
 		require.Equal(t, "+OK\r\n", r.ask("MULTI"))
 		require.Equal(t, "+QUEUED\r\n", r.ask("SET", "a", "1"))
 		require.Contains(t, r.ask(words...), "-ERR ")

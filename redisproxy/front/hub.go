@@ -29,7 +29,10 @@ func (s *session) take(ctx context.Context, one *step) error {
 			}
 			defer s.mind()()
 		}
-		_, err := s.forward(ctx, one.raw, one.count)
+		kind, err := s.forward(ctx, one.raw, one.count)
+		if err == nil && one.shares && kind != '-' { // which nobody hears who is not accepted
+			s.accepted = true
+		}
 		return err
 	case toHubSeen:
 		s.server.metrics.passed.Inc()

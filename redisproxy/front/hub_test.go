@@ -205,6 +205,7 @@ func TestAClientThatDoesNotReadHurtsNobody(t *testing.T) {
 	var stuck []*raw
 	for range 6 {
 		c := dial(t, w.address)
+		require.Equal(t, "+PONG\r\n", c.ask("PING"), "and shares a connection from now on")
 		c.say(command("GET", "large"))
 		stuck = append(stuck, c)
 	}

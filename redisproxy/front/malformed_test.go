@@ -130,6 +130,21 @@ func TestLargeCommandsAreBounded(t *testing.T) {
 	require.Equal(t, "+OK\r\n", r.ask("SET", "a", value), "what was held has been given back")
 }
 
+// Redis disconnects one who is not accepted for more than little. That hits nobody else who is not.
+func TestWhoIsNotAcceptedEndsNobodyElsesConnection(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{redisArgs: []string{"--requirepass", "secret"}})
+	other, third := dial(t, w.address), dial(t, w.address)
+	for range 20 {
+		r := dial(t, w.address)
+		r.say(command("MGET", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"))
+		for _, c := range []*raw{other, third} {
+			require.Equal(t, "-NOAUTH Authentication required.\r\n", c.ask("GET", "a"))
+		}
+		require.Equal(t, "-ERR Protocol error: unauthenticated multibulk length\r\n", r.hear())
+	}
+}
+
 func TestThereAreOnlySoManyClients(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{limits: front.Limits{Clients: 2}})

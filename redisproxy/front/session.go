@@ -225,13 +225,14 @@ func (s *session) answer(ctx context.Context) error {
 	return s.flush()
 }
 
-// shareable reports whether the client's next commands may go over a shared connection.
+// shareable reports whether the client's next commands may go over a shared connection. Those of one who is not accepted may
+// not: Redis disconnects such a client for a command of more than a few words, or of large ones.
 func (s *session) shareable(size int) bool {
 	if s.apart > 0 {
 		s.apart--
 		return false
 	}
-	if s.socket == nil || s.stream != nil || s.queueing || s.watching || s.sticky || size > replyBuffer {
+	if !s.accepted || s.socket == nil || s.stream != nil || s.queueing || s.watching || s.sticky || size > replyBuffer {
 		return false
 	}
 	if !s.place.Entered() {

@@ -3,6 +3,7 @@ package front
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"strconv"
 	"sync"
@@ -74,7 +75,8 @@ func (s *session) connect(ctx context.Context) error {
 }
 
 // mind watches out for the client's end while Redis may take as long as it likes, and returns what ends that. What the
-// client sends meanwhile is read behind what is being answered.
+// client sends meanwhile is read behind what is being answered. One who will not send any more may still want to hear what
+// Redis answers without waiting.
 func (s *session) mind() (stop func()) {
 	free := s.in[s.end:]
 	if len(free) == 0 {
@@ -84,7 +86,11 @@ func (s *session) mind() (stop func()) {
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		var err error
-		if read, err = s.conn.Read(free); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		switch read, err = s.conn.Read(free); {
+		case err == nil || errors.Is(err, os.ErrDeadlineExceeded):
+		case errors.Is(err, io.EOF):
+			_ = s.own.SetReadDeadline(time.Now().Add(farewell))
+		default:
 			_ = s.conn.Close()
 			_ = s.own.Close()
 		}

@@ -2,6 +2,7 @@ package front_test
 
 import (
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +98,23 @@ func TestAClientSendsAllBeforeItReads(t *testing.T) {
 	_, err := io.ReadFull(r.reader, got)
 	require.NoError(t, err)
 	require.True(t, want == string(got)) //nolint:testifylint // 40 MB are not to be printed
+}
+
+// A client may say that it will send no more before it reads, as one in a shell's pipe does.
+func TestAClientThatIsDoneSendingIsAnswered(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	for _, subscribe := range []string{"", command("UNSUBSCRIBE")} {
+		r := dial(t, w.address)
+		r.say(subscribe + command("EVAL", "local n = 0; for i = 1, 1e6 do n = n + 1 end; return n", "0") + "ECHO then\r\n")
+		require.NoError(t, r.Conn.(*net.TCPConn).CloseWrite())
+		if subscribe != "" {
+			require.Equal(t, "*3\r\n"+bulk("unsubscribe")+null("2")+":0\r\n", r.hear())
+		}
+		require.Equal(t, ":1000000\r\n", r.hear())
+		require.Equal(t, bulk("then"), r.hear())
+		r.over()
+	}
 }
 
 func TestQuitIsAnsweredAndEnds(t *testing.T) {

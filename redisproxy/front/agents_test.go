@@ -114,6 +114,23 @@ func TestNobodyReadsAgentKeysWithoutBeingAccepted(t *testing.T) {
 	clients.Wait()
 }
 
+// A user that needs no password is still not the one that clients are at first.
+func TestAUserWithoutAPassword(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	hub := w.client(t, 3)
+	require.NoError(t, hub.Do(t.Context(), "ACL", "SETUSER", "guest", "on", "nopass", "~*", "+get").Err())
+	one, two := dial(t, w.address), dial(t, w.address)
+	require.Equal(t, "+OK\r\n", one.ask("AUTH", "guest", ""))
+	require.Contains(t, two.ask("HELLO", "2", "AUTH", "guest", ""), "*14")
+	for range 20 {
+		for _, c := range []*raw{one, two} {
+			require.Contains(t, c.ask("SET", "a", "1"), "-NOPERM")
+			require.Equal(t, null("2"), c.ask("GET", "a"))
+		}
+	}
+}
+
 // Who a client is, Redis reads off its HELLO option by option, and so do we: we never try the hub's Redis with credentials
 // that nobody gave.
 func TestAHelloIsReadOptionByOption(t *testing.T) {

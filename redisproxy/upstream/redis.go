@@ -108,7 +108,7 @@ func (id Identity) greeting() (commands []byte, count int) {
 			commands = redcon.AppendBulkString(commands, word)
 		}
 	}
-	if id.Password != "" && id.User != "" {
+	if id.User != "" { // which may need no password
 		say("AUTH", id.User, id.Password)
 	} else if id.Password != "" {
 		say("AUTH", id.Password)

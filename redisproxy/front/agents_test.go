@@ -57,6 +57,9 @@ func TestAgentKeysAreReadFromTheAgent(t *testing.T) {
 				for _, words := range [][]string{{"SET", tree, "x"}, {"del", "own", tree}, {"RENAME", tree, "x"}, {"MSET", "own", "1", tree, "2"}, {"EXPIRE", tree, "1"}} {
 					require.Contains(t, r.ask(words...), "-ERR "+strings.ToLower(words[0])+": "+treeSpoke+" belongs to an agent, and can only be read")
 				}
+				for _, word := range []string{"GET", "TTL", "TYPE"} {
+					require.Contains(t, r.ask(word, tree, "x"), "-ERR wrong number of arguments")
+				}
 				require.Equal(t, bulk("hub"), r.ask("GET", "own"))
 				require.Contains(t, r.ask("HSET", "own", "f", "v"), "-WRONGTYPE")
 				require.Contains(t, r.ask("MGET", tree, "own"), bulk("hub"))

@@ -107,7 +107,8 @@ func (s *session) special(cmd resp.Command, begin int, name string, known comman
 	}
 	switch v {
 	case plain:
-		if targets, some := s.server.targets(cmd.Args, known); some {
+		wrong := known.reads && known.keys == first && len(cmd.Args) != 2 // as Redis says itself
+		if targets, some := s.server.targets(cmd.Args, known); some && !wrong {
 			s.agents(cmd, name, known, targets)
 			return false
 		}

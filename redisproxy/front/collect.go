@@ -166,7 +166,7 @@ func (s *session) note(v verb) {
 // does not know.
 func (s *session) refuse(text string) {
 	if s.queueing {
-		s.pass(resp.Command{Raw: encode([][]byte{[]byte(text)}), Inline: true}, 0, false)
+		s.steps = append(s.steps, step{kind: toHub, raw: resp.AppendCommand(nil, text), count: 1})
 		return
 	}
 	s.steps = append(s.steps, step{kind: toNobody, reply: append(append([]byte("-ERR "), text...), "\r\n"...)})

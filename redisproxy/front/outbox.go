@@ -14,6 +14,8 @@ type outbox struct {
 	mu     sync.Mutex
 	moved  sync.Cond // something was added or taken
 	bytes  []byte    // Guarded by mu
+	held   bool      // what is unasked. Guarded by mu
+	early  []byte    // what came unasked meanwhile. Guarded by mu
 	ending bool      // nothing more will be added. Guarded by mu
 	failed bool      // the client takes nothing more. Guarded by mu
 }
@@ -43,19 +45,37 @@ func (q *outbox) put(p []byte) error {
 func (q *outbox) push(p []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.bytes)+len(p) > q.limit {
+	if len(q.bytes)+len(q.early)+len(p) > q.limit {
 		return false
+	}
+	if q.held {
+		q.early = append(q.early, p...)
+		return true
 	}
 	q.bytes = append(q.bytes, p...)
 	q.moved.Broadcast()
 	return true
 }
 
-// fits reports whether there is room for so many bytes.
-func (q *outbox) fits(size int) bool {
+// hold keeps back what is pushed from now on, until release.
+func (q *outbox) hold() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.bytes)+size <= q.limit
+	q.held = true
+}
+
+// release adds what was kept back, and reports whether there was room.
+func (q *outbox) release() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	early := q.early
+	q.held, q.early = false, nil
+	if len(early) > 0 && len(q.bytes)+len(early) > q.limit {
+		return false
+	}
+	q.bytes = append(q.bytes, early...)
+	q.moved.Broadcast()
+	return true
 }
 
 // write writes what is added, until end or fail is called or the client is gone.

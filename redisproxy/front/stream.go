@@ -26,8 +26,6 @@ type stream struct {
 	settled    sync.Cond
 	slots      []slot           // what Redis has been asked and not answered. Guarded by mu
 	subscribed map[string]names // by the word that confirms a subscription. Guarded by mu
-	confirming bool             // a subscription that the client is not told of yet: all that agents announce waits. Guarded by mu
-	early      []byte           // what waits for that. Guarded by mu
 	kind       byte             // of the last reply. Guarded by mu
 	failure    error            // why nothing will be answered any more. Guarded by mu
 }
@@ -83,12 +81,9 @@ func (t *stream) fetch(raw []byte) ([]byte, error) {
 // subscribe has Redis subscribe the client to something, or to nothing more of a kind.
 func (t *stream) subscribe(one *step) error {
 	confirmations := len(one.args) - 1
-	if confirmations == 0 && one.verb == unsubscribe {
+	if kind, ends := ended(one.name); ends && confirmations == 0 {
 		t.mu.Lock()
-		confirmations = max(1, len(t.subscribed[one.name[len("un"):]]))
-		if one.name[0] != 'u' { // punsubscribe
-			confirmations = max(1, len(t.subscribed[one.name[:1]+one.name[len("pun"):]]))
-		}
+		confirmations = max(1, len(t.subscribed[kind]))
 		t.mu.Unlock()
 	}
 	_, err := t.exchange(one.raw, slot{confirmations: confirmations})
@@ -199,12 +194,11 @@ func (t *stream) frame(p []byte, kind byte) error {
 	return nil
 }
 
-// forget has the client follow nothing any more, and speak RESP2.
+// forget has the client follow nothing any more.
 func (t *stream) forget() {
 	t.mu.Lock()
 	clear(t.subscribed)
 	t.mu.Unlock()
-	t.three.Store(false)
 	t.session.server.options.Spokes.Leave(t)
 }
 
@@ -227,7 +221,7 @@ func (t *stream) sort(p []byte, kind byte) (confirms string, unasked bool) {
 	defer t.mu.Unlock()
 	awaited := len(t.slots) > 0 && t.slots[0].confirmations > 0
 	if kind == '*' && (t.three.Load() || !awaited && t.subscriptions() == 0) {
-		return "", false // which may be long: nobody waits until it is taken apart
+		return "", false // in RESP3, all that is unasked begins with '>'
 	}
 	elements := resp.Elements(p)
 	if len(elements) == 0 {
@@ -251,9 +245,9 @@ func (t *stream) sort(p []byte, kind byte) (confirms string, unasked bool) {
 // the client hears of it, so that it misses nothing that is announced afterwards, and hears nothing before it follows, nor
 // when it no longer does.
 func (t *stream) confirm(p []byte, word string) error {
-	t.mu.Lock()
-	t.confirming = !strings.HasSuffix(word, "unsubscribe")
-	t.mu.Unlock()
+	if _, ends := ended(word); !ends {
+		t.out.hold()
+	}
 	if elements := resp.Elements(p); len(elements) > 1 {
 		if channel, some := resp.Text(elements[1]); some {
 			t.change(word, string(channel))
@@ -262,12 +256,10 @@ func (t *stream) confirm(p []byte, word string) error {
 	if err := t.out.put(p); err != nil {
 		return err
 	}
-	t.mu.Lock()
-	early := t.early
-	t.confirming, t.early = false, nil
-	if len(early) > 0 {
-		t.announce(early)
+	if !t.out.release() {
+		t.overrun()
 	}
+	t.mu.Lock()
 	t.slots[0].confirmations--
 	over := t.slots[0].confirmations == 0
 	t.mu.Unlock()
@@ -277,21 +269,22 @@ func (t *stream) confirm(p []byte, word string) error {
 	return nil
 }
 
+// ended returns the word by which something is subscribed to, and whether this one ends that.
+func ended(word string) (kind string, ends bool) {
+	before, after, ends := strings.Cut(word, "un")
+	return before + after, ends
+}
+
 func (t *stream) change(word, channel string) {
-	kind, added := word, true
-	switch word {
-	case "unsubscribe", "punsubscribe", "sunsubscribe":
-		added = false
-		kind = map[byte]string{'u': "subscribe", 'p': "psubscribe", 's': "ssubscribe"}[word[0]]
-	}
+	kind, ends := ended(word)
 	t.mu.Lock()
 	if t.subscribed[kind] == nil {
 		t.subscribed[kind] = make(names)
 	}
-	if added {
-		t.subscribed[kind][channel] = struct{}{}
-	} else {
+	if ends {
 		delete(t.subscribed[kind], channel)
+	} else {
+		t.subscribed[kind][channel] = struct{}{}
 	}
 	t.mu.Unlock()
 	agents := t.session.server.options.Spokes
@@ -320,19 +313,13 @@ func (t *stream) Message(pattern, channel string, payload []byte) {
 		frame = redcon.AppendBulkString(append(frame, "4\r\n$8\r\npmessage\r\n"...), pattern)
 	}
 	frame = redcon.AppendBulk(redcon.AppendBulkString(frame, channel), payload)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.announce(frame)
+	if !t.out.push(frame) {
+		t.overrun()
+	}
 }
 
-// announce has the client told something that an agent announced. It is called with mu held, and does not wait.
-func (t *stream) announce(frame []byte) {
-	switch {
-	case t.confirming && t.out.fits(len(t.early)+len(frame)):
-		t.early = append(t.early, frame...)
-	case !t.confirming && t.out.push(frame):
-	default:
-		t.session.server.metrics.overrun.Inc()
-		_ = t.session.conn.Close()
-	}
+// overrun disconnects a client that does not read.
+func (t *stream) overrun() {
+	t.session.server.metrics.overrun.Inc()
+	_ = t.session.conn.Close()
 }

@@ -1,8 +1,9 @@
-// Package socket reads and writes what can be read and written at once, and does not wait for the rest.
+// Package socket reads and writes what can be read and written at once, with as little around it as there can be.
 package socket
 
 import (
 	"errors"
+	"io"
 	"net"
 	"syscall"
 	"time"
@@ -13,7 +14,6 @@ var ErrWouldBlock = errors.New("it would have to wait")
 
 // Socket is a TCP connection. One goroutine may read while another writes.
 type Socket struct {
-	conn  net.Conn
 	raw   syscall.RawConn
 	read  try
 	write try
@@ -24,10 +24,11 @@ type try struct {
 	buffer []byte
 	n      int
 	err    error
-	do     func(fd uintptr) bool
+	once   func(fd uintptr) bool // makes the attempt
+	until  func(fd uintptr) bool // makes it, and reports whether that was of use
 }
 
-// New returns the socket of a connection, or nil when it has none of its own: TLS, or a pipe.
+// New returns the socket of a connection, or nil when it has none of its own: TLS, or a pipe. It has one on Linux only.
 func New(conn net.Conn) *Socket {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok || !supported {
@@ -37,43 +38,59 @@ func New(conn net.Conn) *Socket {
 	if err != nil {
 		return nil
 	}
-	s := &Socket{conn: conn, raw: raw}
-	s.read.do = func(fd uintptr) bool {
-		s.read.n, s.read.err = readNow(fd, s.read.buffer)
-		return true
-	}
-	s.write.do = func(fd uintptr) bool {
-		s.write.n, s.write.err = writeNow(fd, s.write.buffer)
-		return true
-	}
+	s := &Socket{raw: raw}
+	s.read.by(readNow)
+	s.write.by(writeNow)
 	return s
+}
+
+func (t *try) by(now func(fd uintptr, p []byte) (int, error)) {
+	t.once = func(fd uintptr) bool {
+		t.n, t.err = now(fd, t.buffer)
+		return true
+	}
+	t.until = func(fd uintptr) bool {
+		t.n, t.err = now(fd, t.buffer)
+		return !errors.Is(t.err, ErrWouldBlock)
+	}
 }
 
 // TryWrite writes what the kernel takes at once, and returns how much that was.
 func (s *Socket) TryWrite(p []byte) (int, error) {
 	s.write.buffer = p
-	if err := s.raw.Write(s.write.do); err != nil {
+	err := s.raw.Write(s.write.once)
+	s.write.buffer = nil
+	if err != nil {
 		return 0, err
 	}
-	s.write.buffer = nil
-	return max(s.write.n, 0), s.write.err
+	return s.write.n, s.write.err
+}
+
+// Read implements io.Reader. It waits until there is something to read, or the connection's deadline has passed.
+func (s *Socket) Read(p []byte) (int, error) {
+	return s.try(p, s.read.until)
 }
 
 // ReadSoon reads like Read, but for a moment asks again instead of going to sleep, as long as wanted returns true. To be
 // woken takes as long as Redis takes for an answer: a client that is alone would wait twice as long for each.
 func (s *Socket) ReadSoon(p []byte, moment time.Duration, wanted func() bool) (int, error) {
-	s.read.buffer = p
-	for begin := time.Now(); ; {
-		if err := s.raw.Read(s.read.do); err != nil {
-			return 0, err
-		}
-		if s.read.err == nil && s.read.n > 0 {
-			return s.read.n, nil
-		}
-		if !errors.Is(s.read.err, ErrWouldBlock) || !wanted() || time.Since(begin) > moment {
-			break
+	for begin := time.Now(); wanted() && time.Since(begin) <= moment; {
+		if n, err := s.try(p, s.read.once); !errors.Is(err, ErrWouldBlock) {
+			return n, err
 		}
 	}
+	return s.Read(p)
+}
+
+func (s *Socket) try(p []byte, attempt func(fd uintptr) bool) (int, error) {
+	s.read.buffer = p
+	err := s.raw.Read(attempt)
 	s.read.buffer = nil
-	return s.conn.Read(p) // which also finds the words for an end or an error
+	switch {
+	case err != nil:
+		return 0, err
+	case s.read.err == nil && s.read.n == 0 && len(p) > 0:
+		return 0, io.EOF
+	}
+	return s.read.n, s.read.err
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,29 +34,31 @@ const (
 type stream = grpc.ClientStream
 
 // Conn is one end of a conversation. It is a net.Conn with a CloseWrite. What is written waits in a few buffers until the
-// peer has room for it, and so does what is received until it is read.
+// peer has read enough of what came before.
 type Conn struct {
 	stream stream
 	cancel context.CancelFunc // ends the stream at once
 	local  net.Addr
 	remote net.Addr
 
-	reading sync.Mutex           // held by the Read whose turn it is
-	rest    *mem.Reader          // what was received and not read, nil if nothing. Guarded by reading
-	in      chan mem.BufferSlice // what is received; closed at the end, of which ending tells
+	reading sync.Mutex  // held by the Read whose turn it is
+	rest    *mem.Reader // of a frame, what was not read, nil if nothing. Guarded by reading
+	in      *inbox
+	taken   atomic.Uint64 // how much was read, in bytes
+	told    atomic.Uint64 // how much of that the peer knows of
+	tell    chan struct{} // has a value when it should know more. Of capacity one
 
 	writing sync.Mutex // held by the Write whose turn it is
 	out     chan mem.Buffer
+	flow    *flow
 
 	readBy, writeBy deadline
 
 	closed      chan struct{} // closed by Close
 	writeClosed chan struct{} // closed by CloseWrite and by Close
 	gone        chan struct{} // closed when the peer reads no more, or the stream is lost
-	unsent      chan struct{} // closed when nothing can be sent any more
 
 	mu        sync.Mutex
-	ending    error       // why there is nothing more to read: io.EOF, or how the stream was lost. Guarded by mu
 	lingering *time.Timer // that runs once it is closed. Guarded by mu
 }
 
@@ -65,9 +68,9 @@ var _ net.Conn = (*Conn)(nil)
 func newConn(s stream, cancel context.CancelFunc, local, remote net.Addr) *Conn {
 	return &Conn{
 		stream: s, cancel: cancel, local: local, remote: remote,
-		in: make(chan mem.BufferSlice, 1), out: make(chan mem.Buffer, pieces),
+		in: newInbox(), tell: make(chan struct{}, 1), out: make(chan mem.Buffer, pieces), flow: newFlow(),
 		readBy: newDeadline(), writeBy: newDeadline(),
-		closed: make(chan struct{}), writeClosed: make(chan struct{}), gone: make(chan struct{}), unsent: make(chan struct{}),
+		closed: make(chan struct{}), writeClosed: make(chan struct{}), gone: make(chan struct{}),
 	}
 }
 
@@ -87,59 +90,31 @@ func (c *Conn) run() {
 
 // receive takes what the peer says until the stream is over.
 func (c *Conn) receive() {
-	ended := false // of what the peer writes
-	end := func(why error) {
-		if ended {
-			return
-		}
-		ended = true
-		c.mu.Lock()
-		c.ending = why
-		c.mu.Unlock()
-		close(c.in)
-	}
 	leave := sync.OnceFunc(func() { close(c.gone) })
 	defer leave()
 	for {
 		var f frame
 		if err := c.stream.RecvMsg(&f); err != nil {
-			end(lost(err))
+			c.in.end(lost(err))
 			return
 		}
-		switch {
-		case len(f.data) == 0:
-		case ended:
-			f.data.Free()
-		case !c.deliver(f.data):
-			end(lost(drain(c.stream))) // what came later is worth nothing without this
+		if !c.in.add(f.data) || f.taken > 0 && !c.flow.told(f.taken, time.Now()) {
+			c.in.end(&resetError{"the other end does not mind how much is under way"})
+			c.cancel()
 			return
 		}
 		switch f.end {
 		case tunnelv1.End_END_WRITE:
-			end(io.EOF)
+			c.in.end(io.EOF)
 		case tunnelv1.End_END_CLOSE:
-			end(io.EOF)
+			c.in.end(io.EOF)
 			leave()
 		case tunnelv1.End_END_ABORT:
-			end(&resetError{cut(f.reason)})
+			c.in.end(&resetError{cut(f.reason)})
 			leave()
 		case tunnelv1.End_END_UNSPECIFIED:
 		}
 	}
-}
-
-// deliver waits until data can be read, and reports false if nobody will. A stream that is lost meanwhile does not say so:
-// what came before would have to be received first.
-func (c *Conn) deliver(data mem.BufferSlice) bool {
-	select {
-	case c.in <- data:
-		return true
-	case <-c.closed:
-	case <-c.unsent:
-	case <-c.stream.Context().Done():
-	}
-	data.Free()
-	return false
 }
 
 // drain returns how a stream ends.
@@ -153,41 +128,79 @@ func drain(s stream) error {
 	}
 }
 
-// send passes on what is written, and then that nothing more will be. It is the stream's only sender.
+// send passes on what is written, and then that nothing more will be, and meanwhile how much was read. It is the stream's
+// only sender.
 func (c *Conn) send() {
-	defer close(c.unsent)
 	defer func() { _ = c.stream.CloseSend() }() // which fails only if the stream is over
 	for open := true; open; {
-		var first mem.Buffer
-		select {
-		case first = <-c.out:
-		case <-c.writeClosed:
-		case <-c.gone:
-			open = false
-			continue
-		}
-		data := c.waiting(first)
-		if open = len(data) > 0; open && c.stream.SendMsg(&frame{data: data}) != nil {
+		var f frame
+		f, open = c.next()
+		if !c.say(&f) {
 			return // the receiver learns why
 		}
 	}
 	if !isClosed(c.closed) && isClosed(c.writeClosed) && c.stream.SendMsg(&frame{end: tunnelv1.End_END_WRITE}) != nil {
 		return
 	}
-	select {
-	case <-c.closed:
-		_ = c.stream.SendMsg(&frame{end: tunnelv1.End_END_CLOSE}) // if it fails there is nobody to tell
-	case <-c.stream.Context().Done():
+	for {
+		select {
+		case <-c.tell:
+			if !c.say(&frame{}) {
+				return
+			}
+		case <-c.closed:
+			_ = c.stream.SendMsg(&frame{end: tunnelv1.End_END_CLOSE}) // if it fails there is nobody to tell
+			return
+		case <-c.stream.Context().Done():
+			return
+		}
 	}
 }
 
-// waiting returns what waits to be sent, after first unless that is nil, as much of it as one frame takes.
-func (c *Conn) waiting(first mem.Buffer) mem.BufferSlice {
+// next waits for something to say, and reports whether there may be more.
+func (c *Conn) next() (f frame, more bool) {
+	out, ended := c.out, c.writeClosed
+	left := c.flow.left()
+	if left == 0 {
+		out, ended = nil, nil // what is written waits, and whatever comes after it
+	}
+	select {
+	case first := <-out:
+		return frame{data: c.waiting(first, left)}, true
+	case <-ended:
+		f = frame{data: c.waiting(nil, left)}
+		return f, len(f.data) > 0
+	case <-c.flow.room:
+		return f, true
+	case <-c.tell:
+		return f, true
+	case <-c.gone:
+	case <-c.stream.Context().Done():
+	}
+	return f, false
+}
+
+// say sends a frame, if there is something in it, and with it how much was read if the peer waits for that.
+func (c *Conn) say(f *frame) bool {
+	if taken := c.taken.Load(); taken-c.told.Load() >= tellAfter {
+		c.told.Store(taken)
+		f.taken = taken
+	}
+	size := f.data.Len()
+	if size == 0 && f.taken == 0 {
+		return true
+	}
+	c.flow.send(size, time.Now())
+	return c.stream.SendMsg(f) == nil
+}
+
+// waiting returns what waits to be sent, after first unless that is nil, as much of it as one frame takes and there is room for.
+func (c *Conn) waiting(first mem.Buffer, left int) mem.BufferSlice {
 	var all mem.BufferSlice
 	if first != nil {
 		all = append(all, first)
 	}
-	for all.Len() <= maxData-piece {
+	for all.Len() <= min(maxData, left)-piece || len(all) == 0 {
 		select {
 		case next := <-c.out:
 			all = append(all, next)
@@ -210,14 +223,20 @@ func (c *Conn) Read(b []byte) (int, error) {
 	case len(b) == 0:
 		return 0, nil
 	}
-	if c.rest == nil {
-		select {
-		case data, more := <-c.in:
-			if !more {
-				return 0, c.end()
-			}
+	for c.rest == nil {
+		data, ending := c.in.take()
+		switch {
+		case errors.Is(ending, io.EOF):
+			return 0, io.EOF
+		case ending != nil:
+			return 0, c.failed("read", ending)
+		case data != nil:
 			c.rest = data.Reader()
 			data.Free() // the reader has its own hold on them
+			continue
+		}
+		select {
+		case <-c.in.changed:
 		case <-c.closed:
 			return 0, c.failed("read", net.ErrClosed)
 		case <-c.readBy.wait():
@@ -228,17 +247,13 @@ func (c *Conn) Read(b []byte) (int, error) {
 	if c.rest.Remaining() == 0 {
 		c.rest = nil
 	}
-	return n, nil
-}
-
-// end returns why there is nothing more to read.
-func (c *Conn) end() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if errors.Is(c.ending, io.EOF) {
-		return io.EOF
+	if c.taken.Add(uint64(n))-c.told.Load() >= tellAfter { //nolint:gosec // not negative
+		select {
+		case c.tell <- struct{}{}:
+		default:
+		}
 	}
-	return c.failed("read", c.ending)
+	return n, nil
 }
 
 // Write writes to the peer.
@@ -276,12 +291,11 @@ func (c *Conn) Write(b []byte) (int, error) {
 
 // refusal returns why the peer reads no more.
 func (c *Conn) refusal() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ending == nil || errors.Is(c.ending, io.EOF) {
+	ending := c.in.ended()
+	if ending == nil || errors.Is(ending, io.EOF) {
 		return syscall.EPIPE // it closed its end
 	}
-	return c.ending
+	return ending
 }
 
 // Close closes both directions. What was written still arrives, if the peer reads it within some seconds.
@@ -292,6 +306,7 @@ func (c *Conn) Close() error {
 		return c.failed("close", net.ErrClosed)
 	}
 	close(c.closed)
+	c.in.close()
 	if !isClosed(c.writeClosed) {
 		close(c.writeClosed)
 	}

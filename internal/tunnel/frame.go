@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxData is how much one frame carries, in bytes. It is small against a stream's window, so that what waits is little.
+	// maxData is how much one frame carries, in bytes.
 	maxData = 64 << 10
 	// MaxFrame bounds a whole frame, in bytes: a peer cannot have anybody keep more of what nobody reads yet.
 	MaxFrame = maxData + 4<<10
@@ -25,6 +25,7 @@ type frame struct {
 	data   mem.BufferSlice // whoever has the frame frees them
 	end    tunnelv1.End
 	reason string
+	taken  uint64
 }
 
 // frames encodes frames as protobuf does. It knows nothing else: it is for the streams of conversations.
@@ -49,8 +50,8 @@ func (frames) Marshal(v any) (mem.BufferSlice, error) {
 		message = append(message, mem.SliceBuffer(protowire.AppendVarint([]byte{dataTag}, uint64(size))))
 		message = append(message, f.data...)
 	}
-	if f.end != tunnelv1.End_END_UNSPECIFIED {
-		rest, err := proto.Marshal(&tunnelv1.Frame{End: f.end, Reason: f.reason})
+	if f.end != tunnelv1.End_END_UNSPECIFIED || f.taken > 0 {
+		rest, err := proto.Marshal(&tunnelv1.Frame{End: f.end, Reason: f.reason, Taken: f.taken})
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +79,7 @@ func (frames) Unmarshal(message mem.BufferSlice, v any) error {
 			return err
 		}
 	}
-	f.end, f.reason = rest.GetEnd(), rest.GetReason()
+	f.end, f.reason, f.taken = rest.GetEnd(), rest.GetReason(), rest.GetTaken()
 	if data := rest.GetData(); len(data) > 0 { // of an encoder with an order of its own
 		f.data = mem.BufferSlice{mem.SliceBuffer(data)}
 		return nil

@@ -2,10 +2,9 @@ package tunnel
 
 import "google.golang.org/grpc"
 
-// The flow of connections that carry conversations. Left to itself gRPC lets each stream have up to 16 MiB under way, and
-// whatever one of them has under way the others wait behind: it is one connection. So each may have this much, which at a
-// distance of 100 ms is 2.5 MB a second.
-const window = 256 << 10
+// window is HTTP/2's own, of a stream, in bytes. The ends of a conversation mind how much is under way between them; this one
+// is only not to be in their way, and bounds what an end can do that does not. It is opened again when a quarter was read.
+const window = 2 * mostWindow
 
 // ServerOptions returns how a principal carries conversations.
 func ServerOptions() []grpc.ServerOption {

@@ -178,8 +178,8 @@ func (w *Works) Dial(tb testing.TB, name string) *grpc.ClientConn {
 	tb.Helper()
 	pair, err := w.Authority.IssueClient(pki.ClientOptions{CommonName: name})
 	require.NoError(tb, err)
-	conn, err := grpc.NewClient(w.Address, grpc.WithTransportCredentials(
-		certs.ClientCredentials(certs.ClientOptions{Source: w.source(tb, pair)})))
+	conn, err := grpc.NewClient(w.Address, append(tunnel.DialOptions(), grpc.WithTransportCredentials(
+		certs.ClientCredentials(certs.ClientOptions{Source: w.source(tb, pair)})))...)
 	require.NoError(tb, err)
 	return conn
 }
@@ -233,18 +233,22 @@ func (w *Works) Await(tb testing.TB, name string, connected bool) {
 func (w *Works) Converse(tb testing.TB) (hub, spoke net.Conn) {
 	tb.Helper()
 	accepted := make(chan net.Conn, 1)
-	go func() {
-		c, err := w.kube.Accept()
-		if !errors.Is(err, net.ErrClosed) {
-			Check(tb, err)
-		}
-		accepted <- c
-	}()
+	go func() { accepted <- w.Accept(tb) }()
 	hub, err := w.Dialer.Dial(tb.Context(), "a", tunnel.Kube)
 	require.NoError(tb, err)
 	spoke = <-accepted
 	tb.Cleanup(func() { hub.Close(); spoke.Close() })
 	return hub, spoke
+}
+
+// Accept returns agent a's end of the next conversation that is begun with it.
+func (w *Works) Accept(tb testing.TB) net.Conn {
+	tb.Helper()
+	c, err := w.kube.Accept()
+	if !errors.Is(err, net.ErrClosed) {
+		Check(tb, err)
+	}
+	return c
 }
 
 // Settled returns when all conversations that were dialled are over.

@@ -1,0 +1,107 @@
+package tunnel_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/metadata"
+
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel/tunneltest"
+)
+
+// most is what an end may have under way, a mebibyte and a frame, and what waits to be sent.
+const most = 1<<20 + 64<<10 + 256<<10
+
+// rude begins a conversation with agent a whose hub end the test plays itself, and returns the spoke's end too.
+func rude(t *testing.T, w *tunneltest.Works) (hub tunnelv1.Relay_DialClient, spoke net.Conn) {
+	t.Helper()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), tunnel.MetadataAgent, "a", tunnel.MetadataTarget, string(tunnel.Kube))
+	hub, err := tunnelv1.NewRelayClient(w.Hub).Dial(ctx)
+	require.NoError(t, err)
+	spoke = w.Accept(t)
+	t.Cleanup(func() { _ = spoke.Close() })
+	return hub, spoke
+}
+
+// An end that sends on though nobody reads loses the conversation. What it could send until then is bounded.
+func TestWhoSendsTooMuch(t *testing.T) {
+	w := tunneltest.Open(t)
+	hub, spoke := rude(t, w)
+	piece := make([]byte, 64<<10)
+	for hub.Send(&tunnelv1.Frame{Data: piece}) == nil { // which nobody stops, but HTTP/2 in the end
+		select {
+		case <-spoke.(*tunnel.Conn).Context().Done():
+		default:
+			continue
+		}
+		break
+	}
+	require.NoError(t, spoke.SetDeadline(time.Now().Add(tunneltest.Patience)))
+	kept, err := io.Copy(io.Discard, spoke)
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	require.LessOrEqual(t, kept, int64(most))
+	require.GreaterOrEqual(t, kept, int64(1<<20))
+}
+
+// An end that says it has read what was never sent would let the other one send without end.
+func TestWhoTakesTooMuch(t *testing.T) {
+	w := tunneltest.Open(t)
+	hub, spoke := rude(t, w)
+	require.NoError(t, hub.Send(&tunnelv1.Frame{Taken: 1}))
+	require.NoError(t, spoke.SetDeadline(time.Now().Add(tunneltest.Patience)))
+	_, err := spoke.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+// One way does not wait for the other: what nobody reads yet is no reason not to hear how much the other end has read.
+func TestWaysAreIndependent(t *testing.T) {
+	w := tunneltest.Open(t)
+	hub, spoke := w.Converse(t)
+	unread := bytes.Repeat([]byte("u"), 200<<10)
+	_, err := spoke.Write(unread)
+	require.NoError(t, err)
+
+	sent := bytes.Repeat([]byte("s"), 10<<20)
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		_, err := hub.Write(sent)
+		tunneltest.Check(t, err)
+	})
+	got := make([]byte, len(sent))
+	require.NoError(t, spoke.SetReadDeadline(time.Now().Add(tunneltest.Patience)))
+	_, err = io.ReadFull(spoke, got)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(sent, got))
+	writing.Wait()
+
+	got = make([]byte, len(unread))
+	_, err = io.ReadFull(hub, got)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(unread, got))
+}
+
+// An end that has finished writing still says how much it reads.
+func TestReadsAfterHalfClose(t *testing.T) {
+	w := tunneltest.Open(t)
+	hub, spoke := w.Converse(t)
+	require.NoError(t, hub.(*tunnel.Conn).CloseWrite())
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		_, err := spoke.Write(make([]byte, 10<<20))
+		tunneltest.Check(t, err)
+		tunneltest.Check(t, spoke.Close())
+	})
+	require.NoError(t, hub.SetReadDeadline(time.Now().Add(tunneltest.Patience)))
+	n, err := io.Copy(io.Discard, hub)
+	require.NoError(t, err)
+	require.EqualValues(t, 10<<20, n)
+	writing.Wait()
+}

@@ -2,8 +2,11 @@
 // of its own over the connection that the agent opened.
 //
 // On the hub a Dialer dials a target of an agent through the principal; internal/roster tells which agents there are. On the
-// spoke Serve takes up what the hub dials, and hands it to the Listener of its target. What is between the two, the
-// principal's half, is in principal/exchange. The wire is in api/tunnel/v1.
+// spoke Server takes up what the hub dials, and hands it to the Listener of its target. What is between the two, the
+// principal's half, is in principal/exchange. The wire is in api/tunnel/v1, and in api/PROTOCOL.md what it means.
+//
+// What an end says goes by Write, send and the stream to the other end's receive, its inbox and Read. How much may be between
+// Write and Read is for flow to decide.
 package tunnel
 
 import "errors"

@@ -9,6 +9,9 @@ import (
 // inboxSize is the most that a peer may have sent and we not have read, in bytes: its window, which one frame may exceed.
 const inboxSize = mostWindow + maxData
 
+// joined is how large a buffer is that small frames are put together in, in bytes.
+const joined = 4 << 10
+
 // inbox is what one end of a conversation has received and nobody has read yet. It always takes more at once, so that what
 // the peer says of the flow is heard even while nobody reads; how much more is for the peer to mind.
 type inbox struct {
@@ -17,7 +20,8 @@ type inbox struct {
 	mu     sync.Mutex
 	frames []mem.BufferSlice // Guarded by mu
 	space  []mem.BufferSlice // that they are in, from its beginning or further on. Guarded by mu
-	size   int               // of them, in bytes. Guarded by mu
+	tail   []byte            // the last one, if others may be put into it. Guarded by mu
+	size   int               // of them all, in bytes. Guarded by mu
 	shut   bool              // nobody will read them. Guarded by mu
 	ending error             // why nothing comes after them: io.EOF, or how the stream was lost. Guarded by mu
 }
@@ -40,12 +44,34 @@ func (b *inbox) add(data mem.BufferSlice) bool {
 		data.Free()
 		return false
 	}
-	if b.frames = append(b.frames, data); len(b.frames) == 1 {
-		b.space = b.frames
-	}
+	b.put(data, size)
 	b.size += size
 	b.signal()
 	return true
+}
+
+// put puts data behind what is there. Frames that somebody already waits for are kept as they came; of those that wait, the
+// small ones are put together: each takes hundreds of bytes to keep, and there may be as many as bytes. It is called with mu
+// held.
+func (b *inbox) put(data mem.BufferSlice, size int) {
+	last := len(b.frames) - 1
+	switch {
+	case last < 0:
+		b.frames, b.tail = append(b.frames, data), nil
+		b.space = b.frames
+		return
+	case size > joined/2:
+		b.frames, b.tail = append(b.frames, data), nil
+		return
+	case size > cap(b.tail)-len(b.tail):
+		b.frames, b.tail = append(b.frames, nil), make([]byte, 0, joined)
+		last++
+	}
+	for _, buffer := range data {
+		b.tail = append(b.tail, buffer.ReadOnlyData()...)
+	}
+	data.Free()
+	b.frames[last] = mem.BufferSlice{mem.SliceBuffer(b.tail)}
 }
 
 // end says why nothing more comes. Only the first reason counts.
@@ -69,7 +95,7 @@ func (b *inbox) take() (data mem.BufferSlice, ending error) {
 	data = b.frames[0]
 	b.frames[0] = nil
 	if b.frames = b.frames[1:]; len(b.frames) == 0 {
-		b.frames = b.space[:0]
+		b.frames, b.tail = b.space[:0], nil
 	}
 	b.size -= data.Len()
 	return data, nil
@@ -89,7 +115,7 @@ func (b *inbox) close() {
 	for _, data := range b.frames {
 		data.Free()
 	}
-	b.frames, b.size, b.shut = nil, 0, true
+	b.frames, b.space, b.tail, b.size, b.shut = nil, nil, nil, 0, true
 }
 
 func (b *inbox) signal() {

@@ -1,6 +1,6 @@
 // Package exchange puts the hub's components through to agents, like a telephone exchange: an agent listens, a component
-// dials, and what the two say to each other passes through. Each conversation is a pair of gRPC streams, with flow control
-// of their own; the exchange itself buffers nothing.
+// dials, and what the two say to each other passes through. Each conversation is a pair of gRPC streams, whose ends mind how
+// much is under way; the exchange itself buffers nothing.
 package exchange
 
 import (

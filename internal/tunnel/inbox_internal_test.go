@@ -1,0 +1,79 @@
+package tunnel
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/mem"
+)
+
+// draw takes all that there is.
+func draw(b *inbox) (all []byte, ending error) {
+	for {
+		data, ending := b.take()
+		if data == nil {
+			return all, ending
+		}
+		all = append(all, data.Materialize()...)
+		data.Free()
+	}
+}
+
+func TestInboxKeepsOrder(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	b := newInbox()
+	var put, got []byte
+	for range 2000 {
+		data := make([]byte, 1+random.IntN(1+random.IntN(1+random.IntN(maxData))))
+		for i := range data {
+			data[i] = byte(random.Uint32())
+		}
+		put = append(put, data...)
+		require.True(t, b.add(split(data)))
+		switch random.IntN(10) {
+		case 0:
+			some, _ := draw(b)
+			got = append(got, some...)
+		case 1, 2, 3:
+			if data, _ := b.take(); data != nil {
+				got = append(got, data.Materialize()...)
+			}
+		}
+		if b.size > mostWindow {
+			some, _ := draw(b)
+			got = append(got, some...)
+		}
+	}
+	b.end(io.EOF)
+	b.end(io.ErrUnexpectedEOF)
+	require.True(t, b.add(mem.BufferSlice{mem.SliceBuffer("late")}))
+	some, ending := draw(b)
+	require.Equal(t, io.EOF, ending)
+	require.True(t, bytes.Equal(put, append(got, some...)))
+}
+
+// A peer may send a byte at a time. What it costs to keep is about the bytes.
+func TestInboxPutsSmallFramesTogether(t *testing.T) {
+	b := newInbox()
+	const count = 50_000
+	for range count {
+		b.add(mem.BufferSlice{mem.SliceBuffer("x")})
+	}
+	require.LessOrEqual(t, len(b.frames), count/joined+2)
+	all, _ := draw(b)
+	require.Len(t, all, count)
+}
+
+func TestInboxIsBounded(t *testing.T) {
+	b := newInbox()
+	for range inboxSize / maxData {
+		require.True(t, b.add(mem.BufferSlice{mem.SliceBuffer(make([]byte, maxData))}))
+	}
+	require.False(t, b.add(mem.BufferSlice{mem.SliceBuffer("x")}))
+	data, _ := b.take()
+	require.Equal(t, maxData, data.Len())
+	require.True(t, b.add(mem.BufferSlice{mem.SliceBuffer("x")}))
+}

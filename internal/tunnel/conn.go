@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,7 +33,7 @@ const (
 type stream = grpc.ClientStream
 
 // Conn is one end of a conversation. It is a net.Conn with a CloseWrite. What is written waits in a few buffers until the
-// peer has read enough of what came before.
+// peer has read enough of what came before, and what is received waits in the inbox until it is read.
 type Conn struct {
 	stream stream
 	cancel context.CancelFunc // ends the stream at once
@@ -44,9 +43,7 @@ type Conn struct {
 	reading sync.Mutex  // held by the Read whose turn it is
 	rest    *mem.Reader // of a frame, what was not read, nil if nothing. Guarded by reading
 	in      *inbox
-	taken   atomic.Uint64 // how much was read, in bytes
-	told    atomic.Uint64 // how much of that the peer knows of
-	tell    chan struct{} // has a value when it should know more. Of capacity one
+	read    *receipts
 
 	writing sync.Mutex // held by the Write whose turn it is
 	out     chan mem.Buffer
@@ -58,7 +55,7 @@ type Conn struct {
 	writeClosed chan struct{} // closed by CloseWrite and by Close
 	gone        chan struct{} // closed when the peer reads no more, or the stream is lost
 
-	mu        sync.Mutex
+	mu        sync.Mutex  // is held by Close and CloseWrite
 	lingering *time.Timer // that runs once it is closed. Guarded by mu
 }
 
@@ -68,7 +65,7 @@ var _ net.Conn = (*Conn)(nil)
 func newConn(s stream, cancel context.CancelFunc, local, remote net.Addr) *Conn {
 	return &Conn{
 		stream: s, cancel: cancel, local: local, remote: remote,
-		in: newInbox(), tell: make(chan struct{}, 1), out: make(chan mem.Buffer, pieces), flow: newFlow(),
+		in: newInbox(), read: newReceipts(), out: make(chan mem.Buffer, pieces), flow: newFlow(),
 		readBy: newDeadline(), writeBy: newDeadline(),
 		closed: make(chan struct{}), writeClosed: make(chan struct{}), gone: make(chan struct{}),
 	}
@@ -98,8 +95,8 @@ func (c *Conn) receive() {
 			c.in.end(lost(err))
 			return
 		}
-		if !c.in.add(f.data) || f.taken > 0 && !c.flow.told(f.taken, time.Now()) {
-			c.in.end(&resetError{"the other end does not mind how much is under way"})
+		if err := c.count(&f); err != nil {
+			c.in.end(err)
 			c.cancel()
 			return
 		}
@@ -117,15 +114,17 @@ func (c *Conn) receive() {
 	}
 }
 
-// drain returns how a stream ends.
-func drain(s stream) error {
-	for {
-		var f frame
-		if err := s.RecvMsg(&f); err != nil {
-			return err
-		}
-		f.data.Free()
+// count takes in a frame's data, and what it says of ours. It returns an error when the peer breaks the rules of the flow.
+func (c *Conn) count(f *frame) error {
+	dropped, ok := c.in.add(f.data)
+	if !ok {
+		return &resetError{"the other end sent more than it may"}
 	}
+	c.read.add(dropped) // so that a peer that writes before it reads gets to read what was written before Close
+	if f.read > 0 && !c.flow.acknowledge(f.read, time.Now()) {
+		return &resetError{"the other end says it has read more than was sent"}
+	}
+	return nil
 }
 
 // send passes on what is written, and then that nothing more will be, and meanwhile how much was read. It is the stream's
@@ -144,7 +143,7 @@ func (c *Conn) send() {
 	}
 	for {
 		select {
-		case <-c.tell:
+		case <-c.read.due:
 			if !c.say(&frame{}) {
 				return
 			}
@@ -157,7 +156,7 @@ func (c *Conn) send() {
 	}
 }
 
-// next waits for something to say, and reports whether there may be more.
+// next waits until there may be something to say, and returns the data, if any. More is false once there will be none.
 func (c *Conn) next() (f frame, more bool) {
 	out, ended := c.out, c.writeClosed
 	left := c.flow.left()
@@ -172,7 +171,7 @@ func (c *Conn) next() (f frame, more bool) {
 		return f, len(f.data) > 0
 	case <-c.flow.room:
 		return f, true
-	case <-c.tell:
+	case <-c.read.due:
 		return f, true
 	case <-c.gone:
 	case <-c.stream.Context().Done():
@@ -182,12 +181,9 @@ func (c *Conn) next() (f frame, more bool) {
 
 // say sends a frame, if there is something in it, and with it how much was read if the peer waits for that.
 func (c *Conn) say(f *frame) bool {
-	if taken := c.taken.Load(); taken-c.told.Load() >= tellAfter {
-		c.told.Store(taken)
-		f.taken = taken
-	}
+	f.read = c.read.next()
 	size := f.data.Len()
-	if size == 0 && f.taken == 0 {
+	if size == 0 && f.read == 0 {
 		return true
 	}
 	c.flow.send(size, time.Now())
@@ -247,12 +243,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	if c.rest.Remaining() == 0 {
 		c.rest = nil
 	}
-	if c.taken.Add(uint64(n))-c.told.Load() >= tellAfter { //nolint:gosec // not negative
-		select {
-		case c.tell <- struct{}{}:
-		default:
-		}
-	}
+	c.read.add(n)
 	return n, nil
 }
 
@@ -306,7 +297,7 @@ func (c *Conn) Close() error {
 		return c.failed("close", net.ErrClosed)
 	}
 	close(c.closed)
-	c.in.close()
+	c.read.add(c.in.close())
 	if !isClosed(c.writeClosed) {
 		close(c.writeClosed)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -16,9 +17,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel/tunneltest"
 )
-
-// most is what an end may have under way, a mebibyte and a frame, and what waits to be sent.
-const most = 1<<20 + 64<<10 + 256<<10
 
 // rude begins a conversation with agent a whose hub end the test plays itself, and returns the spoke's end too.
 func rude(t *testing.T, w *tunneltest.Works) (hub tunnelv1.Relay_DialClient, spoke net.Conn) {
@@ -36,26 +34,20 @@ func TestWhoSendsTooMuch(t *testing.T) {
 	w := tunneltest.Open(t)
 	hub, spoke := rude(t, w)
 	piece := make([]byte, 64<<10)
-	for hub.Send(&tunnelv1.Frame{Data: piece}) == nil { // which nobody stops, but HTTP/2 in the end
-		select {
-		case <-spoke.(*tunnel.Conn).Context().Done():
-		default:
-			continue
-		}
-		break
+	for sent := 0; sent < 2*tunnel.InboxSize && hub.Send(&tunnelv1.Frame{Data: piece}) == nil; sent += len(piece) {
 	}
+	<-spoke.(*tunnel.Conn).Context().Done()
 	require.NoError(t, spoke.SetDeadline(time.Now().Add(tunneltest.Patience)))
 	kept, err := io.Copy(io.Discard, spoke)
 	require.ErrorIs(t, err, syscall.ECONNRESET)
-	require.LessOrEqual(t, kept, int64(most))
-	require.GreaterOrEqual(t, kept, int64(1<<20))
+	require.EqualValues(t, tunnel.InboxSize, kept)
 }
 
 // An end that says it has read what was never sent would let the other one send without end.
 func TestWhoTakesTooMuch(t *testing.T) {
 	w := tunneltest.Open(t)
 	hub, spoke := rude(t, w)
-	require.NoError(t, hub.Send(&tunnelv1.Frame{Taken: 1}))
+	require.NoError(t, hub.Send(&tunnelv1.Frame{Read: 1}))
 	require.NoError(t, spoke.SetDeadline(time.Now().Add(tunneltest.Patience)))
 	_, err := spoke.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
@@ -104,4 +96,41 @@ func TestReadsAfterHalfClose(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 10<<20, n)
 	writing.Wait()
+}
+
+// What was written before Close or CloseWrite arrives, also when there was no room for it at the time.
+func TestCloseWhileThereIsNoRoom(t *testing.T) {
+	for name, end := range map[string]func(*tunnel.Conn) error{"Close": (*tunnel.Conn).Close, "CloseWrite": (*tunnel.Conn).CloseWrite} {
+		t.Run(name, func(t *testing.T) {
+			w := tunneltest.Open(t)
+			hub, spoke := w.Converse(t)
+			require.NoError(t, spoke.SetWriteDeadline(time.Now().Add(time.Second)))
+			n, err := spoke.Write(make([]byte, 1<<20))
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			require.NoError(t, end(spoke.(*tunnel.Conn)))
+			require.NoError(t, hub.SetReadDeadline(time.Now().Add(tunneltest.Patience)))
+			got, err := io.Copy(io.Discard, hub)
+			require.NoError(t, err)
+			require.EqualValues(t, n, got)
+		})
+	}
+}
+
+// Whoever writes before it reads gets to read what the other end wrote before it closed, though that read nothing.
+func TestCloseWithBothWaysFull(t *testing.T) {
+	w := tunneltest.Open(t)
+	hub, spoke := w.Converse(t)
+	require.NoError(t, spoke.SetWriteDeadline(time.Now().Add(time.Second)))
+	n, err := spoke.Write(make([]byte, 1<<20))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	var writing sync.WaitGroup
+	var read int64
+	writing.Go(func() {
+		_, _ = hub.Write(make([]byte, 4<<20)) // which may learn in the middle that nobody reads it
+		read, err = io.Copy(io.Discard, hub)
+	})
+	require.NoError(t, spoke.Close())
+	writing.Wait()
+	require.NoError(t, err)
+	require.EqualValues(t, n, read)
 }

@@ -16,16 +16,15 @@ type line struct {
 
 // run has an end send all the time for so long. It returns how much was taken in a second, and for how long, in seconds, what
 // is sent in the second half waits at most behind what was sent before.
-func (l line) run(f *flow, length time.Duration) (rate, waits float64) {
-	type told struct {
-		at    time.Time
-		taken uint64
+func (l line) run(f *flow, begin time.Time, length time.Duration) (rate, waits float64) {
+	type word struct {
+		at   time.Time
+		read uint64
 	}
-	begin := time.Unix(0, 0)
 	now, free := begin, begin // free is when the line has carried all that was sent
-	var coming []told
-	before := f.taken
-	read, known := f.sent, f.taken
+	var coming []word
+	before := f.read
+	read, known := f.sent, f.read
 	for now.Sub(begin) < length {
 		for f.left() > 0 {
 			size := min(f.left(), maxData)
@@ -36,17 +35,17 @@ func (l line) run(f *flow, length time.Duration) (rate, waits float64) {
 			free = free.Add(time.Duration(float64(size) / l.speed * float64(time.Second)))
 			if read += uint64(size); read-known >= tellAfter {
 				known = read
-				coming = append(coming, told{free.Add(2 * l.away), read})
+				coming = append(coming, word{free.Add(2 * l.away), read})
 			}
 		}
 		if now.Sub(begin) > length/2 {
 			waits = max(waits, free.Sub(now).Seconds())
 		}
 		now = coming[0].at
-		f.told(coming[0].taken, now)
+		f.acknowledge(coming[0].read, now)
 		coming = coming[1:]
 	}
-	return float64(f.taken-before) / now.Sub(begin).Seconds(), waits
+	return float64(f.read-before) / now.Sub(begin).Seconds(), waits
 }
 
 func TestWindowFollowsDistance(t *testing.T) {
@@ -65,7 +64,7 @@ func TestWindowFollowsDistance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFlow()
-			rate, waits := c.line.run(f, 10*time.Second)
+			rate, waits := c.line.run(f, time.Unix(0, 0), 10*time.Second)
 			t.Logf("window %d, %.0f bytes a second, %.4f s in the line", f.window, rate, waits)
 			require.GreaterOrEqual(t, f.window, c.window[0])
 			require.LessOrEqual(t, f.window, c.window[1])
@@ -75,7 +74,7 @@ func TestWindowFollowsDistance(t *testing.T) {
 	}
 }
 
-// What is far away at a quiet time, such as a terminal that is left alone, says nothing of the distance.
+// What is told late because little was said, as by a terminal that is left alone, leaves nothing behind.
 func TestWindowDoesNotFollowSilence(t *testing.T) {
 	f := newFlow()
 	now := time.Unix(0, 0)
@@ -84,21 +83,30 @@ func TestWindowDoesNotFollowSilence(t *testing.T) {
 		sent += 100
 		now = now.Add(time.Minute)
 		if sent%tellAfter < 100 {
-			require.True(t, f.told(sent, now))
+			require.True(t, f.acknowledge(sent, now))
 		}
 	}
 	require.Equal(t, firstWindow, f.window)
 
-	rate, _ := line{100 * time.Microsecond, 200e6}.run(f, time.Second)
+	rate, _ := line{100 * time.Microsecond, 200e6}.run(f, now, time.Second)
 	require.Greater(t, rate, 199e6)
 	require.Less(t, f.window, firstWindow)
 }
 
-func TestNobodyTakesWhatWasNotSent(t *testing.T) {
+// Where a connection comes to lead further away, it is slower than a new one. It goes on.
+func TestWindowWhenTheWayGetsLonger(t *testing.T) {
+	f := newFlow()
+	line{time.Millisecond, 100e6}.run(f, time.Unix(0, 0), 5*time.Second)
+	rate, _ := line{50 * time.Millisecond, 100e6}.run(f, time.Unix(5, 0), 10*time.Second)
+	require.GreaterOrEqual(t, f.window, leastWindow)
+	require.Greater(t, rate, 1e6)
+}
+
+func TestNobodyReadsWhatWasNotSent(t *testing.T) {
 	f := newFlow()
 	f.send(10, time.Unix(0, 0))
-	require.True(t, f.told(10, time.Unix(1, 0)))
-	require.False(t, f.told(11, time.Unix(1, 0)))
-	require.True(t, f.told(5, time.Unix(1, 0)), "which is old, and no harm")
+	require.True(t, f.acknowledge(10, time.Unix(1, 0)))
+	require.False(t, f.acknowledge(11, time.Unix(1, 0)))
+	require.True(t, f.acknowledge(5, time.Unix(1, 0)), "which is old, and no harm")
 	require.Equal(t, firstWindow, f.left())
 }

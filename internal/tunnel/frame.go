@@ -15,8 +15,10 @@ import (
 const (
 	// maxData is how much one frame carries, in bytes.
 	maxData = 64 << 10
-	// MaxFrame bounds a whole frame, in bytes: a peer cannot have anybody keep more of what nobody reads yet.
+	// MaxFrame bounds a whole frame, in bytes: nobody takes in a larger one.
 	MaxFrame = maxData + 4<<10
+	// maxWaste is how much of a message may be kept for the sake of the data in it, in bytes: it is not counted.
+	maxWaste = 256
 )
 
 // frame is a tunnelv1.Frame whose data stay where gRPC received them, or are to be sent from. Most of what a conversation
@@ -25,7 +27,7 @@ type frame struct {
 	data   mem.BufferSlice // whoever has the frame frees them
 	end    tunnelv1.End
 	reason string
-	taken  uint64
+	read   uint64
 }
 
 // frames encodes frames as protobuf does. It knows nothing else: it is for the streams of conversations.
@@ -50,8 +52,8 @@ func (frames) Marshal(v any) (mem.BufferSlice, error) {
 		message = append(message, mem.SliceBuffer(protowire.AppendVarint([]byte{dataTag}, uint64(size))))
 		message = append(message, f.data...)
 	}
-	if f.end != tunnelv1.End_END_UNSPECIFIED || f.taken > 0 {
-		rest, err := proto.Marshal(&tunnelv1.Frame{End: f.end, Reason: f.reason, Taken: f.taken})
+	if f.end != tunnelv1.End_END_UNSPECIFIED || f.read > 0 {
+		rest, err := proto.Marshal(&tunnelv1.Frame{End: f.end, Reason: f.reason, Read: f.read})
 		if err != nil {
 			return nil, err
 		}
@@ -79,12 +81,17 @@ func (frames) Unmarshal(message mem.BufferSlice, v any) error {
 			return err
 		}
 	}
-	f.end, f.reason, f.taken = rest.GetEnd(), rest.GetReason(), rest.GetTaken()
+	f.end, f.reason, f.read = rest.GetEnd(), rest.GetReason(), rest.GetRead()
 	if data := rest.GetData(); len(data) > 0 { // of an encoder with an order of its own
 		f.data = mem.BufferSlice{mem.SliceBuffer(data)}
 		return nil
 	}
 	f.data = part(message, begin, end)
+	if message.Len()-f.data.Len() > maxWaste {
+		own := mem.Copy(f.data.Materialize(), mem.DefaultBufferPool())
+		f.data.Free()
+		f.data = mem.BufferSlice{own}
+	}
 	return nil
 }
 

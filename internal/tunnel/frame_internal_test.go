@@ -32,10 +32,10 @@ func TestFramesAreProtobuf(t *testing.T) {
 		"much":              {Data: bytes.Repeat([]byte("x"), maxData)},
 		"an end":            {End: tunnelv1.End_END_WRITE},
 		"an end of data":    {Data: []byte("x"), End: tunnelv1.End_END_CLOSE},
-		"an end and reason": {Data: bytes.Repeat([]byte("x"), 1<<10), End: tunnelv1.End_END_ABORT, Reason: "gone", Taken: 1 << 40},
+		"an end and reason": {Data: bytes.Repeat([]byte("x"), 1<<10), End: tunnelv1.End_END_ABORT, Reason: "gone", Read: 1 << 40},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &frame{end: want.GetEnd(), reason: want.GetReason(), taken: want.GetTaken()}
+			f := &frame{end: want.GetEnd(), reason: want.GetReason(), read: want.GetRead()}
 			if len(want.GetData()) > 0 {
 				f.data = split(want.GetData())
 			}
@@ -61,7 +61,7 @@ func requireFrame(t *testing.T, text []byte, want *tunnelv1.Frame) {
 	require.True(t, bytes.Equal(want.GetData(), f.data.Materialize()), "%d bytes, want %d", f.data.Len(), len(want.GetData()))
 	require.Equal(t, want.GetEnd(), f.end)
 	require.Equal(t, want.GetReason(), f.reason)
-	require.Equal(t, want.GetTaken(), f.taken)
+	require.Equal(t, want.GetRead(), f.read)
 	f.data.Free()
 }
 
@@ -94,6 +94,6 @@ func FuzzFrames(f *testing.F) {
 		require.True(t, bytes.Equal(want.GetData(), got.data.Materialize()))
 		require.Equal(t, want.GetEnd(), got.end)
 		require.Equal(t, want.GetReason(), got.reason)
-		require.Equal(t, want.GetTaken(), got.taken)
+		require.Equal(t, want.GetRead(), got.read)
 	})
 }

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"net"
 	"sync"
 
 	"google.golang.org/grpc/mem"
@@ -19,7 +20,6 @@ type inbox struct {
 
 	mu     sync.Mutex
 	frames []mem.BufferSlice // Guarded by mu
-	space  []mem.BufferSlice // that they are in, from its beginning or further on. Guarded by mu
 	tail   []byte            // the last one, if others may be put into it. Guarded by mu
 	size   int               // of them all, in bytes. Guarded by mu
 	shut   bool              // nobody will read them. Guarded by mu
@@ -28,26 +28,26 @@ type inbox struct {
 
 func newInbox() *inbox { return &inbox{changed: make(chan struct{}, 1)} }
 
-// add adds a frame's data, which are the inbox's then, and reports whether the peer may have sent as much. What comes after
-// the end is dropped.
-func (b *inbox) add(data mem.BufferSlice) bool {
+// add adds a frame's data, which are the inbox's then. It returns how much of them nobody will read, and whether the peer may
+// have sent as much.
+func (b *inbox) add(data mem.BufferSlice) (dropped int, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	size := data.Len()
 	switch {
 	case size == 0:
-		return true
+		return 0, true
 	case b.shut || b.ending != nil:
 		data.Free()
-		return true
+		return size, true
 	case b.size+size > inboxSize:
 		data.Free()
-		return false
+		return size, false
 	}
 	b.put(data, size)
 	b.size += size
 	b.signal()
-	return true
+	return 0, true
 }
 
 // put puts data behind what is there. Frames that somebody already waits for are kept as they came; of those that wait, the
@@ -56,11 +56,7 @@ func (b *inbox) add(data mem.BufferSlice) bool {
 func (b *inbox) put(data mem.BufferSlice, size int) {
 	last := len(b.frames) - 1
 	switch {
-	case last < 0:
-		b.frames, b.tail = append(b.frames, data), nil
-		b.space = b.frames
-		return
-	case size > joined/2:
+	case last < 0, size > joined/2:
 		b.frames, b.tail = append(b.frames, data), nil
 		return
 	case size > cap(b.tail)-len(b.tail):
@@ -85,17 +81,20 @@ func (b *inbox) end(why error) {
 }
 
 // take returns what was added first, which is the caller's to free. Once there is nothing left, and nothing comes, it returns
-// why. There may be nothing yet: changed says when to ask again.
+// why; net.ErrClosed once it is closed. There may be nothing yet: changed says when to ask again.
 func (b *inbox) take() (data mem.BufferSlice, ending error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.shut {
+		return nil, net.ErrClosed // what was dropped is not to look like an end
+	}
 	if len(b.frames) == 0 {
 		return nil, b.ending
 	}
 	data = b.frames[0]
 	b.frames[0] = nil
 	if b.frames = b.frames[1:]; len(b.frames) == 0 {
-		b.frames, b.tail = b.space[:0], nil
+		b.frames, b.tail = nil, nil
 	}
 	b.size -= data.Len()
 	return data, nil
@@ -108,14 +107,16 @@ func (b *inbox) ended() error {
 	return b.ending
 }
 
-// close drops what is in it, and what will be added.
-func (b *inbox) close() {
+// close drops what is in it, and what will be added. It returns how much it dropped.
+func (b *inbox) close() (dropped int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, data := range b.frames {
 		data.Free()
 	}
-	b.frames, b.space, b.tail, b.size, b.shut = nil, nil, nil, 0, true
+	dropped = b.size
+	b.frames, b.tail, b.size, b.shut = nil, nil, 0, true
+	return dropped
 }
 
 func (b *inbox) signal() {

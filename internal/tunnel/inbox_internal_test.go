@@ -4,11 +4,18 @@ import (
 	"bytes"
 	"io"
 	"math/rand/v2"
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/mem"
 )
+
+// kept reports whether the inbox takes data in for somebody to read.
+func kept(b *inbox, data mem.BufferSlice) bool {
+	dropped, ok := b.add(data)
+	return ok && dropped == 0
+}
 
 // draw takes all that there is.
 func draw(b *inbox) (all []byte, ending error) {
@@ -32,7 +39,7 @@ func TestInboxKeepsOrder(t *testing.T) {
 			data[i] = byte(random.Uint32())
 		}
 		put = append(put, data...)
-		require.True(t, b.add(split(data)))
+		require.True(t, kept(b, split(data)))
 		switch random.IntN(10) {
 		case 0:
 			some, _ := draw(b)
@@ -49,7 +56,9 @@ func TestInboxKeepsOrder(t *testing.T) {
 	}
 	b.end(io.EOF)
 	b.end(io.ErrUnexpectedEOF)
-	require.True(t, b.add(mem.BufferSlice{mem.SliceBuffer("late")}))
+	dropped, ok := b.add(mem.BufferSlice{mem.SliceBuffer("late")})
+	require.True(t, ok)
+	require.Equal(t, len("late"), dropped)
 	some, ending := draw(b)
 	require.Equal(t, io.EOF, ending)
 	require.True(t, bytes.Equal(put, append(got, some...)))
@@ -70,10 +79,23 @@ func TestInboxPutsSmallFramesTogether(t *testing.T) {
 func TestInboxIsBounded(t *testing.T) {
 	b := newInbox()
 	for range inboxSize / maxData {
-		require.True(t, b.add(mem.BufferSlice{mem.SliceBuffer(make([]byte, maxData))}))
+		require.True(t, kept(b, mem.BufferSlice{mem.SliceBuffer(make([]byte, maxData))}))
 	}
-	require.False(t, b.add(mem.BufferSlice{mem.SliceBuffer("x")}))
+	_, ok := b.add(mem.BufferSlice{mem.SliceBuffer("x")})
+	require.False(t, ok)
 	data, _ := b.take()
 	require.Equal(t, maxData, data.Len())
-	require.True(t, b.add(mem.BufferSlice{mem.SliceBuffer("x")}))
+	require.True(t, kept(b, mem.BufferSlice{mem.SliceBuffer("x")}))
+}
+
+// What was dropped is not to look like an end to whoever reads at that moment.
+func TestClosedInboxHasNoEnd(t *testing.T) {
+	b := newInbox()
+	require.True(t, kept(b, mem.BufferSlice{mem.SliceBuffer("unread")}))
+	b.end(io.EOF)
+	require.Equal(t, len("unread"), b.close())
+	data, ending := b.take()
+	require.Nil(t, data)
+	require.Equal(t, net.ErrClosed, ending)
+	require.Zero(t, b.close())
 }

@@ -149,3 +149,14 @@ func refuse(s stream, reason string) {
 		_ = drain(s) // until the hub has it
 	}
 }
+
+// drain returns how a stream ends.
+func drain(s stream) error {
+	for {
+		var f frame
+		if err := s.RecvMsg(&f); err != nil {
+			return err
+		}
+		f.data.Free()
+	}
+}

@@ -2,8 +2,10 @@ package tunnel
 
 import "google.golang.org/grpc"
 
-// window is HTTP/2's own, of a stream, in bytes. The ends of a conversation mind how much is under way between them; this one
-// is only not to be in their way, and bounds what an end can do that does not. It is opened again when a quarter was read.
+// window is HTTP/2's own, of a stream, in bytes. The ends of a conversation mind how much is under way between them, so this one
+// is not to be felt: gRPC opens it again when a quarter was read, so three quarters at least are open, more than an inbox
+// takes. Left to itself gRPC would let it grow to 16 MiB, and the principal could have to keep as much. The connection's
+// own window, of two streams', gRPC opens when something comes in, whoever reads it.
 const window = 2 * mostWindow
 
 // ServerOptions returns how a principal carries conversations.

@@ -173,7 +173,7 @@ func (s *session) relay(ctx context.Context, raw []byte, count int, to func([]by
 
 // readOwn reads from the client's own connection to Redis.
 func (s *session) readOwn(p []byte) (int, error) {
-	if s.alone() && s.ownSoon != nil {
+	if s.ownSoon != nil {
 		return s.ownSoon.ReadSoon(p, moment, s.alone)
 	}
 	return s.own.Read(p)

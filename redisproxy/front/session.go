@@ -142,13 +142,10 @@ func (s *session) read(ctx context.Context) error {
 	}
 	var n int
 	var err error
-	switch {
-	case s.socket == nil:
-		n, err = s.conn.Read(s.in[s.end:])
-	case s.alone():
+	if s.socket != nil {
 		n, err = s.socket.ReadSoon(s.in[s.end:], moment, s.alone)
-	default:
-		n, err = s.socket.Read(s.in[s.end:])
+	} else {
+		n, err = s.conn.Read(s.in[s.end:])
 	}
 	s.end += n
 	if n > 0 {

@@ -12,20 +12,24 @@ import (
 // ErrWouldBlock says that the other side is not ready.
 var ErrWouldBlock = errors.New("it would have to wait")
 
-// Socket is a TCP connection. One goroutine may read while another writes.
+// most is how much is handed to the kernel in one call, in bytes: nothing else of the program runs on that processor meanwhile.
+const most = 64 << 10
+
+// Socket is a TCP connection. One goroutine may read while another writes. Nobody may take the connection's File: that would
+// make calls wait.
 type Socket struct {
 	raw   syscall.RawConn
-	read  try
-	write try
+	read  attempt
+	write attempt
 }
 
-// try is one attempt to read or write. It is kept, because a closure per attempt would be garbage per attempt.
-type try struct {
+// attempt is one at reading or writing. Its functions are made once: one per call would be garbage per call.
+type attempt struct {
 	buffer []byte
 	n      int
 	err    error
-	once   func(fd uintptr) bool // makes the attempt
-	until  func(fd uintptr) bool // makes it, and reports whether that was of use
+	once   func(fd uintptr) bool // makes it
+	until  func(fd uintptr) bool // makes it, and reports whether the other side was ready
 }
 
 // New returns the socket of a connection, or nil when it has none of its own: TLS, or a pipe. It has one on Linux only.
@@ -39,51 +43,61 @@ func New(conn net.Conn) *Socket {
 		return nil
 	}
 	s := &Socket{raw: raw}
-	s.read.by(readNow)
-	s.write.by(writeNow)
+	s.read.make(readNow)
+	s.write.make(writeNow)
 	return s
 }
 
-func (t *try) by(now func(fd uintptr, p []byte) (int, error)) {
-	t.once = func(fd uintptr) bool {
-		t.n, t.err = now(fd, t.buffer)
+func (a *attempt) make(call func(fd uintptr, p []byte) (int, error)) {
+	a.once = func(fd uintptr) bool {
+		a.n, a.err = call(fd, a.buffer)
 		return true
 	}
-	t.until = func(fd uintptr) bool {
-		t.n, t.err = now(fd, t.buffer)
-		return !errors.Is(t.err, ErrWouldBlock)
+	a.until = func(fd uintptr) bool {
+		a.n, a.err = call(fd, a.buffer)
+		return !errors.Is(a.err, ErrWouldBlock)
 	}
 }
 
 // TryWrite writes what the kernel takes at once, and returns how much that was.
 func (s *Socket) TryWrite(p []byte) (int, error) {
-	s.write.buffer = p
-	err := s.raw.Write(s.write.once)
-	s.write.buffer = nil
-	if err != nil {
-		return 0, err
+	defer func() { s.write.buffer = nil }()
+	written := 0
+	for {
+		s.write.buffer = p[written:min(len(p), written+most)]
+		if err := s.raw.Write(s.write.once); err != nil {
+			return written, err
+		}
+		written += s.write.n
+		if s.write.err != nil || written == len(p) {
+			return written, s.write.err
+		}
 	}
-	return s.write.n, s.write.err
 }
 
 // Read implements io.Reader. It waits until there is something to read, or the connection's deadline has passed.
-func (s *Socket) Read(p []byte) (int, error) {
-	return s.try(p, s.read.until)
-}
+func (s *Socket) Read(p []byte) (int, error) { return s.readBy(p, s.read.until) }
 
 // ReadSoon reads like Read, but for a moment asks again instead of going to sleep, as long as wanted returns true. To be
-// woken takes as long as Redis takes for an answer: a client that is alone would wait twice as long for each.
+// woken takes as long as Redis takes for an answer: a client that is alone would wait twice as long for each. The processor
+// is not given to others meanwhile.
 func (s *Socket) ReadSoon(p []byte, moment time.Duration, wanted func() bool) (int, error) {
-	for begin := time.Now(); wanted() && time.Since(begin) <= moment; {
-		if n, err := s.try(p, s.read.once); !errors.Is(err, ErrWouldBlock) {
+	if !wanted() {
+		return s.Read(p)
+	}
+	for begin := time.Now(); ; {
+		n, err := s.readBy(p, s.read.once)
+		if !errors.Is(err, ErrWouldBlock) {
 			return n, err
 		}
+		if !wanted() || time.Since(begin) > moment {
+			return s.Read(p)
+		}
 	}
-	return s.Read(p)
 }
 
-func (s *Socket) try(p []byte, attempt func(fd uintptr) bool) (int, error) {
-	s.read.buffer = p
+func (s *Socket) readBy(p []byte, attempt func(fd uintptr) bool) (int, error) {
+	s.read.buffer = p[:min(len(p), most)]
 	err := s.raw.Read(attempt)
 	s.read.buffer = nil
 	switch {

@@ -3,23 +3,21 @@ package socket
 import (
 	"errors"
 	"syscall"
-	"unsafe"
 )
 
 const supported = true
 
-func readNow(fd uintptr, p []byte) (int, error) { return now(syscall.SYS_READ, fd, p) }
+func readNow(fd uintptr, p []byte) (int, error) { return now(read, fd, p) }
 
-func writeNow(fd uintptr, p []byte) (int, error) { return now(syscall.SYS_WRITE, fd, p) }
+func writeNow(fd uintptr, p []byte) (int, error) { return now(write, fd, p) }
 
-// now makes a system call that cannot wait, as Go's sockets do not block. So its scheduler need not be told: package syscall
-// does that, and where there are few processors, some other goroutine often has ours before such a call is over.
-func now(call, fd uintptr, p []byte) (int, error) {
+// now makes a call, which an interruption does not end.
+func now(call func(fd uintptr, p []byte) (int, error), fd uintptr, p []byte) (int, error) {
 	for {
-		n, _, err := syscall.RawSyscall(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p))) //nolint:gosec // as syscall.Read has it
+		n, err := call(fd, p)
 		switch {
-		case err == 0:
-			return int(n), nil
+		case err == nil:
+			return n, nil
 		case errors.Is(err, syscall.EINTR):
 		case errors.Is(err, syscall.EAGAIN):
 			return 0, ErrWouldBlock

@@ -3,10 +3,11 @@
 package socket_test
 
 import (
-	"errors"
 	"io"
 	"net"
 	"os"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,10 +45,12 @@ func TestReadWaits(t *testing.T) {
 			near, conn, far := pair(t)
 			buffer := make([]byte, 3)
 			for _, said := range []string{"one", "two"} {
-				go func() { _, _ = far.Write([]byte(said)) }() // which Read waits for
+				var speaking sync.WaitGroup
+				speaking.Go(func() { _, _ = far.Write([]byte(said)) })
 				n, err := io.ReadFull(reader(func(p []byte) (int, error) { return read(near, p) }), buffer)
 				require.NoError(t, err)
 				require.Equal(t, said, string(buffer[:n]))
+				speaking.Wait()
 			}
 
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
@@ -64,6 +67,16 @@ func TestReadWaits(t *testing.T) {
 			require.ErrorIs(t, err, net.ErrClosed)
 		})
 	}
+}
+
+func TestCloseEndsRead(t *testing.T) {
+	near, conn, _ := pair(t)
+	var reading sync.WaitGroup
+	var err error
+	reading.Go(func() { _, err = near.Read(make([]byte, 1)) })
+	require.NoError(t, conn.Close())
+	reading.Wait()
+	require.ErrorIs(t, err, net.ErrClosed)
 }
 
 func TestTryWriteDoesNotWait(t *testing.T) {
@@ -90,7 +103,10 @@ func TestAResetIsAnError(t *testing.T) {
 	require.NoError(t, far.Close())
 	_, err := near.Read(make([]byte, 1))
 	require.Error(t, err)
-	require.False(t, errors.Is(err, io.EOF) || errors.Is(err, socket.ErrWouldBlock), err)
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	n, err := near.TryWrite([]byte("late"))
+	require.ErrorIs(t, err, syscall.EPIPE)
+	require.Zero(t, n)
 }
 
 func TestWhatHasNoSocket(t *testing.T) {

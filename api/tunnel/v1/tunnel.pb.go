@@ -191,9 +191,9 @@ type Frame struct {
 	End End `protobuf:"varint,2,opt,name=end,proto3,enum=argocdagent.tunnel.v1.End" json:"end,omitempty"`
 	// Reason tells people why, if that is ABORT.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Taken is how much this end has read of what the other one wrote, in bytes since the beginning; 0 says nothing. It is to be
+	// Read is how much this end has read of what the other one wrote, in bytes since the beginning; 0 says nothing. It is to be
 	// told whenever it has grown by 32 KiB. An end may have at most a mebibyte and a frame under way that it was not told of.
-	Taken         uint64 `protobuf:"varint,4,opt,name=taken,proto3" json:"taken,omitempty"`
+	Read          uint64 `protobuf:"varint,4,opt,name=read,proto3" json:"read,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -249,9 +249,9 @@ func (x *Frame) GetReason() string {
 	return ""
 }
 
-func (x *Frame) GetTaken() uint64 {
+func (x *Frame) GetRead() uint64 {
 	if x != nil {
-		return x.Taken
+		return x.Read
 	}
 	return 0
 }
@@ -535,12 +535,12 @@ const file_api_tunnel_v1_tunnel_proto_rawDesc = "" +
 	"\x05build\x18\x01 \x01(\tR\x05build\".\n" +
 	"\x04Dial\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
-	"\x06target\x18\x02 \x01(\tR\x06target\"w\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\"u\n" +
 	"\x05Frame\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12,\n" +
 	"\x03end\x18\x02 \x01(\x0e2\x1a.argocdagent.tunnel.v1.EndR\x03end\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05taken\x18\x04 \x01(\x04R\x05taken\"\x0e\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04read\x18\x04 \x01(\x04R\x04read\"\x0e\n" +
 	"\fWatchRequest\"\xcb\x01\n" +
 	"\x06Roster\x124\n" +
 	"\x06agents\x18\x01 \x03(\v2\x1c.argocdagent.tunnel.v1.AgentR\x06agents\x12\x18\n" +

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/contest"
@@ -45,12 +46,12 @@ type part struct {
 }
 
 func all() []part {
-	pair := []string{figures.Floor, figures.Ours}
+	relayed := []string{figures.Floor, figures.Ours, figures.Relay}
 	return []part{
-		{"get", pair, (*ground).get},
-		{"stream", []string{figures.Floor, figures.Ours, figures.Relay}, (*ground).stream},
-		{"redis", []string{figures.Floor, figures.Ours, figures.Relay, figures.Twemproxy}, (*ground).redis},
-		{"agentkey", pair, (*ground).agentKey},
+		{"get", relayed, (*ground).get},
+		{"stream", relayed, (*ground).stream},
+		{"redis", append(slices.Clip(relayed), figures.Twemproxy), (*ground).redis},
+		{"agentkey", []string{figures.Floor, figures.Ours}, (*ground).agentKey},
 		{"footprint", []string{figures.Ours}, (*ground).footprint},
 	}
 }

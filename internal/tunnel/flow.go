@@ -27,7 +27,7 @@ const (
 // Unlike BBR it never forgets the shortest way. To measure it again the line would have to be emptied now and then, and a
 // connection seldom comes to lead elsewhere: where it does, the least window remains, which is 1.3 MB a second at 100 ms.
 type flow struct {
-	room chan struct{} // has a value when there is room again. Of capacity one
+	room signal // there is room again
 
 	mu         sync.Mutex
 	window     int           // Guarded by mu
@@ -52,7 +52,7 @@ func (m *measurement) took(now time.Time) time.Duration {
 	return max(now.Sub(m.began), time.Microsecond)
 }
 
-func newFlow() *flow { return &flow{room: make(chan struct{}, 1), window: firstWindow} }
+func newFlow() *flow { return &flow{room: newSignal(), window: firstWindow} }
 
 // left returns how much may be sent now, in bytes. When that is nothing, room says when to ask again.
 func (f *flow) left() int {
@@ -98,10 +98,7 @@ func (f *flow) acknowledge(read uint64, now time.Time) bool {
 		f.adapt(int(f.read-f.load.from), f.load.took(now)) //nolint:gosec // a window and a frame at most
 		f.load = measurement{}
 	}
-	select {
-	case f.room <- struct{}{}:
-	default:
-	}
+	f.room.give()
 	return true
 }
 
@@ -126,19 +123,15 @@ func (f *flow) adapt(carried int, took time.Duration) {
 // receipts is how much one end has read, in bytes, and how much of that it has told the other end.
 type receipts struct {
 	read, told atomic.Uint64
-	due        chan struct{} // has a value when there is something to tell. Of capacity one
+	due        signal // there is something to tell
 }
 
-func newReceipts() *receipts { return &receipts{due: make(chan struct{}, 1)} }
+func newReceipts() *receipts { return &receipts{due: newSignal()} }
 
 // add notes that so many bytes more are read, or will never be.
 func (r *receipts) add(n int) {
-	if r.read.Add(uint64(n))-r.told.Load() < tellAfter { //nolint:gosec // not negative
-		return
-	}
-	select {
-	case r.due <- struct{}{}:
-	default:
+	if r.read.Add(uint64(n))-r.told.Load() >= tellAfter { //nolint:gosec // not negative
+		r.due.give()
 	}
 }
 

@@ -87,8 +87,8 @@ func (frames) Unmarshal(message mem.BufferSlice, v any) error {
 		return nil
 	}
 	f.data = part(message, begin, end)
-	if message.Len()-f.data.Len() > maxWaste {
-		own := mem.Copy(f.data.Materialize(), mem.DefaultBufferPool())
+	if message.Len()-(end-begin) > maxWaste {
+		own := mem.SliceBuffer(f.data.Materialize())
 		f.data.Free()
 		f.data = mem.BufferSlice{own}
 	}

@@ -16,7 +16,7 @@ const joined = 4 << 10
 // inbox is what one end of a conversation has received and nobody has read yet. It always takes more at once, so that what
 // the peer says of the flow is heard even while nobody reads; how much more is for the peer to mind.
 type inbox struct {
-	changed chan struct{} // has a value after a change. Of capacity one
+	changed signal
 
 	mu     sync.Mutex
 	frames []mem.BufferSlice // Guarded by mu
@@ -26,7 +26,7 @@ type inbox struct {
 	ending error             // why nothing comes after them: io.EOF, or how the stream was lost. Guarded by mu
 }
 
-func newInbox() *inbox { return &inbox{changed: make(chan struct{}, 1)} }
+func newInbox() *inbox { return &inbox{changed: newSignal()} }
 
 // add adds a frame's data, which are the inbox's then. It returns how much of them nobody will read, and whether the peer may
 // have sent as much.
@@ -46,7 +46,7 @@ func (b *inbox) add(data mem.BufferSlice) (dropped int, ok bool) {
 	}
 	b.put(data, size)
 	b.size += size
-	b.signal()
+	b.changed.give()
 	return 0, true
 }
 
@@ -63,9 +63,9 @@ func (b *inbox) put(data mem.BufferSlice, size int) {
 		b.frames, b.tail = append(b.frames, nil), make([]byte, 0, joined)
 		last++
 	}
-	for _, buffer := range data {
-		b.tail = append(b.tail, buffer.ReadOnlyData()...)
-	}
+	used := len(b.tail)
+	b.tail = b.tail[:used+size]
+	data.CopyTo(b.tail[used:])
 	data.Free()
 	b.frames[last] = mem.BufferSlice{mem.SliceBuffer(b.tail)}
 }
@@ -77,7 +77,7 @@ func (b *inbox) end(why error) {
 	if b.ending == nil {
 		b.ending = why
 	}
-	b.signal()
+	b.changed.give()
 }
 
 // take returns what was added first, which is the caller's to free. Once there is nothing left, and nothing comes, it returns
@@ -117,11 +117,4 @@ func (b *inbox) close() (dropped int) {
 	dropped = b.size
 	b.frames, b.tail, b.size, b.shut = nil, nil, 0, true
 	return dropped
-}
-
-func (b *inbox) signal() {
-	select {
-	case b.changed <- struct{}{}:
-	default:
-	}
 }

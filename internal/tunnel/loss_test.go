@@ -18,13 +18,14 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel/tunneltest"
 )
 
-// flood writes more than is read.
-func flood(t *testing.T, to net.Conn) {
+// flood writes more than is read, and returns how much was taken.
+func flood(t *testing.T, to net.Conn) int {
 	t.Helper()
-	require.NoError(t, to.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
-	_, err := to.Write(make([]byte, 64<<20))
+	require.NoError(t, to.SetWriteDeadline(time.Now().Add(time.Second)))
+	n, err := to.Write(make([]byte, 64<<20))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.NoError(t, to.SetWriteDeadline(time.Time{}))
+	return n
 }
 
 // An agent that lost its principal connects again, also when somebody on the spoke does not read what came before.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"strconv"
 	"sync"
@@ -148,7 +149,7 @@ func (s *session) relay(ctx context.Context, raw []byte, count int, to func([]by
 	defer s.server.buffers.Put(buffer)
 	var replies resp.Replies
 	for count > 0 {
-		n, err := s.readOwn(*buffer)
+		n, err := s.readSoon(s.own, s.ownSoon, *buffer)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -171,12 +172,12 @@ func (s *session) relay(ctx context.Context, raw []byte, count int, to func([]by
 	return replies.Kind(), rest, nil
 }
 
-// readOwn reads from the client's own connection to Redis.
-func (s *session) readOwn(p []byte) (int, error) {
-	if s.ownSoon != nil {
-		return s.ownSoon.ReadSoon(p, moment, s.alone)
+// readSoon reads from a connection, of which soon is the socket if it has one.
+func (s *session) readSoon(conn net.Conn, soon *socket.Socket, p []byte) (int, error) {
+	if soon == nil {
+		return conn.Read(p)
 	}
-	return s.own.Read(p)
+	return soon.ReadSoon(p, moment, s.alone)
 }
 
 // see has the hub's Redis answer a command, and takes in what that means for the connection.

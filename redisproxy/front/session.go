@@ -140,13 +140,7 @@ func (s *session) read(ctx context.Context) error {
 			return err
 		}
 	}
-	var n int
-	var err error
-	if s.socket != nil {
-		n, err = s.socket.ReadSoon(s.in[s.end:], moment, s.alone)
-	} else {
-		n, err = s.conn.Read(s.in[s.end:])
-	}
+	n, err := s.readSoon(s.conn, s.socket, s.in[s.end:])
 	s.end += n
 	if n > 0 {
 		return nil

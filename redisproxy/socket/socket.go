@@ -18,18 +18,18 @@ const most = 64 << 10
 // Socket is a TCP connection. One goroutine may read while another writes. Nobody may take the connection's File: that would
 // make calls wait.
 type Socket struct {
-	raw   syscall.RawConn
-	read  attempt
-	write attempt
+	raw       syscall.RawConn
+	read      attempt
+	readUntil func(fd uintptr) bool // makes an attempt to read, and reports whether the other side was ready
+	write     attempt
 }
 
-// attempt is one at reading or writing. Its functions are made once: one per call would be garbage per call.
+// attempt is one at reading or writing. Functions for package net are made once: one per call would be garbage per call.
 type attempt struct {
 	buffer []byte
 	n      int
 	err    error
-	once   func(fd uintptr) bool // makes it
-	until  func(fd uintptr) bool // makes it, and reports whether the other side was ready
+	once   func(fd uintptr) bool // makes it, and returns true
 }
 
 // New returns the socket of a connection, or nil when it has none of its own: TLS, or a pipe. It has one on Linux only.
@@ -45,6 +45,7 @@ func New(conn net.Conn) *Socket {
 	s := &Socket{raw: raw}
 	s.read.make(readNow)
 	s.write.make(writeNow)
+	s.readUntil = func(fd uintptr) bool { return s.read.once(fd) && !errors.Is(s.read.err, ErrWouldBlock) }
 	return s
 }
 
@@ -52,10 +53,6 @@ func (a *attempt) make(call func(fd uintptr, p []byte) (int, error)) {
 	a.once = func(fd uintptr) bool {
 		a.n, a.err = call(fd, a.buffer)
 		return true
-	}
-	a.until = func(fd uintptr) bool {
-		a.n, a.err = call(fd, a.buffer)
-		return !errors.Is(a.err, ErrWouldBlock)
 	}
 }
 
@@ -76,7 +73,7 @@ func (s *Socket) TryWrite(p []byte) (int, error) {
 }
 
 // Read implements io.Reader. It waits until there is something to read, or the connection's deadline has passed.
-func (s *Socket) Read(p []byte) (int, error) { return s.readBy(p, s.read.until) }
+func (s *Socket) Read(p []byte) (int, error) { return s.readBy(p, s.readUntil) }
 
 // ReadSoon reads like Read, but for a moment asks again instead of going to sleep, as long as wanted returns true. To be
 // woken takes as long as Redis takes for an answer: a client that is alone would wait twice as long for each. The processor

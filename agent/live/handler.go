@@ -4,23 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/policy"
 )
-
-// dialTimeout is how long it may take to connect to the API server, and how often a connection that nothing is said on is
-// checked: the values that client-go has otherwise.
-const dialTimeout = 30 * time.Second
 
 // Policy decides about requests.
 type Policy interface {
@@ -120,61 +112,6 @@ func (h *Handler) failed(w http.ResponseWriter, r *http.Request, err error) {
 		a.err = err
 	}
 	refuse(w, unanswered(err))
-}
-
-// upstream is the API server. Each request has a connection of its own while it lasts, as the caller has one through the
-// tunnel: nothing waits for anything else, and it costs half of what HTTP/2 does.
-type upstream struct {
-	base *url.URL
-	// An upgrade turns its connection into something else. What is idle is only used again for requests that are none.
-	requests, upgrades http.RoundTripper
-}
-
-func newUpstream(config *rest.Config) (*upstream, error) {
-	config = rest.CopyConfig(config)
-	config.NextProtos = []string{"http/1.1"}
-	// What the caller did not ask to be compressed must not be: it would come back without its length.
-	config.DisableCompression = true
-	base, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("the API server's address: %w", err)
-	}
-	u := &upstream{base: base}
-	if u.requests, err = rest.TransportFor(config); err != nil {
-		return nil, fmt.Errorf("the API server's credentials: %w", err)
-	}
-	if config.Dial == nil { // transports are shared by configurations that are equal
-		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
-	}
-	if u.upgrades, err = rest.TransportFor(config); err != nil {
-		return nil, fmt.Errorf("the API server's credentials: %w", err)
-	}
-	return u, nil
-}
-
-// RoundTrip implements http.RoundTripper.
-func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Header.Get("Upgrade") != "" {
-		// A GET is sent again when the connection breaks that it was sent on, if that was used before. One that is upgraded
-		// may be an exec: it gets a new connection.
-		utilnet.CloseIdleConnectionsFor(u.upgrades)
-		return u.upgrades.RoundTrip(r)
-	}
-	return u.requests.RoundTrip(r)
-}
-
-func (u *upstream) close() {
-	utilnet.CloseIdleConnectionsFor(u.requests)
-	utilnet.CloseIdleConnectionsFor(u.upgrades)
-}
-
-// rewrite makes a request the agent's own.
-func (u *upstream) rewrite(r *httputil.ProxyRequest) {
-	out := r.Out
-	out.URL.Scheme, out.URL.Host = u.base.Scheme, u.base.Host
-	out.URL.Path = strings.TrimSuffix(u.base.Path, "/") + r.In.URL.Path
-	out.Host = ""
-	dropHeader(out.Header)
 }
 
 // noRedirect takes an answer that says to go elsewhere for what it is: an API server has no such answers, and where it

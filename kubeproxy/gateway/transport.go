@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roundtrip"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
 )
 
@@ -26,7 +27,8 @@ const (
 
 // transport sends requests to agents.
 type transport struct {
-	pooled *http.Transport
+	plain  *roundtrip.Transport // of requests that have no body, which are most
+	pooled *http.Transport      // of those that have
 	// fresh never uses a connection that has been used: http.Transport sends a GET again when such a one breaks, but a GET
 	// that is upgraded may be an exec, which must not run twice.
 	fresh *http.Transport
@@ -34,9 +36,10 @@ type transport struct {
 
 // newTransport returns a transport. Whoever has it closes it.
 func newTransport(dial Dial, metrics *metrics) *transport {
+	to := func(ctx context.Context, agent string) (net.Conn, error) { return connect(ctx, dial, metrics, agent) }
 	pooled := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return connect(ctx, dial, metrics, strings.TrimSuffix(address, ":80"))
+			return to(ctx, strings.TrimSuffix(address, ":80"))
 		},
 		DisableCompression:     true, // what is asked for is the caller's to say
 		MaxIdleConns:           maxIdle,
@@ -47,7 +50,10 @@ func newTransport(dial Dial, metrics *metrics) *transport {
 	}
 	fresh := pooled.Clone()
 	fresh.DisableKeepAlives = true
-	return &transport{pooled: pooled, fresh: fresh}
+	plain := roundtrip.New(roundtrip.Options{
+		Dial: to, MaxHeader: maxHeader, MaxIdle: maxIdle, MaxIdlePerHost: maxIdlePerAgent, IdleTimeout: idleTimeout,
+	})
+	return &transport{plain: plain, pooled: pooled, fresh: fresh}
 }
 
 // connect dials an agent.
@@ -67,14 +73,19 @@ func connect(ctx context.Context, dial Dial, metrics *metrics, agent string) (ne
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if exchangeOf(r.Context()).kind == upgrade {
+	switch {
+	case exchangeOf(r.Context()).kind == upgrade:
 		return t.fresh.RoundTrip(r)
+	case roundtrip.Bodiless(r):
+		return t.plain.RoundTrip(r)
+	default:
+		return t.pooled.RoundTrip(r)
 	}
-	return t.pooled.RoundTrip(r)
 }
 
 // close gives up the connections that are not in use.
 func (t *transport) close() {
+	t.plain.CloseIdleConnections()
 	t.pooled.CloseIdleConnections()
 	t.fresh.CloseIdleConnections()
 }

@@ -78,6 +78,8 @@ func (c *Conn) run() {
 	c.receive()
 	sender.Wait()
 	c.cancel()
+	c.readBy.stop()
+	c.writeBy.stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lingering != nil {

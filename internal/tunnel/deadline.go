@@ -5,10 +5,12 @@ import (
 	"time"
 )
 
-// deadline is a point in time that can be moved while somebody waits for it.
+// deadline is a point in time that can be moved while somebody waits for it. HTTP servers move it several times for each
+// request.
 type deadline struct {
 	mu     sync.Mutex
-	timer  *time.Timer   // nil if there is no deadline, or if it has passed
+	at     time.Time     // zero if there is none. Guarded by mu
+	timer  *time.Timer   // that calls expire; nil before the first deadline that lay ahead. Guarded by mu
 	passed chan struct{} // closed once it has passed; another one after it was moved. Guarded by mu
 }
 
@@ -18,33 +20,47 @@ func newDeadline() deadline { return deadline{passed: make(chan struct{})} }
 func (d *deadline) set(at time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.timer != nil {
-		d.timer.Stop()
-		d.timer = nil
-	}
 	// Whoever waits keeps waiting on the same channel, unless that has passed already.
 	if isClosed(d.passed) {
 		d.passed = make(chan struct{})
 	}
-	if at.IsZero() {
-		return
+	d.at = at
+	if d.timer != nil {
+		d.timer.Stop()
 	}
-	passed := d.passed
 	left := time.Until(at)
-	if left <= 0 {
-		close(passed)
+	switch {
+	case at.IsZero():
+	case left <= 0:
+		close(d.passed)
+	case d.timer == nil:
+		d.timer = time.AfterFunc(left, d.expire)
+	default:
+		d.timer.Reset(left)
+	}
+}
+
+// stop lets go of the timer, which would keep what was received until then. Nobody is to wait any more.
+func (d *deadline) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+}
+
+// expire notes that the deadline has passed, unless it was moved while this waited for the lock.
+func (d *deadline) expire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at.IsZero() || isClosed(d.passed) {
 		return
 	}
-	var timer *time.Timer
-	timer = time.AfterFunc(left, func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.timer == timer { // it was not moved while this waited for the lock
-			close(passed)
-			d.timer = nil
-		}
-	})
-	d.timer = timer
+	if left := time.Until(d.at); left > 0 {
+		d.timer.Reset(left)
+		return
+	}
+	close(d.passed)
 }
 
 // wait returns a channel that is closed when the deadline has passed.

@@ -25,17 +25,18 @@ const (
 	// who opens an application. The first is client-go's.
 	idleTimeout = 90 * time.Second
 	maxIdle     = 64
-	// maxHeader bounds the head of an answer, in bytes. It is the API server's own limit of requests'.
+	// maxHeader bounds the head of an answer, in bytes: kubeproxy takes no more.
 	maxHeader = 1 << 20
 )
 
 // upstream is the API server. Each request has a connection of its own while it lasts, as the caller has one through the
 // tunnel: nothing waits for anything else, and it costs half of what HTTP/2 does.
 type upstream struct {
-	base  *url.URL
-	plain http.RoundTripper // of requests that have no body, which are most; nil where a proxy is in the way
+	base   *url.URL
+	plain  http.RoundTripper // of GETs and HEADs, which are most; nil where that is pooled's
+	pooled http.RoundTripper // of other requests
 	// An upgrade turns its connection into something else. What is idle is only used again for requests that are none.
-	requests, upgrades http.RoundTripper
+	fresh http.RoundTripper
 }
 
 func newUpstream(config *rest.Config) (*upstream, error) {
@@ -48,52 +49,55 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 		return nil, fmt.Errorf("the API server's address: %w", err)
 	}
 	u := &upstream{base: base}
-	if u.requests, err = rest.TransportFor(config); err != nil {
+	if u.pooled, err = rest.TransportFor(config); err != nil {
 		return nil, fmt.Errorf("the API server's credentials: %w", err)
 	}
 	if config.Dial == nil { // transports are shared by configurations that are equal
 		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext
 	}
-	if u.upgrades, err = rest.TransportFor(config); err != nil {
+	if u.fresh, err = rest.TransportFor(config); err != nil {
 		return nil, fmt.Errorf("the API server's credentials: %w", err)
 	}
-	if u.plain, err = newPlain(config, base); err != nil {
+	if !simple(config, base) {
+		return u, nil
+	}
+	if u.plain, err = rest.HTTPWrappersForConfig(config, roundtrip.New(roundtrip.Options{
+		Dial: func(ctx context.Context, _ string) (net.Conn, error) { return connect(ctx, config, base) }, MaxHeader: maxHeader,
+		MaxIdle: maxIdle, MaxIdlePerHost: maxIdle, IdleTimeout: idleTimeout,
+	})); err != nil {
 		return nil, fmt.Errorf("the API server's credentials: %w", err)
 	}
 	return u, nil
 }
 
-// newPlain returns what makes round trips of requests that have no body, with a configuration's credentials. It returns nil
-// where the API server is behind a proxy, or the configuration brings a way of its own.
-func newPlain(config *rest.Config, base *url.URL) (http.RoundTripper, error) {
+// simple says whether there is no more to a connection to the API server than TLS, as for an agent that runs in the cluster. A
+// proxy would have to be asked, and client certificates that are replaced end client-go's own connections, and no others.
+func simple(config *rest.Config, base *url.URL) bool {
+	if config.CertFile != "" || config.ExecProvider != nil || config.AuthProvider != nil || config.Transport != nil {
+		return false
+	}
 	proxy := config.Proxy
 	if proxy == nil {
 		proxy = http.ProxyFromEnvironment
 	}
 	behind, err := proxy(&http.Request{URL: base})
-	if err != nil || behind != nil || config.Transport != nil {
-		return nil, err
-	}
-	return rest.HTTPWrappersForConfig(config, roundtrip.New(roundtrip.Options{
-		Dial: func(ctx context.Context, _ string) (net.Conn, error) { return connect(ctx, config, base) }, MaxHeader: maxHeader,
-		MaxIdle: maxIdle, MaxIdlePerHost: maxIdle, IdleTimeout: idleTimeout,
-	}))
+	return behind == nil && err == nil
 }
 
-// connect opens a connection to the API server. The files that the configuration names are read each time: they are replaced
-// before what is in them expires.
+// connect opens a connection to the API server. The file with its authorities is read each time: it is replaced before what is
+// in it expires. client-go's own connections follow it within minutes.
 func connect(ctx context.Context, config *rest.Config, base *url.URL) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	port := base.Port()
 	if port == "" {
-		port = base.Scheme
+		port = map[string]string{"http": "80", "https": "443"}[base.Scheme]
 	}
 	conn, err := config.Dial(ctx, "tcp", net.JoinHostPort(base.Hostname(), port))
 	if err != nil || base.Scheme == "http" {
 		return conn, err
 	}
-	settings, err := rest.TLSConfigFor(config)
+	settings, err := rest.TLSConfigFor(config) // not nil, since it has NextProtos
 	if err != nil {
 		_ = conn.Close() // nothing was said
 		return nil, err
@@ -115,19 +119,19 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	case r.Header.Get("Upgrade") != "":
 		// A GET is sent again when the connection breaks that it was sent on, if that was used before. One that is upgraded
 		// may be an exec: it gets a new connection.
-		utilnet.CloseIdleConnectionsFor(u.upgrades)
-		return u.upgrades.RoundTrip(r)
-	case u.plain != nil && roundtrip.Bodiless(r):
+		utilnet.CloseIdleConnectionsFor(u.fresh)
+		return u.fresh.RoundTrip(r)
+	case u.plain != nil && roundtrip.Supports(r):
 		return u.plain.RoundTrip(r)
 	default:
-		return u.requests.RoundTrip(r)
+		return u.pooled.RoundTrip(r)
 	}
 }
 
 func (u *upstream) close() {
 	utilnet.CloseIdleConnectionsFor(u.plain)
-	utilnet.CloseIdleConnectionsFor(u.requests)
-	utilnet.CloseIdleConnectionsFor(u.upgrades)
+	utilnet.CloseIdleConnectionsFor(u.pooled)
+	utilnet.CloseIdleConnectionsFor(u.fresh)
 }
 
 // rewrite makes a request the agent's own.

@@ -2,13 +2,14 @@ package roundtrip
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net"
-	"sync"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"time"
 )
 
@@ -17,78 +18,61 @@ type conn struct {
 	net.Conn
 
 	host   string
-	in     *bounded
-	reader *bufio.Reader // of in
+	in     *io.LimitedReader // so much may be read at most
+	reader *bufio.Reader     // of in
 	out    *bufio.Writer
 
-	used  bool        // it had a round trip before
-	heard bool        // something of the present answer has come
-	timer *time.Timer // ends its time in the pool; nil before it was in it
+	used  bool // it had a round trip before
+	heard bool // something of the present answer has come
+
+	since  time.Time   // when it came into the pool. The pool's
+	expiry *time.Timer // of its time there; nil before the first. The pool's
 }
 
 func newConn(dialled net.Conn, host string) *conn {
-	in := &bounded{reader: dialled, left: unbounded}
+	in := &io.LimitedReader{R: dialled}
 	return &conn{Conn: dialled, host: host, in: in, reader: bufio.NewReader(in), out: bufio.NewWriter(dialled)}
 }
 
-// more reports whether the server has said more than its answer, which nobody may take for the next one.
-func (c *conn) more() bool { return c.reader.Buffered() > 0 }
+var errSwitched = errors.New("the server changes to another protocol, which it was not asked for")
 
-// unbounded is as much as anybody ever reads.
-const unbounded = math.MaxInt64
-
-// errHead is of an answer whose head is longer than it may be.
-var errHead = errors.New("it is longer than allowed")
-
-// bounded reads so many bytes more at most, and then fails.
-type bounded struct {
-	reader io.Reader
-	left   int64
+// exchange writes a request, and reads the head of its answer. The connection is of no use after an error.
+func (c *conn) exchange(r *http.Request, maxHeader int64) (*http.Response, error) {
+	c.heard = false
+	if err := r.Write(c.out); err != nil {
+		return nil, fmt.Errorf("write the request: %w", err)
+	}
+	if err := c.out.Flush(); err != nil {
+		return nil, fmt.Errorf("write the request: %w", err)
+	}
+	c.in.N = maxHeader
+	for {
+		answer, err := c.head(r)
+		switch {
+		case err != nil && c.in.N <= 0:
+			return nil, fmt.Errorf("read the answer: its head is longer than %d bytes", maxHeader)
+		case err != nil:
+			return nil, fmt.Errorf("read the answer: %w", err)
+		case answer.StatusCode < http.StatusContinue, answer.StatusCode >= http.StatusOK:
+			c.in.N = math.MaxInt64
+			return answer, nil
+		case answer.StatusCode == http.StatusSwitchingProtocols:
+			return nil, errSwitched
+		}
+		// Something is said ahead of the answer: the trace of the request is how net/http tells of that too.
+		if trace := httptrace.ContextClientTrace(r.Context()); trace != nil && trace.Got1xxResponse != nil {
+			if err := trace.Got1xxResponse(answer.StatusCode, textproto.MIMEHeader(answer.Header)); err != nil {
+				return nil, err
+			}
+		}
+	}
 }
 
-func (b *bounded) Read(buffer []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errHead
+// head reads the head of an answer.
+func (c *conn) head(r *http.Request) (*http.Response, error) {
+	if _, err := c.reader.Peek(1); err != nil {
+		return nil, err
 	}
-	if int64(len(buffer)) > b.left {
-		buffer = buffer[:b.left]
-	}
-	n, err := b.reader.Read(buffer)
-	b.left -= int64(n)
-	return n, err
-}
-
-// body is that of an answer.
-type body struct {
-	io.ReadCloser // only its Read is of use: its Close would read to the end
-
-	ctx     context.Context //nolint:containedctx // it is the request's, and lives as long
-	release func(whole bool)
-	once    sync.Once
-}
-
-// end gives up the connection. Whole says that the answer was read to its end, and another may follow.
-func (b *body) end(whole bool) { b.once.Do(func() { b.release(whole) }) }
-
-// Read implements io.Reader.
-func (b *body) Read(buffer []byte) (int, error) {
-	n, err := b.ReadCloser.Read(buffer)
-	switch {
-	case err == nil:
-		return n, nil
-	case errors.Is(err, io.EOF):
-		b.end(true)
-		return n, io.EOF
-	}
-	if b.ctx.Err() != nil {
-		err = context.Cause(b.ctx)
-	}
-	b.end(false)
-	return n, fmt.Errorf("the answer broke off: %w", err)
-}
-
-// Close implements io.Closer. What was not read is given up, and the connection with it.
-func (b *body) Close() error {
-	b.end(false)
-	return nil
+	c.heard = true
+	return http.ReadResponse(c.reader, r)
 }

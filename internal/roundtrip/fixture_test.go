@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -58,7 +59,8 @@ func play(tb testing.TB, each func(number int, c *line)) *script {
 // line is the server's end of a connection.
 type line struct {
 	net.Conn
-	in *bufio.Reader
+	in   *bufio.Reader
+	idle chan struct{} // closed when the client has read the answer; only for who wants to know
 }
 
 func newLine(conn net.Conn) *line { return &line{Conn: conn, in: bufio.NewReader(conn)} }
@@ -103,17 +105,25 @@ func to(tb testing.TB, s *script) *roundtrip.Transport {
 	return t
 }
 
-func get(tb testing.TB, target string) *http.Request {
+// netHTTP returns net/http's own transport, whose connections go there too.
+func netHTTP(tb testing.TB, s *script) *http.Transport {
 	tb.Helper()
-	r, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, target, http.NoBody)
-	require.NoError(tb, err)
-	return r
+	t := &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return options(s.address).Dial(ctx, "")
+	}}
+	tb.Cleanup(t.CloseIdleConnections)
+	return t
+}
+
+// get is a request, which any goroutine may make.
+func get(ctx context.Context, target string) *http.Request {
+	address, _ := url.Parse(target) // which tests spell right
+	return (&http.Request{Method: http.MethodGet, URL: address, Header: http.Header{}, Body: http.NoBody}).WithContext(ctx)
 }
 
 // ask makes a round trip and reads the answer to its end.
-func ask(tb testing.TB, t http.RoundTripper) (string, error) {
-	tb.Helper()
-	answer, err := t.RoundTrip(get(tb, "http://host/path"))
+func ask(ctx context.Context, t http.RoundTripper) (string, error) {
+	answer, err := t.RoundTrip(get(ctx, "http://host/path"))
 	if err != nil {
 		return "", err
 	}

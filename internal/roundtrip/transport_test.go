@@ -11,35 +11,40 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roundtrip"
 )
 
-func TestBodiless(t *testing.T) {
+func TestSupports(t *testing.T) {
+	require.True(t, roundtrip.Supports(get(t.Context(), "http://host/")))
 	for name, change := range map[string]func(*http.Request){
 		"POST":      func(r *http.Request) { r.Method = http.MethodPost },
+		"DELETE":    func(r *http.Request) { r.Method = http.MethodDelete },
 		"body":      func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader("x")) },
 		"upgrade":   func(r *http.Request) { r.Header.Set("Upgrade", "websocket") },
 		"expecting": func(r *http.Request) { r.Header.Set("Expect", "100-continue") },
 	} {
-		r := get(t, "http://host/")
-		require.True(t, roundtrip.Bodiless(r))
-		change(r)
-		require.False(t, roundtrip.Bodiless(r), name)
-		_, err := roundtrip.New(roundtrip.Options{}).RoundTrip(r) //nolint:bodyclose // there is no answer
-		require.ErrorContains(t, err, "bodiless")
+		t.Run(name, func(t *testing.T) {
+			r := get(t.Context(), "http://host/")
+			change(r)
+			require.False(t, roundtrip.Supports(r))
+			_, err := roundtrip.New(roundtrip.Options{}).RoundTrip(r) //nolint:bodyclose // there is no answer
+			require.ErrorContains(t, err, "no GET or HEAD")
+		})
 	}
 }
 
+// Cancelling what is over, as everybody does, closes nothing.
 func TestAConnectionIsUsedAgain(t *testing.T) {
 	server := play(t, always(short))
 	transport := to(t, server)
 	for range 5 {
-		text, err := ask(t, transport)
+		ctx, cancel := context.WithCancel(t.Context())
+		text, err := ask(ctx, transport)
+		cancel()
 		require.NoError(t, err)
 		require.Equal(t, "hi", text)
 	}
@@ -47,11 +52,14 @@ func TestAConnectionIsUsedAgain(t *testing.T) {
 }
 
 func TestAConnectionIsNotUsedAgain(t *testing.T) {
-	for name, text := range map[string]string{
-		"when the server says so":          "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi",
-		"when the server said too much":    short + "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
-		"when a body is not to have any":   "HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
-		"when the answer was not finished": "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nhi",
+	for name, c := range map[string]struct {
+		answer string
+		change func(*http.Request)
+	}{
+		"when the server says so":        {answer: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi"},
+		"when the request says so":       {answer: short, change: func(r *http.Request) { r.Close = true }},
+		"when the answer is given up":    {answer: "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nhi"},
+		"when the answer has no end yet": {answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			left := make(chan struct{})
@@ -61,20 +69,25 @@ func TestAConnectionIsNotUsedAgain(t *testing.T) {
 					l.say(short)
 					return
 				}
-				l.say(text)
+				l.say(c.answer)
 				l.left()
 				close(left)
 			})
 			transport := to(t, server)
-			answer, err := transport.RoundTrip(get(t, "http://host/path"))
-			require.NoError(t, err)
-			_, _ = io.ReadFull(answer.Body, make([]byte, 2)) // the last one has more to come
-			if answer.ContentLength != 20 {
-				_, _ = io.Copy(io.Discard, answer.Body)
+			r := get(t.Context(), "http://host/path")
+			if c.change != nil {
+				c.change(r)
 			}
+			answer, err := transport.RoundTrip(r)
+			require.NoError(t, err)
+			begin := make([]byte, 2)
+			_, err = io.ReadFull(answer.Body, begin)
+			require.NoError(t, err)
 			require.NoError(t, answer.Body.Close())
+			_, err = answer.Body.Read(begin)
+			require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
 			soon(t, left, "it stays open")
-			again, err := ask(t, transport)
+			again, err := ask(t.Context(), transport)
 			require.NoError(t, err)
 			require.Equal(t, "hi", again)
 			require.EqualValues(t, 2, server.count.Load())
@@ -82,7 +95,7 @@ func TestAConnectionIsNotUsedAgain(t *testing.T) {
 	}
 }
 
-// A server closes connections that it has kept for long, perhaps in the moment that one is used.
+// A server closes connections that it has kept for long, perhaps in the moment that one is used: nobody looks here before.
 func TestItIsAskedAgainWhenAKeptConnectionWasClosed(t *testing.T) {
 	const kept = 3
 	var all sync.WaitGroup
@@ -94,35 +107,31 @@ func TestItIsAskedAgainWhenAKeptConnectionWasClosed(t *testing.T) {
 			all.Wait()
 		}
 		l.say(short)
+		if number <= kept {
+			l.hear()
+		}
 	})
 	transport := to(t, server)
 	var asking sync.WaitGroup
 	for range kept {
 		asking.Go(func() {
-			_, err := ask(t, transport)
-			assertNoError(t, err)
+			_, err := ask(t.Context(), transport)
+			assert.NoError(t, err)
 		})
 	}
 	asking.Wait()
-	text, err := ask(t, transport)
+	text, err := ask(t.Context(), transport)
 	require.NoError(t, err)
 	require.Equal(t, "hi", text)
 	require.EqualValues(t, kept+1, server.count.Load())
 }
 
-func assertNoError(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-}
-
 func TestItIsNotAskedAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		script func(number int, l *line)
-		count  int
+		before int // how often it is asked with success
 	}{
-		"on a new connection": {func(_ int, l *line) { l.hear() }, 1},
+		"on a new connection": {func(_ int, l *line) { l.hear() }, 0},
 		"when an answer had begun": {func(_ int, l *line) {
 			l.hear()
 			l.say(short)
@@ -133,17 +142,20 @@ func TestItIsNotAskedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := play(t, c.script)
 			transport := to(t, server)
-			var err error
-			for err == nil {
-				_, err = ask(t, transport)
+			for range c.before {
+				_, err := ask(t.Context(), transport)
+				require.NoError(t, err)
 			}
-			require.EqualValues(t, c.count, server.count.Load())
+			_, err := ask(t.Context(), transport)
+			require.ErrorContains(t, err, "read the answer")
+			require.EqualValues(t, 1, server.count.Load())
 		})
 	}
 }
 
+var errBecause = errors.New("nobody waits any more")
+
 func TestCancelled(t *testing.T) {
-	because := errors.New("nobody waits any more")
 	for name, text := range map[string]string{
 		"before the answer": "",
 		"within its head":   "HTTP/1.1 200 OK\r\nContent-",
@@ -151,33 +163,41 @@ func TestCancelled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			left, begun := make(chan struct{}), make(chan struct{})
-			server := play(t, func(number int, l *line) {
+			server := play(t, func(_ int, l *line) {
+				l.hear()
+				l.say(short) // so that it would be asked again if the connection broke
 				l.hear()
 				l.say(text)
-				if number == 1 {
-					close(begun)
-					l.left()
-					close(left)
-				}
+				close(begun)
+				l.left()
+				close(left)
 			})
 			transport := to(t, server)
+			_, err := ask(t.Context(), transport)
+			require.NoError(t, err)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			var cancelling sync.WaitGroup
 			cancelling.Go(func() {
 				<-begun
-				cancel(because)
+				cancel(errBecause)
 			})
-			answer, err := transport.RoundTrip(get(t, "http://host/path").WithContext(ctx))
-			if err == nil {
-				_, err = io.Copy(io.Discard, answer.Body)
-				require.NoError(t, answer.Body.Close())
-			}
-			require.ErrorIs(t, err, because)
+			_, err = ask(ctx, transport)
+			require.Equal(t, errBecause, err)
 			cancelling.Wait()
 			soon(t, left, "the server is not told")
-			require.EqualValues(t, 1, server.count.Load(), "it is not asked again")
+			require.EqualValues(t, 1, server.count.Load())
 		})
 	}
+}
+
+func TestCancelledBefore(t *testing.T) {
+	server := play(t, always(short))
+	transport := to(t, server)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errBecause)
+	_, err := ask(ctx, transport)
+	require.Equal(t, errBecause, err)
+	require.Zero(t, server.count.Load())
 }
 
 func TestTheHeadIsBounded(t *testing.T) {
@@ -195,8 +215,8 @@ func TestTheHeadIsBounded(t *testing.T) {
 					}
 				}
 			})
-			_, err := ask(t, to(t, server))
-			require.ErrorContains(t, err, "longer than allowed")
+			_, err := ask(t.Context(), to(t, server))
+			require.ErrorContains(t, err, "longer than 65536 bytes")
 		})
 	}
 }
@@ -207,7 +227,7 @@ func TestTheBodyIsNotBounded(t *testing.T) {
 	server := play(t, always(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", size))))
 	transport := to(t, server)
 	for range 2 {
-		text, err := ask(t, transport)
+		text, err := ask(t.Context(), transport)
 		require.NoError(t, err)
 		require.Len(t, text, size)
 	}
@@ -215,7 +235,7 @@ func TestTheBodyIsNotBounded(t *testing.T) {
 
 func TestAnotherProtocolIsNotSpoken(t *testing.T) {
 	server := play(t, always("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"))
-	_, err := ask(t, to(t, server))
+	_, err := ask(t.Context(), to(t, server))
 	require.ErrorContains(t, err, "was not asked for")
 }
 
@@ -223,97 +243,11 @@ func TestDialFails(t *testing.T) {
 	away := errors.New("away")
 	settings := options("")
 	settings.Dial = func(context.Context, string) (net.Conn, error) { return nil, away }
-	_, err := ask(t, roundtrip.New(settings))
+	_, err := ask(t.Context(), roundtrip.New(settings))
 	require.Equal(t, away, err)
 }
 
-// piped returns a transport whose connections have nothing but memory between them and a server that always answers.
-func piped(serving *sync.WaitGroup, change func(*roundtrip.Options)) (transport *roundtrip.Transport, open func() int) {
-	var mu sync.Mutex
-	count := 0
-	add := func(n int) {
-		mu.Lock()
-		defer mu.Unlock()
-		count += n
-	}
-	settings := options("")
-	settings.Dial = func(context.Context, string) (net.Conn, error) {
-		ours, theirs := net.Pipe()
-		add(1)
-		serving.Go(func() {
-			defer add(-1)
-			defer theirs.Close()
-			l := newLine(theirs)
-			for l.hear() {
-				l.say(short)
-			}
-		})
-		return ours, nil
-	}
-	change(&settings)
-	return roundtrip.New(settings), func() int {
-		synctest.Wait()
-		mu.Lock()
-		defer mu.Unlock()
-		return count
-	}
-}
-
-func TestIdleConnectionsAreClosedInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var serving sync.WaitGroup
-		transport, open := piped(&serving, func(*roundtrip.Options) {})
-		defer serving.Wait()
-		defer transport.CloseIdleConnections()
-		for range 3 { // the time begins anew
-			_, err := ask(t, transport)
-			require.NoError(t, err)
-			<-time.After(time.Minute - time.Second)
-			require.Equal(t, 1, open())
-		}
-		<-time.After(2 * time.Second)
-		require.Zero(t, open())
-		_, err := ask(t, transport)
-		require.NoError(t, err)
-	})
-}
-
-func TestIdleConnectionsAreFew(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*roundtrip.Options)
-		kept   int
-	}{
-		"of one host": {func(o *roundtrip.Options) { o.MaxIdlePerHost = 2 }, 2 * 3},
-		"of all":      {func(o *roundtrip.Options) { o.MaxIdle = 5 }, 5},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var serving sync.WaitGroup
-				transport, open := piped(&serving, c.change)
-				defer serving.Wait()
-				var bodies []io.ReadCloser
-				for _, host := range []string{"a", "b", "c"} {
-					for range 3 {
-						answer, err := transport.RoundTrip(get(t, "http://"+host+"/")) //nolint:bodyclose // below
-						require.NoError(t, err)
-						bodies = append(bodies, answer.Body)
-					}
-				}
-				require.Equal(t, 9, open())
-				for _, body := range bodies {
-					_, err := io.Copy(io.Discard, body)
-					require.NoError(t, err)
-					require.NoError(t, body.Close())
-				}
-				require.Equal(t, c.kept, open())
-				transport.CloseIdleConnections()
-				require.Zero(t, open())
-			})
-		})
-	}
-}
-
-// Many at a time, some of whom lose patience: each gets its own answer, or none.
+// Many at a time, some of whom lose patience at one moment or another: each gets its own answer, or none.
 func TestNobodyGetsAnothersAnswer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, strings.Repeat(r.URL.Path, 500))
@@ -321,28 +255,32 @@ func TestNobodyGetsAnothersAnswer(t *testing.T) {
 	defer server.Close()
 	transport := roundtrip.New(options(server.Listener.Addr().String()))
 	defer transport.CloseIdleConnections()
+	one := func(path string, impatient bool) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if impatient {
+			go cancel()
+		}
+		answer, err := transport.RoundTrip(get(ctx, "http://host"+path))
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		whole := strings.Repeat(path, 500)
+		if !strings.HasPrefix(whole, string(text)) || err == nil && len(text) < len(whole) {
+			t.Errorf("asked for %s, got %.40q", path, text)
+		}
+		return err
+	}
 	var asking sync.WaitGroup
 	for who := range 16 {
 		asking.Go(func() {
 			for turn := range 200 {
-				path := fmt.Sprintf("/%d/%d/", who, turn)
-				ctx, cancel := context.WithCancel(t.Context())
-				answer, err := transport.RoundTrip(get(t, "http://host"+path).WithContext(ctx))
-				if turn%7 == 0 {
-					cancel()
-				}
-				if err == nil {
-					var text []byte
-					text, err = io.ReadAll(answer.Body)
-					_ = answer.Body.Close()
-					if whole := strings.Repeat(path, 500); string(text) != whole[:len(text)] || err == nil && len(text) < len(whole) {
-						t.Errorf("asked for %s, got %.40q", path, text)
-					}
-				}
-				if err != nil && ctx.Err() == nil {
+				impatient := turn%3 == 0
+				if err := one(fmt.Sprintf("/%d/%d/", who, turn), impatient); err != nil && !impatient {
 					t.Error(err)
 				}
-				cancel()
 			}
 		})
 	}

@@ -8,10 +8,11 @@ import (
 // deadline is a point in time that can be moved while somebody waits for it. HTTP servers move it several times for each
 // request.
 type deadline struct {
-	mu     sync.Mutex
-	at     time.Time     // zero if there is none. Guarded by mu
-	timer  *time.Timer   // that calls expire; nil before the first deadline that lay ahead. Guarded by mu
-	passed chan struct{} // closed once it has passed; another one after it was moved. Guarded by mu
+	mu      sync.Mutex
+	at      time.Time     // zero if there is none. Guarded by mu
+	timer   *time.Timer   // that calls expire; nil before the first deadline that lay ahead. Guarded by mu
+	passed  chan struct{} // closed once it has passed; another one after it was moved. Guarded by mu
+	stopped bool          // it passes no more unless it is set to the past. Guarded by mu
 }
 
 func newDeadline() deadline { return deadline{passed: make(chan struct{})} }
@@ -33,6 +34,7 @@ func (d *deadline) set(at time.Time) {
 	case at.IsZero():
 	case left <= 0:
 		close(d.passed)
+	case d.stopped:
 	case d.timer == nil:
 		d.timer = time.AfterFunc(left, d.expire)
 	default:
@@ -40,10 +42,12 @@ func (d *deadline) set(at time.Time) {
 	}
 }
 
-// stop lets go of the timer, which would keep what was received until then. Nobody is to wait any more.
+// stop lets go of the timer, which would hold the Conn, and what it has received, until it fires. Nobody waits any more: the
+// stream is over.
 func (d *deadline) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.stopped = true
 	if d.timer != nil {
 		d.timer.Stop()
 	}
@@ -53,7 +57,7 @@ func (d *deadline) stop() {
 func (d *deadline) expire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.at.IsZero() || isClosed(d.passed) {
+	if d.stopped || d.at.IsZero() || isClosed(d.passed) {
 		return
 	}
 	if left := time.Until(d.at); left > 0 {

@@ -53,7 +53,8 @@ func TestNothingIsDoneTwice(t *testing.T) {
 				}
 			})
 			client := h.client(t, "a", false)
-			h.get(t, client, "/warm") // the connection is then one that has been used
+			warm, _ := do(t, client, h.request(t, http.MethodPost, "/warm", nil)) // its connection is then one that has been used
+			require.Equal(t, http.StatusOK, warm.StatusCode)
 			r := h.request(t, c.method, c.target, strings.NewReader(c.body))
 			if c.header != nil {
 				r.Header = c.header.Clone()
@@ -85,6 +86,38 @@ func TestAReadSurvivesAStaleConnection(t *testing.T) {
 		require.Equal(t, "ok", body)
 	}
 	require.Equal(t, int32(3), asked.Load())
+}
+
+// What an agent says that nobody asked for is not the next caller's answer.
+func TestAnAsideIsNobodysAnswer(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	asked, said := make(chan struct{}), make(chan struct{})
+	h.raw(t, "a", func(conn net.Conn, reader *bufio.Reader) {
+		for {
+			r, err := http.ReadRequest(reader)
+			if err != nil {
+				return
+			}
+			caller := r.Header.Get("Argocd-Agent-Caller")
+			_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", len(caller))
+			if r.Method == http.MethodHead {
+				<-asked
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+				close(said)
+				continue
+			}
+			_, _ = io.WriteString(conn, caller)
+		}
+	})
+	response, _ := do(t, h.client(t, everywhere, true), h.request(t, http.MethodHead, "/agents/a/api", http.NoBody))
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	close(asked)
+	<-said
+	for range 2 {
+		_, body := h.get(t, h.client(t, "a", true), "/api")
+		require.Equal(t, "a", body)
+	}
 }
 
 // A spoke sends nobody elsewhere: argocd-server would go there.

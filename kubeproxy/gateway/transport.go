@@ -18,7 +18,8 @@ const (
 	// idleTimeout is how long an unused connection to an agent is kept. The agent keeps it for longer: it must not end one
 	// under a request that is on its way.
 	idleTimeout = 90 * time.Second
-	// maxIdle and maxIdlePerAgent bound the unused connections. A person who opens an application needs a dozen.
+	// maxIdle and maxIdlePerAgent bound the unused connections, those for GETs and those for the rest each. A person who opens
+	// an application needs a dozen.
 	maxIdle         = 1024
 	maxIdlePerAgent = 64
 	// maxHeader bounds the headers, of requests and of answers. It is the API server's own limit.
@@ -27,8 +28,8 @@ const (
 
 // transport sends requests to agents.
 type transport struct {
-	plain  *roundtrip.Transport // of requests that have no body, which are most
-	pooled *http.Transport      // of those that have
+	plain  *roundtrip.Transport // of GETs and HEADs, which are most
+	pooled *http.Transport      // of other requests
 	// fresh never uses a connection that has been used: http.Transport sends a GET again when such a one breaks, but a GET
 	// that is upgraded may be an exec, which must not run twice.
 	fresh *http.Transport
@@ -36,10 +37,10 @@ type transport struct {
 
 // newTransport returns a transport. Whoever has it closes it.
 func newTransport(dial Dial, metrics *metrics) *transport {
-	to := func(ctx context.Context, agent string) (net.Conn, error) { return connect(ctx, dial, metrics, agent) }
+	dialAgent := func(ctx context.Context, agent string) (net.Conn, error) { return connect(ctx, dial, metrics, agent) }
 	pooled := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return to(ctx, strings.TrimSuffix(address, ":80"))
+			return dialAgent(ctx, strings.TrimSuffix(address, ":80"))
 		},
 		DisableCompression:     true, // what is asked for is the caller's to say
 		MaxIdleConns:           maxIdle,
@@ -51,7 +52,7 @@ func newTransport(dial Dial, metrics *metrics) *transport {
 	fresh := pooled.Clone()
 	fresh.DisableKeepAlives = true
 	plain := roundtrip.New(roundtrip.Options{
-		Dial: to, MaxHeader: maxHeader, MaxIdle: maxIdle, MaxIdlePerHost: maxIdlePerAgent, IdleTimeout: idleTimeout,
+		Dial: dialAgent, MaxHeader: maxHeader, MaxIdle: maxIdle, MaxIdlePerHost: maxIdlePerAgent, IdleTimeout: idleTimeout,
 	})
 	return &transport{plain: plain, pooled: pooled, fresh: fresh}
 }
@@ -76,7 +77,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case exchangeOf(r.Context()).kind == upgrade:
 		return t.fresh.RoundTrip(r)
-	case roundtrip.Bodiless(r):
+	case roundtrip.Supports(r):
 		return t.plain.RoundTrip(r)
 	default:
 		return t.pooled.RoundTrip(r)

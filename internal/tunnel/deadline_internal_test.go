@@ -1,0 +1,70 @@
+package tunnel
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// passes says whether a deadline passes within a time.
+func passes(d *deadline, within time.Duration) bool {
+	select {
+	case <-d.wait():
+		return true
+	case <-time.After(within):
+		return false
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeadline()
+		require.False(t, passes(&d, time.Hour))
+
+		d.set(time.Now().Add(time.Minute))
+		require.False(t, passes(&d, 59*time.Second))
+		require.True(t, passes(&d, 2*time.Second))
+		require.True(t, isClosed(d.wait()), "it stays so")
+
+		d.set(time.Now().Add(time.Minute))
+		waiting := d.wait()
+		d.set(time.Now().Add(time.Hour))
+		require.False(t, passes(&d, 59*time.Minute))
+		d.set(time.Now().Add(time.Second))
+		<-waiting // who waits from before it was moved learns too
+
+		d.set(time.Now().Add(-time.Second))
+		require.True(t, isClosed(d.wait()))
+		d.set(time.Now().Add(time.Second))
+		d.set(time.Time{})
+		require.False(t, passes(&d, time.Hour))
+	})
+}
+
+// A deadline that is moved while it passes, and whose timer cannot be stopped any more, passes when it is to.
+func TestDeadlineIsMovedWhileItPasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeadline()
+		for _, to := range []time.Time{{}, time.Now().Add(time.Minute)} {
+			d.set(to)
+			d.expire() // as of a timer that waited for the lock
+			require.False(t, passes(&d, time.Second))
+		}
+		require.True(t, passes(&d, time.Minute))
+	})
+}
+
+func TestDeadlineStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDeadline()
+		d.set(time.Now().Add(time.Minute))
+		d.stop()
+		require.False(t, passes(&d, time.Hour))
+		d.set(time.Now().Add(time.Minute))
+		require.False(t, d.timer.Stop(), "it runs again")
+		d.set(time.Now().Add(-time.Minute))
+		require.True(t, isClosed(d.wait()))
+	})
+}

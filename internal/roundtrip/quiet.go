@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// Quieter is a connection that knows whether it is open and has nothing to be read. Quiet does not wait.
+type Quieter interface{ Quiet() bool }
+
 // quiet reports whether a connection is open on which nobody asks anything, and nothing has been said either. It does not wait.
 // What was said unasked would be taken for the answer to whoever asks next, and from then on everybody would get the answer to
 // somebody else.
@@ -17,8 +20,8 @@ func (c *conn) quiet() bool {
 		return false
 	}
 	below := c.Conn
-	if own, ok := below.(interface{ Quiet() bool }); ok {
-		return own.Quiet()
+	if quieter, ok := below.(Quieter); ok {
+		return quieter.Quiet()
 	}
 	if secured, ok := below.(*tls.Conn); ok {
 		if !drained(secured) {

@@ -15,8 +15,8 @@ import (
 
 // Options configure a Transport. All are required.
 type Options struct {
-	// Dial opens a connection to a host, as requests' URLs name it, whatever their scheme. The Transport closes it. The errors
-	// are RoundTrip's.
+	// Dial opens a connection to a host, as requests' URLs name it, whatever their scheme: a socket, with TLS or without, or a
+	// Quieter. The Transport closes it. The errors are RoundTrip's.
 	Dial func(ctx context.Context, host string) (net.Conn, error)
 	// MaxHeader bounds the head of an answer, and all that is said ahead of it, in bytes.
 	MaxHeader int64

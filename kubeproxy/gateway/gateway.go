@@ -31,7 +31,7 @@ const (
 // frame that just fills a record of TLS, with its 9 bytes of header: any more would be a record, and a system call, of its own.
 const bufferSize = 16<<10 - 9
 
-// Dial opens a connection to an agent's HTTP server, which is to have a method CloseWrite. Its errors wrap those of package
+// Dial opens a connection to an agent's HTTP server, a *tunnel.Conn but for tests. Its errors wrap those of package
 // tunnel, or context.DeadlineExceeded when it took too long; any other means that the principal cannot be reached.
 type Dial func(ctx context.Context, agent string) (net.Conn, error)
 

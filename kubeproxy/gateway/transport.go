@@ -26,6 +26,9 @@ const (
 	maxHeader = 1 << 20
 )
 
+// What the tunnel brings to an agent can be kept for the next caller.
+var _ roundtrip.Quieter = (*tunnel.Conn)(nil)
+
 // transport sends requests to agents.
 type transport struct {
 	plain  *roundtrip.Transport // of GETs and HEADs, which are most

@@ -106,8 +106,8 @@ func (c *Conn) receive() {
 		case tunnelv1.End_END_WRITE:
 			c.in.end(io.EOF)
 		case tunnelv1.End_END_CLOSE:
+			leave() // before whoever reads learns of it, and then writes
 			c.in.end(io.EOF)
-			leave()
 		case tunnelv1.End_END_ABORT:
 			c.in.end(&resetError{cut(f.reason)})
 			leave()

@@ -59,8 +59,7 @@ func play(tb testing.TB, each func(number int, c *line)) *script {
 // line is the server's end of a connection.
 type line struct {
 	net.Conn
-	in   *bufio.Reader
-	idle chan struct{} // closed when the client has read the answer; only for who wants to know
+	in *bufio.Reader
 }
 
 func newLine(conn net.Conn) *line { return &line{Conn: conn, in: bufio.NewReader(conn)} }
@@ -83,6 +82,17 @@ func always(text string) func(int, *line) {
 		for l.hear() {
 			l.say(text)
 		}
+	}
+}
+
+// only deals with the first connection as it says. All others always answer.
+func only(first func(l *line)) func(int, *line) {
+	return func(number int, l *line) {
+		if number == 1 {
+			first(l)
+			return
+		}
+		always(short)(number, l)
 	}
 }
 
@@ -130,6 +140,15 @@ func ask(ctx context.Context, t http.RoundTripper) (string, error) {
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	return string(text), err
+}
+
+// askAnew asks, and requires that the server is asked on a second connection.
+func askAnew(tb testing.TB, t http.RoundTripper, s *script) {
+	tb.Helper()
+	text, err := ask(tb.Context(), t)
+	require.NoError(tb, err)
+	require.Equal(tb, "hi", text)
+	require.EqualValues(tb, 2, s.count.Load())
 }
 
 // soon waits for what must happen.

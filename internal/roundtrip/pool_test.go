@@ -164,39 +164,29 @@ func asides() map[string]string {
 func TestAnAsideIsNoAnswer(t *testing.T) {
 	long := "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100_000)
 	for name, aside := range asides() {
-		for when, script := range map[string]func(l *line, said func()){
-			"at once":              func(l *line, said func()) { l.say(short + aside); said() },
-			"after a long answer":  func(l *line, said func()) { l.say(long + aside); said() },
-			"after one without":    func(l *line, said func()) { l.say("HTTP/1.1 204 No Content\r\n\r\n" + aside); said() },
-			"when nothing is said": func(l *line, said func()) { l.say(short); <-l.idle; l.say(aside); said() },
+		for when, script := range map[string]func(l *line, idle <-chan struct{}){
+			"at once":              func(l *line, _ <-chan struct{}) { l.say(short + aside) },
+			"after a long answer":  func(l *line, _ <-chan struct{}) { l.say(long + aside) },
+			"after one without":    func(l *line, _ <-chan struct{}) { l.say("HTTP/1.1 204 No Content\r\n\r\n" + aside) },
+			"when nothing is said": func(l *line, idle <-chan struct{}) { l.say(short); <-idle; l.say(aside) },
 		} {
 			t.Run(name+" "+when, func(t *testing.T) {
-				said := make(chan struct{})
-				idle := make(chan struct{})
-				server := play(t, func(number int, l *line) {
+				idle, said := make(chan struct{}), make(chan struct{})
+				server := play(t, only(func(l *line) {
 					l.hear()
-					if number > 1 {
-						l.say(short)
-						return
+					script(l, idle)
+					if aside == "" {
+						_ = l.Conn.(*net.TCPConn).CloseWrite()
 					}
-					l.idle = idle
-					script(l, func() {
-						if aside == "" {
-							_ = l.Conn.(*net.TCPConn).CloseWrite()
-						}
-						close(said)
-					})
+					close(said)
 					l.left()
-				})
+				}))
 				transport := to(t, server)
 				_, err := ask(t.Context(), transport)
 				require.NoError(t, err)
 				close(idle)
 				soon(t, said, "it says nothing")
-				text, err := ask(t.Context(), transport)
-				require.NoError(t, err)
-				require.Equal(t, "hi", text)
-				require.EqualValues(t, 2, server.count.Load())
+				askAnew(t, transport, server)
 			})
 		}
 	}
@@ -212,19 +202,16 @@ func TestAnAsideByTLSIsNoAnswer(t *testing.T) {
 			server := play(t, func(number int, l *line) {
 				secured := tls.Server(l.Conn, secure.TLS)
 				defer secured.Close() // which says so
-				l = newLine(secured)
-				if number > 1 {
-					always(short)(number, l)
-					return
-				}
-				l.hear()
-				l.say(short)
-				l.say(aside) // in a record of its own
-				if aside == "" {
-					_ = secured.CloseWrite()
-				}
-				close(said)
-				l.left()
+				only(func(l *line) {
+					l.hear()
+					l.say(short)
+					l.say(aside) // in a record of its own
+					if aside == "" {
+						_ = secured.CloseWrite()
+					}
+					close(said)
+					l.left()
+				})(number, newLine(secured))
 			})
 			settings := options(server.address)
 			dial := settings.Dial
@@ -237,12 +224,9 @@ func TestAnAsideByTLSIsNoAnswer(t *testing.T) {
 			_, err := ask(t.Context(), transport)
 			require.NoError(t, err)
 			soon(t, said, "it says nothing")
-			text, err := ask(t.Context(), transport)
-			require.NoError(t, err)
-			require.Equal(t, "hi", text)
-			_, err = ask(t.Context(), transport)
-			require.NoError(t, err)
-			require.EqualValues(t, 2, server.count.Load(), "the second one stays")
+			for range 2 { // and that one stays
+				askAnew(t, transport, server)
+			}
 		})
 	}
 }

@@ -63,16 +63,12 @@ func TestAConnectionIsNotUsedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			left := make(chan struct{})
-			server := play(t, func(number int, l *line) {
+			server := play(t, only(func(l *line) {
 				l.hear()
-				if number > 1 {
-					l.say(short)
-					return
-				}
 				l.say(c.answer)
 				l.left()
 				close(left)
-			})
+			}))
 			transport := to(t, server)
 			r := get(t.Context(), "http://host/path")
 			if c.change != nil {
@@ -87,10 +83,7 @@ func TestAConnectionIsNotUsedAgain(t *testing.T) {
 			_, err = answer.Body.Read(begin)
 			require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
 			soon(t, left, "it stays open")
-			again, err := ask(t.Context(), transport)
-			require.NoError(t, err)
-			require.Equal(t, "hi", again)
-			require.EqualValues(t, 2, server.count.Load())
+			askAnew(t, transport, server)
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/signal"
 )
 
 // ConfigMap is the name of the ConfigMap that takes a person's word.
@@ -32,7 +33,7 @@ type Options struct {
 type Desk struct {
 	options Options
 	words   *follow.Store[*corev1.ConfigMap, *words]
-	wake    chan struct{}
+	wake    signal.Signal
 
 	mu     sync.Mutex
 	raised map[name]*report // the brakes that are on. Guarded by mu
@@ -63,14 +64,14 @@ type Release func(agent string, f converge.Facet, word string) bool
 
 // New returns a desk that does nothing until Run runs.
 func New(o Options) *Desk {
-	d := &Desk{options: o, wake: make(chan struct{}, 1), raised: make(map[name]*report)}
+	d := &Desk{options: o, wake: signal.New(), raised: make(map[name]*report)}
 	follows := follow.ConfigMap[*words](o.Client, o.Namespace, ConfigMap)
 	follows.Reduce, follows.Changed = reduce, d.changed
 	d.words = follow.New(follows)
 	return d
 }
 
-func (d *Desk) changed(_, _ *words) { d.signal() }
+func (d *Desk) changed(_, _ *words) { d.wake.Give() }
 
 // words is what is kept of the ConfigMap.
 type words struct {
@@ -125,14 +126,7 @@ func (d *Desk) set(n name, r *report) {
 		return
 	}
 	d.raised[n] = r
-	d.signal()
-}
-
-func (d *Desk) signal() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
+	d.wake.Give()
 }
 
 // Run reports brakes and releases those whose word is given, until the context ends.

@@ -181,9 +181,4 @@ func (b *backlog[K]) makeReady(k K, it *item) {
 	b.signal()
 }
 
-func (b *backlog[K]) signal() {
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
-}
+func (b *backlog[K]) signal() { signal(b.wake) }

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/signal"
 )
 
 const (
@@ -27,7 +29,7 @@ const (
 // Unlike BBR it never forgets the shortest way. To measure it again the line would have to be emptied now and then, and a
 // connection seldom comes to lead elsewhere: where it does, the least window remains, which is 1.3 MB a second at 100 ms.
 type flow struct {
-	room signal // there is room again
+	room signal.Signal // there is room again
 
 	mu         sync.Mutex
 	window     int           // Guarded by mu
@@ -52,7 +54,7 @@ func (m *measurement) took(now time.Time) time.Duration {
 	return max(now.Sub(m.began), time.Microsecond)
 }
 
-func newFlow() *flow { return &flow{room: newSignal(), window: firstWindow} }
+func newFlow() *flow { return &flow{room: signal.New(), window: firstWindow} }
 
 // left returns how much may be sent now, in bytes. When that is nothing, room says when to ask again.
 func (f *flow) left() int {
@@ -98,7 +100,7 @@ func (f *flow) acknowledge(read uint64, now time.Time) bool {
 		f.adapt(int(f.read-f.load.from), f.load.took(now)) //nolint:gosec // a window and a frame at most
 		f.load = measurement{}
 	}
-	f.room.give()
+	f.room.Give()
 	return true
 }
 
@@ -123,15 +125,15 @@ func (f *flow) adapt(carried int, took time.Duration) {
 // receipts is how much one end has read, in bytes, and how much of that it has told the other end.
 type receipts struct {
 	read, told atomic.Uint64
-	due        signal // there is something to tell
+	due        signal.Signal // there is something to tell
 }
 
-func newReceipts() *receipts { return &receipts{due: newSignal()} }
+func newReceipts() *receipts { return &receipts{due: signal.New()} }
 
 // add notes that so many bytes more are read, or will never be.
 func (r *receipts) add(n int) {
 	if r.read.Add(uint64(n))-r.told.Load() >= tellAfter { //nolint:gosec // not negative
-		r.due.give()
+		r.due.Give()
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/mem"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/signal"
 )
 
 // inboxSize is the most that a peer may have sent and we not have read, in bytes: its window, which one frame may exceed.
@@ -16,7 +18,7 @@ const joined = 4 << 10
 // inbox is what one end of a conversation has received and nobody has read yet. It always takes more at once, so that what
 // the peer says of the flow is heard even while nobody reads; how much more is for the peer to mind.
 type inbox struct {
-	changed signal
+	changed signal.Signal
 
 	mu     sync.Mutex
 	frames []mem.BufferSlice // Guarded by mu
@@ -26,7 +28,7 @@ type inbox struct {
 	ending error             // why nothing comes after them: io.EOF, or how the stream was lost. Guarded by mu
 }
 
-func newInbox() *inbox { return &inbox{changed: newSignal()} }
+func newInbox() *inbox { return &inbox{changed: signal.New()} }
 
 // add adds a frame's data, which are the inbox's then. It returns how much of them nobody will read, and whether the peer may
 // have sent as much.
@@ -46,7 +48,7 @@ func (b *inbox) add(data mem.BufferSlice) (dropped int, ok bool) {
 	}
 	b.put(data, size)
 	b.size += size
-	b.changed.give()
+	b.changed.Give()
 	return 0, true
 }
 
@@ -77,7 +79,7 @@ func (b *inbox) end(why error) {
 	if b.ending == nil {
 		b.ending = why
 	}
-	b.changed.give()
+	b.changed.Give()
 }
 
 // take returns what was added first, which is the caller's to free. Once there is nothing left, and nothing comes, it returns

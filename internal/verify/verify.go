@@ -16,6 +16,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/signal"
 )
 
 // Site is where one side's Argo CD is.
@@ -69,7 +70,7 @@ func (p Pair) follow(ctx context.Context, enough func([]Difference) bool) error 
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	news := make(changes, 1)
+	news := changes{signal.New()}
 	s, err := p.open(news)
 	if err != nil {
 		return err
@@ -81,7 +82,7 @@ func (p Pair) follow(ctx context.Context, enough func([]Difference) bool) error 
 		return errors.Join(s.hub.Ready(), s.spoke.Ready(), s.secrets.Ready(), ctx.Err())
 	}
 	for !enough(s.compare()) {
-		if !wait(ctx, news) {
+		if !wait(ctx, news.Signal) {
 			return ctx.Err()
 		}
 	}
@@ -130,7 +131,7 @@ func (p Pair) open(news changes) (sides, error) {
 	}
 	s.secrets = follow.New(follow.Options[*argocd.Object, *argocd.Record]{
 		List: client.List, Watch: client.Watch, Kind: argocd.Secrets().New(), Reduce: argocd.ReduceObject,
-		Changed: func(_, _ *argocd.Record) { news.tell() }, Vanished: func([]*argocd.Record) { news.tell() },
+		Changed: func(_, _ *argocd.Record) { news.Give() }, Vanished: func([]*argocd.Record) { news.Give() },
 	})
 	s.onHub = facets.Hub{Cluster: s.hub, Server: func(string) string { return p.Server }}.Share(p.Agent, p.Mode)
 	s.onSpoke = facets.Spoke{Cluster: s.spoke}.Share(p.Mode)
@@ -138,23 +139,16 @@ func (p Pair) open(news changes) (sides, error) {
 }
 
 // changes is told of changes, and remembers that there was one.
-type changes chan struct{}
-
-func (c changes) tell() {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+type changes struct{ signal.Signal }
 
 // ApplicationChanged implements facets.Listener.
-func (c changes) ApplicationChanged(_, _ *argocd.App) { c.tell() }
+func (c changes) ApplicationChanged(_, _ *argocd.App) { c.Give() }
 
 // RecordChanged implements facets.Listener.
-func (c changes) RecordChanged(facets.Kind, *argocd.Record, *argocd.Record) { c.tell() }
+func (c changes) RecordChanged(facets.Kind, *argocd.Record, *argocd.Record) { c.Give() }
 
 // ApplicationsVanished implements facets.Listener.
-func (c changes) ApplicationsVanished([]*argocd.App) { c.tell() }
+func (c changes) ApplicationsVanished([]*argocd.App) { c.Give() }
 
 // RecordsVanished implements facets.Listener.
-func (c changes) RecordsVanished(facets.Kind, []*argocd.Record) { c.tell() }
+func (c changes) RecordsVanished(facets.Kind, []*argocd.Record) { c.Give() }

@@ -15,6 +15,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/signal"
 )
 
 // state is a state of that UID.
@@ -55,7 +56,7 @@ func opened(t *testing.T, mode facets.Mode) sides {
 		Hub:   Site{Config: nobody, Namespace: "argocd", Mapping: mapping.ByNamespace{}},
 		Spoke: Site{Config: nobody, Namespace: "argocd", Mapping: mapping.ByNamespace{Spoke: "argocd"}},
 		Agent: "berlin", Mode: mode, Selector: all, ApplicationNamespace: "argocd",
-	}.open(make(changes, 1))
+	}.open(changes{signal.New()})
 	require.NoError(t, err)
 	return s
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/signal"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
 )
 
@@ -42,7 +43,7 @@ type entry struct {
 type watcher struct {
 	dirty  map[string]struct{} // agents that changed. Guarded by board.mu
 	moved  map[string]struct{} // applications, by their instances, that may be another agent's. Guarded by board.mu
-	notice chan struct{}       // of capacity one
+	notice signal.Signal       // something is
 }
 
 func newBoard(directory Directory) *board {
@@ -91,10 +92,7 @@ func (b *board) tell(moved iter.Seq[string], agents ...string) {
 			w.dirty[agent] = struct{}{}
 		}
 		w.expect(moved)
-		select {
-		case w.notice <- struct{}{}:
-		default: // it has one to read
-		}
+		w.notice.Give()
 	}
 }
 
@@ -166,7 +164,7 @@ func (b *board) absence(agent string) error {
 func (b *board) watch() *watcher {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := &watcher{dirty: make(map[string]struct{}), moved: make(map[string]struct{}), notice: make(chan struct{}, 1)}
+	w := &watcher{dirty: make(map[string]struct{}), moved: make(map[string]struct{}), notice: signal.New()}
 	for agent := range b.agents {
 		w.dirty[agent] = struct{}{}
 		w.expect(b.instances(agent))

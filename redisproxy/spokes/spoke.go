@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/signal"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/cache"
 )
 
@@ -41,7 +42,7 @@ type spoke struct {
 	lives   uint64        // how many feeds there have been
 	current *conn         // the feed's
 	known   roster.Agent  // what was known when the feed was last tried
-	news    chan struct{} // the agent has connected. Of capacity one
+	news    signal.Signal // the agent has connected
 }
 
 func newSpoke(s *Spokes, name string) *spoke {
@@ -49,7 +50,7 @@ func newSpoke(s *Spokes, name string) *spoke {
 	close(opened)
 	return &spoke{
 		spokes: s, name: name, turns: make(chan struct{}, atOnce), calls: make(map[string]*call),
-		opened: opened, news: make(chan struct{}, 1),
+		opened: opened, news: signal.New(),
 	}
 }
 
@@ -100,10 +101,7 @@ func (p *spoke) wake() {
 		p.decided()
 		p.opened = make(chan struct{})
 	}
-	select {
-	case p.news <- struct{}{}:
-	default:
-	}
+	p.news.Give()
 	if p.wanted() {
 		p.follow()
 	}

@@ -77,7 +77,7 @@ func (s *sharingSettings) applicationNamespace(namespace string) string {
 }
 
 // keeping says how the hub's Applications are kept.
-func (s *sharingSettings) keeping(client typed.NamespacesGetter, hub *hubIdentity) facets.Keeping {
+func (s *sharingSettings) keeping(client typed.CoreV1Interface, hub *hubIdentity) facets.Keeping {
 	k := facets.Keeping{Adoption: s.adoption, Mismatch: s.mismatch, Recreate: s.recreate, Origin: hub.uid}
 	k.CreateNamespace = namespaces.Creator{
 		Client: client, Allowed: func(string) bool { return s.createNamespaces },

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 )
@@ -234,5 +236,44 @@ func TestAPIServersRestart(t *testing.T) {
 			app.hub.edit(t, label("team", "blue"))
 			app.spoke.becomes(t, labelled("team", "blue"))
 		})
+	}
+}
+
+// An API server that is starting forbids nearly everything until it has read who may do what. That is no refusal: it is not
+// shown to anybody, and what was asked for meanwhile is done.
+func TestAnAPIServerThatIsStartingRefusesNothing(t *testing.T) {
+	spoke := shared.Spoke("b")
+	var apps []*twin
+	var seen []*witness
+	for i := range 10 {
+		app := newTwin("b", fmt.Sprint("during-", i)).create(t)
+		app.arrives(t)
+		apps, seen = append(apps, app), append(seen, watch(t, app.hub))
+	}
+	spoke.APIServer.Kill()
+	started := make(chan error, 1)
+	go func() { started <- spoke.APIServer.Start(t.Context()) }()
+	for n, starting := 0, true; starting; n++ {
+		if n < len(apps) {
+			clickSync(t, apps[n])
+		}
+		for _, app := range apps {
+			app.hub.edit(t, label("number", strconv.Itoa(n)))
+		}
+		select {
+		case err := <-started:
+			require.NoError(t, err)
+			starting = false
+		default:
+		}
+	}
+	for i, app := range apps {
+		last := app.hub.get(t).GetLabels()["number"]
+		app.spoke.becomes(t, labelled("number", last))
+		app.hub.becomes(t, settled, phase("Succeeded"), idle, ran(1))
+		require.Empty(t, seen[i].distinct(func(object *unstructured.Unstructured) string {
+			message, _ := agentError(object)
+			return message
+		}))
 	}
 }

@@ -85,7 +85,7 @@ func (s *sharingSettings) mapping(namespace string) mapping.Mapping {
 }
 
 // creator creates the namespaces of agents.
-func (s *sharingSettings) creator(client typed.NamespacesGetter) namespaces.Creator {
+func (s *sharingSettings) creator(client typed.CoreV1Interface) namespaces.Creator {
 	expression := regexp.MustCompile(s.createPattern) // which was checked
 	labels, _ := parseLabels(s.createLabels)          // likewise
 	return namespaces.Creator{

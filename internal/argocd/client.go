@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 )
 
 // Client reads and writes the objects of one kind, which decode to R. Its errors wrap converge.ErrRefused when the API
@@ -89,7 +90,7 @@ func (c *Client[R]) named(r *rest.Request, id types.NamespacedName) *rest.Reques
 func (c *Client[R]) Get(ctx context.Context, id types.NamespacedName) (R, error) {
 	object := c.resource.New()
 	err := c.named(c.rest.Get(), id).Do(ctx).Into(object)
-	return object, c.classify(err)
+	return object, c.classify(ctx, err)
 }
 
 // Create creates an object and returns it as it was stored.
@@ -97,7 +98,7 @@ func (c *Client[R]) Create(ctx context.Context, object R) (R, error) {
 	object.GetObjectKind().SetGroupVersionKind(c.resource.Version.WithKind(c.resource.Kind))
 	stored := c.resource.New()
 	err := c.rest.Post().Namespace(object.GetNamespace()).Resource(c.resource.Plural).Body(object).Do(ctx).Into(stored)
-	return stored, c.classify(err)
+	return stored, c.classify(ctx, err)
 }
 
 // Patch changes an object by a JSON patch (RFC 6902), which applies only to the revision that it was made for, and
@@ -113,7 +114,7 @@ func (c *Client[R]) Patch(ctx context.Context, id types.NamespacedName, revision
 	}
 	stored := c.resource.New()
 	err = c.named(c.rest.Patch(types.JSONPatchType), id).Body(body).Do(ctx).Into(stored)
-	return stored, c.classify(err)
+	return stored, c.classify(ctx, err)
 }
 
 // Delete deletes one revision of an object, and returns it as it is while finalizers hold it, the zero R if it is gone. That
@@ -135,7 +136,7 @@ func (c *Client[R]) Delete(ctx context.Context, id types.NamespacedName, uid typ
 	if err != nil {
 		err = result.Error() // which says what the API server said; Raw's says only that it said something
 	}
-	err = c.classify(err)
+	err = c.classify(ctx, err)
 	switch {
 	case apierrors.IsNotFound(err) && !errors.Is(err, converge.ErrRefused):
 		return none, nil // nothing is left, which is what was asked for
@@ -153,8 +154,8 @@ func (c *Client[R]) Delete(ctx context.Context, id types.NamespacedName, uid typ
 }
 
 // classify marks the errors that the same request would meet again, and withholds what may quote a Secret.
-func (c *Client[R]) classify(err error) error {
-	refused := isForGood(err)
+func (c *Client[R]) classify(ctx context.Context, err error) error {
+	refused := c.isForGood(ctx, err)
 	if c.resource.Confidential {
 		err = withhold(err)
 	}
@@ -166,7 +167,7 @@ func (c *Client[R]) classify(err error) error {
 
 // isForGood reports whether the same request would meet an error again. What is forbidden may be allowed one day, and what an
 // admission webhook denies it may admit; both need a person, who should be told rather than waited for.
-func isForGood(err error) bool {
+func (c *Client[R]) isForGood(ctx context.Context, err error) bool {
 	var status apierrors.APIStatus
 	if err == nil || !errors.As(err, &status) {
 		return false // nobody answered
@@ -175,9 +176,10 @@ func isForGood(err error) bool {
 		return false // that is forbidden for as long as it takes
 	}
 	return isDenial(status.Status().Message) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
-		apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsMethodNotSupported(err) ||
+		apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsMethodNotSupported(err) ||
 		apierrors.IsNotAcceptable(err) || apierrors.IsUnsupportedMediaType(err) ||
-		strings.Contains(err.Error(), "request is too large") // etcd's own limit comes as an internal error
+		strings.Contains(err.Error(), "request is too large") || // etcd's own limit comes as an internal error
+		kube.IsForbidden(ctx, c.rest, err)
 }
 
 // webhookPrefix begins what an API server says when an admission webhook denied something; its name follows.

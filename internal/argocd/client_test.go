@@ -2,6 +2,7 @@ package argocd_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -16,12 +17,15 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
 )
 
-// answering returns a client of an API server that has one answer for everything.
-func answering(t *testing.T, status metav1.Status) *argocd.Client[*argocd.Application] {
+// answering returns a client of an API server that has one answer for everything, but for whether it is ready.
+func answering(t *testing.T, ready bool, status metav1.Status) *argocd.Client[*argocd.Application] {
 	t.Helper()
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 	status.Status = metav1.StatusFailure
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ready && r.URL.Path == "/readyz" {
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(int(status.Code))
 		_ = json.NewEncoder(w).Encode(status) // to a client that has hung up, if it does not work
@@ -71,7 +75,7 @@ func TestErrorsThatTheSameRequestWouldMeetAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client, id := answering(t, c.status), types.NamespacedName{Namespace: "argocd", Name: "a"}
+			client, id := answering(t, true, c.status), types.NamespacedName{Namespace: "argocd", Name: "a"}
 			_, create := client.Create(t.Context(), &argocd.Application{ObjectMeta: metav1.ObjectMeta{Namespace: "argocd", Name: "a"}})
 			_, patch := client.Patch(t.Context(), id, "1", nil)
 			_, remove := client.Delete(t.Context(), id, "uid", "1")
@@ -90,8 +94,23 @@ func TestErrorsThatTheSameRequestWouldMeetAgain(t *testing.T) {
 
 func TestWhatIsNotThereIsDeleted(t *testing.T) {
 	t.Parallel()
-	client := answering(t, metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound})
+	client := answering(t, true, metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound})
 	left, err := client.Delete(t.Context(), types.NamespacedName{Namespace: "argocd", Name: "a"}, "uid", "1")
 	require.NoError(t, err)
 	require.Nil(t, left)
+}
+
+// An API server that is starting forbids nearly everything; what an admission webhook denies it has been asked for.
+func TestWhatAnAPIServerForbidsThatIsNotReadyIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for message, refused := range map[string]bool{
+		`User "argocd-agent" cannot patch resource "applications"`:         false,
+		`applications.argoproj.io "a" is forbidden: not yet ready`:         false,
+		`admission webhook "cake.example.com" denied the request: not now`: true,
+	} {
+		client := answering(t, false, metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Message: message})
+		_, err := client.Patch(t.Context(), types.NamespacedName{Namespace: "argocd", Name: "a"}, "1", nil)
+		require.ErrorContains(t, err, message)
+		require.Equal(t, refused, errors.Is(err, converge.ErrRefused), message)
+	}
 }

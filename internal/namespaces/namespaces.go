@@ -14,6 +14,7 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 )
 
 // List is a list of namespaces: globs, and regular expressions between slashes, as in Argo CD's application.namespaces and in
@@ -69,7 +70,7 @@ func (l List) Has(namespace string) bool {
 
 // Creator creates namespaces.
 type Creator struct {
-	Client typed.NamespacesGetter
+	Client typed.CoreV1Interface
 	// Allowed says which may be created; Otherwise is what people are told of others.
 	Allowed   func(namespace string) bool
 	Otherwise string
@@ -86,7 +87,7 @@ func (c Creator) Create(ctx context.Context, namespace string) error {
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return nil
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+	case apierrors.IsInvalid(err), kube.IsForbidden(ctx, c.Client.RESTClient(), err):
 		return fmt.Errorf("%w: create it: %w", converge.ErrRefused, err)
 	case err != nil:
 		return fmt.Errorf("create it: %w", err)

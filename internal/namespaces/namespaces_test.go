@@ -52,11 +52,14 @@ func TestABadPatternIsNamed(t *testing.T) {
 	}
 }
 
-// creating returns a creator on an API server that has one answer, and what was asked of that.
-func creating(t *testing.T, code int, reason metav1.StatusReason) (namespaces.Creator, *[]corev1.Namespace) {
+// creating returns a creator on an API server that has one answer to a creation, and which namespaces it was to create.
+func creating(t *testing.T, ready bool, code int, reason metav1.StatusReason) (namespaces.Creator, *[]corev1.Namespace) {
 	t.Helper()
 	var asked []corev1.Namespace
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ready && r.URL.Path == "/readyz" {
+			return
+		}
 		var namespace corev1.Namespace
 		if r.Method != http.MethodPost || r.URL.Path != "/api/v1/namespaces" || json.NewDecoder(r.Body).Decode(&namespace) != nil {
 			http.NotFound(w, r)
@@ -85,7 +88,7 @@ func creating(t *testing.T, code int, reason metav1.StatusReason) (namespaces.Cr
 
 func TestANamespaceIsCreatedWithItsLabels(t *testing.T) {
 	t.Parallel()
-	creator, asked := creating(t, http.StatusCreated, "")
+	creator, asked := creating(t, true, http.StatusCreated, "")
 	require.NoError(t, creator.Create(t.Context(), "berlin"))
 	require.Len(t, *asked, 1)
 	require.Equal(t, "berlin", (*asked)[0].Name)
@@ -94,7 +97,7 @@ func TestANamespaceIsCreatedWithItsLabels(t *testing.T) {
 
 func TestANamespaceThatMayNotBeCreatedIsNot(t *testing.T) {
 	t.Parallel()
-	creator, asked := creating(t, http.StatusCreated, "")
+	creator, asked := creating(t, true, http.StatusCreated, "")
 	err := creator.Create(t.Context(), "forbidden")
 	require.ErrorIs(t, err, converge.ErrRefused)
 	require.ErrorContains(t, err, "create it yourself")
@@ -104,17 +107,19 @@ func TestANamespaceThatMayNotBeCreatedIsNot(t *testing.T) {
 func TestWhatBecomesOfACreationThatFails(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
+		ready   bool
 		code    int
 		reason  metav1.StatusReason
 		fails   bool
 		forGood bool
 	}{
-		{http.StatusConflict, metav1.StatusReasonAlreadyExists, false, false},
-		{http.StatusForbidden, metav1.StatusReasonForbidden, true, true},
-		{http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, true, true},
-		{http.StatusInternalServerError, metav1.StatusReasonInternalError, true, false},
+		{true, http.StatusConflict, metav1.StatusReasonAlreadyExists, false, false},
+		{true, http.StatusForbidden, metav1.StatusReasonForbidden, true, true},
+		{false, http.StatusForbidden, metav1.StatusReasonForbidden, true, false}, // it forbids nearly everything until it is ready
+		{true, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, true, true},
+		{true, http.StatusInternalServerError, metav1.StatusReasonInternalError, true, false},
 	} {
-		creator, _ := creating(t, c.code, c.reason)
+		creator, _ := creating(t, c.ready, c.code, c.reason)
 		err := creator.Create(t.Context(), "berlin")
 		if !c.fails {
 			require.NoError(t, err, c.reason)

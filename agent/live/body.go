@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,24 +67,3 @@ type replay struct {
 	io.Reader
 	io.Closer
 }
-
-// buffers are what answers are copied through.
-type buffers struct{ pool sync.Pool }
-
-func newBuffers() *buffers {
-	return &buffers{sync.Pool{New: func() any {
-		buffer := make([]byte, chunk)
-		return &buffer
-	}}}
-}
-
-// Get implements httputil.BufferPool.
-func (b *buffers) Get() []byte {
-	if buffer, ok := b.pool.Get().(*[]byte); ok {
-		return *buffer
-	}
-	return make([]byte, chunk)
-}
-
-// Put implements httputil.BufferPool.
-func (b *buffers) Put(buffer []byte) { b.pool.Put(&buffer) }

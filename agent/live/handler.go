@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/policy"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/buffers"
 )
 
 // Policy decides about requests.
@@ -55,7 +56,7 @@ func New(o Options) (*Handler, error) {
 	o.Registerer.MustRegister(h.requests)
 	h.proxy = &httputil.ReverseProxy{
 		Rewrite: up.rewrite, Transport: up, ModifyResponse: noRedirect, ErrorHandler: h.failed,
-		BufferPool: newBuffers(), ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+		BufferPool: buffers.NewPool(chunk), ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
 	return h, nil
 }

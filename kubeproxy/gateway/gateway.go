@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/buffers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )
@@ -75,7 +76,7 @@ func New(options Options) *Gateway {
 		// Answers without a length, such as watches, are flushed at once whatever is said here; the others are best written
 		// in as few pieces as possible.
 		FlushInterval: 0,
-		BufferPool:    newBuffers(bufferSize),
+		BufferPool:    buffers.NewPool(bufferSize),
 		ErrorLog:      slog.NewLogLogger(options.Logger.Handler(), slog.LevelDebug),
 	}
 	return g

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -155,14 +156,23 @@ func (c *Client[R]) Delete(ctx context.Context, id types.NamespacedName, uid typ
 
 // classify marks the errors that the same request would meet again, and withholds what may quote a Secret.
 func (c *Client[R]) classify(ctx context.Context, err error) error {
-	refused := c.isForGood(ctx, err)
+	refused, foreign := c.isForGood(ctx, err), isForeign(err)
 	if c.resource.Confidential {
 		err = withhold(err)
 	}
-	if refused {
+	switch {
+	case refused:
 		return fmt.Errorf("%w: %w", converge.ErrRefused, err)
+	case foreign:
+		return errors.New("something between here and the API server answered: " + err.Error()) // by a code that means nothing
 	}
 	return err
+}
+
+// isForeign reports whether an error is that of somebody who does not speak as Kubernetes' API does: a proxy that cannot reach the
+// API server may say that there is no such page, which is not to be taken for an object that is gone.
+func isForeign(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // isForGood reports whether the same request would meet an error again. What is forbidden may be allowed one day, and what an
@@ -172,11 +182,15 @@ func (c *Client[R]) isForGood(ctx context.Context, err error) bool {
 	if err == nil || !errors.As(err, &status) {
 		return false // nobody answered
 	}
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	switch {
+	case apierrors.IsRequestEntityTooLargeError(err):
+		return true // whoever says so
+	case isForeign(err):
+		return false
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return false // that is forbidden for as long as it takes
 	}
-	return isDenial(status.Status().Message) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
-		apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsMethodNotSupported(err) ||
+	return isDenial(status.Status()) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err) ||
 		apierrors.IsNotAcceptable(err) || apierrors.IsUnsupportedMediaType(err) ||
 		strings.Contains(err.Error(), "request is too large") || // etcd's own limit comes as an internal error
 		kube.IsForbidden(ctx, c.rest, err)
@@ -185,12 +199,16 @@ func (c *Client[R]) isForGood(ctx context.Context, err error) bool {
 // webhookPrefix begins what an API server says when an admission webhook denied something; its name follows.
 const webhookPrefix = `admission webhook "`
 
-// isDenial reports whether a message is that of an API server whose admission webhook or policy denied something. The code
-// tells nothing: that is for the webhook to choose, and may stand for a conflict or for an object that is not there. A
-// webhook that did not answer has denied nothing, and its message reads otherwise.
-func isDenial(message string) bool {
-	return strings.Contains(message, webhookPrefix) && strings.Contains(message, "denied the request") ||
-		strings.Contains(message, "ValidatingAdmissionPolicy '") && strings.Contains(message, "denied request")
+// isDenial reports whether an API server's admission webhook or policy denied something. The code is for the webhook to choose, and
+// may stand for a conflict or for an object that is not there; but by one of its own errors, or by having too much to do, a webhook
+// says that it could not decide, whatever words the API server makes of that. One that did not answer has denied nothing
+// either, and the message reads otherwise.
+func isDenial(s metav1.Status) bool {
+	if s.Code >= http.StatusInternalServerError || s.Code == http.StatusTooManyRequests {
+		return false
+	}
+	return strings.Contains(s.Message, webhookPrefix) && strings.Contains(s.Message, "denied the request") ||
+		strings.Contains(s.Message, "ValidatingAdmissionPolicy '") && strings.Contains(s.Message, "denied request")
 }
 
 // IsConflict reports whether a request failed because the object is not, or no longer, as the one who made it believed.

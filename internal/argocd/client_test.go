@@ -56,7 +56,9 @@ func TestErrorsThatTheSameRequestWouldMeetAgain(t *testing.T) {
 		"denied, conflict":    {metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict, Message: hook}, true, false},
 		"denied, exists":      {metav1.Status{Code: 409, Reason: metav1.StatusReasonAlreadyExists, Message: silent}, true, false},
 		"denied, 409":         {metav1.Status{Code: 409, Message: silent}, true, false},
-		"denied, internal":    {metav1.Status{Code: 500, Reason: metav1.StatusReasonInternalError, Message: hook}, true, false},
+		"failed, internal":    {metav1.Status{Code: 500, Reason: metav1.StatusReasonInternalError, Message: hook}, false, false},
+		"failed, 503":         {metav1.Status{Code: 503, Message: silent}, false, false},
+		"failed, too much":    {metav1.Status{Code: 429, Reason: metav1.StatusReasonTooManyRequests, Message: hook}, false, false},
 		"denied by a policy":  {metav1.Status{Code: 401, Reason: metav1.StatusReasonUnauthorized, Message: policy}, true, false},
 		"invalid":             {metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid}, true, false},
 		"too large":           {metav1.Status{Code: 500, Message: "etcdserver: request is too large"}, true, false},
@@ -112,5 +114,31 @@ func TestWhatAnAPIServerForbidsThatIsNotReadyIsTriedAgain(t *testing.T) {
 		_, err := client.Patch(t.Context(), types.NamespacedName{Namespace: "argocd", Name: "a"}, "1", nil)
 		require.ErrorContains(t, err, message)
 		require.Equal(t, refused, errors.Is(err, converge.ErrRefused), message)
+	}
+}
+
+// A proxy before an API server answers in its own words, and by codes that stand for something else.
+func TestWhatAProxySaysIsNotTheAPIServersWord(t *testing.T) {
+	t.Parallel()
+	for code, refused := range map[int]bool{
+		http.StatusNotFound: false, http.StatusForbidden: false, http.StatusConflict: false, http.StatusBadRequest: false,
+		http.StatusBadGateway: false, http.StatusRequestEntityTooLarge: true,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/readyz" {
+				http.Error(w, "default backend", code)
+			}
+		}))
+		t.Cleanup(server.Close)
+		client, err := argocd.NewClient(&rest.Config{Host: server.URL}, argocd.Applications(), argocd.Scope{})
+		require.NoError(t, err)
+		id := types.NamespacedName{Namespace: "argocd", Name: "a"}
+		_, get := client.Get(t.Context(), id)
+		_, remove := client.Delete(t.Context(), id, "uid", "1")
+		for act, err := range map[string]error{"get": get, "delete": remove} {
+			require.Error(t, err, "%s: %d", act, code)
+			require.False(t, argocd.IsConflict(err), "%s: %d", act, code)
+			require.Equal(t, refused, errors.Is(err, converge.ErrRefused), "%s: %d", act, code)
+		}
 	}
 }

@@ -37,6 +37,10 @@ type apiServer struct {
 	writes   []string           // what was asked for and done, in order
 	denial   *metav1.Status
 	quotes   bool // it denies what is written, and quotes that
+	// instead, if set, may answer a request in the API server's place, and reports whether it did. It is called without mu.
+	instead func(w http.ResponseWriter, r *http.Request) bool
+	// admit, if set, is an admission webhook, which makes of an object what is stored.
+	admit func(text []byte) []byte
 }
 
 // stored is an object as it is stored.
@@ -146,6 +150,13 @@ func (s *apiServer) denies(status *metav1.Status) {
 	s.denial = status
 }
 
+// answers has somebody answer in the API server's place from now on; see instead.
+func (s *apiServer) answers(instead func(w http.ResponseWriter, r *http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.instead = instead
+}
+
 // done returns what was written since it was asked last.
 func (s *apiServer) done() []string {
 	s.mu.Lock()
@@ -157,6 +168,12 @@ func (s *apiServer) done() []string {
 
 // ServeHTTP answers one request. Who watches hears of nothing.
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	instead := s.instead
+	s.mu.Unlock()
+	if instead != nil && instead(w, r) {
+		return
+	}
 	if q := r.URL.Query(); q.Has("watch") && !q.Has("sendInitialEvents") {
 		w.Header().Set("Content-Type", "application/json")
 		_ = http.NewResponseController(w).Flush() // to a client that has hung up, if it does not work
@@ -250,6 +267,9 @@ func (s *apiServer) patch(at string, object *stored, body []byte) (any, int) {
 		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest)
 	}
 	after, err := patch.Apply(object.text)
+	if err == nil && s.admit != nil {
+		after = s.admit(after)
+	}
 	var next stored
 	if err != nil || json.Unmarshal(after, &next) != nil {
 		return failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)

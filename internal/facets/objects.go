@@ -61,7 +61,7 @@ func (o Objects[R, T]) changeFrom(ctx context.Context, id types.NamespacedName, 
 		}
 		newest, readErr := o.refresh(ctx, id)
 		switch {
-		case refused && (readErr != nil || newest != none && newest.Revision() == object.Revision()):
+		case refused && (errors.Is(readErr, converge.ErrRefused) || newest != none && newest.Revision() == object.Revision()):
 			return object, fmt.Errorf("patch: %w", err)
 		case readErr != nil:
 			return none, readErr
@@ -112,6 +112,10 @@ func (o Objects[R, T]) create(ctx context.Context, object R) (T, error) {
 	return none, fmt.Errorf("create: %w", err)
 }
 
+// errFinalizers means that an admission webhook, say, decides about finalizers against us.
+var errFinalizers = errors.New("it cannot be deleted as it should: something in its cluster puts finalizers back, or takes them away, " +
+	"which decide what becomes of its resources")
+
 // remove deletes an object once it has the finalizers that it should have, if it is ours. need returns the patch that gives
 // it those, nil if it has them. Since finalizers decide what becomes of an application's resources, only the revision that
 // was found to have the right ones is deleted. It returns what is left then: the zero T if nothing is, or what is not ours.
@@ -135,6 +139,9 @@ func (o Objects[R, T]) removeFrom(
 		})
 		if err != nil || object == none || !ours(object) {
 			return object, err
+		}
+		if need(object) != nil {
+			return object, errFinalizers
 		}
 		head := object.Metadata()
 		switch {

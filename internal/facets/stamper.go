@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -15,6 +16,12 @@ import (
 
 // stampers is how many applications are stamped at a time. A webhook may ask for the refresh of a thousand at once.
 const stampers = 8
+
+// A name that could not be given is tried again after stampFirst, and ever later up to stampLast: somebody waits for a sync.
+const (
+	stampFirst = 100 * time.Millisecond
+	stampLast  = 30 * time.Second
+)
 
 // Stamper gives each operation and refresh that somebody asks for on the hub a name, before which it is not sent. Several
 // may run, one in each replica of the principal: a name is only given to the revision that had none.
@@ -29,8 +36,7 @@ func NewStamper(a Applications, logger *slog.Logger) *Stamper {
 	return &Stamper{
 		applications: a,
 		logger:       logger,
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.DefaultTypedItemBasedRateLimiter[types.NamespacedName]()),
+		queue:        workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](stampFirst, stampLast)),
 	}
 }
 

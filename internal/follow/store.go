@@ -91,6 +91,9 @@ func New[R runtime.Object, T Object](o Options[R, T]) *Store[R, T] {
 func (s *Store[R, T]) Run(ctx context.Context) {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if o.ResourceVersion == "0" {
+				o.ResourceVersion = "" // 0 is whatever an API server has cached, which may be from before our own last writes
+			}
 			list, err := s.options.List(ctx, o)
 			s.failed("list", err)
 			return list, err

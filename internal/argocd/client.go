@@ -90,16 +90,18 @@ func (c *Client[R]) named(r *rest.Request, id types.NamespacedName) *rest.Reques
 // Get reads one object from the API server.
 func (c *Client[R]) Get(ctx context.Context, id types.NamespacedName) (R, error) {
 	object := c.resource.New()
-	err := c.named(c.rest.Get(), id).Do(ctx).Into(object)
-	return object, c.classify(ctx, err)
+	err := c.ask(ctx, func() error { return c.named(c.rest.Get(), id).Do(ctx).Into(object) })
+	return object, err
 }
 
 // Create creates an object and returns it as it was stored.
 func (c *Client[R]) Create(ctx context.Context, object R) (R, error) {
 	object.GetObjectKind().SetGroupVersionKind(c.resource.Version.WithKind(c.resource.Kind))
 	stored := c.resource.New()
-	err := c.rest.Post().Namespace(object.GetNamespace()).Resource(c.resource.Plural).Body(object).Do(ctx).Into(stored)
-	return stored, c.classify(ctx, err)
+	err := c.ask(ctx, func() error {
+		return c.rest.Post().Namespace(object.GetNamespace()).Resource(c.resource.Plural).Body(object).Do(ctx).Into(stored)
+	})
+	return stored, err
 }
 
 // Patch changes an object by a JSON patch (RFC 6902), which applies only to the revision that it was made for, and
@@ -114,8 +116,8 @@ func (c *Client[R]) Patch(ctx context.Context, id types.NamespacedName, revision
 		return none, fmt.Errorf("encode a patch: %w", err)
 	}
 	stored := c.resource.New()
-	err = c.named(c.rest.Patch(types.JSONPatchType), id).Body(body).Do(ctx).Into(stored)
-	return stored, c.classify(ctx, err)
+	err = c.ask(ctx, func() error { return c.named(c.rest.Patch(types.JSONPatchType), id).Body(body).Do(ctx).Into(stored) })
+	return stored, err
 }
 
 // Delete deletes one revision of an object, and returns it as it is while finalizers hold it, the zero R if it is gone. That
@@ -132,12 +134,15 @@ func (c *Client[R]) Delete(ctx context.Context, id types.NamespacedName, uid typ
 	if err != nil {
 		return none, fmt.Errorf("encode delete options: %w", err)
 	}
-	result := c.named(c.rest.Delete(), id).Body(body).SetHeader("Content-Type", runtime.ContentTypeJSON).Do(ctx)
-	answer, err := result.Raw()
-	if err != nil {
-		err = result.Error() // which says what the API server said; Raw's says only that it said something
-	}
-	err = c.classify(ctx, err)
+	var answer []byte
+	err = c.ask(ctx, func() error {
+		result := c.named(c.rest.Delete(), id).Body(body).SetHeader("Content-Type", runtime.ContentTypeJSON).Do(ctx)
+		var err error
+		if answer, err = result.Raw(); err != nil {
+			return result.Error() // which says what the API server said; Raw's says only that it said something
+		}
+		return nil
+	})
 	switch {
 	case apierrors.IsNotFound(err) && !errors.Is(err, converge.ErrRefused):
 		return none, nil // nothing is left, which is what was asked for
@@ -154,9 +159,10 @@ func (c *Client[R]) Delete(ctx context.Context, id types.NamespacedName, uid typ
 	return left, nil
 }
 
-// classify marks the errors that the same request would meet again, and withholds what may quote a Secret.
-func (c *Client[R]) classify(ctx context.Context, err error) error {
-	refused, foreign := c.isForGood(ctx, err), isForeign(err)
+// ask makes a request, marks the errors that the same would meet again, and withholds what may quote a Secret.
+func (c *Client[R]) ask(ctx context.Context, request func() error) error {
+	forbidden, err := kube.Ask(ctx, c.rest, request)
+	refused, foreign := isForGood(err, forbidden), isForeign(err)
 	if c.resource.Confidential {
 		err = withhold(err)
 	}
@@ -175,9 +181,9 @@ func isForeign(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// isForGood reports whether the same request would meet an error again. What is forbidden may be allowed one day, and what an
-// admission webhook denies it may admit; both need a person, who should be told rather than waited for.
-func (c *Client[R]) isForGood(ctx context.Context, err error) bool {
+// isForGood reports whether the same request would meet an error again, given whether it is forbidden. What is forbidden may be
+// allowed one day, and what an admission webhook denies it may admit; both need a person, who should be told rather than waited for.
+func isForGood(err error, forbidden bool) bool {
 	var status apierrors.APIStatus
 	if err == nil || !errors.As(err, &status) {
 		return false // nobody answered
@@ -190,10 +196,9 @@ func (c *Client[R]) isForGood(ctx context.Context, err error) bool {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return false // that is forbidden for as long as it takes
 	}
-	return isDenial(status.Status()) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err) ||
-		apierrors.IsNotAcceptable(err) || apierrors.IsUnsupportedMediaType(err) ||
-		strings.Contains(err.Error(), "request is too large") || // etcd's own limit comes as an internal error
-		kube.IsForbidden(ctx, c.rest, err)
+	return forbidden || isDenial(status.Status()) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err) || apierrors.IsUnsupportedMediaType(err) ||
+		strings.Contains(err.Error(), "request is too large") // etcd's own limit comes as an internal error
 }
 
 // webhookPrefix begins what an API server says when an admission webhook denied something; its name follows.

@@ -82,12 +82,15 @@ func (c Creator) Create(ctx context.Context, namespace string) error {
 	if !c.Allowed(namespace) {
 		return fmt.Errorf("%w: %s", converge.ErrRefused, c.Otherwise)
 	}
-	_, err := c.Client.Namespaces().Create(ctx,
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: c.Labels}}, metav1.CreateOptions{})
+	forbidden, err := kube.Ask(ctx, c.Client.RESTClient(), func() error {
+		_, err := c.Client.Namespaces().Create(ctx,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: c.Labels}}, metav1.CreateOptions{})
+		return err
+	})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return nil
-	case apierrors.IsInvalid(err), kube.IsForbidden(ctx, c.Client.RESTClient(), err):
+	case forbidden, apierrors.IsInvalid(err):
 		return fmt.Errorf("%w: create it: %w", converge.ErrRefused, err)
 	case err != nil:
 		return fmt.Errorf("create it: %w", err)

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -8,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/link"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
 )
 
@@ -117,4 +120,52 @@ func save(t *testing.T, originals []side) []*unstructured.Unstructured {
 		all = append(all, saved)
 	}
 	return all
+}
+
+// Revisions go back where etcd is restored from a backup, and a watch that goes on from a later one is accepted and brings nothing.
+// Nobody has to restart the programs, also if all that they see of it is a cut: a starting API server would turn them away by
+// itself, one behind a load balancer is not seen to start.
+func TestEtcdIsRestoredFromABackup(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a lab of its own: make e2e runs it")
+	}
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	own, err := lab.Start(ctx, lab.Options{Spokes: []string{"berlin"}, Agents: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, own.Close()) })
+	app := &twin{
+		hub:   side{own.Hub, argocd.Named("berlin", "restored")},
+		spoke: side{own.Spoke("berlin"), argocd.Named(lab.Namespace, "restored")},
+	}
+	require.NoError(t, own.Hub.Apply(ctx, argocd.New(argocd.Application{
+		Namespace: "berlin", Name: "restored", RepoURL: "git://127.0.0.1/none", Path: "none", Destination: "berlin",
+	})))
+	app.hub.edit(t, label("number", "first"))
+	app.spoke.becomes(t, labelled("number", "first"))
+
+	app.goesBack(t, own.Spoke("berlin"), own.Agent("berlin").APIServer)
+	app.spoke.becomes(t, labelled("number", own.Spoke("berlin").Name)) // which is what the hub has
+	app.hub.edit(t, label("number", "second"))
+	app.spoke.becomes(t, labelled("number", "second"))
+
+	app.goesBack(t, own.Hub, own.Principal.APIServer)
+	app.spoke.becomes(t, labelled("number", "second")) // which is what the hub has again
+	app.hub.edit(t, label("number", "third"))
+	app.spoke.becomes(t, labelled("number", "third"))
+}
+
+// goesBack restores a cluster to before a label was changed to its name. The program that follows it sees a cut by this link.
+func (a *twin) goesBack(t *testing.T, c *lab.Cluster, seen *link.Link) {
+	t.Helper()
+	require.NoError(t, c.Backup(t.Context()))
+	for n := range 50 { // far ahead of what is written after the restoration
+		require.NoError(t, c.Apply(t.Context(), namespace(fmt.Sprint("later-", n))))
+	}
+	a.hub.edit(t, label("number", c.Name))
+	a.spoke.becomes(t, labelled("number", c.Name))
+	seen.Refuse()
+	require.NoError(t, c.Restore(t.Context()))
+	seen.Restore()
 }

@@ -164,8 +164,10 @@ func (s *apiServer) deny(yes bool) {
 func (s *apiServer) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endWatches(func(func(watch.EventType, any)) { panic(http.ErrAbortHandler) })
+	s.endWatches(dropped)
 }
+
+func dropped(func(watch.EventType, any)) { panic(http.ErrAbortHandler) }
 
 // expire forgets the log, so that watches must start from a new list, and ends them: they are told so in their stream, or
 // when they try to go on. What was held is shown by lists from then on.
@@ -183,11 +185,12 @@ func (s *apiServer) expireHeld() {
 	s.endWatches(tooOld(true))
 }
 
-// restore makes the server as it was after so many events, and ends the watches, which must start from a new list.
-func (s *apiServer) restore(events int) {
+// restore makes the server as it was after so many events, and ends the watches. These are told to start from a new list, or only
+// dropped: then they may go on from a revision that is yet to come.
+func (s *apiServer) restore(events int, end func(func(watch.EventType, any))) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endWatches(tooOld(true))
+	s.endWatches(end)
 	s.log = slices.Clone(s.log[:events])
 	s.revision = s.revisionShown()
 	s.restored = true
@@ -266,7 +269,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "configmaps is forbidden: cannot "+verb)
 		s.refused <- verb
 	case !query.Has("watch"):
-		s.list(w)
+		s.list(w, query.Get("limit") == "1")
 	case query.Has("sendInitialEvents") && !s.streaming:
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden")
 	default:
@@ -317,16 +320,19 @@ func (s *apiServer) write(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, object)
 }
 
-func (s *apiServer) list(w http.ResponseWriter) {
+// list answers a list, or only how far it comes, which is not counted.
+func (s *apiServer) list(w http.ResponseWriter, short bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.listed <- "list"
 	list := corev1.ConfigMapList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"},
 		ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.revisionShown())},
 	}
-	for _, object := range s.sorted() {
-		list.Items = append(list.Items, *object)
+	if !short {
+		s.listed <- "list"
+		for _, object := range s.sorted() {
+			list.Items = append(list.Items, *object)
+		}
 	}
 	answer(w, http.StatusOK, list)
 }
@@ -369,7 +375,9 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		}
 		s.mu.Unlock()
 		for ; next < len(pending); next++ {
-			send(pending[next].kind, pending[next].object)
+			if e := pending[next]; e.aside || initial || e.revision > since {
+				send(e.kind, e.object)
+			}
 		}
 		w.(http.Flusher).Flush()
 		if end != nil {

@@ -1,8 +1,9 @@
 // Package follow keeps the objects of one kind in memory as the API server has them.
 //
-// It differs from an informer's cache in three ways. Its own program's writes show in it at once, so that a write can be
+// It differs from an informer's cache in four ways. Its own program's writes show in it at once, so that a write can be
 // followed by a decision without reading back. Objects are reduced on the way in, so that what nobody needs is not kept.
-// And objects that a new list lacks are reported together and not one by one: whoever deletes because of that should know.
+// Objects that a new list lacks are reported together and not one by one: whoever deletes because of that should know. And an API
+// server whose revisions go back, because its etcd was restored from a backup, is believed.
 package follow
 
 import (
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -89,8 +91,10 @@ func New[R runtime.Object, T Object](o Options[R, T]) *Store[R, T] {
 
 // Run follows the API server until the context ends.
 func (s *Store[R, T]) Run(ctx context.Context) {
+	resumes := false // the next watch goes on where one has ended. The reflector does one thing at a time
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			resumes = false
 			if o.ResourceVersion == "0" {
 				o.ResourceVersion = "" // 0 is whatever an API server has cached, which may be from before our own last writes
 			}
@@ -99,12 +103,40 @@ func (s *Store[R, T]) Run(ctx context.Context) {
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if resumes && o.SendInitialEvents == nil {
+				if err := s.reached(ctx, o.ResourceVersion); err != nil {
+					s.failed("watch", err)
+					return nil, err
+				}
+			}
+			resumes = true
 			w, err := s.options.Watch(ctx, o)
 			s.failed("watch", err)
 			return w, err
 		},
 	}
 	cache.NewReflectorWithOptions(lw, s.options.Kind, (*sink[R, T])(s), cache.ReflectorOptions{}).RunWithContext(ctx)
+}
+
+// reached returns an error unless the API server has come as far as this revision. One that was restored from a backup has not:
+// it would accept a watch from there, and show nothing until its revisions have come as far again.
+func (s *Store[R, T]) reached(ctx context.Context, revision string) error {
+	want, err := strconv.ParseUint(revision, 10, 64)
+	if err != nil {
+		return fmt.Errorf("resource version of a watch: %w", err)
+	}
+	one, err := s.options.List(ctx, metav1.ListOptions{Limit: 1}) // without a resource version it is the newest
+	if err != nil {
+		return err
+	}
+	list, err := meta.ListAccessor(one)
+	if err != nil {
+		return fmt.Errorf("read a list's metadata: %w", err)
+	}
+	if there, err := strconv.ParseUint(list.GetResourceVersion(), 10, 64); err != nil || there < want {
+		return apierrors.NewResourceExpired(fmt.Sprintf("the API server has gone back from revision %s to %s", revision, list.GetResourceVersion()))
+	}
+	return nil
 }
 
 // Synced is closed when the store first holds everything that the API server has.

@@ -155,7 +155,7 @@ func TestRefusedAccessLaterLosesNothing(t *testing.T) {
 	r.quiet(t)
 	r.deny(true)
 	r.cut()
-	require.Equal(t, "watch", await(t, r.refused))
+	require.Equal(t, "list", await(t, r.refused)) // of how far the server has come
 	r.shows(t, "a", "1")
 	require.NoError(t, r.store.Ready())
 	r.update(t, "a", "2")
@@ -281,6 +281,13 @@ func TestWithoutGroupsAllObjectsAreInOne(t *testing.T) {
 // An API server that was restored from a backup counts its revisions from there. What it has is what there is.
 func TestARestoredServerIsBelieved(t *testing.T) {
 	t.Parallel()
+	for name, end := range map[string]func(func(watch.EventType, any)){"told": tooOld(true), "not told": dropped} {
+		t.Run(name, func(t *testing.T) { restored(t, end) })
+	}
+}
+
+func restored(t *testing.T, end func(func(watch.EventType, any))) {
+	t.Helper()
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		server.create(t, "a", "1")
 		server.create(t, "b", "1")
@@ -294,7 +301,7 @@ func TestARestoredServerIsBelieved(t *testing.T) {
 		r.tells(t, "d: none to 1")
 		r.remove(t, "c")
 		r.tells(t, "c: 1 to none")
-		r.restore(3)
+		r.restore(3, end)
 		r.tellsInAnyOrder(t, "a: 2 to 1", "b: 2 to 1", "c: none to 1")
 		r.tells(t, "vanished: d")
 		r.update(t, "a", "3")

@@ -40,10 +40,13 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	return nil
 }
 
+// dataFolder is where etcd keeps its data, in its working directory.
+const dataFolder = "data"
+
 func etcdArgs(ports []int) []string {
 	client, peer := "http://"+port.Address(ports[0]), "http://"+port.Address(ports[1])
 	return []string{
-		"--name=lab", "--data-dir=data", "--log-level=warn",
+		"--name=lab", "--data-dir=" + dataFolder, "--log-level=warn",
 		"--unsafe-no-fsync", // what is in here need not live through a power cut
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=lab=" + peer,

@@ -76,6 +76,9 @@ func New(options Options) (*Process, error) {
 // Name is the name that messages call it by.
 func (p *Process) Name() string { return p.options.Name }
 
+// Dir is the program's working directory, empty for the lab's own.
+func (p *Process) Dir() string { return p.options.Dir }
+
 // LogPath is the file that holds the output of all its lives.
 func (p *Process) LogPath() string { return p.options.Log }
 

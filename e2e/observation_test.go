@@ -8,10 +8,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -86,8 +89,7 @@ func TestMetrics(t *testing.T) {
 	app.spoke.becomes(t, labelled("mine", ""))
 	says(t, s.agent, "Put back what was changed locally")
 
-	_, hub := get(t, principal.MetricsURL)
-	for _, line := range []string{
+	shows(t, principal.MetricsURL,
 		"argocd_principal_connected_agents 1",
 		"argocd_principal_agent_connections_total 1",
 		`argocd_principal_sync_dirty_keys{facet="application"} 0`,
@@ -96,11 +98,8 @@ func TestMetrics(t *testing.T) {
 		`argocd_principal_sync_lag_seconds_count{facet="application"} 1`,
 		"argocd_agent_certificate_not_after_timestamp_seconds", "argocd_agent_build_info",
 		"go_goroutines", "process_resident_memory_bytes",
-	} {
-		require.Contains(t, hub, "\n"+line)
-	}
-	_, spoke := get(t, s.agent.MetricsURL)
-	for _, line := range []string{
+	)
+	shows(t, s.agent.MetricsURL,
 		"argocd_agent_connection_status 1",
 		"argocd_agent_connections_total 1",
 		`argocd_agent_sync_dirty_keys{facet="application-status"} 0`,
@@ -109,8 +108,19 @@ func TestMetrics(t *testing.T) {
 		`argocd_agent_sync_repairs_total{facet="application",result="done"} 1`,
 		"argocd_agent_certificate_not_after_timestamp_seconds", "argocd_agent_build_info",
 		"go_goroutines", "process_resident_memory_bytes",
-	} {
-		require.Contains(t, spoke, "\n"+line)
+	)
+}
+
+// shows waits until a page of metrics has lines that begin so.
+func shows(t *testing.T, url string, lines ...string) {
+	t.Helper()
+	var page string
+	lacks := func(line string) bool { return !strings.Contains(page, "\n"+line) }
+	if !assert.Eventually(t, func() bool {
+		_, page = get(t, url)
+		return !slices.ContainsFunc(lines, lacks)
+	}, patience, 100*time.Millisecond) {
+		require.Empty(t, slices.DeleteFunc(lines, func(line string) bool { return !lacks(line) }), "%s", page)
 	}
 }
 

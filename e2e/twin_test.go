@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -247,6 +248,9 @@ func saysNow(t *testing.T, program logging, mark int64, texts ...string) {
 
 // witness remembers every revision of an object.
 type witness struct {
+	t    *testing.T
+	side side
+
 	mu   sync.Mutex // guards seen
 	seen []*unstructured.Unstructured
 }
@@ -254,7 +258,7 @@ type witness struct {
 // watch returns a witness of all that becomes of an object from now until the test is over.
 func watch(t *testing.T, s side) *witness {
 	t.Helper()
-	w := &witness{}
+	w := &witness{t: t, side: s}
 	ctx, cancel := context.WithCancel(context.Background())
 	began, over := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -277,8 +281,31 @@ func watch(t *testing.T, s side) *witness {
 	return w
 }
 
+// catchUp waits until the witness has seen the object as it is now: others may have, and it is a watch like theirs.
+func (w *witness) catchUp() {
+	w.t.Helper()
+	now, err := w.side.cluster.Get(w.t.Context(), w.side.selection)
+	require.NoError(w.t, err)
+	if now == nil {
+		return
+	}
+	require.Eventually(w.t, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		last := w.seen[len(w.seen)-1]
+		return last == nil || revision(last) >= revision(now)
+	}, patience, 10*time.Millisecond)
+}
+
+func revision(object *unstructured.Unstructured) uint64 {
+	n, _ := strconv.ParseUint(object.GetResourceVersion(), 10, 64) // which is one, of a real API server
+	return n
+}
+
 // distinct returns the values that a function found in the revisions so far, each once, in order; empty ones are left out.
 func (w *witness) distinct(value func(*unstructured.Unstructured) string) []string {
+	w.t.Helper()
+	w.catchUp()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []string

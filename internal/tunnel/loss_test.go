@@ -18,14 +18,17 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel/tunneltest"
 )
 
-// flood writes more than is read, and returns how much was taken.
-func flood(t *testing.T, to net.Conn) int {
+// flood writes until no more is taken, since nobody reads, and returns how much was.
+func flood(t *testing.T, to net.Conn) (taken int) {
 	t.Helper()
-	require.NoError(t, to.SetWriteDeadline(time.Now().Add(time.Second)))
-	n, err := to.Write(make([]byte, 64<<20))
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	for more := 1; more > 0 || taken < tunnel.FirstWindow; taken += more {
+		require.NoError(t, to.SetWriteDeadline(time.Now().Add(time.Second)))
+		var err error
+		more, err = to.Write(make([]byte, 64<<20))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	}
 	require.NoError(t, to.SetWriteDeadline(time.Time{}))
-	return n
+	return taken
 }
 
 // An agent that lost its principal connects again, also when somebody on the spoke does not read what came before.

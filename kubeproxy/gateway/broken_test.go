@@ -178,7 +178,7 @@ func TestAnAnswerThatIsNoneIsABadGateway(t *testing.T) {
 // The agent has only so long to begin its answer; whatever is rightly slow has longer.
 func TestOnlyTheAgentIsHurried(t *testing.T) {
 	t.Parallel()
-	const limit = time.Second
+	const limit = 3 * time.Second
 	h := open(t, func(o *options) { o.timeout = limit })
 	release := make(chan struct{})
 	h.agent(t, "a", func(w http.ResponseWriter, r *http.Request) {
@@ -195,7 +195,7 @@ func TestOnlyTheAgentIsHurried(t *testing.T) {
 	client := h.client(t, "a", true)
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		response, body := do(t, client, h.request(t, method, "/api?slow=1", strings.NewReader("x")))
-		requireStatus(t, response, body, http.StatusGatewayTimeout, "Timeout", "did not answer within 1s")
+		requireStatus(t, response, body, http.StatusGatewayTimeout, "Timeout", "did not answer within 3s")
 	}
 	reader, writer := io.Pipe()
 	go func() {
@@ -317,14 +317,24 @@ func TestARequestEndsWhenTheCertificateExpires(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	end := time.Now().Add(2 * time.Second)
-	certificate := h.certificate(t, "a", pki.Validity{NotBefore: time.Now().Add(-time.Hour), NotAfter: end})
-	watch, err := h.clientOf(t, h.config(certificate), true).Do(h.request(t, http.MethodGet, "/api?watch=1", http.NoBody))
-	require.NoError(t, err)
-	defer watch.Body.Close()
-	_, err = io.ReadAll(watch.Body)
-	require.Error(t, err)
-	require.Less(t, time.Since(end), 5*time.Second)
+	for life := 2 * time.Second; ; life *= 2 {
+		end := time.Now().Add(life).Truncate(time.Second) // as it is written down
+		certificate := h.certificate(t, "a", pki.Validity{NotBefore: time.Now().Add(-time.Hour), NotAfter: end})
+		watch, err := h.clientOf(t, h.config(certificate), true).Do(h.request(t, http.MethodGet, "/api?watch=1", http.NoBody))
+		if err != nil && !time.Now().Before(end) && life < time.Minute { // this machine took longer than it lives
+			continue
+		}
+		require.NoError(t, err)
+		defer watch.Body.Close()
+		if watch.StatusCode == http.StatusUnauthorized && !time.Now().Before(end) && life < time.Minute {
+			continue
+		}
+		require.Equal(t, http.StatusOK, watch.StatusCode)
+		_, err = io.ReadAll(watch.Body)
+		require.Error(t, err)
+		require.Less(t, time.Since(end), 20*time.Second)
+		return
+	}
 }
 
 // What is open when the gateway ends is ended too, and told so where that can still be said.

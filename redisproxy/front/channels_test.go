@@ -96,7 +96,7 @@ func TestPatternsAreMatchedAgainstWhatAgentsSay(t *testing.T) {
 	r := dial(t, w.address)
 	require.Equal(t, told("2", "psubscribe", "app|managed-resources|east_*", ":1"), r.ask("PSUBSCRIBE", "app|managed-resources|east_*"))
 	require.Equal(t, told("2", "psubscribe", "app|managed-resources|west_*", ":2"), r.ask("PSUBSCRIBE", "app|managed-resources|west_*"))
-	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_feeds", "") == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_feeds", "") == 1 }, patience, 5*time.Millisecond)
 	w.spoke.Publish(t.Context(), newsSpoke, "x")
 	require.Equal(t, told("2", "pmessage", "app|managed-resources|east_*", newsHub, "x"), r.hear())
 	require.Contains(t, r.ask("PUNSUBSCRIBE", "app|managed-resources|east_*"), ":1\r\n")

@@ -83,7 +83,7 @@ func begin(tb testing.TB, c setup) *world {
 		Registerer: w.registry, Logger: logger,
 	})
 	proxy := front.New(front.Options{
-		Upstream: upstream.Options{Address: w.hub.Address, Timeout: 5 * time.Second},
+		Upstream: upstream.Options{Address: w.hub.Address, Timeout: patience},
 		Space:    keys.Space{Prefix: c.hubPrefix}, Spokes: agents, Limits: c.limits, Registerer: w.registry, Logger: logger,
 	})
 	var config net.ListenConfig
@@ -179,13 +179,21 @@ func dial(tb testing.TB, address string) *raw {
 	conn, err := new(net.Dialer).DialContext(tb.Context(), "tcp", address)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = conn.Close() })
-	require.NoError(tb, conn.SetDeadline(time.Now().Add(20*time.Second)))
-	return &raw{Conn: conn, t: tb, reader: bufio.NewReader(conn)}
+	r := &raw{Conn: conn, t: tb, reader: bufio.NewReader(conn)}
+	r.waits(patience)
+	return r
 }
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+// waits gives what is next so long.
+func (r *raw) waits(d time.Duration) { require.NoError(r.t, r.SetDeadline(time.Now().Add(d))) }
 
 // say sends something.
 func (r *raw) say(text string) {
 	r.t.Helper()
+	r.waits(patience)
 	_, err := io.WriteString(r, text)
 	require.NoError(r.t, err)
 }
@@ -193,6 +201,7 @@ func (r *raw) say(text string) {
 // hear returns the next reply.
 func (r *raw) hear() string {
 	r.t.Helper()
+	r.waits(patience)
 	var replies resp.Replies
 	var reply []byte
 	for {
@@ -214,6 +223,7 @@ func (r *raw) hear() string {
 // over fails unless the connection ends here.
 func (r *raw) over() {
 	r.t.Helper()
+	r.waits(patience)
 	rest, err := io.ReadAll(r.reader)
 	if err == nil {
 		require.Empty(r.t, string(rest))

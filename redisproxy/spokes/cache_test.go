@@ -28,10 +28,10 @@ func TestAValueCrossesOnceUntilItChanges(t *testing.T) {
 	require.Equal(t, "two", w.get(treeHub))
 	require.Equal(t, before+1, w.gets())
 	w.redis.Del(t.Context(), treeSpoke)
-	require.Eventually(t, func() bool { return w.get(treeHub) == "" }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.get(treeHub) == "" }, patience, time.Millisecond)
 	w.redis.FlushAll(t.Context())
 	w.set(treeSpoke, "three")
-	require.Eventually(t, func() bool { return w.get(treeHub) == "three" }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.get(treeHub) == "three" }, patience, time.Millisecond)
 }
 
 // A value that was read before a change, and arrives after it was told, is not kept as fresh, nor shared with those who ask
@@ -51,7 +51,7 @@ func TestAChangeOvertakesAValue(t *testing.T) {
 		late := w.ask("app|resources-tree|east_guestbook|1.8.3")
 		_ = late
 		return w.gets() > before+1
-	}, 5*time.Second, time.Millisecond, "who asks after the change must not wait for the old value")
+	}, patience, time.Millisecond, "who asks after the change must not wait for the old value")
 	w.agent.Release()
 	_, failure, err := early.Wait(t.Context())
 	require.NoError(t, failure)
@@ -69,7 +69,7 @@ func TestAnAnnouncementOvertakesTheChange(t *testing.T) {
 	w.spokes.Subscribe(heard, newsHub)
 	defer w.spokes.Leave(heard)
 	w.set(treeSpoke, "0")
-	require.Eventually(t, func() bool { return w.get(treeHub) == "0" }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.get(treeHub) == "0" }, patience, time.Millisecond)
 	for i := range 50 {
 		value := strings.Repeat("x", i+1)
 		pipe := w.redis.Pipeline()
@@ -90,7 +90,7 @@ func TestWhileTheAgentIsAwayTheLastValueIsKnown(t *testing.T) {
 	w.leave()
 	require.Equal(t, "one", w.get(treeHub))
 	require.GreaterOrEqual(t, w.metric("argocd_redisproxy_cache_hits_total", "stale"), 1.0)
-	require.Eventually(t, func() bool { return w.metric("argocd_redisproxy_feeds", "") == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.metric("argocd_redisproxy_feeds", "") == 0 }, patience, time.Millisecond)
 	w.set(treeSpoke, "two")
 	require.Equal(t, "one", w.get(treeHub))
 	q := w.ask("app|resources-tree|east_guestbook|unknown")
@@ -98,8 +98,8 @@ func TestWhileTheAgentIsAwayTheLastValueIsKnown(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, failure, `agent "east" is not connected since`)
 	w.arrive()
-	require.Eventually(t, func() bool { return w.get(treeHub) == "two" }, 5*time.Second, time.Millisecond, "everything is asked for again")
-	require.Eventually(t, func() bool { return w.metric("argocd_redisproxy_feeds", "") == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.get(treeHub) == "two" }, patience, time.Millisecond, "everything is asked for again")
+	require.Eventually(t, func() bool { return w.metric("argocd_redisproxy_feeds", "") == 1 }, patience, time.Millisecond)
 	require.Equal(t, "two", w.get(treeHub)) // which the feed may tell of from now on
 	before := w.gets()
 	require.Equal(t, "two", w.get(treeHub))

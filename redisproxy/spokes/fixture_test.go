@@ -30,6 +30,9 @@ const (
 	newsSpoke = "app|managed-resources|guestbook|1.8.3"
 )
 
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
 // world is one agent, "east".
 type world struct {
 	t        *testing.T
@@ -51,7 +54,7 @@ func begin(t *testing.T, size int64, change func(*spoketest.Agent)) *world {
 	w.arrive()
 	w.spokes = spokes.New(spokes.Options{
 		Dial:   func(ctx context.Context, _ string) (net.Conn, error) { return w.agent.Dial(ctx) },
-		Roster: w.roster, CacheSize: size, Timeout: 5 * time.Second, Registerer: w.registry,
+		Roster: w.roster, CacheSize: size, Timeout: patience, Registerer: w.registry,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -68,7 +71,7 @@ func begin(t *testing.T, size int64, change func(*spoketest.Agent)) *world {
 		q := w.ask("app|resources-tree|east_guestbook|first")
 		_, failure, err := q.Wait(t.Context())
 		return failure == nil && err == nil
-	}, 5*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	return w
 }
 

@@ -35,7 +35,8 @@ func (c *Cluster) Requests(mark int64) ([]Request, error) {
 	}
 	var requests []Request
 	for line := range bytes.Lines(log) {
-		if !bytes.HasPrefix(line, []byte(`{"kind":"Event","apiVersion":"audit.k8s.io/`)) {
+		whole := bytes.HasSuffix(line, []byte("\n")) // the last one may be on its way
+		if !whole || !bytes.HasPrefix(line, []byte(`{"kind":"Event","apiVersion":"audit.k8s.io/`)) {
 			continue
 		}
 		var event struct {

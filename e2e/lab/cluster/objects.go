@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
@@ -61,8 +64,13 @@ func (c *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) 
 	if err != nil {
 		return err
 	}
-	_, err = c.Of(s).Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
-	return err
+	apply := func() error {
+		_, err := c.Of(s).Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+		return err
+	}
+	// Of a namespace that was deleted and is there again the API server may know yet only that it is going.
+	going := func(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) }
+	return retry.OnError(wait.Backoff{Steps: 10, Duration: 100 * time.Millisecond, Factor: 1.5}, going, apply)
 }
 
 // selection finds the resource that an object is of.

@@ -129,11 +129,19 @@ func TestStartFailsWithTheLog(t *testing.T) {
 		require.ErrorContains(t, err, "bad flag")
 	})
 	t.Run("when it does not get ready in time", func(t *testing.T) {
-		p := shell(t, deaf, never)
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
+		asked := 0
+		p := shell(t, deaf, func(o *process.Options) {
+			o.Ready = func(context.Context) error {
+				if asked++; asked == 2 {
+					cancel() // it has taken too long
+				}
+				return errors.New("no answer")
+			}
+		})
 		err := p.Start(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorContains(t, err, "no answer")
 		require.False(t, p.Running())
 	})

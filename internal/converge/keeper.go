@@ -42,7 +42,13 @@ type record struct {
 	told   State  // what the source was last told is held
 	doubt  bool   // object was not applied as far as is known, and seen is from before: it may have happened all the same
 	owed   bool   // the source was answered Retry: whatever changes may be what that waited for, and is worth a Notice
+	// altered is when the store made something else of object than it was given, zero if it did not.
+	altered time.Time
 }
+
+// offerAgain is after how long a comparison finds an object different that the store altered: what its schema did not have, or a
+// webhook changed, it may take by now. To write it again in vain costs a write that changes nothing.
+const offerAgain = time.Hour
 
 // inSourceTerms returns what is held as the source would name it, given what the replica says.
 func (r record) inSourceTerms(seen State) State {
@@ -99,6 +105,9 @@ func (k *keeper) tellOne(key Key, seen State) State {
 	defer k.mu.Unlock()
 	r := k.records[key]
 	r.told = r.inSourceTerms(seen)
+	if !r.altered.IsZero() && time.Since(r.altered) > offerAgain {
+		r.told = seen
+	}
 	if r.seen != seen && r.object.Payload == nil {
 		r.object, r.seen = Object{State: seen}, seen
 	}
@@ -200,6 +209,9 @@ func (k *keeper) apply(ctx context.Context, key Key, obj Object) Result {
 			obj.Payload = nil
 		}
 		r = record{object: obj, seen: held, told: r.told}
+		if held != obj.State {
+			r.altered = time.Now()
+		}
 	}
 	k.set(key, r)
 	return result

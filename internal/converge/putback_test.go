@@ -2,6 +2,7 @@ package converge_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -188,7 +189,7 @@ func TestStoreThatChangesWhatIsWrittenIsNoDrift(t *testing.T) {
 			Replicas: map[converge.Facet]converge.Holding{facet: {Replica: defaulting{p.replica}, Retain: true}}, Observer: p.witness,
 		})
 		p.connect()
-		pass(time.Hour)
+		pass(time.Hour / 2)
 		require.Len(t, p.replica.appliedAt(key(1)), 1)
 		require.Empty(t, p.witness.repairs)
 		p.left.Compare(facet)
@@ -198,6 +199,54 @@ func TestStoreThatChangesWhatIsWrittenIsNoDrift(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, "v1+default", string(p.replica.objects[key(1)].Payload))
 	})
+}
+
+// A schema may be older than what is sent, and leaves out what it does not have. Once it has that, it gets it.
+func TestWhatAStoreLeftOutItGetsOnceItTakesIt(t *testing.T) {
+	for name, retain := range map[string]bool{"retained": true, "not retained": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) { leftOut(t, retain) })
+		})
+	}
+}
+
+func leftOut(t *testing.T, retain bool) {
+	t.Helper()
+	p := newPair(t, shape{})
+	replica := &pruning{shelf: p.replica}
+	replica.old.Store(true)
+	p.right = run(t, converge.Options{
+		Replicas: map[converge.Facet]converge.Holding{facet: {Replica: replica, Retain: retain}}, Observer: p.witness,
+		CompareEvery: 5 * time.Minute,
+	})
+	p.replica.changed = func(k converge.Key) { p.right.Changed(facet, k) }
+	p.source.fill(5)
+	p.connect()
+	pass(10 * time.Hour)
+	applied := len(p.replica.appliedAt(key(1)))
+	require.Greater(t, applied, 5, "it is offered now and then")
+	require.Less(t, applied, 12)
+	require.NotEqual(t, p.source.states(), p.replica.states())
+	replica.old.Store(false)
+	pass(2 * time.Hour)
+	require.Equal(t, p.source.states(), p.replica.states())
+	applied = len(p.replica.appliedAt(key(1)))
+	pass(10 * time.Hour)
+	require.Len(t, p.replica.appliedAt(key(1)), applied, "what is as it was sent is not sent again")
+}
+
+// pruning is a replica that leaves something out of everything while its schema is old.
+type pruning struct {
+	*shelf
+
+	old atomic.Bool
+}
+
+func (p *pruning) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
+	if p.old.Load() {
+		o = object(o.UID, "less")
+	}
+	return p.shelf.Apply(ctx, k, o)
 }
 
 // defaulting is a replica that adds something to everything.

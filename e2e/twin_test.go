@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -292,8 +293,9 @@ func (w *witness) catchUp() {
 	require.Eventually(w.t, func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		last := w.seen[len(w.seen)-1]
-		return last == nil || revision(last) >= revision(now)
+		return slices.ContainsFunc(w.seen, func(seen *unstructured.Unstructured) bool {
+			return seen != nil && revision(seen) >= revision(now)
+		})
 	}, patience, 10*time.Millisecond)
 }
 

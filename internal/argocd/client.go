@@ -153,16 +153,21 @@ func (c *Client[R]) Delete(ctx context.Context, id types.NamespacedName, uid typ
 	if err := json.Unmarshal(answer, left); err != nil {
 		return none, fmt.Errorf("decode the answer to a deletion: %w", err)
 	}
-	if left.GetObjectKind().GroupVersionKind().Kind != c.resource.Kind || left.GetDeletionTimestamp() == nil {
+	var done metav1.Status
+	switch kind := left.GetObjectKind().GroupVersionKind().Kind; {
+	case kind == c.resource.Kind && left.GetDeletionTimestamp() != nil:
+		return left, nil
+	case kind == c.resource.Kind, kind == "Status" && json.Unmarshal(answer, &done) == nil && done.Status == metav1.StatusSuccess:
 		return none, nil
 	}
-	return left, nil
+	return none, errForeign
 }
 
-// ask makes a request, marks the errors that the same would meet again, and withholds what may quote a Secret.
+// ask makes a request, marks the errors that the same would meet again, and withholds what may quote a Secret. What is no answer
+// to the request it strips of its code, so that nobody takes it for one.
 func (c *Client[R]) ask(ctx context.Context, request func() error) error {
 	forbidden, err := kube.Ask(ctx, c.rest, request)
-	refused, foreign := isForGood(err, forbidden), isForeign(err)
+	refused, foreign, undecided := isForGood(err, forbidden), kube.IsForeign(err), isUndecided(err)
 	if c.resource.Confidential {
 		err = withhold(err)
 	}
@@ -170,16 +175,15 @@ func (c *Client[R]) ask(ctx context.Context, request func() error) error {
 	case refused:
 		return fmt.Errorf("%w: %w", converge.ErrRefused, err)
 	case foreign:
-		return errors.New("something between here and the API server answered: " + err.Error()) // by a code that means nothing
+		return fmt.Errorf("%w, or of an API server that does not know %s: %s", errForeign, c.resource.Plural, err.Error())
+	case undecided:
+		return errors.New(err.Error())
 	}
 	return err
 }
 
-// isForeign reports whether an error is that of somebody who does not speak as Kubernetes' API does: a proxy that cannot reach the
-// API server may say that there is no such page, which is not to be taken for an object that is gone.
-func isForeign(err error) bool {
-	return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
-}
+// errForeign means that nothing is known of what became of a request.
+var errForeign = errors.New("no answer of Kubernetes' API, but of something before it")
 
 // isForGood reports whether the same request would meet an error again, given whether it is forbidden. What is forbidden may be
 // allowed one day, and what an admission webhook denies it may admit; both need a person, who should be told rather than waited for.
@@ -191,12 +195,12 @@ func isForGood(err error, forbidden bool) bool {
 	switch {
 	case apierrors.IsRequestEntityTooLargeError(err):
 		return true // whoever says so
-	case isForeign(err):
+	case kube.IsForeign(err), isUndecided(err):
 		return false
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return false // that is forbidden for as long as it takes
 	}
-	return forbidden || isDenial(status.Status()) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+	return forbidden || isDenial(status.Status().Message) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err) || apierrors.IsUnsupportedMediaType(err) ||
 		strings.Contains(err.Error(), "request is too large") // etcd's own limit comes as an internal error
 }
@@ -204,16 +208,23 @@ func isForGood(err error, forbidden bool) bool {
 // webhookPrefix begins what an API server says when an admission webhook denied something; its name follows.
 const webhookPrefix = `admission webhook "`
 
-// isDenial reports whether an API server's admission webhook or policy denied something. The code is for the webhook to choose, and
-// may stand for a conflict or for an object that is not there; but by one of its own errors, or by having too much to do, a webhook
-// says that it could not decide, whatever words the API server makes of that. One that did not answer has denied nothing
-// either, and the message reads otherwise.
-func isDenial(s metav1.Status) bool {
-	if s.Code >= http.StatusInternalServerError || s.Code == http.StatusTooManyRequests {
+// isDenial reports whether a message is that of an API server whose admission webhook or policy denied something. The code
+// tells nothing: that is for the webhook to choose, and may stand for a conflict or for an object that is not there. A
+// webhook that did not answer has denied nothing, and its message reads otherwise.
+func isDenial(message string) bool {
+	return strings.Contains(message, webhookPrefix) && strings.Contains(message, "denied the request") ||
+		strings.Contains(message, "ValidatingAdmissionPolicy '") && strings.Contains(message, "denied request")
+}
+
+// isUndecided reports whether an error is that of an admission webhook which could not decide: it says so by one of its own errors,
+// or by having too much to do. The API server makes the words of a denial of that, whatever the webhook says.
+func isUndecided(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !isDenial(status.Status().Message) {
 		return false
 	}
-	return strings.Contains(s.Message, webhookPrefix) && strings.Contains(s.Message, "denied the request") ||
-		strings.Contains(s.Message, "ValidatingAdmissionPolicy '") && strings.Contains(s.Message, "denied request")
+	code := status.Status().Code
+	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }
 
 // IsConflict reports whether a request failed because the object is not, or no longer, as the one who made it believed.

@@ -58,6 +58,8 @@ func TestErrorsThatTheSameRequestWouldMeetAgain(t *testing.T) {
 		"denied, 409":         {metav1.Status{Code: 409, Message: silent}, true, false},
 		"failed, internal":    {metav1.Status{Code: 500, Reason: metav1.StatusReasonInternalError, Message: hook}, false, false},
 		"failed, 503":         {metav1.Status{Code: 503, Message: silent}, false, false},
+		"failed, as conflict": {metav1.Status{Code: 500, Reason: metav1.StatusReasonConflict, Message: hook}, false, false},
+		"failed, not found":   {metav1.Status{Code: 500, Reason: metav1.StatusReasonNotFound, Message: hook}, false, false},
 		"failed, too much":    {metav1.Status{Code: 429, Reason: metav1.StatusReasonTooManyRequests, Message: hook}, false, false},
 		"denied by a policy":  {metav1.Status{Code: 401, Reason: metav1.StatusReasonUnauthorized, Message: policy}, true, false},
 		"invalid":             {metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid}, true, false},
@@ -130,15 +132,42 @@ func TestWhatAProxySaysIsNotTheAPIServersWord(t *testing.T) {
 			}
 		}))
 		t.Cleanup(server.Close)
-		client, err := argocd.NewClient(&rest.Config{Host: server.URL}, argocd.Applications(), argocd.Scope{})
+		applications, err := argocd.NewClient(&rest.Config{Host: server.URL}, argocd.Applications(), argocd.Scope{})
 		require.NoError(t, err)
-		id := types.NamespacedName{Namespace: "argocd", Name: "a"}
-		_, get := client.Get(t.Context(), id)
-		_, remove := client.Delete(t.Context(), id, "uid", "1")
-		for act, err := range map[string]error{"get": get, "delete": remove} {
+		secrets, err := argocd.NewClient(&rest.Config{Host: server.URL}, argocd.Secrets(), argocd.Scope{})
+		require.NoError(t, err)
+		id, meta := types.NamespacedName{Namespace: "argocd", Name: "a"}, metav1.ObjectMeta{Namespace: "argocd", Name: "a"}
+		_, get := applications.Get(t.Context(), id)
+		_, create := applications.Create(t.Context(), &argocd.Application{ObjectMeta: meta})
+		_, patch := applications.Patch(t.Context(), id, "1", nil)
+		_, remove := applications.Delete(t.Context(), id, "uid", "1")
+		_, secret := secrets.Create(t.Context(), &argocd.Object{ObjectMeta: meta})
+		for act, err := range map[string]error{"get": get, "create": create, "patch": patch, "delete": remove, "create a Secret": secret} {
 			require.Error(t, err, "%s: %d", act, code)
 			require.False(t, argocd.IsConflict(err), "%s: %d", act, code)
 			require.Equal(t, refused, errors.Is(err, converge.ErrRefused), "%s: %d", act, code)
 		}
+		require.NotContains(t, secret.Error(), "API server answered")
+	}
+}
+
+// Nor is a page of a proxy's, by which all seems well, the end of an object.
+func TestADeletionIsDoneWhenTheAPIServerSaysSo(t *testing.T) {
+	t.Parallel()
+	for answer, gone := range map[string]bool{
+		`{"kind":"Status","apiVersion":"v1","status":"Success"}`:                   true,
+		`{"kind":"Application","apiVersion":"argoproj.io/v1alpha1","metadata":{}}`: true,
+		`{"kind":"Status","apiVersion":"v1"}`:                                      false,
+		`{"message":"be right back"}`:                                              false,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(answer)) // to a client that has hung up, if it does not work
+		}))
+		t.Cleanup(server.Close)
+		client, err := argocd.NewClient(&rest.Config{Host: server.URL}, argocd.Applications(), argocd.Scope{})
+		require.NoError(t, err)
+		_, err = client.Delete(t.Context(), types.NamespacedName{Namespace: "argocd", Name: "a"}, "uid", "1")
+		require.Equal(t, gone, err == nil, "%s: %v", answer, err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 )
 
 // withheld is what an API server said to a write of an object that nobody may read in a log, without its words: it quotes what
@@ -17,6 +19,7 @@ type withheld struct {
 	code    int32
 	reason  metav1.StatusReason
 	webhook string // that denied it, if one did
+	foreign bool   // it was not the API server that said it
 }
 
 var _ apierrors.APIStatus = withheld{}
@@ -28,7 +31,7 @@ func withhold(err error) error {
 		return err
 	}
 	status := answer.Status()
-	w := withheld{code: status.Code, reason: status.Reason}
+	w := withheld{code: status.Code, reason: status.Reason, foreign: kube.IsForeign(err)}
 	if rest, ok := strings.CutPrefix(status.Message, webhookPrefix); ok {
 		w.webhook, _, _ = strings.Cut(rest, `"`)
 	}
@@ -38,8 +41,11 @@ func withhold(err error) error {
 // Error says what may be said.
 func (w withheld) Error() string {
 	who := "the API server"
-	if w.webhook != "" {
+	switch {
+	case w.webhook != "":
 		who = fmt.Sprintf("the admission webhook %q", w.webhook)
+	case w.foreign:
+		who = "it"
 	}
 	return fmt.Sprintf("%s answered %d %s; its words are withheld, since they may quote the Secret", who, w.code, http.StatusText(int(w.code)))
 }

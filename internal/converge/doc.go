@@ -43,8 +43,8 @@
 //	│  ← Holdings{bucket, entries}         │  one for each bucket asked for
 //	│  Put, Delete … →                     │  for the keys that differ
 //
-// What the replica's store made of an object counts as that object: a default that it adds is no difference. Once an hour it is
-// one all the same, since what the store left out it may take by now.
+// What the replica's store made of an object counts as that object: a default that it adds is no difference. Every hour
+// or two it is one all the same, since what the store left out it may take by now.
 //
 // If the source still shows that an object was refused which is found equal, it is told that this is over.
 //

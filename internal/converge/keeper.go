@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"maps"
+	"math"
 	"sync"
 	"time"
 )
@@ -46,9 +47,16 @@ type record struct {
 	altered time.Time
 }
 
-// offerAgain is after how long a comparison finds an object different that the store altered: what its schema did not have, or a
-// webhook changed, it may take by now. To write it again in vain costs a write that changes nothing.
+// offerAgain is after how long, up to twice that, comparisons find an object different that the store altered: what its schema did
+// not have, or a webhook changed, it may take by now. To write it again in vain costs a write that changes nothing. Objects take
+// turns: an old schema alters all of them at once.
 const offerAgain = time.Hour
+
+// isDue reports whether an object is to be offered again to the store that altered it.
+func (r record) isDue(key Key) bool {
+	after := offerAgain + offerAgain/(math.MaxUint8+1)*time.Duration(BucketOf(key))
+	return !r.altered.IsZero() && time.Since(r.altered) > after
+}
 
 // inSourceTerms returns what is held as the source would name it, given what the replica says.
 func (r record) inSourceTerms(seen State) State {
@@ -105,8 +113,8 @@ func (k *keeper) tellOne(key Key, seen State) State {
 	defer k.mu.Unlock()
 	r := k.records[key]
 	r.told = r.inSourceTerms(seen)
-	if !r.altered.IsZero() && time.Since(r.altered) > offerAgain {
-		r.told = seen
+	if r.isDue(key) {
+		r.told = seen // until the source has sent it, or hears of the object for another reason
 	}
 	if r.seen != seen && r.object.Payload == nil {
 		r.object, r.seen = Object{State: seen}, seen

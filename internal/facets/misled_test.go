@@ -34,24 +34,36 @@ func TestTheFirstListIsNoOldOne(t *testing.T) {
 	require.NotNil(t, p.spokeAPI.get("guestbook").DeletionTimestamp)
 }
 
-// Whoever gives every Application the finalizer by which its resources go with it decides about a deletion that is to leave
-// them. That is told, and nothing is deleted.
-func TestADeletionDoesNotTrustThatFinalizersStayAway(t *testing.T) {
+// Whoever gives every Application the finalizer by which its resources go with it, or takes it from each, decides about a deletion
+// that is to leave them, or to take them along. That is told, and nothing is deleted.
+func TestADeletionDoesNotTrustThatFinalizersAreAsItWroteThem(t *testing.T) {
 	t.Parallel()
-	server := newAPIServer(t)
-	server.admit = func(text []byte) []byte {
-		text, err := jsonpatch.MergePatch(text, []byte(`{"metadata":{"finalizers":["`+foreground+`"]}}`))
-		if err != nil {
-			panic(err) // what is stored is an object
-		}
-		return text
+	for name, c := range map[string]struct {
+		there   []string
+		webhook string // makes these the finalizers
+		object  converge.Object
+	}{
+		"it is to go without": {[]string{foreground}, `["` + foreground + `"]`, deletion(t)},
+		"it is to go with":    {nil, `[]`, deletion(t, foreground)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := newAPIServer(t)
+			server.admit = func(text []byte) []byte {
+				text, err := jsonpatch.MergePatch(text, []byte(`{"metadata":{"finalizers":`+c.webhook+`}}`))
+				if err != nil {
+					panic(err) // what is stored is an object
+				}
+				return text
+			}
+			replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
+			hears(t, replica.Applications, server.put(onSpoke(c.there...)))
+			_, err := replica.Apply(t.Context(), "guestbook", c.object)
+			require.ErrorContains(t, err, "puts finalizers back, or takes them away")
+			require.NotErrorIs(t, err, converge.ErrRefused, "it is tried again")
+			require.Nil(t, server.get("guestbook").DeletionTimestamp)
+		})
 	}
-	replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
-	hears(t, replica.Applications, server.put(onSpoke(foreground)))
-	_, err := replica.Remove(t.Context(), "guestbook", "on-hub")
-	require.ErrorContains(t, err, "puts finalizers back")
-	require.NotErrorIs(t, err, converge.ErrRefused, "it is tried again")
-	require.Nil(t, server.get("guestbook").DeletionTimestamp)
 }
 
 // A proxy before the API server that has lost it answers that there is no such page. The object is there all the same.
@@ -65,7 +77,7 @@ func TestWhatAProxyDoesNotFindIsNotGone(t *testing.T) {
 		return true
 	})
 	_, err := replica.Apply(t.Context(), "guestbook", deletion(t, foreground))
-	require.ErrorContains(t, err, "something between here and the API server")
+	require.ErrorContains(t, err, "no answer of Kubernetes' API")
 	require.NotErrorIs(t, err, converge.ErrRefused)
 	require.NotZero(t, replica.Held("guestbook"))
 

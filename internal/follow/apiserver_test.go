@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -269,7 +270,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "configmaps is forbidden: cannot "+verb)
 		s.refused <- verb
 	case !query.Has("watch"):
-		s.list(w, query.Get("limit") == "1")
+		s.list(w, query)
 	case query.Has("sendInitialEvents") && !s.streaming:
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden")
 	default:
@@ -320,15 +321,20 @@ func (s *apiServer) write(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, object)
 }
 
-// list answers a list, or only how far it comes, which is not counted.
-func (s *apiServer) list(w http.ResponseWriter, short bool) {
+// list answers a list, or only how far it comes, which is not counted. It has the newest only: a list of what was once is what an
+// API server may have forgotten, or not have come to yet.
+func (s *apiServer) list(w http.ResponseWriter, query url.Values) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if revision := query.Get("resourceVersion"); revision != "" {
+		refuse(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "there is nothing of revision "+revision)
+		return
+	}
 	list := corev1.ConfigMapList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"},
 		ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.revisionShown())},
 	}
-	if !short {
+	if query.Get("limit") != "1" {
 		s.listed <- "list"
 		for _, object := range s.sorted() {
 			list.Items = append(list.Items, *object)

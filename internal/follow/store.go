@@ -14,13 +14,14 @@ import (
 	"strconv"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 )
 
 // Object is what a Store needs to know of what it keeps.
@@ -35,8 +36,8 @@ type Object interface {
 // Options say what a Store follows. R is the type that the API server's objects decode to, T what is kept of them.
 type Options[R runtime.Object, T Object] struct {
 	// List and Watch ask the API server.
-	List  func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	Watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	List  kube.ListFunc
+	Watch kube.WatchFunc
 	// Kind is an empty object of the kind that is followed.
 	Kind R
 	// Reduce returns what is kept of an object. old is what was kept of it before, the zero T if nothing.
@@ -91,52 +92,19 @@ func New[R runtime.Object, T Object](o Options[R, T]) *Store[R, T] {
 
 // Run follows the API server until the context ends.
 func (s *Store[R, T]) Run(ctx context.Context) {
-	resumes := false // the next watch goes on where one has ended. The reflector does one thing at a time
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			resumes = false
-			if o.ResourceVersion == "0" {
-				o.ResourceVersion = "" // 0 is whatever an API server has cached, which may be from before our own last writes
-			}
+	lw := kube.ListWatch(
+		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := s.options.List(ctx, o)
 			s.failed("list", err)
 			return list, err
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if resumes && o.SendInitialEvents == nil {
-				if err := s.reached(ctx, o.ResourceVersion); err != nil {
-					s.failed("watch", err)
-					return nil, err
-				}
-			}
-			resumes = true
+		func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := s.options.Watch(ctx, o)
 			s.failed("watch", err)
 			return w, err
 		},
-	}
+	)
 	cache.NewReflectorWithOptions(lw, s.options.Kind, (*sink[R, T])(s), cache.ReflectorOptions{}).RunWithContext(ctx)
-}
-
-// reached returns an error unless the API server has come as far as this revision. One that was restored from a backup has not:
-// it would accept a watch from there, and show nothing until its revisions have come as far again.
-func (s *Store[R, T]) reached(ctx context.Context, revision string) error {
-	want, err := strconv.ParseUint(revision, 10, 64)
-	if err != nil {
-		return fmt.Errorf("resource version of a watch: %w", err)
-	}
-	one, err := s.options.List(ctx, metav1.ListOptions{Limit: 1}) // without a resource version it is the newest
-	if err != nil {
-		return err
-	}
-	list, err := meta.ListAccessor(one)
-	if err != nil {
-		return fmt.Errorf("read a list's metadata: %w", err)
-	}
-	if there, err := strconv.ParseUint(list.GetResourceVersion(), 10, 64); err != nil || there < want {
-		return apierrors.NewResourceExpired(fmt.Sprintf("the API server has gone back from revision %s to %s", revision, list.GetResourceVersion()))
-	}
-	return nil
 }
 
 // Synced is closed when the store first holds everything that the API server has.

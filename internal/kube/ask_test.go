@@ -42,7 +42,7 @@ func TestWhatIsForbiddenIsAskedOnceMoreOfAnAPIServerThatIsReady(t *testing.T) {
 				}
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(code)
-				_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","code":%d,"reason":%q}`, code, map[int]metav1.StatusReason{
+				_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q}`, code, map[int]metav1.StatusReason{
 					forbids: metav1.StatusReasonForbidden, fails: metav1.StatusReasonInternalError,
 				}[code])
 			}))
@@ -64,4 +64,25 @@ func TestWhatIsForbiddenIsAskedOnceMoreOfAnAPIServerThatIsReady(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A proxy may turn a request away that is none of its business.
+func TestWhatAProxyForbidsIsNotForbidden(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" {
+			asked++
+			http.Error(w, "not from here", http.StatusForbidden)
+		}
+	}))
+	t.Cleanup(server.Close)
+	client, err := typed.NewForConfig(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	forbidden, err := kube.Ask(t.Context(), client.RESTClient(), func() error {
+		return client.RESTClient().Get().AbsPath("/api/v1/namespaces/x").Do(t.Context()).Error()
+	})
+	require.False(t, forbidden)
+	require.True(t, kube.IsForeign(err), err)
+	require.Equal(t, 1, asked)
 }

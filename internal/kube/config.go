@@ -1,4 +1,4 @@
-// Package kube makes Kubernetes clients.
+// Package kube makes Kubernetes clients, and asks API servers so that what they say can be believed.
 package kube
 
 import (

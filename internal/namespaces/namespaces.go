@@ -88,6 +88,8 @@ func (c Creator) Create(ctx context.Context, namespace string) error {
 		return err
 	})
 	switch {
+	case kube.IsForeign(err):
+		return fmt.Errorf("create it: %w", err)
 	case apierrors.IsAlreadyExists(err):
 		return nil
 	case forbidden, apierrors.IsInvalid(err):

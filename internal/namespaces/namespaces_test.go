@@ -133,3 +133,21 @@ func TestWhatBecomesOfACreationThatFails(t *testing.T) {
 		}
 	}
 }
+
+// A proxy's 409 does not mean that there is such a namespace.
+func TestWhatAProxySaysOfANamespaceIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{http.StatusConflict, http.StatusForbidden, http.StatusNotFound} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/readyz" {
+				http.Error(w, "not here", code)
+			}
+		}))
+		t.Cleanup(server.Close)
+		client, err := typed.NewForConfig(&rest.Config{Host: server.URL})
+		require.NoError(t, err)
+		err = namespaces.Creator{Client: client, Allowed: func(string) bool { return true }}.Create(t.Context(), "berlin")
+		require.Error(t, err, code)
+		require.NotErrorIs(t, err, converge.ErrRefused, code)
+	}
+}

@@ -170,9 +170,10 @@ func TestAnAgentThatIsSlowOrAwayIsInNobodysWay(t *testing.T) {
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
 	w.spoke.Set(t.Context(), "app|managed-resources|guestbook|1.8.3.gz", "state", 0)
 	other, r := dial(t, w.address), dial(t, w.address)
-	for w.metric(t, "argocd_redisproxy_cache_hits_total", "fresh") == 0 { // until what the agent announces is followed
+	require.Eventually(t, func() bool { // until what the agent announces is followed
 		require.Equal(t, bulk("tree"), r.ask("GET", treeHub))
-	}
+		return w.metric(t, "argocd_redisproxy_cache_hits_total", "fresh") > 0
+	}, patience, time.Millisecond)
 	w.agent.Hold()
 	r.say(command("SET", "a", "1") + command("GET", stateHub) + command("GET", treeHub) + command("GET", "a"))
 	require.Equal(t, "+OK\r\n", r.hear())

@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
 )
 
 // The keys of a Secret that hold PEM text: a certificate and its private key, and trusted authorities.
@@ -104,20 +105,20 @@ type store struct {
 
 func (s store) listWatch() cache.ListerWatcher {
 	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, s.name).String()
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	return kube.ListWatch(
+		func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.FieldSelector = selector
 			list, err := s.client.Secrets(s.namespace).List(ctx, options)
 			s.note(ctx, err)
 			return list, err
 		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.FieldSelector = selector
 			watching, err := s.client.Secrets(s.namespace).Watch(ctx, options)
 			s.note(ctx, err)
 			return watching, err
 		},
-	}
+	)
 }
 
 // note reports a request that was refused or went unanswered. Refusals that the reflector itself mends by asking anew

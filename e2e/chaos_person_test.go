@@ -316,6 +316,9 @@ func (p *person) refresh(ctx context.Context) error {
 }
 
 func (p *person) delete(ctx context.Context) error {
+	if err := p.marked(ctx); err != nil {
+		return err
+	}
 	uid := p.want.GetUID()
 	err := p.chaos.lab.Hub.Of(p.hub).Delete(ctx, p.hub.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid},
@@ -324,6 +327,21 @@ func (p *person) delete(ctx context.Context) error {
 		p.wants(nil)
 	}
 	return err
+}
+
+// marked returns an error unless the copy, if there is one, says that it is one. An agent that was down when somebody wiped it does
+// not know what it is until it has seen the original again: it would leave it alone, and so nobody deletes the original then.
+func (p *person) marked(ctx context.Context) error {
+	copied, err := p.chaos.lab.Spoke(p.agent).Of(p.spoke).Get(ctx, p.spoke.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return errAnsweredf(err.Error())
+	case copied.GetAnnotations()[sourceUID] == "":
+		return errAnsweredf("somebody wiped the copy")
+	}
+	return nil
 }
 
 // replace deletes the Application and creates another one of its name, if nothing holds the old one.
@@ -368,6 +386,9 @@ func (p *person) refreshByServer(ctx context.Context) error {
 }
 
 func (p *person) deleteByServer(ctx context.Context) error {
+	if err := p.marked(ctx); err != nil {
+		return err
+	}
 	query := []string{"&cascade=true&propagationPolicy=background", "&cascade=false"}[p.dice.IntN(2)]
 	err := p.ask(ctx, http.MethodDelete, "?appNamespace="+p.agent+query, nil)
 	if err == nil {

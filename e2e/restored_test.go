@@ -160,12 +160,16 @@ func TestEtcdIsRestoredFromABackup(t *testing.T) {
 func (a *twin) goesBack(t *testing.T, c *lab.Cluster, seen *link.Link) {
 	t.Helper()
 	require.NoError(t, c.Backup(t.Context()))
-	for n := range 50 { // far ahead of what is written after the restoration
-		require.NoError(t, c.Apply(t.Context(), namespace(fmt.Sprint("later-", n))))
+	for n := range 400 { // far ahead: an API server that starts writes a hundred times by itself
+		_, err := rewrite(t.Context(), c, namespaceOf(c, "default").selection, label("number", fmt.Sprint(n)))
+		require.NoError(t, err)
 	}
+	last := revision(namespaceOf(c, "default").get(t))
 	a.hub.edit(t, label("number", c.Name))
 	a.spoke.becomes(t, labelled("number", c.Name))
 	seen.Refuse()
 	require.NoError(t, c.Restore(t.Context()))
+	namespaceOf(c, "default").edit(t, label("number", "restored"))
+	t.Logf("%s went back from revision %d to %d", c.Name, last, revision(namespaceOf(c, "default").get(t)))
 	seen.Restore()
 }

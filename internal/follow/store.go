@@ -13,11 +13,13 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -104,7 +106,9 @@ func (s *Store[R, T]) Run(ctx context.Context) {
 			return w, err
 		},
 	)
-	cache.NewReflectorWithOptions(lw, s.options.Kind, (*sink[R, T])(s), cache.ReflectorOptions{}).RunWithContext(ctx)
+	// A Reflector by itself waits for up to a minute between two attempts, which is long for people who wait for a sync.
+	backoff := wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 10 * time.Second}
+	cache.NewReflectorWithOptions(lw, s.options.Kind, (*sink[R, T])(s), cache.ReflectorOptions{Backoff: &backoff}).RunWithContext(ctx)
 }
 
 // Synced is closed when the store first holds everything that the API server has.

@@ -329,16 +329,13 @@ func (p *person) delete(ctx context.Context) error {
 	return err
 }
 
-// marked returns an error unless the copy, if there is one, says that it is one. An agent that was down when somebody wiped it does
-// not know what it is until it has seen the original again: it would leave it alone, and so nobody deletes the original then.
+// marked returns an error if the copy does not say that it is one. Its agent may leave it alone then, so nobody deletes the original.
 func (p *person) marked(ctx context.Context) error {
-	copied, err := p.chaos.lab.Spoke(p.agent).Of(p.spoke).Get(ctx, p.spoke.Name, metav1.GetOptions{})
+	wiped, err := isWiped(ctx, p.chaos.lab.Spoke(p.agent), p.spoke)
 	switch {
-	case apierrors.IsNotFound(err):
-		return nil
 	case err != nil:
 		return errAnsweredf(err.Error())
-	case copied.GetAnnotations()[sourceUID] == "":
+	case wiped:
 		return errAnsweredf("somebody wiped the copy")
 	}
 	return nil

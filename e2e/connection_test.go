@@ -279,10 +279,9 @@ func TestAnAPIServerThatIsStartingRefusesNothing(t *testing.T) {
 
 // refusal returns what an Application says is refused. That something is not taken yet is another matter: it may take long.
 func refusal(object *unstructured.Unstructured) string {
-	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
-	for _, c := range conditions {
-		if c, ok := c.(map[string]any); ok && strings.Contains(fmt.Sprint(c["message"]), " refuses ") {
-			return fmt.Sprint(c["message"])
+	for message := range agentErrors(object) {
+		if strings.Contains(message, " refuses ") {
+			return message
 		}
 	}
 	return ""

@@ -159,18 +159,19 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// marked reports whether there is a copy that says that it is one.
-func (w *worker) marked(ctx context.Context, name string) (marked, exists bool, err error) {
-	object, err := w.away.Of(at(w.copies, w.named(name))).Get(ctx, w.named(name), metav1.GetOptions{})
+// isWiped reports whether there is a copy that does not say that it is one. An agent that was down when somebody wiped it does not
+// know what it is until it has seen the original again.
+func isWiped(ctx context.Context, c *lab.Cluster, s cluster.Selection) (bool, error) {
+	object, err := c.Of(s).Get(ctx, s.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return false, false, nil
+		return false, nil
 	}
-	return err == nil && object.GetAnnotations()[sourceUID] != "", err == nil, err
+	return err == nil && object.GetAnnotations()[sourceUID] == "", err
 }
 
 // delete deletes an original, unless its copy is one that somebody wiped: after a restart nobody would know what it was.
 func (w *worker) delete(ctx context.Context, name string) error {
-	if marked, exists, err := w.marked(ctx, name); err != nil || exists && !marked && w.wipes() {
+	if wiped, err := isWiped(ctx, w.away, at(w.copies, w.named(name))); err != nil || wiped && w.wipes() {
 		return err
 	}
 	return w.home.Of(at(w.originals, name)).Delete(ctx, name, metav1.DeleteOptions{})

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -408,16 +409,26 @@ func accepted(object *unstructured.Unstructured) bool {
 	return !there
 }
 
-// agentError returns the message of the condition by which the hub shows what the spoke refuses.
+// agentError returns the message of the first condition by which the hub shows what the spoke refuses.
 func agentError(object *unstructured.Unstructured) (string, bool) {
-	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
-	for _, c := range conditions {
-		if c, ok := c.(map[string]any); ok && c["type"] == "AgentError" {
-			message, _ := c["message"].(string)
-			return message, true
-		}
+	for message := range agentErrors(object) {
+		return message, true
 	}
 	return "", false
+}
+
+// agentErrors yields the messages of all of them.
+func agentErrors(object *unstructured.Unstructured) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+		for _, c := range conditions {
+			if c, ok := c.(map[string]any); ok && c["type"] == "AgentError" {
+				if message, _ := c["message"].(string); !yield(message) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func present(object *unstructured.Unstructured) bool { return object != nil }

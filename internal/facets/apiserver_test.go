@@ -207,6 +207,10 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		answer = json.RawMessage(object.text)
 	}
+	reply(w, code, answer)
+}
+
+func reply(w http.ResponseWriter, code int, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(answer) // to a client that has hung up, if it does not work

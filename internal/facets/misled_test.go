@@ -23,8 +23,7 @@ func TestTheFirstListIsNoOldOne(t *testing.T) {
 		if q := r.URL.Query(); q.Has("watch") || q.Get("resourceVersion") != "0" {
 			return false
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{"metadata": map[string]any{"resourceVersion": "0"}, "items": []any{}})
+		reply(w, http.StatusOK, map[string]any{"metadata": map[string]any{"resourceVersion": "0"}, "items": []any{}})
 		return true
 	})
 	p.runs(p.spoke.Cluster)
@@ -102,9 +101,7 @@ func TestARefusalOfAnOldPatchIsBelievedOnceItIsReadAgain(t *testing.T) {
 			return false
 		}
 		answer, code := failure(http.StatusGatewayTimeout, "Timeout")
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(code)
-		_ = json.NewEncoder(w).Encode(answer)
+		reply(w, code, answer)
 		return true
 	})
 	payload := []byte(`{"status":{"sync":{"status":"Synced"}},"over":{"operation":"one"}}`)

@@ -6,7 +6,7 @@ REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 module   := github.com/argocd-agent-mesh/argocd-agent-mesh
 binaries := ./principal ./agent ./kubeproxy ./redisproxy
 cli      := argocd-agentctl
-ldflags  := -s -w -X $(module)/internal/version.version=$(VERSION) -X $(module)/internal/version.revision=$(REVISION)
+ldflags  := -s -w -X $(module)/internal/base/version.version=$(VERSION) -X $(module)/internal/base/version.revision=$(REVISION)
 
 # Modules that hold code of ours; the others only pin tools. They are found without git: a tarball has none.
 code_modules := . e2e tools/proto

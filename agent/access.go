@@ -6,14 +6,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/access"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/redis"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/spoke"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs/secret"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/spokeaccess"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
 )
 
 // accessSettings are what an operator decides about the hub's access to the spoke's own services.
@@ -55,7 +55,7 @@ func (s *accessSettings) read(set *settings.Set) {
 // open returns what gives the hub access, nil if it may have none.
 func (s *agentSettings) open(cluster kube.Cluster, shared *spoke.Spoke, registry *prometheus.Registry, logger *slog.Logger,
 	metrics *certs.Metrics,
-) (*access.Access, error) {
+) (*spokeaccess.Access, error) {
 	if !s.access.enabled {
 		return nil, nil //nolint:nilnil // none is what was asked for
 	}
@@ -66,7 +66,7 @@ func (s *agentSettings) open(cluster kube.Cluster, shared *spoke.Spoke, registry
 			return nil, err
 		}
 	}
-	return access.New(access.Options{
+	return spokeaccess.New(spokeaccess.Options{
 		Cluster: cluster, Namespace: s.namespace, PolicyName: s.access.policyName, Redis: shelf, KeyPrefix: s.access.keyPrefix,
 		Exists: shared.Has, Shown: shared.Shown(), Registerer: registry, Logger: logger,
 	})

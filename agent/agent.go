@@ -12,18 +12,18 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/dialer"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/spoke"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/brake"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs/secret"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/version"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/ops"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/syncmetrics"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 )
 
 // name is what the agent is called in logs and on its spoke.
@@ -41,12 +41,12 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	metrics, certificates := telemetry.NewSync("argocd_agent", registry), certs.NewMetrics(registry)
+	metrics, certificates := syncmetrics.NewSync("argocd_agent", registry), certs.NewMetrics(registry)
 	material, err := certs.New(s.certificates(cluster.Client, logger, certificates))
 	if err != nil {
 		return err
 	}
-	desk := brake.New(brake.Options{
+	desk := guard.New(guard.Options{
 		Client: cluster.Client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
 	var hub hubIdentity
@@ -55,7 +55,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	telemetry.Backlog("argocd_agent", registry, facets.Facets(), shared.Peer().Backlog)
+	syncmetrics.Backlog("argocd_agent", registry, facets.Facets(), shared.Peer().Backlog)
 	reach, err := s.open(cluster, shared, registry, logger, certificates)
 	if err != nil {
 		return err

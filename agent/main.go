@@ -8,7 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 )
 
 func main() {

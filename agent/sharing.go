@@ -6,11 +6,11 @@ import (
 
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/namespaces"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/namespaces"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 )
 
 // sharingSettings are what an operator decides about what is shared with the hub.

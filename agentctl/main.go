@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/commands"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 )
 
 func main() {

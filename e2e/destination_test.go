@@ -11,7 +11,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 )
 
 // byDestination is the flag of both sides.
@@ -20,8 +20,8 @@ const byDestination = "--destination-based-mapping=true"
 // federation is a principal of a test's own that maps by destination, and the agents of it.
 type federation struct {
 	principal *lab.Principal
-	known     *roster.Roster // what the hub's components are told
-	teams     string         // how the namespaces begin that are allowed
+	known     *directory.Roster // what the hub's components are told
+	teams     string            // how the namespaces begin that are allowed
 }
 
 // newFederation makes a federation without agents. No other test has namespaces that begin like its own: agents that map by

@@ -15,8 +15,8 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	named "github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
-	caches "github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	caches "github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
 )
 
 // controller does on a spoke what Argo CD's application controller does, as far as it is shared: it runs operations, refreshes,

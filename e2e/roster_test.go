@@ -15,13 +15,13 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster/rostertest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory/directorytest"
 )
 
 // newRoster returns what a principal tells components of agents, until the test is over.
-func newRoster(t *testing.T, principal *lab.Principal) *roster.Roster {
+func newRoster(t *testing.T, principal *lab.Principal) *directory.Roster {
 	t.Helper()
 	pair, err := shared.CA.IssueClient(pki.ClientOptions{CommonName: "argocd-agent-redisproxy"})
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func newRoster(t *testing.T, principal *lab.Principal) *roster.Roster {
 		Certificates: []tls.Certificate{certificate}, RootCAs: roots, MinVersion: tls.VersionTLS13,
 	})))
 	require.NoError(t, err)
-	r := roster.New(conn, slog.New(slog.DiscardHandler))
+	r := directory.New(conn, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.Run(ctx) })
@@ -42,9 +42,9 @@ func newRoster(t *testing.T, principal *lab.Principal) *roster.Roster {
 }
 
 // told waits until what a principal tells makes something true.
-func told(t *testing.T, known *roster.Roster, is func() bool) {
+func told(t *testing.T, known *directory.Roster, is func() bool) {
 	t.Helper()
-	rostertest.Until(t, known, patience, is)
+	directorytest.Until(t, known, patience, is)
 }
 
 // The hub knows an agent by its cluster Secret, though it may never have connected, and for as long as that is there.

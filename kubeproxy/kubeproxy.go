@@ -11,14 +11,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/ops"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/token"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/token"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/gateway"
 )
@@ -55,7 +55,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	}
 	dialer := tunnel.NewDialer(principal, name)
 	dial := func(ctx context.Context, agent string) (net.Conn, error) { return dialer.Dial(ctx, agent, tunnel.Kube) }
-	agents := roster.New(principal, logging.Component(logger, "roster"))
+	agents := directory.New(principal, logging.Component(logger, "roster"))
 	admission := callers.Options{Identify: identify, Everywhere: s.everywhere, Agents: agents}
 	keys := token.NewSource(s.jwtKey, logging.Component(logger, "tokens"))
 	if s.jwtKey != "" {

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/uplink"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/uplink"
 )
 
 // proxySettings are what an operator decides.

@@ -18,24 +18,24 @@ import (
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/brake"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs/secret"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/ops"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/kube"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/telemetry"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/version"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/syncmetrics"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/exchange"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/hub"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
 
@@ -62,7 +62,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		return err
 	}
 	client := cluster.Client
-	metrics := telemetry.NewSync("argocd_principal", registry)
+	metrics := syncmetrics.NewSync("argocd_principal", registry)
 	material, admission, err := s.gate(client, registry, logger)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	desk := brake.New(brake.Options{
+	desk := guard.New(guard.Options{
 		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
 	service := sessions.New(sessions.Options{
@@ -84,9 +84,9 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		}),
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
-	telemetry.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
+	syncmetrics.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
 	all := make(chan struct{}) // closed once all is known that was there before the start
-	switchboard := exchange.New(exchange.Options{
+	switchboard := relay.New(relay.Options{
 		Gate: admission, Directory: shared, Known: all, Registerer: registry,
 	})
 	known = clusters.New(client.CoreV1(), s.namespace, listeners{switchboard, shared}, logging.Component(logger, "clusters"))
@@ -129,7 +129,7 @@ func (s *principalSettings) share(cluster kube.Cluster, server func(agent string
 }
 
 // gate returns what admits agents and the hub's components, and the material that this rests on.
-func (s *principalSettings) gate(client kubernetes.Interface, registry *prometheus.Registry, logger *slog.Logger) (*certs.Source, *gate.Gate, error) {
+func (s *principalSettings) gate(client kubernetes.Interface, registry *prometheus.Registry, logger *slog.Logger) (*certs.Source, *authn.Gate, error) {
 	material, err := certs.New(s.certificates(client, logger, certs.NewMetrics(registry)))
 	if err != nil {
 		return nil, nil, err
@@ -138,7 +138,7 @@ func (s *principalSettings) gate(client kubernetes.Interface, registry *promethe
 	if err != nil {
 		return nil, nil, err
 	}
-	return material, gate.New(gate.Options{Identify: identify, Trust: material, Logger: logging.Component(logger, "agents")}), nil
+	return material, authn.New(authn.Options{Identify: identify, Trust: material, Logger: logging.Component(logger, "agents")}), nil
 }
 
 // hello is the principal's, of the hub that is known by that.
@@ -172,14 +172,14 @@ func survey(ctx context.Context, shared *hub.Hub, known *clusters.Clusters, all 
 // changes tells of the hub's applications those whom it concerns.
 type changes struct {
 	*sessions.Service
-	*exchange.Exchange
+	*relay.Exchange
 }
 
 var _ hub.Listener = changes{}
 
 // listeners tells of clusters those whom it concerns.
 type listeners struct {
-	switchboard *exchange.Exchange
+	switchboard *relay.Exchange
 	shared      *hub.Hub
 }
 
@@ -232,7 +232,7 @@ func (s *principalSettings) serve(ctx context.Context, material *certs.Source, l
 // transport is how agents are served, whatever secures that.
 func (s *principalSettings) transport() []grpc.ServerOption {
 	return append(tunnel.ServerOptions(),
-		grpc.ForceServerCodecV2(exchange.NewCodec(wire.NewCodec())),
+		grpc.ForceServerCodecV2(relay.NewCodec(wire.NewCodec())),
 		grpc.MaxConcurrentStreams(maxStreams),
 		// The end waits for connections that are being made, whatever is said below. One that is never finished, such as a
 		// port scanner's, would hold it up for two minutes otherwise.

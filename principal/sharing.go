@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/namespaces"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/namespaces"
 )
 
 // sharingSettings are what an operator decides about what is shared with agents.

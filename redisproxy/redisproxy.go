@@ -13,14 +13,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/ops"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/ops"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/keys"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spokes"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/upstream"
 )
@@ -53,7 +53,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	agents := roster.New(principal, logging.Component(logger, "roster"))
+	agents := directory.New(principal, logging.Component(logger, "roster"))
 	dialer := tunnel.NewDialer(principal, name)
 	space := keys.Space{Prefix: s.redis.keyPrefix}
 	theirs := spokes.New(spokes.Options{
@@ -90,7 +90,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 
 // checks say whether redisproxy is ready. Until the principal has said which agents there are, their keys cannot be told
 // from the hub's own; when it goes later, what it said last is still good, and Argo CD is not to lose its Redis for that.
-func (m *material) checks(agents *roster.Roster) []ops.Check {
+func (m *material) checks(agents *directory.Roster) []ops.Check {
 	checks := []ops.Check{ops.When("principal certificate", m.client.Ready), ops.Once("principal", agents.Ready)}
 	if m.server != nil {
 		checks = append(checks, ops.When("certificate", m.server.Ready))

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/uplink"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/uplink"
 )
 
 // proxySettings are what an operator decides.

@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
 const (

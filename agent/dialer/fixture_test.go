@@ -20,9 +20,9 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/dialer"
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging/logtest"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
 // opening is how long one attempt to connect may take, from TCP to the first answer over HTTP/2: several round trips, and

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/trees"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/ownership"
 )
 
 // The groups that the default rule has something to say about.
@@ -52,7 +52,7 @@ func (b belonging) decide(ctx context.Context, q *Request) (Decision, error) {
 	case !permitted(q):
 		return denied("this is not one of the things that Argo CD does to an application's objects"), nil
 	default:
-		return b.object(ctx, trees.Object{
+		return b.object(ctx, ownership.Object{
 			Group: q.APIGroup, Resource: q.Resource, Namespace: namespaceOf(q), Name: q.Name,
 		})
 	}
@@ -128,7 +128,7 @@ func namespaceOf(q *Request) string {
 
 // object allows what is done to an object that belongs to an application. One that is in no namespace must be part of the
 // application itself: what others made of it may serve the whole cluster.
-func (b belonging) object(ctx context.Context, o trees.Object) (Decision, error) {
+func (b belonging) object(ctx context.Context, o ownership.Object) (Decision, error) {
 	owner, err := b.applications.Lookup(ctx, o)
 	switch {
 	case err != nil:
@@ -153,7 +153,7 @@ func (b belonging) collection(ctx context.Context, q *Request) (Decision, error)
 	case q.Name == "":
 		return denied("a list or watch must be restricted to one object by the fieldSelector metadata.name"), nil
 	}
-	return b.object(ctx, trees.Object{
+	return b.object(ctx, ownership.Object{
 		Group: q.APIGroup, Resource: q.Resource, Namespace: namespaceOf(q), Name: q.Name,
 	})
 }
@@ -162,7 +162,7 @@ func (b belonging) collection(ctx context.Context, q *Request) (Decision, error)
 func (b belonging) events(ctx context.Context, q *Request, about string) (Decision, error) {
 	kind, name, uid := q.Fields[about+"kind"], q.Fields[about+"name"], q.Fields[about+"uid"]
 	if uid != "" {
-		return b.object(ctx, trees.Object{UID: uid})
+		return b.object(ctx, ownership.Object{UID: uid})
 	}
 	if kind == "" || name == "" {
 		return denied("a list or watch of events must be restricted to one object by the fieldSelector %suid, or %[1]skind and %[1]sname", about), nil
@@ -171,7 +171,7 @@ func (b belonging) events(ctx context.Context, q *Request, about string) (Decisi
 	if !said {
 		namespace = q.Namespace
 	}
-	o := trees.Object{Kind: kind, Namespace: namespace, Name: name, AnyGroup: true}
+	o := ownership.Object{Kind: kind, Namespace: namespace, Name: name, AnyGroup: true}
 	if version := q.Fields[about+"apiVersion"]; version != "" {
 		parsed, err := schema.ParseGroupVersion(version)
 		if err != nil {
@@ -202,7 +202,7 @@ func (b belonging) create(ctx context.Context, q *Request) (Decision, error) {
 		if err != nil || owner.UID == "" || owner.Kind == "" || owner.Name == "" {
 			continue // the API server will say what is wrong with it
 		}
-		decision, err := b.object(ctx, trees.Object{
+		decision, err := b.object(ctx, ownership.Object{
 			Group: version.Group, Kind: owner.Kind, Namespace: q.Namespace, Name: owner.Name, UID: string(owner.UID),
 		})
 		if err != nil || decision.Allowed {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/trees"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/follow"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/ownership"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 type Applications interface {
 	// Lookup returns the application that an object belongs to, the zero Owner if there is none, and an error if it cannot
 	// be found out.
-	Lookup(ctx context.Context, o trees.Object) (trees.Owner, error)
+	Lookup(ctx context.Context, o ownership.Object) (ownership.Owner, error)
 }
 
 // Options configure a Policy.

@@ -9,16 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/ownership"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/policy"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/trees"
 )
 
 // applications knows objects by heart: by resource or kind, as group/resource/namespace/name, and by UID.
-type applications map[string]trees.Owner
+type applications map[string]ownership.Owner
 
-func (a applications) Lookup(_ context.Context, o trees.Object) (trees.Owner, error) {
+func (a applications) Lookup(_ context.Context, o ownership.Object) (ownership.Owner, error) {
 	if a == nil {
-		return trees.Owner{}, errors.New("redis is away")
+		return ownership.Owner{}, errors.New("redis is away")
 	}
 	if o.Name == "" {
 		return a[o.UID], nil
@@ -29,14 +29,14 @@ func (a applications) Lookup(_ context.Context, o trees.Object) (trees.Owner, er
 	}
 	key := strings.Join([]string{group, o.Resource + o.Kind, o.Namespace, o.Name}, "/")
 	if o.UID != "" && a[o.UID].Application == "" {
-		return trees.Owner{}, nil
+		return ownership.Owner{}, nil
 	}
 	return a[key], nil
 }
 
 // known is what there is in most tests.
 func known() applications {
-	root, child := trees.Owner{Application: "guestbook", Root: true}, trees.Owner{Application: "guestbook"}
+	root, child := ownership.Owner{Application: "guestbook", Root: true}, ownership.Owner{Application: "guestbook"}
 	return applications{
 		"apps/deployments/a/web": root, "/pods/a/web-1": child, "web-1-uid": child, "any/Pod/a/web-1": child, "/Pod/a/web-1": child,
 		"/services/a/web": root, "/nodes//n1": root, "/namespaces//a": root, "/namespaces//b": child,

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 )
 
 // connection is one to the spoke's Redis, by which the agent has made itself known.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/redis"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redistest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/redistest"
 )
 
 // A hub that asks and asks and never reads costs the spoke's Redis little: answers that nobody takes are not asked for.

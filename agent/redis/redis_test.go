@@ -18,10 +18,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/redis"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redistest"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/redistest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,10 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/authority"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
 // Access is where the certificates of a cluster Secret come from.
@@ -23,8 +23,8 @@ type Access interface {
 
 // Issued are certificates that the hub's authority issues.
 type Issued struct {
-	Authority *authority.Authority
-	New       authority.New
+	Authority *ca.Authority
+	New       ca.New
 }
 
 // Get issues a client certificate with the agent's name.
@@ -38,7 +38,7 @@ func (i Issued) Get(agent string) (argocd.ClusterTLS, error) {
 
 // Differs says why certificates are not such as the authority would issue now.
 func (i Issued) Differs(there argocd.ClusterTLS, agent string) []string {
-	differences := i.Authority.Differs(pki.Pair{Certificate: there.Certificate, Key: there.Key}, authority.Certificate{CommonName: agent})
+	differences := i.Authority.Differs(pki.Pair{Certificate: there.Certificate, Key: there.Key}, ca.Certificate{CommonName: agent})
 	if !bytes.Equal(there.Authorities, i.Authority.Trusted.PEM) {
 		differences = append(differences, "its authority (caData) is not what is in "+i.Authority.Trusted.Where)
 	}
@@ -77,9 +77,9 @@ func FromSecrets(ctx context.Context, pairSource, rootsSource Source) (Given, er
 	if err != nil {
 		return Given{}, err
 	}
-	pair, err := authority.PairOf(found.Data)
+	pair, err := ca.PairOf(found.Data)
 	if err == nil {
-		_, err = authority.Chain(pair)
+		_, err = ca.Chain(pair)
 	}
 	if err != nil {
 		return Given{}, fmt.Errorf("%s: %w", pairSource, err)
@@ -87,7 +87,7 @@ func FromSecrets(ctx context.Context, pairSource, rootsSource Source) (Given, er
 	if found, err = rootsSource.get(ctx); err != nil {
 		return Given{}, err
 	}
-	trusted, err := authority.ReadTrusted(found, rootsSource.Place)
+	trusted, err := ca.ReadTrusted(found, rootsSource.Place)
 	if err != nil {
 		return Given{}, err
 	}

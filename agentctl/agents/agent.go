@@ -11,12 +11,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/authority"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/signingkey"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
 // Agent is what is known of an agent. It holds no key and no token.
@@ -38,7 +38,7 @@ type Agent struct {
 // ParseName accepts the name of an agent whose cluster Secret is on that hub.
 func ParseName(hub *place.Place, name string) (string, error) {
 	parsed, err := identity.ParseAgent(name, hub.Namespace)
-	if err == nil && authority.IsComponent(name) {
+	if err == nil && ca.IsComponent(name) {
 		err = fmt.Errorf("%w %q: a component of the hub has that name in its certificate: rename the agent", identity.ErrAgentName, name)
 	}
 	return string(parsed), err
@@ -122,7 +122,7 @@ func of(ctx context.Context, hub *place.Place, name string) ([]corev1.Secret, er
 // known is what there is on the hub besides cluster Secrets, as far as it tells what is wrong with these.
 type known struct {
 	hub     *place.Place
-	trusted authority.Trusted   // empty if there is none
+	trusted ca.Trusted          // empty if there is none
 	proxy   []*x509.Certificate // the resource proxy's, and those between it and its authority; none if there is none
 	keys    tokenKeys
 	// hasNamespace reports whether the hub has a namespace.
@@ -133,19 +133,19 @@ type known struct {
 func look(ctx context.Context, hub *place.Place) (*known, error) {
 	k := &known{hub: hub, hasNamespace: hub.HasNamespace}
 	secrets := make(map[string]*corev1.Secret)
-	for _, name := range []string{authority.SecretName, authority.ResourceProxySecret, signingkey.SecretName} {
+	for _, name := range []string{ca.SecretName, ca.ResourceProxySecret, signingkey.SecretName} {
 		found, err := hub.Get(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		secrets[name] = found
 	}
-	if s := secrets[authority.SecretName]; s != nil {
+	if s := secrets[ca.SecretName]; s != nil {
 		// What is wrong with it, argocd-agentctl pki inspect tells.
-		k.trusted, _ = authority.ReadTrusted(s, hub)
+		k.trusted, _ = ca.ReadTrusted(s, hub)
 	}
-	if s := secrets[authority.ResourceProxySecret]; s != nil {
-		if chain, err := authority.ReadPair(s.Data); err == nil {
+	if s := secrets[ca.ResourceProxySecret]; s != nil {
+		if chain, err := ca.ReadPair(s.Data); err == nil {
 			k.proxy = chain
 		}
 	}

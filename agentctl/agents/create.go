@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
 // DefaultProxy is the resource proxy's address within the hub's cluster.

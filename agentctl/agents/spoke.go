@@ -5,7 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/authority"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
 )
@@ -20,11 +20,11 @@ type Spoke struct {
 
 // visit looks at an agent's spoke, and adds what is there, and what is wrong.
 func (k *known) visit(ctx context.Context, spoke *place.Place, agent *Agent) error {
-	own, err := spoke.Get(ctx, authority.AgentSecret)
+	own, err := spoke.Get(ctx, ca.AgentSecret)
 	if err != nil {
 		return err
 	}
-	roots, err := spoke.Get(ctx, authority.SecretName)
+	roots, err := spoke.Get(ctx, ca.SecretName)
 	if err != nil {
 		return err
 	}
@@ -33,18 +33,18 @@ func (k *known) visit(ctx context.Context, spoke *place.Place, agent *Agent) err
 	if own == nil {
 		problems = append(problems, "not found: create it with: argocd-agentctl pki issue agent "+agent.Name)
 	} else {
-		agent.Spoke.Certificate, problems = authority.Examine(own, k.trusted.Use(x509.ExtKeyUsageClientAuth))
-		if chain, err := authority.ReadPair(own.Data); err == nil && chain[0].Subject.CommonName != agent.Name {
+		agent.Spoke.Certificate, problems = ca.Examine(own, k.trusted.Use(x509.ExtKeyUsageClientAuth))
+		if chain, err := ca.ReadPair(own.Data); err == nil && chain[0].Subject.CommonName != agent.Name {
 			problems = append(problems, fmt.Sprintf("its common name is %q, by which the principal knows an agent unless its --auth reads another name",
 				chain[0].Subject.CommonName))
 		}
 	}
-	agent.add(spoke.Secret(authority.AgentSecret), problems)
+	agent.add(spoke.Secret(ca.AgentSecret), problems)
 	if roots == nil {
-		agent.add(spoke.Secret(authority.SecretName), []string{"not found: create it with: argocd-agentctl pki propagate"})
+		agent.add(spoke.Secret(ca.SecretName), []string{"not found: create it with: argocd-agentctl pki propagate"})
 		return nil
 	}
-	trusted, err := authority.ReadTrusted(roots, spoke)
+	trusted, err := ca.ReadTrusted(roots, spoke)
 	if err != nil {
 		agent.Problems = append(agent.Problems, err.Error())
 		return nil

@@ -8,7 +8,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/signingkey"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/token"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/token"
 )
 
 // Token is what is known of a bearer token.

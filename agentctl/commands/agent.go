@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/authority"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
 func agentCommands(e *endpoints) *cobra.Command {
@@ -99,7 +99,7 @@ func (c *creating) access(cmd *cobra.Command, hub *place.Place) (agents.Access, 
 	}
 	switch {
 	case c.tlsSecret == "" && c.caSecret == "":
-		issuer, err := authority.Load(cmd.Context(), hub)
+		issuer, err := ca.Load(cmd.Context(), hub)
 		return agents.Issued{Authority: issuer, New: n}, err
 	case c.tlsSecret == "" || c.caSecret == "":
 		return nil, errors.New("--tls-from-secret and --ca-from-secret: set both or neither")

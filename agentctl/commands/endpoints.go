@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
 
 // Flags that say where the hub and the spoke are, and the variables that stand in for them.

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/authority"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
 func issueCommands(e *endpoints) *cobra.Command {
@@ -23,8 +23,8 @@ func issueCommands(e *endpoints) *cobra.Command {
 A certificate that is there and good stays as it is. One that is there and is not as asked for is replaced with --upsert
 only. The programs follow their certificates: none is to be restarted.`,
 	}, issuePrincipalCommand(e),
-		issueServerCommand(e, "resource-proxy", "what Argo CD asks for live objects (kubeproxy)", authority.ResourceProxy),
-		issueServerCommand(e, "redis-proxy", "redisproxy, for Argo CD that uses it by TLS", authority.RedisProxy),
+		issueServerCommand(e, "resource-proxy", "what Argo CD asks for live objects (kubeproxy)", ca.ResourceProxy),
+		issueServerCommand(e, "redis-proxy", "redisproxy, for Argo CD that uses it by TLS", ca.RedisProxy),
 		issueComponentCommand(e), issueAgentCommand(e))
 }
 
@@ -39,8 +39,8 @@ func (o *outside) declare(cmd *cobra.Command) {
 }
 
 // parse checks the names and addresses, which are easily mistaken for each other.
-func (o *outside) parse() (authority.Outside, error) {
-	var parsed authority.Outside
+func (o *outside) parse() (ca.Outside, error) {
+	var parsed ca.Outside
 	for _, name := range o.names {
 		name = strings.ToLower(strings.TrimSpace(name))
 		if net.ParseIP(name) != nil {
@@ -75,9 +75,9 @@ certificates by which the principal knows kubeproxy and redisproxy.`,
 			if err != nil {
 				return err
 			}
-			wanted := []authority.Certificate{authority.Principal(e.principalNamespace, from)}
-			for _, name := range authority.Components() {
-				component, err := authority.Component(name)
+			wanted := []ca.Certificate{ca.Principal(e.principalNamespace, from)}
+			for _, name := range ca.Components() {
+				component, err := ca.Component(name)
 				if err != nil {
 					return err
 				}
@@ -93,7 +93,7 @@ certificates by which the principal knows kubeproxy and redisproxy.`,
 }
 
 // issueServerCommand issues the certificate of a server on the hub.
-func issueServerCommand(e *endpoints, use, of string, wanted func(string, authority.Outside) authority.Certificate) *cobra.Command {
+func issueServerCommand(e *endpoints, use, of string, wanted func(string, ca.Outside) ca.Certificate) *cobra.Command {
 	var m making
 	var o outside
 	cmd := &cobra.Command{
@@ -118,15 +118,15 @@ func issueComponentCommand(e *endpoints) *cobra.Command {
 		Use: "component NAME", Short: "Issue the certificate by which the principal knows kubeproxy or redisproxy",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("%s: say which: %s", cmd.CommandPath(), strings.Join(authority.Components(), " or "))
+				return fmt.Errorf("%s: say which: %s", cmd.CommandPath(), strings.Join(ca.Components(), " or "))
 			}
 			return nil
 		},
-		ValidArgs: authority.Components(),
+		ValidArgs: ca.Components(),
 		Long: `Issue the certificate by which the principal knows kubeproxy or redisproxy, and lets it reach every agent: see
 --hub-components of the principal. argocd-agentctl pki issue principal does so too.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			wanted, err := authority.Component(args[0])
+			wanted, err := ca.Component(args[0])
 			if err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func issueComponentCommand(e *endpoints) *cobra.Command {
 }
 
 // issue issues certificates into Secrets on the hub. One that cannot be does not keep the others from it.
-func (e *endpoints) issue(cmd *cobra.Command, m *making, wanted ...authority.Certificate) error {
+func (e *endpoints) issue(cmd *cobra.Command, m *making, wanted ...ca.Certificate) error {
 	n, err := m.certificate(cmd)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (e *endpoints) issue(cmd *cobra.Command, m *making, wanted ...authority.Cer
 	if err != nil {
 		return err
 	}
-	issuer, err := authority.Load(cmd.Context(), hub)
+	issuer, err := ca.Load(cmd.Context(), hub)
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func issueAgentCommand(e *endpoints) *cobra.Command {
 	var sameContext bool
 	cmd := &cobra.Command{
 		Use: "agent NAME", Short: "Issue the certificate of an agent, and have its cluster trust the authority", Args: one("the agent's name"),
-		Long: `Issue the certificate by which the principal knows an agent, into the Secret ` + authority.AgentSecret + ` on the agent's
+		Long: `Issue the certificate by which the principal knows an agent, into the Secret ` + ca.AgentSecret + ` on the agent's
 cluster, and copy the authority's certificate there, as argocd-agentctl pki propagate does.`,
 		Example: "  argocd-agentctl pki issue agent berlin --principal-context hub --agent-context berlin",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -194,13 +194,13 @@ cluster, and copy the authority's certificate there, as argocd-agentctl pki prop
 }
 
 // issueAgent has a spoke trust the authority first: what refuses that, such as a spoke that is the hub, refuses all.
-func issueAgent(cmd *cobra.Command, hub, spoke *place.Place, name string, n authority.New) error {
-	issuer, err := authority.Load(cmd.Context(), hub)
+func issueAgent(cmd *cobra.Command, hub, spoke *place.Place, name string, n ca.New) error {
+	issuer, err := ca.Load(cmd.Context(), hub)
 	if err != nil {
 		return err
 	}
 	if !hub.Same(spoke) { // an agent beside the principal has the authority beside it
-		trust, err := authority.Propagate(cmd.Context(), issuer.Trusted, spoke, n.Replace)
+		trust, err := ca.Propagate(cmd.Context(), issuer.Trusted, spoke, n.Replace)
 		if err != nil {
 			return err
 		}
@@ -208,7 +208,7 @@ func issueAgent(cmd *cobra.Command, hub, spoke *place.Place, name string, n auth
 			return err
 		}
 	}
-	issued, err := issuer.Issue(cmd.Context(), spoke, authority.Agent(name), n)
+	issued, err := issuer.Issue(cmd.Context(), spoke, ca.Agent(name), n)
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/authority"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
 // Flags of commands that make certificates and keys.
@@ -57,12 +57,12 @@ func (m *making) key() (pki.KeyKind, error) {
 }
 
 // certificate returns what kind of certificate is asked for. Days that nobody asked for end with the authority at the latest.
-func (m *making) certificate(cmd *cobra.Command) (authority.New, error) {
+func (m *making) certificate(cmd *cobra.Command) (ca.New, error) {
 	kind, err := m.key()
 	if err != nil {
-		return authority.New{}, err
+		return ca.New{}, err
 	}
-	n := authority.New{Replace: m.replace, Key: kind}
+	n := ca.New{Replace: m.replace, Key: kind}
 	if cmd.Flags().Changed(daysFlag) {
 		if m.days < 1 || m.days > maxDays {
 			return n, fmt.Errorf("--%s: %d: want 1 to %d", daysFlag, m.days, maxDays)

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
 
 // say prints a line.

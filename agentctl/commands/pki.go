@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/authority"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
 func pkiCommands(e *endpoints) *cobra.Command {
@@ -25,7 +25,7 @@ func initCommand(e *endpoints) *cobra.Command {
 	var m making
 	cmd := &cobra.Command{
 		Use: "init", Short: "Make the authority", Args: nothing,
-		Long:    "Make the authority, in the Secret " + authority.SecretName + " on the hub. One that is there and good stays.",
+		Long:    "Make the authority, in the Secret " + ca.SecretName + " on the hub. One that is there and good stays.",
 		Example: "  argocd-agentctl pki init --principal-context hub",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			n, err := m.certificate(cmd)
@@ -36,7 +36,7 @@ func initCommand(e *endpoints) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := authority.Init(cmd.Context(), hub, n)
+			result, err := ca.Init(cmd.Context(), hub, n)
 			if err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ func propagateCommand(e *endpoints) *cobra.Command {
 	var sameContext bool
 	cmd := &cobra.Command{
 		Use: "propagate", Short: "Have an agent's cluster trust the hub's authority", Args: nothing,
-		Long: "Copy the authority's certificate, without its key, into the Secret " + authority.SecretName + " on an agent's cluster.\n" +
+		Long: "Copy the authority's certificate, without its key, into the Secret " + ca.SecretName + " on an agent's cluster.\n" +
 			"argocd-agentctl pki issue agent does so too.",
 		Example: "  argocd-agentctl pki propagate --principal-context hub --agent-context berlin",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,11 +61,11 @@ func propagateCommand(e *endpoints) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			trusted, err := authority.LoadTrusted(cmd.Context(), hub)
+			trusted, err := ca.LoadTrusted(cmd.Context(), hub)
 			if err != nil {
 				return err
 			}
-			result, err := authority.Propagate(cmd.Context(), trusted, spoke, m.replace)
+			result, err := ca.Propagate(cmd.Context(), trusted, spoke, m.replace)
 			if err != nil {
 				return err
 			}
@@ -91,7 +91,7 @@ func pkiInspectCommand(e *endpoints) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report, err := authority.Inspect(cmd.Context(), hub)
+			report, err := ca.Inspect(cmd.Context(), hub)
 			if err != nil {
 				return err
 			}
@@ -102,7 +102,7 @@ func pkiInspectCommand(e *endpoints) *cobra.Command {
 	return cmd
 }
 
-func printReport(out io.Writer, r authority.Report) {
+func printReport(out io.Writer, r ca.Report) {
 	fmt.Fprintf(out, "Secret %s\n", r.Secret)
 	for i := range r.Authorities {
 		printCertificate(out, &r.Authorities[i])

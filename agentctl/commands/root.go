@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/program"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/version"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
 )
 
 // Main runs one command and returns the exit code.

@@ -16,7 +16,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/gitserver"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/host"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
 // reportLines is how much of each program's log a Report holds.

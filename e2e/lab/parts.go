@@ -15,7 +15,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/link"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/process"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
 // Parts of this project, as they are called in the names of processes.

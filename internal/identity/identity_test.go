@@ -26,7 +26,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/token"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/token"
 )
 
 // Tokens verifies bearer tokens.

@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/buffers"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/buffers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )

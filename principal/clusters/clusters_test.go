@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging/logtest"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster/rostertest"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/tunnel/tunneltest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory/directorytest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay/relaytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -133,18 +133,18 @@ func TestNotReadyWithoutLeave(t *testing.T) {
 
 // A Secret that holds something else than text does not keep the hub's components from hearing of the others, and people are told.
 func TestASecretThatIsNoTextIsPassedOver(t *testing.T) {
-	w, s := tunneltest.Open(t), newAPIServer(t)
+	w, s := relaytest.Open(t), newAPIServer(t)
 	s.put("bad", "bad", "https://\xff")
 	s.put("good", "good", "https://good")
 	s.put("good-too", "good", "\xc3")
 	s.put("no-label", "Not.A_Label", "https://none")
 	_, log := follow(t, s, w.Exchange)
-	known := roster.New(w.Hub, slog.New(slog.DiscardHandler))
+	known := directory.New(w.Hub, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() { known.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	until := func(is func() bool) { t.Helper(); rostertest.Until(t, known, patience, is) }
+	until := func(is func() bool) { t.Helper(); directorytest.Until(t, known, patience, is) }
 	until(func() bool { a, ok := known.Server("https://good"); return ok && a.Name == "good" })
 	s.put("last", "last", "https://last")
 	until(func() bool { _, ok := known.Server("https://last"); return ok })

@@ -3,7 +3,7 @@ package hub
 import (
 	"iter"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
 // Namespace returns the namespace on the hub whose applications are all an agent's, empty if there is none.

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/mapping"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
 
 // byDestination maps so, and allows the namespaces of teams.

@@ -3,8 +3,8 @@ package hub
 import (
 	"sync"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 )
 
 // maxTold is how much is told of at the most. Who has so many namespaces that are not shared knows by then.

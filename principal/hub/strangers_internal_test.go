@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 )
 
 func TestWhatIsLeftAloneIsToldOnceWithTheReason(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 )
 
 // reason tells people why a conversation ended with err. ctx is gRPC's own. When that ends gRPC says no more than that, so

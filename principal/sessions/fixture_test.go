@@ -17,13 +17,13 @@ import (
 	"google.golang.org/grpc"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/certs"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/logging/logtest"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
 
@@ -96,7 +96,7 @@ type office struct {
 	authority *pki.Authority
 	roots     *roots        // what the service trusts
 	material  *certs.Source // of the service
-	gate      *gate.Gate
+	gate      *authn.Gate
 	address   string
 	registry  *prometheus.Registry
 	log       *logtest.Log
@@ -125,7 +125,7 @@ func newOffice(t *testing.T) *office {
 	o.material = source(t, o.roots, pair)
 	who, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Reserved: []string{reserved}})
 	require.NoError(t, err)
-	o.gate = gate.New(gate.Options{Identify: who, Trust: o.material, Logger: slog.New(slog.NewTextHandler(o.log, nil))})
+	o.gate = authn.New(authn.Options{Identify: who, Trust: o.material, Logger: slog.New(slog.NewTextHandler(o.log, nil))})
 	o.Service = sessions.New(sessions.Options{
 		Gate: o.gate, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
 		Mode:   func(agent string) string { return map[string]string{"settled": "autonomous"}[agent] },

@@ -17,10 +17,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/argocd"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/converge"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/wire"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/gate"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
 // greeting is how long an agent may take to say hello.
@@ -31,7 +31,7 @@ var errNoHello = status.Error(codes.DeadlineExceeded, "no hello came")
 // Options configure a Service.
 type Options struct {
 	// Gate admits agents. Its Run must run.
-	Gate *gate.Gate
+	Gate *authn.Gate
 	// Ready returns nil when conversations may begin, and otherwise why not: until the hub's objects are all known,
 	// agents would be told to delete what is not known yet.
 	Ready func() error
@@ -93,7 +93,7 @@ func (s *Service) Run(ctx context.Context) {
 	s.mu.Lock()
 	s.begin = nil
 	for _, a := range s.agents {
-		a.end(gate.ErrDraining)
+		a.end(authn.ErrDraining)
 	}
 	s.mu.Unlock()
 	s.connections.Wait()
@@ -180,7 +180,7 @@ func (s *Service) open(grpcStream syncv1.Sync_ConnectServer, logger *slog.Logger
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.begin == nil {
-		return nil, gate.ErrDraining
+		return nil, authn.ErrDraining
 	}
 	stream := wire.Open(grpcStream, "/principal", logger)
 	s.connections.Go(stream.Wait)
@@ -192,7 +192,7 @@ func asStatus(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
-	return gate.Status(err)
+	return authn.Status(err)
 }
 
 // serve waits until an older conversation with an agent has ended, and holds one.
@@ -256,7 +256,7 @@ func (s *Service) enter(ctx context.Context, name, mode string, end context.Canc
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.begin == nil {
-		return nil, gate.ErrDraining
+		return nil, authn.ErrDraining
 	}
 	// What an agent gave up in favour of another connection may be heard of late, its hello and its end together. It must
 	// not end the other one.
@@ -265,7 +265,7 @@ func (s *Service) enter(ctx context.Context, name, mode string, end context.Canc
 	}
 	a := s.agents[name]
 	if a != nil {
-		a.end(gate.ErrSuperseded)
+		a.end(authn.ErrSuperseded)
 	}
 	if a == nil || a.mode != mode {
 		turn := make(chan struct{}, 1)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
 )
 
@@ -168,7 +168,7 @@ func TestWhoFollowsAnAgentIsToldWhenItReturns(t *testing.T) {
 func TestOneClientFollowsAgentsTogether(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
-	w.roster.Set(roster.Agent{Name: "west", Connected: true, Since: time.Now()})
+	w.roster.Set(directory.Agent{Name: "west", Connected: true, Since: time.Now()})
 	w.roster.Own("west_shop", "west", "shop")
 	follower := w.client(t, 3).Subscribe(t.Context(), newsHub, "app|managed-resources|west_shop|1.8.3")
 	defer func() { _ = follower.Close() }()

@@ -1,8 +1,8 @@
 package front
 
 import (
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/keys"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spokes"
 )
 

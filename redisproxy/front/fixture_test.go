@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	agentredis "github.com/argocd-agent-mesh/argocd-agent-mesh/agent/redis"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redistest"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/redistest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/keys"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spokes"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spoketest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/upstream"
@@ -130,13 +130,13 @@ func agentsEnd(tb testing.TB, address, prefix string, logger *slog.Logger) func(
 // arrive has the agent connect.
 func (w *world) arrive() {
 	w.agent.Mend()
-	w.roster.Set(roster.Agent{Name: east, Connected: true, Since: time.Now(), Server: server})
+	w.roster.Set(directory.Agent{Name: east, Connected: true, Since: time.Now(), Server: server})
 }
 
 // leave has the agent go.
 func (w *world) leave() {
 	w.agent.Cut()
-	w.roster.Set(roster.Agent{Name: east, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Server: server})
+	w.roster.Set(directory.Agent{Name: east, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Server: server})
 }
 
 func (w *world) client(tb testing.TB, protocol int, change ...func(*redis.Options)) *redis.Client {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redistest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/redistest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
 )
 

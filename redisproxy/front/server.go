@@ -23,8 +23,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/keys"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spokes"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/upstream"
 )

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tidwall/redcon"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 )
 
 // stream is what a client has that is told things unasked: by the hub's Redis, and of agents.

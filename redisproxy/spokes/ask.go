@@ -10,7 +10,7 @@ import (
 
 	"github.com/tidwall/redcon"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/cache"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/clusterinfo"
 )

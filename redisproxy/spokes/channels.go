@@ -5,7 +5,7 @@ import (
 
 	"github.com/tidwall/match"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/keys"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 )
 
 // Subscriber is told what agents announce.

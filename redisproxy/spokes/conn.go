@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 )
 
 // maxTold bounds what an agent may say at once that is no value: a greeting, a change, a message.

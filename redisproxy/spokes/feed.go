@@ -6,9 +6,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/cache"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/keys"
 )
 
 // quiet is how long a feed may be silent before it is asked whether it still is one, and then has as long to answer.

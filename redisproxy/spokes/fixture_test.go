@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redistest"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/keys"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/redistest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spokes"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spoketest"
 )
@@ -79,12 +79,12 @@ func plain(*spoketest.Agent) {}
 
 func (w *world) arrive() {
 	w.agent.Mend()
-	w.roster.Set(roster.Agent{Name: "east", Connected: true, Since: time.Now()})
+	w.roster.Set(directory.Agent{Name: "east", Connected: true, Since: time.Now()})
 }
 
 func (w *world) leave() {
 	w.agent.Cut()
-	w.roster.Set(roster.Agent{Name: "east", Since: time.Now()})
+	w.roster.Set(directory.Agent{Name: "east", Since: time.Now()})
 }
 
 func (w *world) ask(key string) spokes.Question {

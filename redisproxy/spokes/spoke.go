@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/signal"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/cache"
 )
 
@@ -35,14 +35,14 @@ type spoke struct {
 	asked     time.Time // when somebody asked last
 	followers int       // channels of the agent's that somebody follows
 
-	feeding bool          // feed runs
-	opened  chan struct{} // closed as long as there is no feed that is about to be
-	live    bool          // the feed is there
-	tracked bool          // and tells of changes
-	lives   uint64        // how many feeds there have been
-	current *conn         // the feed's
-	known   roster.Agent  // what was known when the feed was last tried
-	news    signal.Signal // the agent has connected
+	feeding bool            // feed runs
+	opened  chan struct{}   // closed as long as there is no feed that is about to be
+	live    bool            // the feed is there
+	tracked bool            // and tells of changes
+	lives   uint64          // how many feeds there have been
+	current *conn           // the feed's
+	known   directory.Agent // what was known when the feed was last tried
+	news    signal.Signal   // the agent has connected
 }
 
 func newSpoke(s *Spokes, name string) *spoke {

@@ -22,9 +22,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/cache"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/keys"
 )
 
 const (
@@ -41,9 +41,9 @@ type Roster interface {
 	Belongings
 
 	// Agent returns the agent of that name.
-	Agent(name string) (roster.Agent, bool)
+	Agent(name string) (directory.Agent, bool)
 	// All returns all agents.
-	All() []roster.Agent
+	All() []directory.Agent
 	// Changed returns a channel that is closed at the next change.
 	Changed() <-chan struct{}
 }
@@ -55,7 +55,7 @@ type Belongings interface {
 	// Hub is the reverse of Owner.
 	Hub(agent, spokeInstance string) (instance string, ok bool)
 	// Server returns the agent whose cluster has that URL.
-	Server(url string) (roster.Agent, bool)
+	Server(url string) (directory.Agent, bool)
 }
 
 // Options configure Spokes.

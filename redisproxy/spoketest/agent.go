@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tidwall/redcon"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 )
 
 // Agent is an agent's end of the tunnel, before its Redis. It can be cut off, and be slow.
@@ -212,17 +212,17 @@ func (a *Agent) drop(conns ...io.Closer) {
 type Roster struct {
 	mu      sync.Mutex
 	changed chan struct{}
-	agents  map[string]roster.Agent
+	agents  map[string]directory.Agent
 	owners  map[string][2]string
 }
 
 // NewRoster returns a roster without agents.
 func NewRoster() *Roster {
-	return &Roster{changed: make(chan struct{}), agents: make(map[string]roster.Agent), owners: make(map[string][2]string)}
+	return &Roster{changed: make(chan struct{}), agents: make(map[string]directory.Agent), owners: make(map[string][2]string)}
 }
 
 // Set tells of an agent.
-func (r *Roster) Set(a roster.Agent) {
+func (r *Roster) Set(a directory.Agent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.agents[a.Name] = a
@@ -240,7 +240,7 @@ func (r *Roster) Own(instance, agent, theirs string) {
 }
 
 // Agent returns the agent of that name.
-func (r *Roster) Agent(name string) (roster.Agent, bool) {
+func (r *Roster) Agent(name string) (directory.Agent, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a, ok := r.agents[name]
@@ -248,7 +248,7 @@ func (r *Roster) Agent(name string) (roster.Agent, bool) {
 }
 
 // All returns all agents.
-func (r *Roster) All() (all []roster.Agent) {
+func (r *Roster) All() (all []directory.Agent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, a := range r.agents {
@@ -278,13 +278,13 @@ func (r *Roster) Hub(agent, theirs string) (string, bool) {
 }
 
 // Server returns the agent whose cluster has that URL.
-func (r *Roster) Server(url string) (roster.Agent, bool) {
+func (r *Roster) Server(url string) (directory.Agent, bool) {
 	for _, a := range r.All() {
 		if a.Server == url {
 			return a, true
 		}
 	}
-	return roster.Agent{}, false
+	return directory.Agent{}, false
 }
 
 // Changed returns a channel that is closed at the next change.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/tidwall/redcon"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 )
 
 // Options say where the hub's Redis is.

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 )
 
 const (

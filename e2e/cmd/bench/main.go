@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/relay"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
 
 func main() {

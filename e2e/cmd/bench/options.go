@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
 
 // options are what a person decides about a benchmark.

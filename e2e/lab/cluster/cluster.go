@@ -20,7 +20,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/host"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/process"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
 // Admin is the user that may do everything.

@@ -1,0 +1,103 @@
+package apiproxy_test
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// upgrade opens a connection to the handler and asks for an upgrade.
+func (s *spoke) upgrade(t *testing.T, target, protocol string) (*net.TCPConn, *bufio.Reader, head) {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	_, err = io.WriteString(conn, "POST "+target+" HTTP/1.1\r\nHost: spoke\r\nConnection: Upgrade\r\nUpgrade: "+protocol+"\r\n"+
+		"X-Stream-Protocol-Version: v5.channel.k8s.io\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n")
+	require.NoError(t, err)
+	reader := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(reader, nil)
+	require.NoError(t, err)
+	if answer.StatusCode != http.StatusSwitchingProtocols {
+		text, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		reader.Reset(bytes.NewReader(text))
+	}
+	require.NoError(t, answer.Body.Close())
+	return conn.(*net.TCPConn), reader, head{answer.StatusCode, answer.Header}
+}
+
+// echo upgrades a connection, repeats what comes, and says goodbye when nothing more does.
+func echo(w http.ResponseWriter, r *http.Request) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+r.Header.Get("Upgrade")+
+		"\r\nX-Stream-Protocol-Version: "+r.Header["X-Stream-Protocol-Version"][1]+"\r\nX-Auth: "+r.Header.Get("Authorization")+"\r\n\r\nhello ")
+	_, _ = io.Copy(conn, buffered)
+	_, _ = io.WriteString(conn, " goodbye")
+}
+
+// An upgrade works in both directions, also after one of them has ended, and though the API server speaks HTTP/2.
+func TestUpgrades(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		s := newSpoke(t, http2, echo)
+		for _, protocol := range []string{"SPDY/3.1", "websocket"} {
+			conn, reader, answer := s.upgrade(t, pod+"/exec?command=sh", protocol)
+			require.Equal(t, http.StatusSwitchingProtocols, answer.code)
+			require.Equal(t, protocol, answer.header.Get("Upgrade"))
+			require.Equal(t, "v4.channel.k8s.io", answer.header.Get("X-Stream-Protocol-Version"))
+			require.Equal(t, "Bearer agents-own", answer.header.Get("X-Auth"))
+			_, err := io.WriteString(conn, "ping")
+			require.NoError(t, err)
+			first := make([]byte, len("hello ping"))
+			_, err = io.ReadFull(reader, first)
+			require.NoError(t, err)
+			require.Equal(t, "hello ping", string(first))
+			require.NoError(t, conn.CloseWrite())
+			rest, err := io.ReadAll(reader)
+			require.NoError(t, err)
+			require.Equal(t, " goodbye", string(rest))
+			require.Eventually(t, func() bool { return strings.Contains(s.log.last(), "decision=allowed code=101") }, waitFor, tick)
+			require.Contains(t, s.log.last(), "level=INFO")
+		}
+	})
+}
+
+func TestAnUpgradeThatIsRefused(t *testing.T) {
+	s := newSpoke(t, true, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"kind":"Status","message":"no such pod"}`)
+	})
+	_, body, answer := s.upgrade(t, pod+"/exec?command=sh", "SPDY/3.1")
+	require.Equal(t, http.StatusNotFound, answer.code)
+	text, err := io.ReadAll(body)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "no such pod")
+	_, _, answer = s.upgrade(t, "/api/v1/namespaces/bad/pods/p/exec?command=sh", "SPDY/3.1")
+	require.Equal(t, http.StatusForbidden, answer.code)
+}
+
+// When the caller hangs up, so does the agent.
+func TestAnUpgradeEndsWithItsCaller(t *testing.T) {
+	ended := make(chan struct{})
+	s := newSpoke(t, true, func(w http.ResponseWriter, r *http.Request) {
+		echo(w, r)
+		close(ended)
+	})
+	conn, _, answer := s.upgrade(t, pod+"/attach", "SPDY/3.1")
+	require.Equal(t, http.StatusSwitchingProtocols, answer.code)
+	require.NoError(t, conn.SetLinger(0))
+	require.NoError(t, conn.Close())
+	<-ended
+}

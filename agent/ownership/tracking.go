@@ -1,0 +1,79 @@
+package ownership
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
+)
+
+// What Argo CD writes on the objects that it manages, and where it is told how.
+const (
+	settingsName           = "argocd-cm"
+	trackingMethodKey      = "application.resourceTrackingMethod"
+	instanceLabelKey       = "application.instanceLabelKey"
+	installationKey        = "installationID"
+	trackingAnnotation     = "argocd.argoproj.io/tracking-id"
+	installationAnnotation = "argocd.argoproj.io/installation-id"
+	trackByLabel           = "label"
+	defaultInstanceLabel   = "app.kubernetes.io/instance"
+)
+
+// tracking is how Argo CD marks what it manages. Its zero value is Argo CD's default.
+type tracking struct {
+	id           types.NamespacedName
+	revision     string
+	label        string // the label, if it is by one
+	installation string // that the objects must be marked with
+}
+
+// ID returns the ConfigMap's namespace and name.
+func (t *tracking) ID() types.NamespacedName { return t.id }
+
+// Revision returns its resource version.
+func (t *tracking) Revision() string { return t.revision }
+
+// followSettings follows Argo CD's settings.
+func followSettings(client typed.ConfigMapsGetter, namespace string) *follow.Store[*corev1.ConfigMap, *tracking] {
+	o := follow.ConfigMap[*tracking](client, namespace, settingsName)
+	o.Reduce = readTracking
+	o.Changed = func(*tracking, *tracking) {} // it is looked at when it is needed
+	return follow.New(o)
+}
+
+func readTracking(m *corev1.ConfigMap, _ *tracking) *tracking {
+	t := &tracking{
+		id: types.NamespacedName{Namespace: m.Namespace, Name: m.Name}, revision: m.ResourceVersion,
+		installation: m.Data[installationKey],
+	}
+	if m.Data[trackingMethodKey] == trackByLabel {
+		t.label = m.Data[instanceLabelKey]
+		if t.label == "" {
+			t.label = defaultInstanceLabel
+		}
+	}
+	return t
+}
+
+// owner returns the application that an object is marked as managed by, empty if it is by none.
+func (t *tracking) owner(o *metav1.PartialObjectMetadata, k kind) string {
+	if t.label != "" {
+		return o.Labels[t.label]
+	}
+	if t.installation != "" && o.Annotations[installationAnnotation] != t.installation {
+		return ""
+	}
+	application, of, _ := strings.Cut(o.Annotations[trackingAnnotation], ":")
+	// The mark must name this very object: tools copy annotations from one object to others. What is in no namespace is
+	// marked with the namespace that its application deploys to.
+	at, rest, _ := strings.Cut(of, ":")
+	namespace, name, _ := strings.Cut(rest, "/")
+	if at != k.group+"/"+k.kind || name != o.Name || k.namespaced && namespace != o.Namespace {
+		return ""
+	}
+	return application
+}

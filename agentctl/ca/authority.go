@@ -1,0 +1,200 @@
+// Package ca keeps the authority that agents' and the hub's certificates come from in a Secret on the hub, and the
+// certificates in Secrets where their programs look for them.
+package ca
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+)
+
+// SecretName is the Secret of the authority: on the hub with its private key, on spokes without.
+const SecretName = "argocd-agent-ca"
+
+// commonName is what people see as the issuer.
+const commonName = "argocd-agent-ca"
+
+// create is what to do about an authority that is not there.
+const create = "create it with: argocd-agentctl pki init"
+
+// Trusted are the authorities that certificates are verified against: that of the hub and, while it is replaced, an older
+// one beside it.
+type Trusted struct {
+	PEM          []byte
+	Certificates []*x509.Certificate
+	Where        string // the Secret, for messages
+}
+
+// Use is what a certificate is to be good for: with these authorities.
+func (t Trusted) Use(as x509.ExtKeyUsage) certificate.Use {
+	return certificate.Use{As: as, Authorities: t.Certificates, Trusting: t.Where}
+}
+
+// Authority is the hub's authority with its private key.
+type Authority struct {
+	*pki.Authority
+	Trusted Trusted
+}
+
+// New is how a new authority or certificate is wanted.
+type New struct {
+	// Replace lets what is there be replaced.
+	Replace bool
+	// Lifetime is how long it is valid from now on; zero for the default of its kind.
+	Lifetime time.Duration
+	Key      pki.KeyKind
+}
+
+// validity returns the span of the lifetime.
+func (n New) validity() pki.Validity {
+	if n.Lifetime == 0 {
+		return pki.Validity{}
+	}
+	return pki.Validity{NotAfter: time.Now().Add(n.Lifetime)}
+}
+
+// Init makes the hub's authority, unless there is a good one. Once it is replaced, no certificate of the older one is good.
+func Init(ctx context.Context, hub *place.Place, n New) (place.Result, error) {
+	written, outcome, err := hub.Put(ctx, place.Change{
+		Name: SecretName, Replace: n.Replace, Flag: "--force, and issue all certificates again",
+		Differs: func(there *corev1.Secret) []string {
+			found, err := load(there.Data)
+			if err != nil {
+				return []string{err.Error()}
+			}
+			if now := time.Now(); now.After(found.Certificate().NotAfter) {
+				return certificate.Dates(found.Certificate(), now)
+			}
+			return nil
+		},
+		Write: func(s *corev1.Secret) error {
+			made, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: commonName, Validity: n.validity(), Key: n.Key})
+			if err != nil {
+				return err
+			}
+			writePair(s, made.PEM(), nil)
+			return nil
+		},
+	})
+	if err != nil {
+		return place.Result{}, err
+	}
+	found, err := load(written.Data)
+	if err != nil {
+		return place.Result{}, fmt.Errorf("%s: %w", hub.Secret(SecretName), err)
+	}
+	result := place.Result{
+		Where: hub.Secret(SecretName), Outcome: outcome, About: about(found.Certificate()),
+		Notes: certificate.Dates(found.Certificate(), time.Now()),
+	}
+	if outcome == place.Replaced {
+		result.Notes = append(result.Notes, "no certificate of the older authority is good any more: issue all of them again, "+
+			"by argocd-agentctl pki issue and argocd-agentctl agent create, with --upsert")
+	}
+	return result, nil
+}
+
+// Load returns the hub's authority.
+func Load(ctx context.Context, hub *place.Place) (*Authority, error) {
+	found, err := get(ctx, hub)
+	if err != nil {
+		return nil, err
+	}
+	authority, err := load(found.Data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", hub.Secret(SecretName), err)
+	}
+	authority.Trusted.Where = hub.Secret(SecretName)
+	return authority, nil
+}
+
+// LoadTrusted returns what is to be trusted, for which the private key need not be there.
+func LoadTrusted(ctx context.Context, hub *place.Place) (Trusted, error) {
+	found, err := get(ctx, hub)
+	if err != nil {
+		return Trusted{}, err
+	}
+	return ReadTrusted(found, hub)
+}
+
+// ReadTrusted returns the authorities that are in a Secret of the place.
+func ReadTrusted(s *corev1.Secret, where *place.Place) (Trusted, error) {
+	trusted, err := parseTrusted(s.Data)
+	if err != nil {
+		return Trusted{}, fmt.Errorf("%s: %w", where.Secret(s.Name), err)
+	}
+	trusted.Where = where.Secret(s.Name)
+	return trusted, nil
+}
+
+func get(ctx context.Context, hub *place.Place) (*corev1.Secret, error) {
+	found, err := hub.Get(ctx, SecretName)
+	if err == nil && found == nil {
+		err = fmt.Errorf("%s: not found: %s", hub.Secret(SecretName), create)
+	}
+	return found, err
+}
+
+// load reads an authority from the data of its Secret.
+func load(data map[string][]byte) (*Authority, error) {
+	trusted, err := parseTrusted(data)
+	if err != nil {
+		return nil, err
+	}
+	if len(data[secret.PrivateKeyKey]) == 0 {
+		return nil, fmt.Errorf("it has no private key (%s), as on a spoke, so nothing can be issued with it: is this the hub? "+
+			"If another authority issues certificates, see --tls-from-secret of argocd-agentctl agent create", secret.PrivateKeyKey)
+	}
+	authority, err := pki.LoadAuthority(data[secret.CertificateKey], data[secret.PrivateKeyKey])
+	if err != nil {
+		return nil, err
+	}
+	return &Authority{Authority: authority, Trusted: trusted}, nil
+}
+
+// parseTrusted reads trusted authorities from the data of a Secret.
+func parseTrusted(data map[string][]byte) (Trusted, error) {
+	blocks, err := secret.RootsBlocks(data)
+	if err != nil {
+		return Trusted{}, err
+	}
+	certificates, err := certs.ParseCertificates(blocks.Authorities)
+	if err != nil {
+		return Trusted{}, fmt.Errorf("trusted authorities: %w", err)
+	}
+	return Trusted{PEM: blocks.Authorities, Certificates: certificates}, nil
+}
+
+// writePair puts a certificate and its key into a Secret and, for a program that has one folder for both, the authorities.
+func writePair(s *corev1.Secret, pair pki.Pair, authorities []byte) {
+	if s.Type == "" {
+		s.Type = corev1.SecretTypeTLS
+	}
+	if s.Data == nil {
+		s.Data = make(map[string][]byte)
+	}
+	s.Data[secret.CertificateKey], s.Data[secret.PrivateKeyKey] = pair.Certificate, pair.Key
+	delete(s.Data, secret.AuthorityKey)
+	if authorities != nil {
+		s.Data[secret.AuthorityKey] = authorities
+	}
+}
+
+// about says in a few words what a certificate is.
+func about(c *x509.Certificate) string {
+	text := c.Subject.String()
+	if names := certificate.Names(c); len(names) > 0 {
+		text += " for " + strings.Join(names, ", ")
+	}
+	return text + ", valid until " + certificate.Stamp(c.NotAfter)
+}

@@ -1,0 +1,134 @@
+package ca
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+)
+
+// Certificate says which certificate is wanted, and where.
+type Certificate struct {
+	SecretName string
+	CommonName string
+	// Names and Addresses are those by which clients reach a server; a client's certificate has none.
+	Names     []string
+	Addresses []net.IP
+}
+
+// as returns what the holder does with the certificate.
+func (c Certificate) as() x509.ExtKeyUsage {
+	if len(c.Names)+len(c.Addresses) > 0 {
+		return x509.ExtKeyUsageServerAuth
+	}
+	return x509.ExtKeyUsageClientAuth
+}
+
+// Issue issues a certificate into its Secret, unless there is a good one.
+func (a *Authority) Issue(ctx context.Context, into *place.Place, c Certificate, n New) (place.Result, error) {
+	written, outcome, err := into.Put(ctx, place.Change{
+		Name: c.SecretName, Replace: n.Replace, Flag: "--upsert",
+		Differs: func(there *corev1.Secret) []string {
+			pair, err := PairOf(there.Data)
+			if err != nil {
+				return []string{err.Error()}
+			}
+			return a.Differs(pair, c)
+		},
+		Write: func(s *corev1.Secret) error {
+			pair, err := a.sign(c, n)
+			if err != nil {
+				return err
+			}
+			writePair(s, pair, a.Trusted.PEM)
+			return nil
+		},
+	})
+	if err != nil {
+		return place.Result{}, err
+	}
+	chain, err := ReadPair(written.Data)
+	if err != nil {
+		return place.Result{}, fmt.Errorf("%s: %w", into.Secret(c.SecretName), err)
+	}
+	return place.Result{
+		Where: into.Secret(c.SecretName), Outcome: outcome, About: about(chain[0]),
+		Notes: certificate.Dates(chain[0], time.Now()),
+	}, nil
+}
+
+// Client makes a certificate for a client, and keeps it nowhere.
+func (a *Authority) Client(name string, n New) (pki.Pair, error) {
+	return a.sign(Certificate{CommonName: name}, n)
+}
+
+func (a *Authority) sign(c Certificate, n New) (pki.Pair, error) {
+	if c.as() == x509.ExtKeyUsageClientAuth {
+		return a.IssueClient(pki.ClientOptions{CommonName: c.CommonName, Validity: n.validity(), Key: n.Key})
+	}
+	return a.IssueServer(pki.ServerOptions{
+		CommonName: c.CommonName, Names: c.Names, Addresses: c.Addresses, Validity: n.validity(), Key: n.Key,
+	})
+}
+
+// PairOf returns what a Secret's data has of a certificate and its key.
+func PairOf(data map[string][]byte) (pki.Pair, error) {
+	blocks, err := secret.PairBlocks(data)
+	return pki.Pair{Certificate: blocks.Certificate, Key: blocks.Key}, err
+}
+
+// Chain returns the certificates of a pair, the one whose key is there first.
+func Chain(pair pki.Pair) ([]*x509.Certificate, error) {
+	if _, err := pair.TLS(); err != nil {
+		return nil, err
+	}
+	return certs.ParseCertificates(pair.Certificate)
+}
+
+// ReadPair returns the certificates of a Secret's data, the one whose key is there first.
+func ReadPair(data map[string][]byte) ([]*x509.Certificate, error) {
+	pair, err := PairOf(data)
+	if err != nil {
+		return nil, err
+	}
+	return Chain(pair)
+}
+
+// Differs says why a pair will not do for a certificate. That it will not do for long is no reason, nor is that it will do for
+// more.
+func (a *Authority) Differs(pair pki.Pair, c Certificate) []string {
+	chain, err := Chain(pair)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var differences []string
+	if common := chain[0].Subject.CommonName; common != c.CommonName {
+		differences = append(differences, fmt.Sprintf("its common name is %s, not %s", common, c.CommonName))
+	}
+	wanted := slices.Clone(c.Names)
+	for _, address := range c.Addresses {
+		wanted = append(wanted, address.String())
+	}
+	if missing := without(wanted, certificate.Names(chain[0])); len(missing) > 0 {
+		differences = append(differences, "it is not for "+certificate.List(missing))
+	}
+	if now := time.Now(); now.After(chain[0].NotAfter) || now.Before(chain[0].NotBefore) {
+		differences = append(differences, certificate.Dates(chain[0], now)...)
+	}
+	return append(differences, a.Trusted.Use(c.as()).Trust(chain, time.Now())...)
+}
+
+// without returns the texts that are not among others.
+func without(texts, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return slices.Contains(others, text) })
+}

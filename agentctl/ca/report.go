@@ -1,0 +1,103 @@
+package ca
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
+)
+
+// Report is what there is on the hub of the authority and its certificates.
+type Report struct {
+	Secret      string             `json:"secret"`
+	Authorities []certificate.Info `json:"authorities"`
+	// PrivateKey says whether the key is there, without which nothing can be issued.
+	PrivateKey   bool    `json:"privateKey"`
+	Certificates []Entry `json:"certificates"`
+	// Problems are those of the authority.
+	Problems []string `json:"problems"`
+}
+
+// Entry is one certificate.
+type Entry struct {
+	Secret      string            `json:"secret"`
+	Certificate *certificate.Info `json:"certificate,omitempty"` // not there if it cannot be read
+	Problems    []string          `json:"problems"`
+}
+
+// Inspect looks at the authority and the hub's certificates.
+func Inspect(ctx context.Context, hub *place.Place) (Report, error) {
+	found, err := get(ctx, hub)
+	if err != nil {
+		return Report{}, err
+	}
+	report := Report{Secret: hub.Namespace + "/" + SecretName, PrivateKey: len(found.Data[secret.PrivateKeyKey]) > 0, Problems: []string{}}
+	trusted, err := ReadTrusted(found, hub)
+	if err != nil {
+		return Report{}, err
+	}
+	for _, one := range trusted.Certificates {
+		report.Authorities = append(report.Authorities, certificate.Describe(one))
+		report.Problems = append(report.Problems, certificate.Dates(one, time.Now())...)
+	}
+	if _, err := load(found.Data); err != nil {
+		report.Problems = append(report.Problems, err.Error())
+	}
+	for _, wanted := range hubCertificates() {
+		s, err := hub.Get(ctx, wanted.secret)
+		if err != nil {
+			return Report{}, err
+		}
+		if s != nil || !wanted.optional {
+			report.Certificates = append(report.Certificates, wanted.entry(hub, s, trusted))
+		}
+	}
+	return report, nil
+}
+
+// hubCertificate is a certificate that the hub has.
+type hubCertificate struct {
+	secret   string
+	as       x509.ExtKeyUsage
+	command  string // makes it
+	optional bool   // it may not be there
+}
+
+func hubCertificates() []hubCertificate {
+	all := []hubCertificate{
+		{principalSecret, x509.ExtKeyUsageServerAuth, "pki issue principal", false},
+		{ResourceProxySecret, x509.ExtKeyUsageServerAuth, "pki issue resource-proxy", false},
+		{redisProxySecret, x509.ExtKeyUsageServerAuth, "pki issue redis-proxy", true},
+	}
+	for _, name := range Components() {
+		all = append(all, hubCertificate{componentSecret(name), x509.ExtKeyUsageClientAuth, "pki issue component " + name, false})
+	}
+	return all
+}
+
+// entry says what there is of it in a Secret, which is nil if there is none.
+func (w hubCertificate) entry(hub *place.Place, s *corev1.Secret, trusted Trusted) Entry {
+	entry := Entry{Secret: hub.Namespace + "/" + w.secret}
+	if s == nil {
+		entry.Problems = []string{"not found: create it with: argocd-agentctl " + w.command}
+		return entry
+	}
+	entry.Certificate, entry.Problems = Examine(s, trusted.Use(w.as))
+	return entry
+}
+
+// Examine looks at the certificate of a Secret. It returns none if it cannot be read, and why among the problems.
+func Examine(s *corev1.Secret, use certificate.Use) (*certificate.Info, []string) {
+	chain, err := ReadPair(s.Data)
+	if err != nil {
+		return nil, []string{fmt.Sprintf("it cannot be used: %v", err)}
+	}
+	about := certificate.Describe(chain[0])
+	return &about, append([]string{}, use.Problems(chain, time.Now())...)
+}

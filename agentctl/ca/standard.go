@@ -1,0 +1,84 @@
+package ca
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+)
+
+// Names of the Services by which the hub's programs are reached within its cluster.
+const (
+	principalService     = "argocd-agent-principal"
+	resourceProxyService = "argocd-agent-resource-proxy"
+	redisProxyService    = "argocd-agent-redis-proxy"
+)
+
+// Secrets of certificates.
+const (
+	principalSecret     = "argocd-agent-principal-tls"
+	ResourceProxySecret = "argocd-agent-resource-proxy-tls"
+	redisProxySecret    = "argocd-redis-proxy-tls"
+	AgentSecret         = "argocd-agent-client-tls"
+)
+
+// componentPrefix begins the common names of the hub's components, which the principal's --hub-components lists.
+const componentPrefix = "argocd-agent-"
+
+// Outside is by what a server is reached besides the names of its Service.
+type Outside struct {
+	Names     []string
+	Addresses []net.IP
+}
+
+// Principal is the certificate that agents, and the hub's components, see.
+func Principal(namespace string, o Outside) Certificate {
+	return server(principalSecret, principalService, namespace, o)
+}
+
+// ResourceProxy is the certificate that Argo CD sees when it asks for what is on a spoke: kubeproxy's.
+func ResourceProxy(namespace string, o Outside) Certificate {
+	return server(ResourceProxySecret, resourceProxyService, namespace, o)
+}
+
+// RedisProxy is the certificate that Argo CD sees when it uses redisproxy by TLS.
+func RedisProxy(namespace string, o Outside) Certificate {
+	return server(redisProxySecret, redisProxyService, namespace, o)
+}
+
+// server is a server's certificate. The names of its Service are always among it: whoever is within the cluster uses them,
+// and people think of those from outside.
+func server(secretName, service, namespace string, o Outside) Certificate {
+	names := []string{service, service + "." + namespace, service + "." + namespace + ".svc", service + "." + namespace + ".svc.cluster.local"}
+	for _, name := range o.Names {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return Certificate{SecretName: secretName, CommonName: service, Names: names, Addresses: o.Addresses}
+}
+
+// Agent is the certificate by which the principal knows an agent.
+func Agent(name string) Certificate {
+	return Certificate{SecretName: AgentSecret, CommonName: name}
+}
+
+// Components lists the hub's components, which the principal lets reach every agent.
+func Components() []string { return []string{"kubeproxy", "redisproxy"} }
+
+// Component is the certificate by which the principal knows a component of the hub.
+func Component(name string) (Certificate, error) {
+	if !slices.Contains(Components(), name) {
+		return Certificate{}, fmt.Errorf("component %q: there is none of that name: use one of %s", name, strings.Join(Components(), ", "))
+	}
+	return Certificate{SecretName: componentSecret(name), CommonName: componentPrefix + name}, nil
+}
+
+// componentSecret returns the name of the Secret of a component's certificate.
+func componentSecret(name string) string { return componentPrefix + name + "-tls" }
+
+// IsComponent reports whether a certificate of that common name is a component's, which no agent's may be.
+func IsComponent(common string) bool {
+	name, ok := strings.CutPrefix(common, componentPrefix)
+	return ok && slices.Contains(Components(), name)
+}

@@ -1,0 +1,177 @@
+package certs_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+)
+
+const (
+	tlsSecret = "argocd-agent-client-tls"
+	caSecret  = "argocd-agent-ca"
+)
+
+func tlsData(pair pki.Pair) map[string][]byte {
+	return map[string][]byte{"tls.crt": pair.Certificate, "tls.key": pair.Key}
+}
+
+// eachAPIServer runs the test against API servers that stream lists and against ones that do not.
+func eachAPIServer(t *testing.T, test func(t *testing.T, server *apiServer)) {
+	t.Run("streaming lists", func(t *testing.T) { test(t, newAPIServer(t, true, tlsSecret, caSecret)) })
+	t.Run("plain lists", func(t *testing.T) { test(t, newAPIServer(t, false, tlsSecret, caSecret)) })
+}
+
+func secretSource(t *testing.T, server *apiServer) *rig {
+	t.Helper()
+	return run(t, certs.Options{
+		Name:        "agent",
+		Pair:        secret.Pair(server.client, namespace, tlsSecret),
+		PairRemedy:  "create it with: argocd-agentctl pki issue agent",
+		Roots:       secret.Roots(server.client, namespace, caSecret),
+		RootsRemedy: "create it with: argocd-agentctl pki propagate",
+	})
+}
+
+func TestSecretsAreFollowedThroughTheirWholeLife(t *testing.T) {
+	eachAPIServer(t, func(t *testing.T, server *apiServer) {
+		authority := newAuthority(t, "authority")
+		source := secretSource(t, server)
+		both := source.log.await(t, "missing") + source.log.await(t, "missing")
+		require.Contains(t, both, "Secret argocd/argocd-agent-client-tls: not found: create it with: argocd-agentctl pki issue agent")
+		require.Contains(t, both, "Secret argocd/argocd-agent-ca: not found: create it with: argocd-agentctl pki propagate")
+
+		first := clientPair(t, authority, "agent-a", pki.Validity{})
+		server.put("unrelated", tlsData(clientPair(t, authority, "other", pki.Validity{})))
+		server.put(caSecret, tlsData(authority.PEM()))
+		server.put(tlsSecret, tlsData(first))
+		source.ready(t)
+		require.Equal(t, serialOf(t, first), source.serial(t))
+
+		second := clientPair(t, authority, "agent-a", pki.Validity{})
+		source.after(t, func() { server.put(tlsSecret, tlsData(second)) })
+		require.Equal(t, serialOf(t, second), source.serial(t))
+
+		server.remove(tlsSecret)
+		require.Contains(t, source.log.await(t, "keeping the last good"), "not found")
+		require.Equal(t, serialOf(t, second), source.serial(t))
+
+		third := clientPair(t, authority, "agent-a", pki.Validity{})
+		source.after(t, func() { server.put(tlsSecret, tlsData(third)) })
+		require.Equal(t, serialOf(t, third), source.serial(t))
+	})
+}
+
+func TestWatchesThatEndAreTakenUpAgain(t *testing.T) {
+	eachAPIServer(t, func(t *testing.T, server *apiServer) {
+		authority := newAuthority(t, "authority")
+		server.put(caSecret, tlsData(authority.PEM()))
+		server.put(tlsSecret, tlsData(clientPair(t, authority, "agent-a", pki.Validity{})))
+		source := secretSource(t, server).ready(t)
+
+		renewed := clientPair(t, authority, "agent-a", pki.Validity{})
+		source.after(t, func() {
+			server.cutWatches()
+			server.put(tlsSecret, tlsData(renewed))
+		})
+		require.Equal(t, serialOf(t, renewed), source.serial(t))
+
+		renewed = clientPair(t, authority, "agent-a", pki.Validity{})
+		source.after(t, func() {
+			server.put("unrelated", nil)
+			server.forget()
+			server.cutWatches()
+			server.put(tlsSecret, tlsData(renewed))
+		})
+		require.Equal(t, serialOf(t, renewed), source.serial(t))
+		require.Equal(t, 0.0, source.value(t, reloads, "agent", "failure"))
+	})
+}
+
+func TestRefusedAccessSaysWhatToAllowAndIsTakenUpOnceAllowed(t *testing.T) {
+	eachAPIServer(t, func(t *testing.T, server *apiServer) {
+		server.allow(caSecret, false)
+		server.put(caSecret, tlsData(newAuthority(t, "authority").PEM()))
+		source := run(t, certs.Options{
+			Roots:       secret.Roots(server.client, namespace, caSecret),
+			RootsRemedy: "create it with: argocd-agentctl pki propagate",
+		})
+		line := source.log.await(t, "missing")
+		require.Contains(t, line, "Secret argocd/argocd-agent-ca: not allowed")
+		require.Contains(t, line, "allow get, list and watch on this Secret")
+		require.NotContains(t, line, "pki propagate", "nobody knows yet whether it is missing")
+		for range 3 {
+			<-server.refused
+		}
+		server.allow(caSecret, true)
+		source.ready(t)
+		require.Contains(t, source.log.next(t), "loaded", "the same cause is logged once")
+	})
+}
+
+func TestBadSecretsSayWhichKeyIsBad(t *testing.T) {
+	server := newAPIServer(t, true, tlsSecret, caSecret)
+	authority := newAuthority(t, "authority")
+	pair := clientPair(t, authority, "agent-a", pki.Validity{})
+	server.put(tlsSecret, map[string][]byte{"tls.crt": pair.Certificate})
+	server.put(caSecret, map[string][]byte{"ca.pem": authority.PEM().Certificate})
+	source := secretSource(t, server)
+	both := source.log.await(t, "missing") + source.log.await(t, "missing")
+	require.Contains(t, both, "its key tls.key is missing or empty")
+	require.Contains(t, both, "its keys tls.crt and ca.crt are both missing or empty")
+
+	server.put(caSecret, map[string][]byte{"tls.crt": pair.Certificate})
+	require.Contains(t, source.log.await(t, "missing"), "which is not an authority, and it has no key ca.crt")
+	server.put(caSecret, map[string][]byte{"tls.crt": []byte("rubbish")})
+	require.Contains(t, source.log.await(t, "missing"), "its key tls.crt: no certificate in PEM form")
+	server.put(caSecret, tlsData(authority.PEM()))
+	server.put(tlsSecret, tlsData(pair))
+	source.ready(t)
+}
+
+func TestRootsMayBeUnderEitherKey(t *testing.T) {
+	authority, issuer := newAuthority(t, "authority"), newAuthority(t, "issuer")
+	leaf := clientPair(t, authority, "agent-a", pki.Validity{})
+	for name, data := range map[string]map[string][]byte{
+		"the authority's own Secret":           tlsData(authority.PEM()),
+		"its certificate alone as ca.crt":      {"ca.crt": authority.PEM().Certificate},
+		"a leaf's Secret with its ca.crt":      {"tls.crt": leaf.Certificate, "tls.key": leaf.Key, "ca.crt": authority.PEM().Certificate},
+		"an authority's Secret and its issuer": {"tls.crt": authority.PEM().Certificate, "ca.crt": issuer.PEM().Certificate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newAPIServer(t, true, caSecret)
+			server.put(caSecret, data)
+			source := run(t, certs.Options{Roots: secret.Roots(server.client, namespace, caSecret)}).ready(t)
+			material, err := source.Current()
+			require.NoError(t, err)
+			require.Len(t, material.Authorities, 1)
+			require.Equal(t, "CN=authority", material.Authorities[0].Subject.String())
+		})
+	}
+}
+
+func TestAnAPIServerThatIsAwayIsWaitedFor(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	address := server.URL
+	server.Close()
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	client, err := typed.NewForConfigAndClient(&rest.Config{Host: address}, &http.Client{Transport: transport})
+	require.NoError(t, err)
+	source := run(t, certs.Options{Pair: secret.Pair(client, namespace, tlsSecret), PairRemedy: "issue it"})
+	line := source.log.await(t, "missing")
+	require.Contains(t, line, "unreachable")
+	require.NotContains(t, line, "issue it", "nobody knows yet whether it is missing")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorContains(t, source.Wait(ctx), "unreachable")
+}

@@ -1,0 +1,128 @@
+package argocd_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+)
+
+func TestAMirroredProjectIsForItsAgentAlone(t *testing.T) {
+	t.Parallel()
+	for spec, want := range map[string]string{
+		`{}`: `{"sourceNamespaces":["berlin"]}`,
+		`{"destinations":[],"sourceNamespaces":["*"],"sourceRepos":["*"]}`: `{"sourceNamespaces":["berlin"],"sourceRepos":["*"]}`,
+		`{"destinations":[{"name":"in-cluster","namespace":"x"},{"server":"*","namespace":"y"}]}`: `{"sourceNamespaces":["berlin"],"destinations":[
+			{"name":"berlin","namespace":"x"},{"name":"berlin","namespace":"y"}]}`,
+		`{"roles":[{"name":"r","groups":["g"],"jwtTokens":[{"iat":1}],"policies":["p, proj:own:r, applications, get, own/*, allow"]}, 7]}`: `{"sourceNamespaces":["berlin"],
+			"roles":[{"name":"r","groups":["g"],"policies":["p, proj:berlin-own:r, applications, get, berlin-own/berlin/*, allow"]}, 7]}`,
+	} {
+		content, err := argocd.MirrorProject("berlin", "own", argocd.Content{Spec: json.RawMessage(spec), Labels: map[string]string{"a": "b"}})
+		require.NoError(t, err, spec)
+		require.JSONEq(t, want, string(content.Spec), spec)
+		require.Equal(t, map[string]string{"a": "b"}, content.Labels)
+	}
+	for _, spec := range []string{`[]`, `{`, `{"destinations":7}`} {
+		_, err := argocd.MirrorProject("berlin", "own", argocd.Content{Spec: json.RawMessage(spec)})
+		require.ErrorContains(t, err, "the project's spec", spec)
+	}
+}
+
+// What a project says of the cluster that it is in, and the namespaces that it permits on the hub then. On the hub nothing but
+// the agent's name is a destination: an address there could be another cluster's, and so could a denial.
+func TestAMirroredProjectPermitsWhatItPermitsInItsOwnCluster(t *testing.T) {
+	t.Parallel()
+	const own, denied = `"server":"https://kubernetes.default.svc"`, `"server":"!https://kubernetes.default.svc"`
+	for name, c := range map[string]struct {
+		destinations string
+		want         []string
+	}{
+		"none":                               {`[]`, nil},
+		"by name":                            {`[{"name":"in-cluster","namespace":"x"}]`, []string{"x"}},
+		"by address":                         {`[{` + own + `,"namespace":"x"}]`, []string{"x"}},
+		"by both":                            {`[{"name":"in-cluster",` + own + `,"namespace":"x"}]`, []string{"x"}},
+		"by a glob of names":                 {`[{"name":"in-*","namespace":"x"}]`, []string{"x"}},
+		"by a glob of addresses":             {`[{"server":"https://kubernetes.*","namespace":"x"}]`, []string{"x"}},
+		"any name":                           {`[{"name":"*","namespace":"x"}]`, []string{"x"}},
+		"any address":                        {`[{"server":"*","namespace":"x"}]`, []string{"x"}},
+		"another cluster, by name":           {`[{"name":"paris","namespace":"x"}]`, nil},
+		"another cluster, by address":        {`[{"server":"https://paris","namespace":"x"}]`, nil},
+		"agents, by address":                 {`[{"server":"https://proxy:9090?agentName=*","namespace":"x"}]`, nil},
+		"another cluster besides":            {`[{"name":"paris","namespace":"*"},{"name":"in-cluster","namespace":"x"}]`, []string{"x"}},
+		"all but another name":               {`[{"name":"!paris","namespace":"x"}]`, []string{"x"}},
+		"all but another address":            {`[{"server":"!https://paris","namespace":"x"}]`, []string{"x"}},
+		"all but the agents' addresses":      {`[{"server":"!https://proxy?agentName=*","namespace":"x"}]`, []string{"x"}},
+		"its name denied":                    {`[{"name":"!in-cluster","namespace":"x"},{` + own + `,"namespace":"y"}]`, nil},
+		"its address denied":                 {`[{"server":"*","namespace":"x"},{` + denied + `,"namespace":"*"}]`, nil},
+		"some namespaces":                    {`[{` + own + `,"namespace":"x-*"},{` + own + `,"namespace":"y"},{"name":"*","namespace":"y"}]`, []string{"x-*", "y"}},
+		"all namespaces":                     {`[{` + own + `,"namespace":"x"},{` + own + `,"namespace":"*"}]`, []string{"*"}},
+		"all but a namespace":                {`[{` + own + `,"namespace":"!kube-system"},{` + own + `,"namespace":"x"}]`, []string{"!kube-system"}},
+		"all, and all but a namespace":       {`[{` + own + `,"namespace":"*"},{` + own + `,"namespace":"!kube-*"}]`, []string{"!kube-*"}},
+		"all but some namespaces":            {`[{` + own + `,"namespace":"!a"},{` + own + `,"namespace":"!b-*"},{` + own + `,"namespace":"!a"}]`, []string{"!{a,b-*}"}},
+		"all but what no namespace is":       {`[{` + own + `,"namespace":"!a["},{` + own + `,"namespace":"!b"}]`, []string{"!b"}},
+		"only a denial":                      {`[{` + denied + `,"namespace":"kube-system"}]`, nil},
+		"a denial in all namespaces":         {`[{` + own + `,"namespace":"*"},{` + denied + `,"namespace":"kube-system"}]`, []string{"!kube-system"}},
+		"a denial in all but a namespace":    {`[{` + own + `,"namespace":"!a"},{` + denied + `,"namespace":"b"}]`, []string{"!{a,b}"}},
+		"a denial elsewhere":                 {`[{` + own + `,"namespace":"team"},{` + denied + `,"namespace":"kube-system"}]`, []string{"team"}},
+		"a denial of other namespaces":       {`[{` + own + `,"namespace":"team-*"},{` + denied + `,"namespace":"kube-*"}]`, []string{"team-*"}},
+		"a denial of the very namespace":     {`[{` + own + `,"namespace":"x"},{` + own + `,"namespace":"y"},{` + denied + `,"namespace":"x"}]`, []string{"y"}},
+		"a denial, by a glob":                {`[{` + own + `,"namespace":"kube-x"},{` + denied + `,"namespace":"kube-*"}]`, nil},
+		"a denial of a part":                 {`[{` + own + `,"namespace":"prod-*"},{` + denied + `,"namespace":"prod-secret"}]`, nil},
+		"a denial of what may be a part":     {`[{` + own + `,"namespace":"prod-*"},{` + denied + `,"namespace":"*-secret"}]`, nil},
+		"a denial of all but a namespace":    {`[{` + own + `,"namespace":"*"},{` + denied + `,"namespace":"!kube-system"}]`, nil},
+		"a denial by a glob of addresses":    {`[{"name":"*","namespace":"x"},{"server":"!https://kubernetes*","namespace":"x"}]`, nil},
+		"a denial beside its name":           {`[{"name":"in-cluster",` + denied + `,"namespace":"x"}]`, nil},
+		"a denial of another cluster":        {`[{` + own + `,"namespace":"x"},{"name":"!paris","namespace":"y"}]`, []string{"x", "y"}},
+		"a denial of namespaces of another":  {`[{` + own + `,"namespace":"x"},{"name":"paris","namespace":"!x"}]`, []string{"x"}},
+		"a denial of a namespace, by agents": {`[{` + own + `,"namespace":"x"},{"server":"!https://p?agentName=*","namespace":"x"}]`, []string{"x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			content, err := argocd.MirrorProject("berlin", "own", argocd.Content{Spec: json.RawMessage(`{"destinations":` + c.destinations + `}`)})
+			require.NoError(t, err)
+			var got struct{ Destinations []map[string]string }
+			require.NoError(t, json.Unmarshal(content.Spec, &got))
+			var want []map[string]string
+			for _, namespace := range c.want {
+				want = append(want, map[string]string{"name": "berlin", "namespace": namespace})
+			}
+			require.Equal(t, want, got.Destinations)
+		})
+	}
+}
+
+// What a role may do with the project's objects on the spoke it may do with them where the hub shows them.
+func TestPoliciesOfAMirroredProject(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string]string{
+		"p, proj:own:r, applications, sync, own/*, allow":           "p, proj:berlin-own:r, applications, sync, berlin-own/berlin/*, allow",
+		"p,proj:own:r,applications,sync,own/guestbook,deny":         "p, proj:berlin-own:r, applications, sync, berlin-own/berlin/guestbook, deny",
+		"p, proj:own:r, applicationsets, get, own/x, allow":         "p, proj:berlin-own:r, applicationsets, get, berlin-own/berlin/x, allow",
+		"p, proj:own:r, logs, get, own/*, allow":                    "p, proj:berlin-own:r, logs, get, berlin-own/berlin/*, allow",
+		"p, proj:own:r, exec, create, own/*, allow":                 "p, proj:berlin-own:r, exec, create, berlin-own/berlin/*, allow",
+		"p, proj:own:r, repositories, get, own/*, allow":            "p, proj:berlin-own:r, repositories, get, berlin-own/*, allow",
+		"p, proj:own:r, clusters, get, own/https://x, allow":        "p, proj:berlin-own:r, clusters, get, berlin-own/https://x, allow",
+		"p, proj:own:r, applications, get, own/other/app, allow":    "p, proj:berlin-own:r, applications, get, berlin-own/berlin/other/app, allow", // of those the hub shows none
+		"p, proj:own:r, applications, get, own-2/x, allow":          "",                                                                            // nothing that an agent may say on the hub, as those below
+		"p, proj:own-2:r, applications, get, own/x, allow":          "",
+		"p, role:x, applications, get, other/x, allow":              "",
+		"g, somebody, proj:own:r":                                   "",
+		"":                                                          "",
+		"p, proj:own:r, applications, action/apps/x, own/*, allow":  "p, proj:berlin-own:r, applications, action/apps/x, berlin-own/berlin/*, allow",
+		"p, proj:own:r, applications, get, own/*, allow, and, more": "",
+	} {
+		spec, err := json.Marshal(map[string]any{"roles": []any{map[string]any{"name": "r", "policies": []any{policy, 7}}}})
+		require.NoError(t, err)
+		content, err := argocd.MirrorProject("berlin", "own", argocd.Content{Spec: spec})
+		require.NoError(t, err)
+		var got struct{ Roles []struct{ Policies []any } }
+		require.NoError(t, json.Unmarshal(content.Spec, &got))
+		expected := []any{}
+		if want != "" {
+			expected = []any{want}
+		}
+		require.Equal(t, expected, got.Roles[0].Policies, policy)
+	}
+}

@@ -1,0 +1,214 @@
+package argocd
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"strings"
+
+	"github.com/gobwas/glob"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/namespaces"
+)
+
+// project is an AppProject's spec as far as it decides about agents.
+type project struct {
+	spec             map[string]any
+	destinations     []destination
+	sourceNamespaces namespaces.List
+}
+
+type destination struct {
+	name, agentName, server, namespace pattern
+}
+
+// pattern is a glob of Argo CD's (argo-cd, util/glob). One that begins with "!" matches what the rest does not, and what
+// it does not match it denies.
+type pattern struct {
+	text   string
+	denies bool
+	glob   *glob.Pattern // nil if it matches nothing
+}
+
+func readPattern(text string) pattern {
+	rest, denies := strings.CutPrefix(text, "!")
+	p := readGlob(rest)
+	p.text, p.denies = text, denies
+	return p
+}
+
+// readGlob reads a pattern that cannot deny: "!" is a letter like any other.
+func readGlob(text string) pattern {
+	p := pattern{text: text}
+	if text != "" {
+		p.glob, _ = glob.Compile(text) // what does not compile matches nothing, in Argo CD too
+	}
+	return p
+}
+
+func (p pattern) matches(text string) bool {
+	return p.text != "" && text != "" && (p.glob != nil && p.glob.Match(text)) != p.denies
+}
+
+// refuses reports whether it denies a text.
+func (p pattern) refuses(text string) bool { return p.denies && text != "" && !p.matches(text) }
+
+// meets reports whether there may be a text that both match. Neither denies.
+func (p pattern) meets(other pattern) bool {
+	mine, theirs := p.beginning(), other.beginning()
+	switch {
+	case mine == p.text:
+		return other.matches(mine)
+	case theirs == other.text:
+		return p.matches(theirs)
+	}
+	return strings.HasPrefix(mine, theirs) || strings.HasPrefix(theirs, mine)
+}
+
+// beginning returns how every text begins that the pattern matches.
+func (p pattern) beginning() string {
+	if end := strings.IndexAny(p.text, `*?[{\`); end >= 0 {
+		return p.text[:end]
+	}
+	return p.text
+}
+
+func readProject(raw json.RawMessage) (*project, error) {
+	spec, err := decodeObject(raw)
+	if err != nil {
+		return nil, fmt.Errorf("the project's spec: %w", err)
+	}
+	var known struct {
+		Destinations     []struct{ Name, Server, Namespace string } `json:"destinations"`
+		SourceNamespaces []string                                   `json:"sourceNamespaces"`
+	}
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &known); err != nil {
+			return nil, fmt.Errorf("the project's spec: %w", err)
+		}
+	}
+	p := &project{spec: spec}
+	for _, d := range known.Destinations {
+		p.destinations = append(p.destinations, destination{
+			name: readPattern(d.Name), agentName: agentIn(d.Server), server: readPattern(d.Server),
+			namespace: readPattern(d.Namespace),
+		})
+	}
+	for _, n := range known.SourceNamespaces {
+		if list, err := namespaces.Parse([]string{n}); err == nil { // what does not compile matches nothing, in Argo CD too
+			p.sourceNamespaces = append(p.sourceNamespaces, list...)
+		}
+	}
+	return p, nil
+}
+
+// agentIn returns the pattern for agents' names in a cluster's address, as in https://proxy:9090?agentName=edge-*.
+func agentIn(server string) pattern {
+	_, query, _ := strings.Cut(server, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return pattern{}
+	}
+	name := values.Get("agentName")
+	if name != "" && strings.HasPrefix(server, "!") {
+		name = "!" + name
+	}
+	return readPattern(name)
+}
+
+// destinationsOf returns the destinations that are a cluster or deny namespaces of it, none if it may be no destination at
+// all. It follows Argo CD (argo-cd, AppProject.isDestinationMatched): the denial of a name holds for all namespaces, that of
+// an address for those that it names. It is stricter in two things, since credentials follow projects: a denial holds
+// whatever else the same destination says, and where an agent's address is not known, whatever denies addresses may deny its.
+func (p *project) destinationsOf(c place) []destination {
+	var mine []destination
+	one := false
+	for _, d := range p.destinations {
+		byName := d.name.matches(c.name) || d.agentName.matches(c.agent)
+		denied := d.deniesAddress(c)
+		switch {
+		case d.name.refuses(c.name), denied && (d.namespace.text == "*" || c.server == ""):
+			return nil
+		case byName, d.server.matches(c.server), d.server.text == "*":
+			one = true
+			mine = append(mine, d)
+		case denied:
+			mine = append(mine, d)
+		}
+	}
+	if !one {
+		return nil
+	}
+	return mine
+}
+
+// deniesAddress reports whether it denies the address of a cluster, which may name an agent.
+func (d destination) deniesAddress(c place) bool {
+	if d.agentName.denies {
+		return d.agentName.refuses(c.agent)
+	}
+	return d.server.refuses(c.server) || d.server.denies && c.server == ""
+}
+
+// onSpoke returns a destination as it reads on the spoke of the agent whose it is.
+func (d destination) onSpoke(c place) map[string]any {
+	if d.deniesAddress(c) {
+		return map[string]any{"server": "!" + inClusterServer, "namespace": d.namespace.text}
+	}
+	return map[string]any{"name": InCluster, "server": inClusterServer, "namespace": d.namespace.text}
+}
+
+// Recipient is a managed agent, as far as it matters to which projects of the hub are for it.
+type Recipient struct {
+	Agent string
+	// Server is the address of its cluster in Argo CD on the hub, empty if it has none.
+	Server string
+	// Namespace is the one on the hub whose applications are all this agent's. If it is empty, applications stay in their
+	// namespaces.
+	Namespace string
+}
+
+// IsFor reports whether a project is for an agent, by its destinations and by where applications that use it may be.
+func (r *Record) IsFor(to Recipient) bool {
+	p, err := r.project()
+	return err == nil && (to.Namespace == "" || p.sourceNamespaces.Has(to.Namespace)) && len(p.destinationsOf(to.place())) > 0
+}
+
+// ForAgent returns a project as an agent should have it, and whether it should: of the destinations its own, and of what
+// else is said of clusters what is said of its, which there is the cluster that Argo CD runs in; no roles, as nobody logs in
+// there.
+func (r *Record) ForAgent(to Recipient) (Content, bool) {
+	if !r.IsFor(to) {
+		return Content{}, false
+	}
+	p, err := r.project()
+	if err != nil {
+		return Content{}, false
+	}
+	spec := make(map[string]any, len(p.spec))
+	maps.Copy(spec, p.spec)
+	var destinations []any
+	for _, d := range p.destinationsOf(to.place()) {
+		destinations = append(destinations, d.onSpoke(to.place()))
+	}
+	spec["destinations"] = destinations
+	// The copies are for in-cluster by name. What they deploy may be applications of the same project, by either.
+	to.place().translate(spec, inClusterServer, InCluster, inClusterServer)
+	delete(spec, "roles")
+	if to.Namespace != "" {
+		delete(spec, "sourceNamespaces")
+	}
+	return r.withSpec(spec)
+}
+
+// withSpec returns the content with another spec.
+func (r *Record) withSpec(spec map[string]any) (Content, bool) {
+	raw, err := json.Marshal(spec)
+	if err != nil {
+		return Content{}, false
+	}
+	content := r.content
+	content.Spec = raw
+	return content, true
+}

@@ -1,0 +1,152 @@
+package argocd_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+)
+
+// berlin is an agent whose applications are in a namespace of its own on the hub.
+func recipient() argocd.Recipient {
+	return argocd.Recipient{Agent: "berlin", Server: "https://proxy:9090?agentName=berlin", Namespace: "berlin"}
+}
+
+// aProject is what is kept of a project with that spec.
+func aProject(spec string) *argocd.Record {
+	return argocd.ReduceObject(&argocd.Object{ObjectMeta: metav1.ObjectMeta{Name: "team"}, Spec: json.RawMessage(spec)}, nil)
+}
+
+// What a project says of destinations, and whether it is for the agent berlin then.
+func TestAProjectIsForTheAgentsOfItsDestinations(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		destinations string
+		want         bool
+	}{
+		"no destinations":                     {`[]`, false},
+		"by name":                             {`[{"name":"berlin","namespace":"*"}]`, true},
+		"another's name":                      {`[{"name":"paris","namespace":"*"}]`, false},
+		"a name that is part of it":           {`[{"name":"ber","namespace":"*"}]`, false},
+		"by a glob":                           {`[{"name":"b*","namespace":"*"}]`, true},
+		"by a glob with alternatives":         {`[{"name":"{paris,berlin}","namespace":"*"}]`, true},
+		"any name":                            {`[{"name":"*","namespace":"*"}]`, true},
+		"an empty name":                       {`[{"name":"","server":"","namespace":"*"}]`, false},
+		"a glob that does not compile":        {`[{"name":"b[","namespace":"*"}]`, false},
+		"any server":                          {`[{"server":"*","namespace":"*"}]`, true},
+		"its server":                          {`[{"server":"https://proxy:9090?agentName=berlin","namespace":"*"}]`, true},
+		"its server by a glob":                {`[{"server":"https://proxy*","namespace":"*"}]`, true},
+		"its name in a server of another":     {`[{"server":"https://old:1?agentName=berlin","namespace":"*"}]`, true},
+		"its name in a server, by a glob":     {`[{"server":"https://old:1?agentName=b*","namespace":"*"}]`, true},
+		"another's name in a server":          {`[{"server":"https://old:1?agentName=paris","namespace":"*"}]`, false},
+		"the hub itself":                      {`[{"server":"https://kubernetes.default.svc","namespace":"*"}]`, false},
+		"a server that is no address":         {`[{"server":"?agentName=%zz","namespace":"*"}]`, false},
+		"all names but another's":             {`[{"name":"!paris","namespace":"*"}]`, true},
+		"all names but its":                   {`[{"name":"!berlin","namespace":"*"}]`, false},
+		"its name denied before":              {`[{"name":"!berlin","namespace":"*"},{"name":"*","namespace":"*"}]`, false},
+		"its name denied after":               {`[{"server":"*","namespace":"*"},{"name":"!b*","namespace":"*"}]`, false},
+		"its name denied in one namespace":    {`[{"name":"!berlin","namespace":"prod"},{"name":"*","namespace":"*"}]`, false},
+		"all servers but the hub's":           {`[{"server":"!https://kubernetes.default.svc","namespace":"*"}]`, true},
+		"its server denied":                   {`[{"server":"!https://proxy:9090?agentName=berlin","namespace":"*"},{"name":"*","namespace":"*"}]`, false},
+		"its server denied by a glob":         {`[{"server":"!https://proxy*","namespace":"*"},{"server":"*","namespace":"*"}]`, false},
+		"its server denied in one namespace":  {`[{"server":"!https://proxy:9090?agentName=berlin","namespace":"kube-system"},{"server":"*","namespace":"*"}]`, true},
+		"its address denied in one namespace": {`[{"server":"!https://proxy:9090[?]*","namespace":"kube-system"},{"server":"*","namespace":"*"}]`, true},
+		"only a namespace of it denied":       {`[{"server":"!https://proxy*","namespace":"kube-system"}]`, false},
+		"its name in a server denied":         {`[{"server":"!https://old:1?agentName=b*","namespace":"*"},{"server":"*","namespace":"*"}]`, false},
+		"another's name in a server denied":   {`[{"server":"!https://old:1?agentName=paris","namespace":"*"},{"server":"*","namespace":"*"}]`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			project := aProject(`{"sourceNamespaces":["*"],"destinations":` + c.destinations + `}`)
+			require.Equal(t, c.want, project.IsFor(recipient()))
+			_, is := project.ForAgent(recipient())
+			require.Equal(t, c.want, is)
+		})
+	}
+}
+
+// Where nobody knows the address of an agent's cluster, it cannot be told whether that is denied.
+func TestAnAgentWithoutAnAddressIsDeniedByWhateverDeniesAddresses(t *testing.T) {
+	t.Parallel()
+	v := recipient()
+	v.Server = ""
+	for destinations, want := range map[string]bool{
+		`[{"server":"*","namespace":"*"}]`:                                                                                        true,
+		`[{"name":"berlin","namespace":"*"}]`:                                                                                     true,
+		`[{"server":"https://proxy*","namespace":"*"}]`:                                                                           false,
+		`[{"name":"berlin","namespace":"*"},{"server":"!https://elsewhere","namespace":"*"}]`:                                     false,
+		`[{"name":"berlin","namespace":"*"},{"server":"!https://elsewhere","namespace":"prod"}]`:                                  false,
+		`[{"server":"!https://old?agentName=paris","namespace":"*"},{"server":"*","namespace":"*"},{"name":"x","namespace":"y"}]`: true,
+	} {
+		require.Equal(t, want, aProject(`{"sourceNamespaces":["*"],"destinations":`+destinations+`}`).IsFor(v), destinations)
+	}
+}
+
+// As in Argo CD: globs, regular expressions between slashes, and no denials.
+func TestAProjectIsForTheNamespacesOfItsApplications(t *testing.T) {
+	t.Parallel()
+	for namespaces, want := range map[string]bool{
+		`[]`: false, `null`: false, `[""]`: false, `["*"]`: true, `["berlin"]`: true, `["b*"]`: true, `["ber"]`: false, `["paris","berlin"]`: true,
+		`["/^ber/"]`: true, `["/^er/"]`: false, `["/^ber(/","b*"]`: true, `["/^ber(/"]`: false, `["//"]`: false, `["["]`: false,
+		`["!paris"]`: false, `["*","!berlin"]`: true,
+	} {
+		project := aProject(`{"sourceNamespaces":` + namespaces + `,"destinations":[{"name":"*","namespace":"*"}]}`)
+		require.Equal(t, want, project.IsFor(recipient()), namespaces)
+		everywhere := recipient()
+		everywhere.Namespace = ""
+		require.True(t, project.IsFor(everywhere), namespaces)
+	}
+}
+
+func TestAMalformedProjectIsForNobody(t *testing.T) {
+	t.Parallel()
+	for _, spec := range []string{``, `null`, `7`, `"x"`, `[]`, `{`, `{"destinations":7}`, `{"destinations":[7]}`, `{"destinations":[{"name":7}]}`, `{"sourceNamespaces":"*"}`} {
+		require.False(t, aProject(spec).IsFor(recipient()), spec)
+		content, ok := aProject(spec).ForAgent(recipient())
+		require.False(t, ok, spec)
+		require.Zero(t, content, spec)
+	}
+}
+
+func TestAProjectAsAnAgentHasIt(t *testing.T) {
+	t.Parallel()
+	const spec = `{
+		"description":"ours","sourceRepos":["*"],"sourceNamespaces":["b*"],"roles":[{"name":"admin"}],"newField":{"n":1.50},
+		"destinations":[
+			{"name":"paris","namespace":"*"},
+			{"name":"berlin","namespace":"prod-*"},
+			{"server":"*","namespace":"!kube-system"},
+			{"server":"!https://proxy:9090[?]*","namespace":"secret"}
+		]}`
+	object := &argocd.Object{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "team", Labels: map[string]string{"team": "blue"}, Finalizers: []string{"resources-finalizer.argocd.argoproj.io"},
+			Annotations: map[string]string{"example.com/a": "b", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
+		},
+		Spec: json.RawMessage(spec),
+	}
+	project := argocd.ReduceObject(object, nil)
+	content, ok := project.ForAgent(recipient())
+	require.True(t, ok)
+	require.Equal(t, map[string]string{"team": "blue"}, content.Labels)
+	require.Equal(t, map[string]string{"example.com/a": "b"}, content.Annotations)
+	const want = `{
+		"description":"ours","sourceRepos":["*"],"newField":{"n":1.50},
+		"destinations":[
+			{"name":"in-cluster","server":"https://kubernetes.default.svc","namespace":"prod-*"},
+			{"name":"in-cluster","server":"https://kubernetes.default.svc","namespace":"!kube-system"},
+			{"server":"!https://kubernetes.default.svc","namespace":"secret"}
+		]}`
+	require.JSONEq(t, want, string(content.Spec))
+	require.Contains(t, string(content.Spec), "1.50", "numbers stay as they are written")
+	require.JSONEq(t, spec, string(object.Spec), "the original stays as it is")
+
+	everywhere := recipient()
+	everywhere.Namespace = ""
+	content, ok = project.ForAgent(everywhere)
+	require.True(t, ok)
+	require.Contains(t, string(content.Spec), `"sourceNamespaces":["b*"]`, "applications stay in their namespaces")
+}

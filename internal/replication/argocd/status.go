@@ -1,0 +1,241 @@
+package argocd
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/klauspost/compress/s2"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+)
+
+// Phases of an operation.
+const (
+	PhaseRunning     = "Running"
+	PhaseTerminating = "Terminating"
+)
+
+// Status is what is kept of an application's status.
+type Status struct {
+	// Version is that of the status without the agent's conditions; the zero Version if nothing else is in it.
+	Version converge.Version
+	// Phase and StartedAt are those of the operation that runs or ran last.
+	Phase, StartedAt string
+	// RanIntent is the intent that the operation that runs or ran last was for, empty if for none.
+	RanIntent string
+	// Troubles are the agent's conditions.
+	Troubles []Condition
+	// Nests reports whether applications may be among the application's resources.
+	Nests bool
+
+	// packed is the status as it came, without the agent's conditions, compressed: a thousand applications have a dozen
+	// megabytes of it, which is read only when it changes. It is nil if there is none, or if it is not kept.
+	packed []byte
+
+	// present, listed and troubleAt say how a patch gets at the agent's conditions where the status is not kept: whether
+	// there is a status, whether it has a list of conditions, if an empty one, and which of them are the agent's.
+	present, listed bool
+	troubleAt       []int
+}
+
+// Condition is an application's condition.
+type Condition struct {
+	Type               string `json:"type"`
+	Message            string `json:"message"`
+	LastTransitionTime string `json:"lastTransitionTime,omitempty"`
+}
+
+// Trouble returns a condition of the agent's with a message for the application's owner.
+func Trouble(message string, now time.Time) Condition {
+	return Condition{Type: ConditionAgent, Message: message, LastTransitionTime: now.UTC().Format(time.RFC3339)}
+}
+
+// excerpt is the part of a status that decisions need.
+type excerpt struct {
+	OperationState struct {
+		Phase     string    `json:"phase"`
+		StartedAt string    `json:"startedAt"`
+		Operation Operation `json:"operation"`
+	} `json:"operationState"`
+	Conditions []Condition `json:"conditions"`
+}
+
+// Operation is the part of an operation that is looked at.
+type Operation struct {
+	Info []Info `json:"info"`
+}
+
+// Info is one of an operation's infos.
+type Info struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// ReadStatus returns what is to be known of a status besides the status itself.
+func ReadStatus(raw json.RawMessage) Status { return reduceStatus(present(raw), false) }
+
+// Raw returns the status as it came, without the agent's conditions; nil if there is none, or if it is not kept.
+func (s Status) Raw() (json.RawMessage, error) {
+	if s.packed == nil {
+		return nil, nil
+	}
+	raw, err := s2.Decode(nil, s.packed)
+	if err != nil {
+		return nil, fmt.Errorf("unpack a status: %w", err)
+	}
+	return raw, nil
+}
+
+// AtRest returns the status without an operation that was in progress: nobody would end it.
+func (s Status) AtRest() (json.RawMessage, error) {
+	raw, err := s.Raw()
+	if err != nil || s.Phase != PhaseRunning && s.Phase != PhaseTerminating {
+		return raw, err
+	}
+	status, err := decodeObject(raw)
+	if err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	delete(status, "operationState")
+	return json.Marshal(status)
+}
+
+// reduceStatus returns what is kept of a status. One that does not decode is kept as nothing: the API server's schema
+// does not let that happen.
+func reduceStatus(raw json.RawMessage, keep bool) Status {
+	var s Status
+	var e excerpt
+	if raw == nil || json.Unmarshal(raw, &e) != nil {
+		return s
+	}
+	s.present, s.listed = true, e.Conditions != nil
+	s.Phase, s.StartedAt = e.OperationState.Phase, e.OperationState.StartedAt
+	s.RanIntent = e.OperationState.Operation.info(InfoIntent)
+	for i, c := range e.Conditions {
+		if c.Type == ConditionAgent {
+			s.Troubles, s.troubleAt = append(s.Troubles, c), append(s.troubleAt, i)
+		}
+	}
+	if s.Troubles != nil {
+		raw = withoutTroubles(raw)
+	}
+	if raw = present(raw); raw == nil {
+		return s
+	}
+	s.Version = converge.VersionOf(raw)
+	s.Nests = bytes.Contains(raw, []byte(`"kind":"`+kindApplication+`"`)) // as the API server writes it
+	if keep {
+		s.packed = slices.Clone(s2.Encode(nil, raw)) // Encode makes room for the worst case
+	}
+	return s
+}
+
+func (o Operation) info(name string) string {
+	for _, i := range o.Info {
+		if i.Name == name {
+			return i.Value
+		}
+	}
+	return ""
+}
+
+// OperationInfo returns the value of one of an operation's infos, empty if it has none of that name.
+func OperationInfo(operation json.RawMessage, name string) string {
+	if !bytes.Contains(operation, []byte(name)) {
+		return ""
+	}
+	var o Operation
+	if json.Unmarshal(operation, &o) != nil {
+		return ""
+	}
+	return o.info(name)
+}
+
+// WithInfo returns an operation with one more info.
+func WithInfo(operation json.RawMessage, name, value string) (json.RawMessage, error) {
+	o, err := decodeObject(operation)
+	if err != nil {
+		return nil, fmt.Errorf("operation: %w", err)
+	}
+	infos, _ := o["info"].([]any)
+	o["info"] = append(infos, Info{Name: name, Value: value})
+	return json.Marshal(o)
+}
+
+// WithTroubles returns a status with conditions of the agent's added.
+func WithTroubles(status json.RawMessage, troubles []Condition) (json.RawMessage, error) {
+	if len(troubles) == 0 {
+		return status, nil
+	}
+	s, err := decodeObject(status)
+	if err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	conditions, _ := s["conditions"].([]any)
+	for _, c := range troubles {
+		conditions = append(conditions, c)
+	}
+	s["conditions"] = conditions
+	return json.Marshal(s)
+}
+
+// WithPhase returns a status with another phase of its operation.
+func WithPhase(status json.RawMessage, phase string) (json.RawMessage, error) {
+	s, err := decodeObject(status)
+	if err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	if state, ok := s["operationState"].(map[string]any); ok {
+		state["phase"] = phase
+	}
+	return json.Marshal(s)
+}
+
+// PatchTroubles adds to a patch what makes these the agent's conditions, unless they are.
+func (s Status) PatchTroubles(p *Patch, troubles []Condition) {
+	if slices.Equal(s.Troubles, troubles) {
+		return
+	}
+	for _, i := range slices.Backward(s.troubleAt) { // the last first, since what follows moves up
+		p.Remove("status", "conditions", strconv.Itoa(i))
+	}
+	switch {
+	case len(troubles) == 0:
+	case !s.present:
+		p.Replace(map[string]any{"conditions": troubles}, "status")
+	case !s.listed:
+		p.Replace(troubles, "status", "conditions")
+	default:
+		for _, c := range troubles {
+			p.Replace(c, "status", "conditions", "-")
+		}
+	}
+}
+
+// withoutTroubles returns a status without the agent's conditions.
+func withoutTroubles(status json.RawMessage) json.RawMessage {
+	s, err := decodeObject(status)
+	if err != nil {
+		return status
+	}
+	conditions, _ := s["conditions"].([]any)
+	var rest []any
+	for _, c := range conditions {
+		if m, ok := c.(map[string]any); !ok || m["type"] != ConditionAgent {
+			rest = append(rest, c)
+		}
+	}
+	delete(s, "conditions")
+	if len(rest) > 0 {
+		s["conditions"] = rest
+	}
+	out, err := json.Marshal(s)
+	if err != nil {
+		return status
+	}
+	return out
+}

@@ -1,0 +1,245 @@
+package converge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+)
+
+func TestSecondConversationIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := equalPair(t, 3, shape{})
+		line := newPipe(4)
+		err := p.left.Converse(t.Context(), line.left)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, context.Canceled)
+		require.Empty(t, line.left.sent)
+		// The first goes on, and another may follow it.
+		p.source.set(key(1), object("uid1", "newer"))
+		p.requireEqual()
+		p.disconnect()
+		p.connect()
+		p.source.set(key(1), object("uid1", "newest"))
+		p.requireEqual()
+	})
+}
+
+func TestConversationSaysWhyItEnded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, shape{})
+		for name, end := range map[string]struct {
+			by   func(cancel context.CancelCauseFunc, line *pipe)
+			want error
+		}{
+			"line":  {func(_ context.CancelCauseFunc, line *pipe) { line.cut() }, errCut},
+			"cause": {func(cancel context.CancelCauseFunc, _ *pipe) { cancel(errNotNow) }, errNotNow},
+			"none":  {func(cancel context.CancelCauseFunc, _ *pipe) { cancel(nil) }, context.Canceled},
+		} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			line := newPipe(4)
+			var err error
+			var talk sync.WaitGroup
+			talk.Go(func() { err = p.left.Converse(ctx, line.left) })
+			synctest.Wait()
+			end.by(cancel, line)
+			talk.Wait()
+			cancel(nil)
+			require.ErrorIs(t, err, end.want, name)
+		}
+	})
+}
+
+// What is being applied when a conversation ends is not broken off, and nobody waits for it. What the source did meanwhile is
+// not lost for that: the next conversation is told how it went.
+func TestApplyOutlivesItsConversation(t *testing.T) {
+	for name, meanwhile := range map[string]func(*shelf){
+		"nothing":  func(*shelf) {},
+		"changed":  func(s *shelf) { s.set(key(0), object("uid0", "newer")) },
+		"deleted":  func(s *shelf) { s.drop(key(0)) },
+		"replaced": func(s *shelf) { s.set(key(0), object("uid1", "another")) },
+	} {
+		for _, retain := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", retain), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					p := newPair(t, shape{retain: retain})
+					slow := pausing(10 * time.Second)
+					p.replica.apply = func(ctx context.Context, k converge.Key, _ converge.Object) error { return slow(ctx, k) }
+					p.source.fill(1)
+					p.connect()
+					pass(time.Second)
+					p.disconnect()
+					meanwhile(p.source)
+					p.connect()
+					pass(time.Second)
+					require.False(t, p.replica.has(key(0)))
+					pass(time.Hour)
+					p.requireEqual()
+				})
+			})
+		}
+	}
+}
+
+// An apply that hangs for one key leaves all others alone, and is given up after a while.
+func TestApplyThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, shape{})
+		p.replica.apply = func(ctx context.Context, k converge.Key, _ converge.Object) error {
+			if k == key(7) {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		p.source.fill(1000)
+		p.connect()
+		pass(time.Hour)
+		require.Len(t, p.replica.states(), 999)
+		p.source.set(key(7), object("uid7", "newer"))
+		p.source.set(key(8), object("uid8", "newer"))
+		synctest.Wait()
+		require.Equal(t, p.source.Held(key(8)), p.replica.Held(key(8)))
+		p.replica.heal()
+		pass(2 * time.Minute)
+		p.requireEqual()
+	})
+}
+
+// The bubble of each test sees to it that no goroutine is left; here the context ends everything in the midst of work.
+func TestEverythingEndsWithTheContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		source, replica := newShelf(), newShelf()
+		source.fill(1000)
+		source.settle = func(context.Context, converge.Key, converge.Result) error { return errNotNow }
+		var calls atomic.Int32
+		replica.apply = func(ctx context.Context, k converge.Key, _ converge.Object) error {
+			switch calls.Add(1) % 3 {
+			case 0:
+				return errNotNow
+			case 1:
+				return pausing(time.Second)(ctx, k)
+			}
+			return nil
+		}
+		left := converge.NewPeer(converge.Options{
+			Sources: map[converge.Facet]converge.Origin{facet: {Source: source}}, Observer: newWitness(),
+		})
+		right := converge.NewPeer(converge.Options{
+			Replicas: map[converge.Facet]converge.Holding{facet: {Replica: replica}}, Observer: newWitness(),
+		})
+		var all sync.WaitGroup
+		line := newPipe(4)
+		all.Go(func() { left.Run(ctx) })
+		all.Go(func() { right.Run(ctx) })
+		errs := make([]error, 2)
+		all.Go(func() { errs[0] = left.Converse(ctx, line.left) })
+		all.Go(func() { errs[1] = right.Converse(ctx, line.right) })
+		time.Sleep(1500 * time.Millisecond)
+		cancel()
+		all.Wait()
+		require.ErrorIs(t, errors.Join(errs...), context.Canceled)
+		require.Zero(t, left.Backlog(facet))
+		// What comes too late does no harm.
+		left.Changed(facet, key(1))
+		right.Changed(facet, key(1))
+		left.Compare(facet)
+		right.Compare(facet)
+		require.False(t, left.Release(facet, "word"))
+		pass(time.Hour)
+	})
+}
+
+// When Run has ended, a conversation that goes on ends all the same.
+func TestConversationOutlivesRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		source, replica := newShelf(), newShelf()
+		source.fill(10)
+		left := run(t, converge.Options{
+			Sources: map[converge.Facet]converge.Origin{facet: {Source: source}}, Observer: newWitness(),
+		})
+		right := converge.NewPeer(converge.Options{
+			Replicas: map[converge.Facet]converge.Holding{facet: {Replica: replica}}, Observer: newWitness(),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		right.Run(ctx)
+		line := newPipe(4)
+		talk := newTalk(t, line, left, right)
+		pass(time.Hour)
+		line.cut()
+		talk.Wait()
+		require.Empty(t, replica.states())
+	})
+}
+
+func TestLagIsFromTheLastChange(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := equalPair(t, 3, shape{})
+		lags := &lagWitness{witness: p.witness}
+		p.disconnect()
+		p.left = run(t, converge.Options{
+			Sources: map[converge.Facet]converge.Origin{facet: {Source: p.source}}, Observer: lags,
+		})
+		slow := pausing(10 * time.Second)
+		p.replica.apply = func(ctx context.Context, k converge.Key, _ converge.Object) error { return slow(ctx, k) }
+		p.connect()
+		synctest.Wait()
+		p.source.set(key(1), object("uid1", "a"))
+		pass(4 * time.Second)
+		p.source.set(key(1), object("uid1", "b")) // waits six seconds, and takes ten
+		pass(time.Minute)
+		require.Equal(t, []time.Duration{10 * time.Second, 16 * time.Second}, lags.lags)
+	})
+}
+
+type lagWitness struct {
+	*witness
+
+	lags []time.Duration
+}
+
+func (w *lagWitness) Acknowledged(_ converge.Facet, _ converge.Code, lag time.Duration) {
+	w.lags = append(w.lags, lag)
+}
+
+// Run returns when all that it had begun is over.
+func TestRunWaitsForWhatItBegan(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		replica, busy := newShelf(), atomic.Int32{}
+		replica.fill(1)
+		peer := converge.NewPeer(converge.Options{
+			Replicas: map[converge.Facet]converge.Holding{facet: {
+				Replica: replica, Retain: true,
+				Recall: func(k converge.Key) (converge.Object, bool) { return replica.Project(k) },
+			}},
+			Observer: newWitness(),
+		})
+		replica.changed = func(k converge.Key) { peer.Changed(facet, k) }
+		replica.apply = func(context.Context, converge.Key, converge.Object) error {
+			busy.Add(1)
+			time.Sleep(time.Second)
+			busy.Add(-1)
+			return nil
+		}
+		peer.Changed(facet, key(0)) // is recalled
+		replica.set(key(0), object("uid0", "edited"))
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { peer.Run(ctx) })
+		synctest.Wait()
+		require.EqualValues(t, 1, busy.Load())
+		cancel()
+		running.Wait()
+		require.Zero(t, busy.Load())
+	})
+}

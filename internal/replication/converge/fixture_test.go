@@ -1,0 +1,426 @@
+package converge_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+)
+
+// facet is the one that pairs share.
+const facet = converge.Facet("facet")
+
+// shelf is a memory store, a source or a replica, whose answers a test can choose.
+type shelf struct {
+	mu      sync.Mutex
+	objects map[converge.Key]converge.Object
+	changed func(converge.Key)
+	applied map[converge.Key][]time.Time // when Apply was called
+	removed map[converge.Key][]string    // the UIDs that Remove was called with
+	settled map[converge.Key][]converge.Result
+
+	troubled map[converge.Key]bool // what Troubled answers
+
+	// apply, remove and settle, if set, are asked first, and decide by an error.
+	apply  func(context.Context, converge.Key, converge.Object) error
+	remove func(context.Context, converge.Key) error
+	settle func(context.Context, converge.Key, converge.Result) error
+}
+
+func newShelf() *shelf {
+	return &shelf{
+		objects: map[converge.Key]converge.Object{},
+		changed: func(converge.Key) {},
+		applied: map[converge.Key][]time.Time{},
+		removed: map[converge.Key][]string{},
+		settled: map[converge.Key][]converge.Result{},
+	}
+}
+
+// key returns the nth key.
+func key(n int) converge.Key { return converge.Key(fmt.Sprintf("k%05d", n)) }
+
+// fill puts n objects without telling anybody.
+func (s *shelf) fill(n int) {
+	for i := range n {
+		s.objects[key(i)] = object(fmt.Sprint("uid", i), fmt.Sprint("v", i))
+	}
+}
+
+// set puts an object and tells so; nothing is told of an object that is the same.
+func (s *shelf) set(k converge.Key, o converge.Object) {
+	s.mu.Lock()
+	old := s.objects[k]
+	s.objects[k] = o
+	s.mu.Unlock()
+	if old.State != o.State {
+		s.changed(k)
+	}
+}
+
+// drop deletes an object and tells so.
+func (s *shelf) drop(k converge.Key) {
+	s.vanish(k)
+	s.changed(k)
+}
+
+// vanish deletes an object and tells nobody, as a new list does.
+func (s *shelf) vanish(k converge.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.objects, k)
+}
+
+func (s *shelf) states() map[converge.Key]converge.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[converge.Key]converge.State)
+	for k, o := range s.objects {
+		out[k] = o.State
+	}
+	return out
+}
+
+func (s *shelf) has(k converge.Key) bool { return s.Held(k) != converge.State{} }
+
+// appliedAt returns when Apply was called for a key.
+func (s *shelf) appliedAt(k converge.Key) []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]time.Time(nil), s.applied[k]...)
+}
+
+// settledWith returns what Settled was called with for a key.
+func (s *shelf) settledWith(k converge.Key) []converge.Result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]converge.Result(nil), s.settled[k]...)
+}
+
+// heal has everything asked of the shelf work from now on.
+func (s *shelf) heal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.apply, s.remove, s.settle = nil, nil, nil
+}
+
+func (s *shelf) All() iter.Seq2[converge.Key, converge.State] {
+	return maps.All(s.states())
+}
+
+func (s *shelf) Project(k converge.Key) (converge.Object, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, ok := s.objects[k]
+	return o, ok
+}
+
+func (s *shelf) Held(k converge.Key) converge.State {
+	o, _ := s.Project(k)
+	return o.State
+}
+
+func (s *shelf) Troubled(k converge.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.troubled[k]
+}
+
+func (s *shelf) Settled(ctx context.Context, k converge.Key, r converge.Result) error {
+	s.mu.Lock()
+	s.settled[k] = append(s.settled[k], r)
+	settle := s.settle
+	s.mu.Unlock()
+	if settle == nil {
+		return nil
+	}
+	return settle(ctx, k, r)
+}
+
+func (s *shelf) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
+	s.mu.Lock()
+	s.applied[k] = append(s.applied[k], time.Now())
+	apply := s.apply
+	s.mu.Unlock()
+	if apply != nil {
+		if err := apply(ctx, k, o); err != nil {
+			return converge.State{}, err
+		}
+	}
+	s.set(k, o)
+	return o.State, nil
+}
+
+func (s *shelf) Remove(ctx context.Context, k converge.Key, uid string) (converge.State, error) {
+	s.mu.Lock()
+	s.removed[k] = append(s.removed[k], uid)
+	held, remove := s.objects[k].State, s.remove
+	s.mu.Unlock()
+	if uid != "" && held.UID != uid {
+		return held, nil
+	}
+	if remove != nil {
+		if err := remove(ctx, k); err != nil {
+			return converge.State{}, err
+		}
+	}
+	s.drop(k)
+	return converge.State{}, nil
+}
+
+// witness is an Observer that remembers.
+type witness struct {
+	mu       sync.Mutex
+	acks     map[converge.Code]int
+	repairs  []converge.Result
+	removed  []converge.Key
+	kept     []converge.Result
+	brakes   []converge.Brake
+	released int
+}
+
+func (w *witness) Acknowledged(_ converge.Facet, c converge.Code, _ time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.acks[c]++
+}
+
+func (w *witness) Repaired(_ converge.Facet, _ converge.Key, r converge.Result) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.repairs = append(w.repairs, r)
+}
+
+func (w *witness) Removed(_ converge.Facet, k converge.Key, r converge.Result) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.Code == converge.Refused {
+		w.kept = append(w.kept, r)
+		return
+	}
+	w.removed = append(w.removed, k)
+}
+
+func (w *witness) Braked(b converge.Brake) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.brakes = append(w.brakes, b)
+}
+
+func (w *witness) Released(converge.Facet) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.released++
+}
+
+func (w *witness) braked() []converge.Brake {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]converge.Brake(nil), w.brakes...)
+}
+
+func (w *witness) letGo() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.released
+}
+
+// pipe connects two ends: what is sent arrives, in order, and is remembered.
+type pipe struct {
+	left, right *pipeEnd
+	gone        chan struct{}
+	once        sync.Once
+	gate        chan struct{} // holds a token while messages may be received
+}
+
+type pipeEnd struct {
+	pipe    *pipe
+	out, in chan converge.Message
+
+	mu   sync.Mutex
+	sent []converge.Message
+}
+
+func newPipe(capacity int) *pipe {
+	p := &pipe{gone: make(chan struct{}), gate: make(chan struct{}, 1)}
+	p.resume()
+	a, b := make(chan converge.Message, capacity), make(chan converge.Message, capacity)
+	p.left, p.right = &pipeEnd{pipe: p, out: a, in: b}, &pipeEnd{pipe: p, out: b, in: a}
+	return p
+}
+
+// hold lets nothing be received until resume.
+func (p *pipe) hold()   { <-p.gate }
+func (p *pipe) resume() { p.gate <- struct{}{} }
+
+func (p *pipe) cut() { p.once.Do(func() { close(p.gone) }) }
+
+func (e *pipeEnd) Send(ctx context.Context, m converge.Message) error {
+	select {
+	case e.out <- m:
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.sent = append(e.sent, m)
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-e.pipe.gone:
+		return errCut
+	}
+}
+
+func (e *pipeEnd) Recv(ctx context.Context) (converge.Message, error) {
+	select {
+	case <-e.pipe.gate:
+		e.pipe.resume()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-e.pipe.gone:
+		return nil, errCut
+	}
+	select {
+	case m := <-e.in:
+		return m, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-e.pipe.gone:
+		return nil, errCut
+	}
+}
+
+// sentOf returns the messages of one type that an end has sent.
+func sentOf[M converge.Message](e *pipeEnd) []M {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []M
+	for _, m := range e.sent {
+		if m, ok := m.(M); ok {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// pair is two peers that share one facet, the source on the left. Both have the truth, and are told of changes.
+type pair struct {
+	t       testing.TB
+	source  *shelf
+	replica *shelf
+	witness *witness
+	left    *converge.Peer
+	right   *converge.Peer
+	pipe    *pipe
+	talk    sync.WaitGroup
+}
+
+// shape is how a pair differs from the usual.
+type shape struct {
+	retain, unbraked bool
+	withdrawn        func(key converge.Key, uid string) bool
+	stale            func(key converge.Key) bool
+	compareEvery     time.Duration
+}
+
+// newPair returns a pair that runs and is not connected. Everything is over when the test is.
+func newPair(tb testing.TB, s shape) *pair {
+	tb.Helper()
+	if s.compareEvery == 0 {
+		s.compareEvery = 10000 * time.Hour // what a comparison mends must not be mended by it
+	}
+	p := &pair{t: tb, source: newShelf(), replica: newShelf(), witness: newWitness()}
+	p.left = run(tb, converge.Options{
+		Sources:  map[converge.Facet]converge.Origin{facet: {Source: p.source, Unbraked: s.unbraked, Withdrawn: s.withdrawn}},
+		Observer: p.witness, CompareEvery: s.compareEvery,
+	})
+	p.right = run(tb, converge.Options{
+		Replicas: map[converge.Facet]converge.Holding{facet: {Replica: p.replica, Retain: s.retain, Stale: s.stale}},
+		Observer: p.witness, CompareEvery: s.compareEvery,
+	})
+	p.source.changed = func(k converge.Key) { p.left.Changed(facet, k) }
+	p.replica.changed = func(k converge.Key) { p.right.Changed(facet, k) }
+	tb.Cleanup(p.disconnect)
+	return p
+}
+
+func newWitness() *witness { return &witness{acks: map[converge.Code]int{}} }
+
+// run returns a peer that runs until the test is over.
+func run(tb testing.TB, o converge.Options) *converge.Peer {
+	tb.Helper()
+	peer := converge.NewPeer(o)
+	ctx, cancel := context.WithCancel(tb.Context())
+	var running sync.WaitGroup
+	running.Go(func() { peer.Run(ctx) })
+	tb.Cleanup(func() { cancel(); running.Wait() })
+	return peer
+}
+
+func (p *pair) connect() {
+	p.pipe = newPipe(4)
+	talk := newTalk(p.t, p.pipe, p.left, p.right)
+	p.talk.Go(talk.Wait)
+}
+
+// newTalk has two peers converse until the line is cut.
+func newTalk(tb testing.TB, line *pipe, left, right *converge.Peer) *sync.WaitGroup {
+	tb.Helper()
+	talk, ctx := &sync.WaitGroup{}, tb.Context()
+	for peer, end := range map[*converge.Peer]*pipeEnd{left: line.left, right: line.right} {
+		talk.Go(func() {
+			_ = peer.Converse(ctx, end)
+			line.cut()
+		})
+	}
+	return talk
+}
+
+func (p *pair) disconnect() {
+	if p.pipe != nil {
+		p.pipe.cut()
+	}
+	p.talk.Wait()
+}
+
+// requireEqual waits until nothing more happens by itself, and compares both sides.
+func (p *pair) requireEqual() {
+	p.t.Helper()
+	synctest.Wait()
+	require.Equal(p.t, p.source.states(), p.replica.states())
+	require.Zero(p.t, p.left.Backlog(facet))
+}
+
+// script begins a conversation of a peer with the test itself, which is given its end.
+func script(t *testing.T, peer *converge.Peer) *pipeEnd {
+	t.Helper()
+	line := newPipe(4)
+	var talk sync.WaitGroup
+	talk.Go(func() { _ = peer.Converse(t.Context(), line.left) })
+	t.Cleanup(func() { line.cut(); talk.Wait() })
+	return line.right
+}
+
+// receive returns the next message of one type, and passes over others.
+func receive[M converge.Message](t *testing.T, e *pipeEnd) M {
+	t.Helper()
+	for {
+		m, err := e.Recv(t.Context())
+		require.NoError(t, err)
+		if m, ok := m.(M); ok {
+			return m
+		}
+	}
+}
+
+// send sends a message of the test's own.
+func send(t *testing.T, e *pipeEnd, m converge.Message) {
+	t.Helper()
+	require.NoError(t, e.Send(t.Context(), m))
+}

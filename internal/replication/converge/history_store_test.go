@@ -1,0 +1,224 @@
+package converge_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+)
+
+// store is a memory backend: a Source or a Replica that outlives its process, tells of its own writes too, and fails on
+// demand, also when it did what was asked.
+type store struct {
+	mu      sync.Mutex
+	objects map[converge.Key]converge.Object
+	changed func(converge.Key)
+	rand    *rand.Rand
+
+	// Of a source:
+	puts     map[converge.Key]int // how often
+	troubled map[converge.Key]bool
+
+	// Of a replica:
+	truth             *store
+	failing, refusing int                              // of a hundred applies
+	notes             map[converge.Key]converge.Object // what was last applied, kept beside the object
+	removed           map[converge.Key]int             // puts at the source, when the source had what was then removed no more
+	returned          []converge.Key                   // what was applied although removed, and not put since
+}
+
+func newStore(seed uint64) *store {
+	return &store{
+		objects: map[converge.Key]converge.Object{}, changed: func(converge.Key) {},
+		rand: rand.New(rand.NewPCG(seed, 2)), puts: map[converge.Key]int{}, troubled: map[converge.Key]bool{},
+		notes: map[converge.Key]converge.Object{}, removed: map[converge.Key]int{},
+	}
+}
+
+// normal is what the store makes of a payload: as an API server does, it adds a default to some.
+func normal(payload string) string {
+	if strings.HasSuffix(payload, "1") {
+		return payload + "+default"
+	}
+	return payload
+}
+
+func object(uid, payload string) converge.Object {
+	b := []byte(payload)
+	return converge.Object{State: converge.State{UID: uid, Version: converge.VersionOf(b)}, Payload: b}
+}
+
+func (s *store) watch(changed func(converge.Key)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed = changed
+}
+
+func (s *store) put(k converge.Key, uid, payload string) converge.State {
+	s.mu.Lock()
+	o := object(uid, payload)
+	s.objects[k] = o
+	s.puts[k]++
+	changed := s.changed
+	s.mu.Unlock()
+	changed(k)
+	return o.State
+}
+
+func (s *store) del(k converge.Key) converge.State {
+	s.mu.Lock()
+	delete(s.objects, k)
+	delete(s.troubled, k)
+	delete(s.notes, k)
+	changed := s.changed
+	s.mu.Unlock()
+	changed(k)
+	return converge.State{}
+}
+
+// content is what the store holds, with the store's own defaults taken away.
+func (s *store) content() map[converge.Key]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[converge.Key]string)
+	for k, o := range s.objects {
+		out[k] = o.UID + " " + strings.TrimSuffix(string(o.Payload), "+default")
+	}
+	return out
+}
+
+func (s *store) All() iter.Seq2[converge.Key, converge.State] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	objects := maps.Clone(s.objects)
+	return func(yield func(converge.Key, converge.State) bool) {
+		for k, o := range objects {
+			if !yield(k, o.State) {
+				return
+			}
+		}
+	}
+}
+
+func (s *store) Project(k converge.Key) (converge.Object, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, ok := s.objects[k]
+	return o, ok
+}
+
+func (s *store) Held(k converge.Key) converge.State {
+	o, _ := s.Project(k)
+	return o.State
+}
+
+func (s *store) Settled(_ context.Context, k converge.Key, r converge.Result) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rand.IntN(10) == 0 {
+		return errNotNow
+	}
+	if _, exists := s.objects[k]; exists && r.Code == converge.Refused {
+		s.troubled[k] = true
+	} else {
+		delete(s.troubled, k)
+	}
+	return nil
+}
+
+func (s *store) Troubled(k converge.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.troubled[k]
+}
+
+// recall returns what was last applied, if the object still is that.
+func (s *store) recall(k converge.Key) (converge.Object, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	note, ok := s.notes[k]
+	return note, ok && s.objects[k].State == object(note.UID, normal(string(note.Payload))).State
+}
+
+// fate decides about one write: whether it happens, and what it says.
+func (s *store) fate() (happens bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch n := s.rand.IntN(100); {
+	case n < s.refusing:
+		return false, converge.ErrRefused
+	case n < s.refusing+s.failing:
+		return s.rand.IntN(2) == 0, errNotNow
+	default:
+		return true, nil
+	}
+}
+
+// sourcePuts returns how often the source put a key, and whether it has it now.
+func (s *store) sourcePuts(k converge.Key) (int, bool) {
+	if s.truth == nil {
+		return 0, true // nobody wants to know
+	}
+	s.truth.mu.Lock()
+	defer s.truth.mu.Unlock()
+	_, exists := s.truth.objects[k]
+	return s.truth.puts[k], exists
+}
+
+func (s *store) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
+	puts, _ := s.sourcePuts(k)
+	s.mu.Lock()
+	if before, removed := s.removed[k]; removed && before == puts {
+		s.returned = append(s.returned, k)
+	}
+	s.mu.Unlock()
+	return s.write(ctx, func() converge.State {
+		s.mu.Lock()
+		s.notes[k] = o
+		s.mu.Unlock()
+		return s.put(k, o.UID, normal(string(o.Payload)))
+	})
+}
+
+func (s *store) Remove(ctx context.Context, k converge.Key, uid string) (converge.State, error) {
+	if held := s.Held(k); uid != "" && held.UID != uid {
+		return held, nil
+	}
+	puts, exists := s.sourcePuts(k)
+	return s.write(ctx, func() converge.State {
+		if !exists {
+			s.mu.Lock()
+			s.removed[k] = puts
+			s.mu.Unlock()
+		}
+		return s.del(k)
+	})
+}
+
+func (s *store) write(ctx context.Context, do func() converge.State) (converge.State, error) {
+	happens, err := s.fate()
+	s.mu.Lock()
+	wait := time.Duration(s.rand.IntN(20)) * time.Millisecond
+	s.mu.Unlock()
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+		return converge.State{}, ctx.Err()
+	}
+	var held converge.State
+	if happens {
+		held = do()
+	}
+	if err != nil {
+		return converge.State{}, err
+	}
+	return held, nil
+}
+
+var errNotNow = errors.New("not this time")

@@ -1,0 +1,263 @@
+package converge_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+)
+
+//nolint:gochecknoglobals // flags of a test are
+var (
+	histories = flag.Int("histories", 3000, "how many random histories TestAnyHistoryEndsEqual runs")
+	seedFlag  = flag.Uint64("seed", 0, "run the one history with this seed")
+)
+
+// TestAnyHistoryEndsEqual drives two sides through random histories: changes on both sides, restarts of either, cuts,
+// late, repeated and overlooked messages, applies that are refused, that fail, and that fail and yet happened. Nothing that
+// the source had removed comes back, and once all is quiet, both are equal.
+func TestAnyHistoryEndsEqual(t *testing.T) {
+	t.Parallel()
+	if *seedFlag != 0 {
+		runHistory(t, *seedFlag)
+		return
+	}
+	start := rand.Uint64()
+	for i := range uint64(*histories) {
+		if !runHistory(t, start+i) {
+			return
+		}
+	}
+}
+
+func runHistory(t *testing.T, seed uint64) bool {
+	t.Helper()
+	return t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, seed)
+			for range 20 + w.rand.IntN(60) {
+				w.step()
+			}
+			w.quiet()
+			w.requireEqual()
+			w.stop()
+		})
+	})
+}
+
+// facets of the world: one whose source is on the left, retained on the right; one the other way round, not retained.
+const (
+	downward = converge.Facet("downward")
+	upward   = converge.Facet("upward")
+)
+
+// world is two sides, left and right, each with a store that outlives its process, and a line between them.
+type world struct {
+	t       *testing.T
+	rand    *rand.Rand
+	truth   map[converge.Facet]*store // what the sources have
+	replica map[converge.Facet]*store // what the replicas hold
+	left    *process
+	right   *process
+	line    *line
+	dial    sync.WaitGroup
+	noise   *watcher
+
+	compareEvery time.Duration
+	compare      bool // at the end: what is refused or overlooked, only a comparison mends
+	deaf         int  // of a hundred messages, how many are overlooked
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{
+		t: t, rand: rand.New(rand.NewPCG(seed, 1)), noise: &watcher{},
+		truth: map[converge.Facet]*store{}, replica: map[converge.Facet]*store{},
+	}
+	w.compareEvery = 1000 * time.Hour
+	if w.rand.IntN(4) == 0 {
+		w.compareEvery = time.Minute
+	}
+	refusing := 0
+	switch w.rand.IntN(6) {
+	case 0:
+		w.compare, refusing = true, 20
+	case 1:
+		w.compare, w.deaf = true, 5
+	}
+	for i, f := range []converge.Facet{downward, upward} {
+		w.truth[f] = newStore(seed + uint64(2*i))
+		w.replica[f] = newStore(seed + uint64(2*i) + 1)
+		w.replica[f].failing, w.replica[f].refusing = 20, refusing
+		w.replica[f].truth = w.truth[f]
+	}
+	w.start(&w.left)
+	w.start(&w.right)
+	w.connect()
+	return w
+}
+
+// process is one run of one side.
+type process struct {
+	peer   *converge.Peer
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// start starts a side anew: it knows nothing but what is in its stores.
+func (w *world) start(side **process) {
+	// Comparisons would mend whatever a conversation got wrong; most histories have none but the first.
+	o := converge.Options{Observer: w.noise, CompareEvery: w.compareEvery}
+	down, up := w.truth[downward], w.replica[upward]
+	if side == &w.right {
+		down, up = w.replica[downward], w.truth[upward]
+		o.Sources = map[converge.Facet]converge.Origin{upward: {Source: up}}
+		o.Replicas = map[converge.Facet]converge.Holding{downward: {Replica: down, Retain: true, Recall: down.recall}}
+	} else {
+		o.Sources = map[converge.Facet]converge.Origin{downward: {Source: down}}
+		o.Replicas = map[converge.Facet]converge.Holding{upward: {Replica: up}}
+	}
+	p := &process{peer: converge.NewPeer(o), done: make(chan struct{})}
+	down.watch(func(k converge.Key) { p.peer.Changed(downward, k) })
+	up.watch(func(k converge.Key) { p.peer.Changed(upward, k) })
+	ctx, cancel := context.WithCancel(w.t.Context())
+	p.cancel = cancel
+	go func() { defer close(p.done); p.peer.Run(ctx) }()
+	*side = p
+}
+
+func (p *process) stop() {
+	p.cancel()
+	<-p.done
+}
+
+// connect ends a conversation, if there is one, and begins another.
+func (w *world) connect() {
+	w.cut()
+	w.line = newLine(w.rand.Uint64(), w.deaf)
+	ctx, l := w.t.Context(), w.line
+	for _, end := range []struct {
+		p *process
+		c *end
+	}{{w.left, l.left}, {w.right, l.right}} {
+		w.dial.Go(func() {
+			_ = end.p.peer.Converse(ctx, end.c)
+			l.cut()
+		})
+	}
+}
+
+func (w *world) cut() {
+	if w.line != nil {
+		w.line.cut()
+	}
+	w.dial.Wait()
+}
+
+// step does one thing that may happen.
+func (w *world) step() {
+	f := downward
+	if w.rand.IntN(2) == 0 {
+		f = upward
+	}
+	k := converge.Key(fmt.Sprintf("k%d", w.rand.IntN(12)))
+	switch n := w.rand.IntN(100); {
+	case n < 40:
+		w.truth[f].put(k, fmt.Sprintf("uid%d", w.rand.IntN(2)), fmt.Sprintf("v%d", w.rand.IntN(4)))
+	case n < 52:
+		w.truth[f].del(k)
+	case n < 64:
+		w.replica[f].put(k, "uid0", fmt.Sprintf("drift%d", w.rand.IntN(3)))
+	case n < 72:
+		w.replica[f].del(k)
+	case n < 78:
+		w.cut()
+	case n < 84:
+		w.connect()
+	case n < 88:
+		w.cut()
+		w.left.stop()
+		w.start(&w.left)
+	case n < 92:
+		w.cut()
+		w.right.stop()
+		w.start(&w.right)
+	default:
+		time.Sleep(time.Duration(w.rand.IntN(2000)) * time.Millisecond)
+	}
+	if w.rand.IntN(3) > 0 {
+		time.Sleep(time.Duration(w.rand.IntN(30)) * time.Millisecond)
+	}
+}
+
+// quiet lets everything work, connects if need be, and waits until nothing can be under way any more.
+func (w *world) quiet() {
+	for _, s := range w.replica {
+		s.mu.Lock()
+		s.failing, s.refusing = 0, 0
+		s.mu.Unlock()
+	}
+	w.deaf = 0
+	w.line.hear()
+	if w.line.isCut() {
+		w.connect()
+	}
+	time.Sleep(5 * time.Minute)
+	if w.compare {
+		w.left.peer.Compare(upward)
+		w.right.peer.Compare(downward)
+		time.Sleep(5 * time.Minute)
+	}
+	w.noise.release(w.left.peer, w.right.peer)
+	time.Sleep(5 * time.Minute)
+	synctest.Wait()
+}
+
+func (w *world) requireEqual() {
+	for f := range w.truth {
+		require.Equal(w.t, w.truth[f].content(), w.replica[f].content(), "facet %s", f)
+		require.Empty(w.t, w.replica[f].returned, "facet %s: they were removed, and came back", f)
+		require.Empty(w.t, w.truth[f].troubled, "facet %s: they are as they should be, and shown as refused", f)
+	}
+	require.Zero(w.t, w.left.peer.Backlog(downward))
+	require.Zero(w.t, w.right.peer.Backlog(upward))
+}
+
+func (w *world) stop() {
+	w.cut()
+	w.left.stop()
+	w.right.stop()
+}
+
+// watcher is an Observer that gives the person's word for every brake, when asked.
+type watcher struct {
+	mu     sync.Mutex
+	brakes []converge.Brake
+}
+
+func (w *watcher) Acknowledged(converge.Facet, converge.Code, time.Duration) {}
+func (w *watcher) Repaired(converge.Facet, converge.Key, converge.Result)    {}
+func (w *watcher) Removed(converge.Facet, converge.Key, converge.Result)     {}
+func (w *watcher) Released(converge.Facet)                                   {}
+func (w *watcher) Braked(b converge.Brake) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.brakes = append(w.brakes, b)
+}
+
+func (w *watcher) release(peers ...*converge.Peer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, b := range w.brakes {
+		for _, p := range peers {
+			p.Release(b.Facet, b.Word)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package converge_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+)
+
+// benchmarked is a pair of which the test can tell when the source has heard of everything.
+type benchmarked struct {
+	*pair
+
+	heard sync.WaitGroup
+}
+
+func newBenchmarked(b *testing.B, n int) *benchmarked {
+	b.Helper()
+	p := &benchmarked{pair: newPair(b, shape{})}
+	p.source.fill(n)
+	p.source.settle = func(context.Context, converge.Key, converge.Result) error {
+		p.heard.Done()
+		return nil
+	}
+	return p
+}
+
+const benchKeys = 10_000
+
+// BenchmarkFill brings 10,000 objects to a replica that has none.
+func BenchmarkFill(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		p := newBenchmarked(b, benchKeys)
+		p.heard.Add(benchKeys)
+		p.connect()
+		p.heard.Wait()
+		p.disconnect()
+	}
+	b.ReportMetric(float64(benchKeys*b.N)/b.Elapsed().Seconds(), "keys/s")
+}
+
+// BenchmarkChange changes each of 10,000 objects once.
+func BenchmarkChange(b *testing.B) {
+	p := newBenchmarked(b, benchKeys)
+	p.heard.Add(benchKeys)
+	p.connect()
+	p.heard.Wait()
+	b.ReportAllocs()
+	round := 0
+	for b.Loop() {
+		round++
+		p.heard.Add(benchKeys)
+		for i := range benchKeys {
+			p.source.set(key(i), object("uid", fmt.Sprint(round, i)))
+		}
+		p.heard.Wait()
+	}
+	b.ReportMetric(float64(benchKeys*b.N)/b.Elapsed().Seconds(), "keys/s")
+}
+
+// BenchmarkReconnect connects two sides that hold the same 10,000 objects, until the next change arrives.
+func BenchmarkReconnect(b *testing.B) {
+	p := newBenchmarked(b, benchKeys)
+	p.replica.fill(benchKeys)
+	b.ReportAllocs()
+	round := 0
+	for b.Loop() {
+		round++
+		p.heard.Add(1)
+		p.source.set(key(0), object("uid", fmt.Sprint(round)))
+		p.connect()
+		p.heard.Wait()
+		p.disconnect()
+	}
+}
+
+// BenchmarkDrift has all of 10,000 objects edited at once, and put back.
+func BenchmarkDrift(b *testing.B) {
+	for b.Loop() {
+		p := newPair(b, shape{retain: true})
+		p.source.fill(benchKeys)
+		w := &repairWitness{witness: p.witness}
+		p.right = run(b, converge.Options{
+			Replicas: map[converge.Facet]converge.Holding{facet: {Replica: p.replica, Retain: true}}, Observer: w,
+		})
+		var heard sync.WaitGroup
+		heard.Add(benchKeys)
+		p.source.settle = func(context.Context, converge.Key, converge.Result) error { heard.Done(); return nil }
+		p.connect()
+		heard.Wait()
+		w.repaired.Add(benchKeys)
+		for i := range benchKeys {
+			p.replica.set(key(i), object("uid", "edited"))
+		}
+		w.repaired.Wait()
+		p.disconnect()
+	}
+}
+
+type repairWitness struct {
+	*witness
+
+	repaired sync.WaitGroup
+}
+
+func (w *repairWitness) Repaired(converge.Facet, converge.Key, converge.Result) { w.repaired.Done() }

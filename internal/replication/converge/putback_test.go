@@ -1,0 +1,257 @@
+package converge_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+)
+
+func TestDriftIsPutBackAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, retain := range map[string]bool{"retained": true, "by the source": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := newPair(t, shape{retain: retain})
+				p.source.fill(5)
+				p.connect()
+				p.requireEqual()
+				p.replica.set(key(1), object("uid1", "edited"))
+				p.replica.drop(key(2))
+				p.requireEqual()
+			})
+		})
+	}
+}
+
+func TestDriftIsPutBackWhileDisconnected(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, shape{retain: true})
+		p.source.fill(5)
+		p.connect()
+		p.requireEqual()
+		p.disconnect()
+		p.replica.set(key(1), object("uid1", "edited"))
+		p.replica.drop(key(2))
+		p.requireEqual()
+		require.Equal(t, []converge.Result{{Code: converge.Done}, {Code: converge.Done}}, p.witness.repairs)
+
+		// What changed at the source meanwhile is found by the next comparison, and only that.
+		p.source.vanish(key(3))
+		p.source.set(key(4), object("uid4", "newer"))
+		p.connect()
+		p.requireEqual()
+		require.Len(t, sentOf[converge.Put](p.pipe.left), 1)
+		require.Len(t, sentOf[converge.Delete](p.pipe.left), 1)
+	})
+}
+
+func TestWhatIsNotRetainedWaitsForTheSource(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, shape{})
+		p.source.fill(5)
+		p.connect()
+		p.requireEqual()
+		p.disconnect()
+		p.replica.set(key(1), object("uid1", "edited"))
+		synctest.Wait()
+		require.NotEqual(t, p.source.Held(key(1)), p.replica.Held(key(1)))
+		p.connect()
+		p.requireEqual()
+	})
+}
+
+func TestPuttingBackThatFailsIsTriedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, shape{retain: true})
+		p.source.fill(1)
+		p.connect()
+		p.requireEqual()
+		p.disconnect()
+		p.replica.apply, p.replica.applied = failing(errInvalid, key(0)), map[converge.Key][]time.Time{}
+		p.replica.set(key(0), object("uid0", "edited"))
+		pass(10 * time.Minute)
+		at := len(p.replica.appliedAt(key(0)))
+		require.Greater(t, at, 10)
+		require.Less(t, at, 50)
+		p.replica.heal()
+		pass(2 * time.Minute)
+		p.requireEqual()
+	})
+}
+
+// insist has somebody on the replica's side edit an object again whenever it is put back.
+func (p *pair) insist(k converge.Key) {
+	inner := p.replica.changed
+	p.replica.changed = func(changed converge.Key) {
+		inner(changed)
+		if changed == k && p.replica.Held(k).UID != "theirs" {
+			p.talk.Go(func() { p.replica.set(k, object("theirs", "edited")) })
+		}
+	}
+	p.replica.set(k, object("theirs", "edited"))
+}
+
+// Two that insist must not keep the API server busy, whether the object is put back from memory or by the source.
+func TestFightIsFoughtEverMoreSlowly(t *testing.T) {
+	t.Parallel()
+	for name, retain := range map[string]bool{"retained": true, "by the source": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p := newPair(t, shape{retain: retain})
+				p.source.fill(5)
+				p.connect()
+				p.requireEqual()
+				p.replica.applied = map[converge.Key][]time.Time{}
+				p.insist(key(1))
+				pass(time.Hour)
+				at := p.replica.appliedAt(key(1))
+				require.Greater(t, len(at), 30, "it is not given up")
+				require.Less(t, len(at), 100)
+				for i := 4; i < len(at)-1; i++ {
+					require.GreaterOrEqual(t, at[i+1].Sub(at[i]), at[i].Sub(at[i-1]))
+				}
+				// Others are put back as fast as ever.
+				p.replica.set(key(2), object("uid2", "edited"))
+				synctest.Wait()
+				require.Equal(t, p.source.Held(key(2)), p.replica.Held(key(2)))
+			})
+		})
+	}
+}
+
+func TestFightIsForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, shape{retain: true})
+		p.source.fill(1)
+		p.connect()
+		p.requireEqual()
+		for range 5 {
+			for range 3 { // a burst
+				p.replica.set(key(0), object("theirs", "edited"))
+				synctest.Wait()
+			}
+			pass(time.Minute)
+			p.requireEqual()
+			p.replica.set(key(0), object("theirs", "edited"))
+			p.requireEqual()
+			pass(time.Minute)
+		}
+	})
+}
+
+// A new version from the source does not wait for the end of a fight.
+func TestFightDelaysNoNewVersion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, shape{retain: true})
+		p.source.fill(1)
+		p.connect()
+		p.requireEqual()
+		p.insist(key(0))
+		pass(time.Hour)
+		p.source.set(key(0), object("theirs", "agreed"))
+		p.requireEqual()
+	})
+}
+
+// A Put that arrives while a look at the object finds that it is not yet time to put it back is done all the same.
+func TestPutDuringAPauseIsNotForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, shape{retain: true})
+		p.source.fill(1)
+		gate := &slowReplica{shelf: p.replica}
+		p.right = run(t, converge.Options{
+			Replicas: map[converge.Facet]converge.Holding{facet: {Replica: gate, Retain: true}}, Observer: p.witness,
+		})
+		p.connect()
+		p.requireEqual()
+		p.insist(key(0))
+		pass(30 * time.Minute)
+		gate.slow.Store(true)
+		p.right.Changed(facet, key(0)) // looks, finds that it is too early
+		pass(time.Millisecond)
+		p.source.set(key(0), object("theirs", "agreed"))
+		pass(time.Second)
+		require.Equal(t, "agreed", string(p.replica.objects[key(0)].Payload))
+	})
+}
+
+func TestStoreThatChangesWhatIsWrittenIsNoDrift(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t, shape{retain: true})
+		p.source.fill(5)
+		p.right = run(t, converge.Options{
+			Replicas: map[converge.Facet]converge.Holding{facet: {Replica: defaulting{p.replica}, Retain: true}}, Observer: p.witness,
+		})
+		p.connect()
+		pass(time.Hour / 2)
+		require.Len(t, p.replica.appliedAt(key(1)), 1)
+		require.Empty(t, p.witness.repairs)
+		p.left.Compare(facet)
+		synctest.Wait()
+		require.Len(t, sentOf[converge.Put](p.pipe.left), 5, "a comparison finds no difference either")
+		p.replica.set(key(1), object("uid1", "edited"))
+		synctest.Wait()
+		require.Equal(t, "v1+default", string(p.replica.objects[key(1)].Payload))
+	})
+}
+
+// A schema may be older than what is sent, and leaves out what it does not have. Once it has that, it gets it.
+func TestWhatAStoreLeftOutItGetsOnceItTakesIt(t *testing.T) {
+	for name, retain := range map[string]bool{"retained": true, "not retained": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) { leftOut(t, retain) })
+		})
+	}
+}
+
+func leftOut(t *testing.T, retain bool) {
+	t.Helper()
+	p := newPair(t, shape{})
+	replica := &pruning{shelf: p.replica}
+	replica.old.Store(true)
+	p.right = run(t, converge.Options{
+		Replicas: map[converge.Facet]converge.Holding{facet: {Replica: replica, Retain: retain}}, Observer: p.witness,
+		CompareEvery: 5 * time.Minute,
+	})
+	p.replica.changed = func(k converge.Key) { p.right.Changed(facet, k) }
+	p.source.fill(5)
+	p.connect()
+	pass(10 * time.Hour)
+	applied := len(p.replica.appliedAt(key(1)))
+	require.Greater(t, applied, 5, "it is offered now and then")
+	require.Less(t, applied, 12)
+	require.NotEqual(t, p.source.states(), p.replica.states())
+	replica.old.Store(false)
+	pass(2 * time.Hour)
+	require.Equal(t, p.source.states(), p.replica.states())
+	applied = len(p.replica.appliedAt(key(1)))
+	pass(10 * time.Hour)
+	require.Len(t, p.replica.appliedAt(key(1)), applied, "what is as it was sent is not sent again")
+}
+
+// pruning is a replica that leaves something out of everything while its schema is old.
+type pruning struct {
+	*shelf
+
+	old atomic.Bool
+}
+
+func (p *pruning) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
+	if p.old.Load() {
+		o = object(o.UID, "less")
+	}
+	return p.shelf.Apply(ctx, k, o)
+}
+
+// defaulting is a replica that adds something to everything.
+type defaulting struct{ *shelf }
+
+func (d defaulting) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
+	return d.shelf.Apply(ctx, k, object(o.UID, string(o.Payload)+"+default"))
+}

@@ -1,0 +1,179 @@
+package converge_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+)
+
+// ackOf is a scripted replica's answer to a Put.
+func ackOf(m converge.Put, c converge.Code) converge.Ack {
+	return converge.Ack{Facet: m.Facet, Key: m.Key, Seq: m.Seq, Result: converge.Result{Code: c}}
+}
+
+// silentReplica connects a source of n objects to a replica that the test plays, and that holds nothing.
+func silentReplica(t *testing.T, n int) (*shelf, *converge.Peer, *pipeEnd) {
+	t.Helper()
+	source := newShelf()
+	source.fill(n)
+	peer := run(t, converge.Options{
+		Sources: map[converge.Facet]converge.Origin{facet: {Source: source}}, Observer: newWitness(),
+	})
+	source.changed = func(k converge.Key) { peer.Changed(facet, k) }
+	end := script(t, peer)
+	send(t, end, converge.Summary{Facet: facet, Round: 1})
+	if n == 0 {
+		return source, peer, end // both hold nothing: there is nothing to ask
+	}
+	for _, b := range receive[converge.Inquiry](t, end).Buckets {
+		send(t, end, converge.Holdings{Facet: facet, Round: 1, Bucket: b})
+	}
+	return source, peer, end
+}
+
+// drain takes what has been sent by now.
+func drain(t *testing.T, e *pipeEnd) []converge.Put {
+	t.Helper()
+	var out []converge.Put
+	for {
+		synctest.Wait()
+		select {
+		case m := <-e.in:
+			if m, ok := m.(converge.Put); ok {
+				out = append(out, m)
+			}
+		default:
+			return out
+		}
+	}
+}
+
+func TestWindowBoundsWhatIsUnanswered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, peer, end := silentReplica(t, 1000)
+		puts := drain(t, end)
+		require.Len(t, puts, 256)
+		require.Equal(t, 1000, peer.Backlog(facet))
+		pass(time.Hour)
+		require.Empty(t, drain(t, end), "nobody answered")
+
+		// Each answer makes room for one.
+		arrived := map[converge.Key]bool{}
+		for len(puts) > 0 {
+			m := puts[0]
+			puts = puts[1:]
+			arrived[m.Key] = true
+			send(t, end, ackOf(m, converge.Done))
+			puts = append(puts, drain(t, end)...)
+			require.LessOrEqual(t, len(puts), 256)
+		}
+		require.Len(t, arrived, 1000)
+		require.Zero(t, peer.Backlog(facet))
+	})
+}
+
+func TestOneMessagePerKeyIsUnanswered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		source, _, end := silentReplica(t, 1)
+		first := drain(t, end)
+		require.Len(t, first, 1)
+		for _, v := range []string{"a", "b", "c"} {
+			source.set(key(0), object("uid0", v))
+			require.Empty(t, drain(t, end))
+		}
+		send(t, end, ackOf(first[0], converge.Done))
+		last := drain(t, end)
+		require.Len(t, last, 1, "what changed often is sent once")
+		require.Equal(t, "c", string(last[0].Payload))
+		require.Greater(t, last[0].Seq, first[0].Seq)
+	})
+}
+
+func TestAnswerThatNobodyWaitsForIsIgnored(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		source, peer, end := silentReplica(t, 1)
+		m := drain(t, end)[0]
+		wrong := ackOf(m, converge.Done)
+		wrong.Seq++
+		send(t, end, wrong)
+		send(t, end, converge.Ack{Facet: facet, Key: "unheard of", Seq: m.Seq, Result: converge.Result{Code: converge.Done}})
+		send(t, end, converge.Ack{Facet: "unheard of", Key: m.Key, Seq: m.Seq, Result: converge.Result{Code: converge.Done}})
+		synctest.Wait()
+		require.Equal(t, 1, peer.Backlog(facet))
+		require.Empty(t, source.settledWith(key(0)))
+		send(t, end, ackOf(m, converge.Done))
+		send(t, end, ackOf(m, converge.Done))
+		synctest.Wait()
+		require.Zero(t, peer.Backlog(facet))
+		require.Len(t, source.settledWith(key(0)), 1)
+	})
+}
+
+// A code that this side has never heard of is no answer to rely on: the object is sent again.
+func TestUnknownCodeIsARetry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, peer, end := silentReplica(t, 1)
+		m := drain(t, end)[0]
+		send(t, end, ackOf(m, converge.Code(77)))
+		pass(time.Second)
+		again := drain(t, end)
+		require.Len(t, again, 1)
+		send(t, end, ackOf(again[0], converge.Done))
+		synctest.Wait()
+		require.Zero(t, peer.Backlog(facet))
+	})
+}
+
+func TestKeyThatIsNeverAnsweredStopsNoOther(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		source, peer, end := silentReplica(t, 1000)
+		var stuck converge.Key
+		for i := 0; ; i++ {
+			puts := drain(t, end)
+			if len(puts) == 0 {
+				break
+			}
+			for _, m := range puts {
+				if stuck == "" {
+					stuck = m.Key
+				}
+				if m.Key != stuck {
+					send(t, end, ackOf(m, converge.Done))
+				}
+			}
+		}
+		require.Equal(t, 1, peer.Backlog(facet))
+		source.set(key(1000), object("uid", "v"))
+		require.Len(t, drain(t, end), 1)
+	})
+}
+
+// Nothing is sent before the first comparison is over: the source would not know what to leave out.
+func TestNothingIsSentBeforeTheComparison(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		source := newShelf()
+		source.fill(10)
+		peer := run(t, converge.Options{
+			Sources: map[converge.Facet]converge.Origin{facet: {Source: source}}, Observer: newWitness(),
+		})
+		source.changed = func(k converge.Key) { peer.Changed(facet, k) }
+		end := script(t, peer)
+		source.set(key(1), object("uid1", "changed"))
+		source.drop(key(2))
+		pass(time.Hour)
+		require.Empty(t, drain(t, end))
+		send(t, end, converge.Summary{Facet: facet, Round: 1})
+		q := receive[converge.Inquiry](t, end)
+		require.NotEmpty(t, q.Buckets)
+		for _, b := range q.Buckets[1:] {
+			send(t, end, converge.Holdings{Facet: facet, Round: 1, Bucket: b})
+		}
+		require.Empty(t, drain(t, end), "one bucket is missing")
+		send(t, end, converge.Holdings{Facet: facet, Round: 1, Bucket: q.Buckets[0]})
+		require.Len(t, drain(t, end), 9)
+	})
+}

@@ -1,0 +1,392 @@
+package facets
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+)
+
+// applicationSource is the half of the application facet on the side that applications come from.
+type applicationSource struct {
+	Side
+
+	// mirrored says that the other side is only to show them.
+	mirrored bool
+}
+
+var _ converge.Source = applicationSource{}
+
+// All yields the applications that are shared.
+func (s applicationSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.offered) }
+
+// offered is the state of an application, zero if it has no definition that could be sent.
+func (s applicationSource) offered(app *argocd.App) converge.State {
+	_, version, err := s.define(app)
+	if err != nil {
+		return converge.State{}
+	}
+	return s.state(app, version)
+}
+
+func (s applicationSource) define(app *argocd.App) ([]byte, converge.Version, error) {
+	if s.mirrored {
+		return app.Mirror()
+	}
+	return app.Define()
+}
+
+// Project returns an application as the other side should have it.
+func (s applicationSource) Project(key converge.Key) (converge.Object, bool) {
+	app, ok := s.get(key)
+	if !ok {
+		return converge.Object{}, false
+	}
+	payload, version, err := s.define(app)
+	if err != nil {
+		return converge.Object{}, false
+	}
+	return converge.Object{State: s.state(app, version), Payload: payload}, true
+}
+
+// Settled lets go of an application whose deletion is over on the other side, and tells on the original if the other side
+// refuses it.
+func (s applicationSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
+	application, delay := refusalOf(s.other), delayOf(s.other)
+	_, err := s.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
+		if app == nil {
+			return nil, nil
+		}
+		var patch argocd.Patch
+		if r.Absent && app.Deleting && !s.mirrored {
+			patch = withoutFinalizers(app)
+		}
+		switch r.Code {
+		case converge.Done:
+			application.withdraw(app, &patch)
+		case converge.Refused:
+			application.tell(app, &patch, r.Reason)
+		case converge.Retry:
+			delay.tell(app, &patch, r.Reason)
+		}
+		return patch, nil
+	})
+	return err
+}
+
+// Troubled reports whether an application tells that the other side refuses it.
+func (s applicationSource) Troubled(key converge.Key) bool {
+	app, ok := s.get(key)
+	return ok && refusalOf(s.other).isIn(app)
+}
+
+// withoutFinalizers returns the patch that takes Argo CD's finalizers away, nil if there are none.
+func withoutFinalizers(app *argocd.App) argocd.Patch {
+	rest := slices.DeleteFunc(slices.Clone(app.Finalizers), argocd.IsArgoCDs)
+	if len(rest) == len(app.Finalizers) {
+		return nil
+	}
+	var patch argocd.Patch
+	patch.Replace(rest, "metadata", "finalizers")
+	return patch
+}
+
+// applicationReplica is the half of the application facet on the side that has copies.
+type applicationReplica struct {
+	Side
+
+	keeping Keeping
+	origins *origins
+}
+
+// newApplicationReplica returns the half of the application facet on the side that has copies.
+func newApplicationReplica(s Side, k Keeping) applicationReplica {
+	return applicationReplica{s, k, newOrigins()}
+}
+
+var _ converge.Replica = applicationReplica{}
+
+// All yields the copies.
+func (r applicationReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.copied) }
+
+// Stale reports whether a copy is of what another hub had.
+func (r applicationReplica) Stale(key converge.Key) bool {
+	app, ok := r.get(key)
+	return ok && r.keeping.foreign(&app.Head)
+}
+
+// Held returns what is held of a copy.
+func (r applicationReplica) Held(key converge.Key) converge.State { return r.held(key, r.copied) }
+
+// copied is the state of an application, zero if there is none or if it is no copy.
+func (r applicationReplica) copied(app *argocd.App) converge.State {
+	if app == nil {
+		return converge.State{}
+	}
+	return r.state(app, app.Held())
+}
+
+// Recall returns what was last applied, if the application is still that and what was applied can be told from it: it
+// has the version that was written down with it.
+func (r applicationReplica) Recall(key converge.Key) (converge.Object, bool) {
+	app, ok := r.get(key)
+	if !ok || app.Deleting || app.SourceUID() == "" {
+		return converge.Object{}, false
+	}
+	own, err := app.Own()
+	if err != nil {
+		return converge.Object{}, false
+	}
+	payload, version, err := own.Encode()
+	if err != nil || app.Annotations[argocd.AnnotationApplied] != version.String() {
+		return converge.Object{}, false
+	}
+	r.origins.note(key, headOf(app))
+	return converge.Object{State: r.state(app, version), Payload: payload}, true
+}
+
+// errTerminating means that an application is still being deleted.
+var errTerminating = errors.New("the application is being deleted; it is created again when that is over")
+
+// wanted is what a copy should be.
+type wanted struct {
+	argocd.Definition
+
+	annotations map[string]string // that are the copy's own
+	uid         string            // of the original
+}
+
+// want returns what a copy should be of what the other side says.
+func (r applicationReplica) want(obj converge.Object) (wanted, error) {
+	w := wanted{uid: obj.UID}
+	if w.uid == "" {
+		return w, fmt.Errorf("%w: it has no UID to be known by", converge.ErrRefused)
+	}
+	if err := json.Unmarshal(obj.Payload, &w.Definition); err != nil {
+		return w, fmt.Errorf("decode the application: %w: %w", converge.ErrRefused, err)
+	}
+	if w.Deleting {
+		return w, nil
+	}
+	var err error
+	if w.Definition, err = r.keeping.render(w.Definition); err != nil {
+		return w, fmt.Errorf("%w: %w", converge.ErrRefused, err)
+	}
+	_, own, err := w.Encode()
+	w.annotations = map[string]string{
+		argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, own),
+	}
+	maps.Copy(w.annotations, r.keeping.annotations())
+	return w, err
+}
+
+// Apply makes a copy match its original.
+func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
+	want, err := r.want(obj)
+	if err != nil {
+		return converge.State{}, err
+	}
+	id, err := r.place(key)
+	switch {
+	case err != nil && want.Deleting && !r.holds(key, id, want):
+		return converge.State{}, nil // so nothing keeps the original from going
+	case err != nil:
+		return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, err)
+	}
+	if want.Deleting {
+		return r.delete(ctx, key, id, want)
+	}
+	app, exists := r.get(key)
+	if exists {
+		if app, err = r.clear(ctx, key, app, want); err != nil {
+			return r.copied(app), err
+		}
+	}
+	if app == nil {
+		app, err = r.make(ctx, key, id, want)
+	} else {
+		app, err = r.change(ctx, id, func(app *argocd.App) (argocd.Patch, error) {
+			switch {
+			case app == nil:
+				return nil, errors.New("the application is gone; it is created again")
+			case app.Deleting:
+				return nil, errTerminating
+			}
+			return difference(app, want)
+		})
+	}
+	if err == nil {
+		r.origins.note(key, headOf(app))
+	}
+	return r.copied(app), err
+}
+
+// make makes a copy.
+func (r applicationReplica) make(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (*argocd.App, error) {
+	app := &argocd.Application{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: id.Namespace, Name: id.Name, Labels: want.Labels,
+			Annotations: want.annotationsBeside(nil), Finalizers: want.Finalizers,
+		},
+		Spec: want.Spec,
+	}
+	if status, again := r.origins.again(key, want.uid); again {
+		var err error
+		if app.Status, app.Operation, err = r.keeping.beginAgain(status); err != nil {
+			return nil, err
+		}
+	}
+	return r.keeping.within(ctx, id.Namespace, func() (*argocd.App, error) { return r.create(ctx, app) })
+}
+
+// clear makes way for what an application should be: it returns the application if that is to be changed, nil if a new one
+// is to be made.
+func (r applicationReplica) clear(ctx context.Context, key converge.Key, app *argocd.App, want wanted) (*argocd.App, error) {
+	this := func(a *argocd.App) bool { return a.UID == app.UID }
+	switch verdict, err := r.keeping.judge(app, r.origins.of(key, &app.Head), want); {
+	case err != nil:
+		return app, fmt.Errorf("%w: %w", converge.ErrRefused, err)
+	case app.Deleting && r.keeping.Shows != "", verdict == replace:
+		left, err := r.remove(ctx, app.Name, this, r.released)
+		if err == nil && left != nil {
+			err = errTerminating
+		}
+		return left, err
+	}
+	return app, nil
+}
+
+// difference returns the patch that makes a copy what it should be, nil if it is.
+func difference(app *argocd.App, want wanted) (argocd.Patch, error) {
+	have, err := app.Own()
+	if err != nil {
+		return nil, err
+	}
+	var patch argocd.Patch
+	if !maps.Equal(have.Labels, want.Labels) {
+		patch.Replace(orEmpty(want.Labels), "metadata", "labels")
+	}
+	if annotations := want.annotationsBeside(app.Annotations); !maps.Equal(annotations, app.Annotations) {
+		patch.Replace(annotations, "metadata", "annotations")
+	}
+	if !slices.Equal(have.Finalizers, want.Finalizers) {
+		patch = append(patch, withCascades(app, want.Finalizers)...)
+	}
+	if !bytes.Equal(have.Spec, want.Spec) {
+		patch.Replace(want.Spec, "spec")
+	}
+	return patch, nil
+}
+
+// annotationsBeside returns a copy's annotations: the original's, its own, and those that its side has for itself.
+func (w wanted) annotationsBeside(present map[string]string) map[string]string {
+	return copyAnnotations(present, w.Annotations, w.annotations)
+}
+
+// copyAnnotations returns the annotations of a copy.
+func copyAnnotations(present, originals, own map[string]string) map[string]string {
+	out := make(map[string]string, len(originals)+len(own))
+	for k, v := range present {
+		if argocd.IsLocal(k) {
+			out[k] = v
+		}
+	}
+	maps.Copy(out, originals)
+	maps.Copy(out, own)
+	return out
+}
+
+func orEmpty(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
+}
+
+// delete deletes a copy as the original is deleted: its finalizers decide about its resources. They may have changed
+// along with the deletion, so they are made to match first. Once a deletion has begun none can be added, and which are left
+// says how far it has come: then nothing is changed.
+func (r applicationReplica) delete(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (converge.State, error) {
+	ours := func(app *argocd.App) bool { return r.origins.of(key, &app.Head) == want.uid }
+	left, err := r.remove(ctx, id, ours, func(app *argocd.App) argocd.Patch {
+		if app.Deleting || slices.Equal(app.Cascades(), want.Finalizers) {
+			return nil
+		}
+		return withCascades(app, want.Finalizers)
+	})
+	if err == nil && left == nil {
+		r.origins.note(key, nil) // it is not made again
+	}
+	if left == nil || !ours(left) {
+		return converge.State{}, errors.Join(err, r.doubt(key, left, want))
+	}
+	return r.copied(left), err
+}
+
+// doubt returns an error if an application may be the copy that is to be deleted with its resources, though nothing on it says
+// so any more: to say that it is gone would be wrong, and to delete it may be.
+func (r applicationReplica) doubt(key converge.Key, app *argocd.App, want wanted) error {
+	if app == nil || len(want.Finalizers) == 0 || r.origins.of(key, &app.Head) != "" {
+		return nil
+	}
+	if mayBe := r.keeping.adopts(app, want) == nil; mayBe {
+		return fmt.Errorf("%w: an application of this name is there, and nothing says whose it is: delete it there if it is to go, and take the finalizers of this one away",
+			converge.ErrRefused)
+	}
+	return nil
+}
+
+// holds reports whether a copy is where none may be any more, with resources that are to be deleted with it.
+func (r applicationReplica) holds(key converge.Key, id types.NamespacedName, want wanted) bool {
+	app, ok := r.Store.Get(id)
+	return ok && len(want.Finalizers) > 0 && r.origins.of(key, &app.Head) == want.uid
+}
+
+// released returns the patch without which a copy that is deleted would wait for somebody. What only shows an application waits
+// for nobody: no controller knows of it.
+func (r applicationReplica) released(app *argocd.App) argocd.Patch {
+	if r.keeping.Shows == "" {
+		return withoutFinalizers(app)
+	}
+	return unfinalized(&app.Head)
+}
+
+// withCascades returns the patch that gives an application these of the finalizers that are synchronised, and no others.
+func withCascades(app *argocd.App, finalizers []string) argocd.Patch {
+	others := slices.DeleteFunc(slices.Clone(app.Finalizers), argocd.IsCascade)
+	var patch argocd.Patch
+	patch.Replace(append(others, finalizers...), "metadata", "finalizers")
+	return patch
+}
+
+// Remove deletes a copy whose original is gone. There the finalizers were taken away before, or never were: somebody wants
+// its resources to stay. So they are taken away here too.
+func (r applicationReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
+	id, err := r.place(key)
+	if err != nil {
+		return converge.State{}, nil //nolint:nilerr // there is nothing where nothing can be
+	}
+	ours := func(app *argocd.App) bool {
+		from := r.origins.of(key, &app.Head)
+		return from != "" && (uid == "" || from == uid)
+	}
+	if app, ok := r.get(key); ok && ours(app) && r.keeping.foreign(&app.Head) {
+		return r.copied(app), errForeign
+	}
+	left, err := r.remove(ctx, id, ours, r.released)
+	if err == nil {
+		r.origins.note(key, headOf(left))
+	}
+	return r.copied(left), err
+}

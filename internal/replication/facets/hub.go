@@ -1,0 +1,184 @@
+package facets
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
+)
+
+// Hub is the hub's cluster.
+type Hub struct {
+	*Cluster
+
+	// Server returns the address of an agent's cluster in Argo CD, empty if it has none.
+	Server func(agent string) string
+}
+
+// Share returns what the hub shares with an agent.
+func (h Hub) Share(agent string, mode Mode) Share {
+	if mode == Autonomous {
+		return h.withAutonomous(agent)
+	}
+	return h.withManaged(agent)
+}
+
+func (h Hub) withManaged(agent string) Share {
+	side := hubSide(h.Applications, h.options.Mapping, agent, true)
+	side.selector = h.options.Selector
+	sources := map[converge.Facet]converge.Origin{
+		Application: {Source: applicationSource{Side: side}},
+		Intent:      {Source: intentSource{Side: side}, Unbraked: true},
+		AppProject:  h.projects(agent),
+		GPGKeys:     h.keys(agent),
+	}
+	for use, facet := range credentials() {
+		sources[facet] = h.credentials(agent, use)
+	}
+	return Share{
+		Sources:  sources,
+		Replicas: map[converge.Facet]converge.Holding{Status: {Replica: statusReplica{Side: side}}},
+
+		Namespace: h.NamespaceOf(agent), application: side,
+		records: map[Kind]func(*argocd.Record) []Touched{
+			Project: h.touchesProject, Secret: touchesCredentials, ConfigMap: touches(GPGKeys, named),
+		},
+	}
+}
+
+// touchesProject finds what the change of a project concerns: it decides about its credentials too.
+func (h Hub) touchesProject(r *argocd.Record) []Touched {
+	touched := []Touched{{AppProject, converge.Key(r.Name.Name)}}
+	for secret := range h.Secrets.Store.Group(r.Name.Name) {
+		touched = append(touched, touchesCredentials(secret)...)
+	}
+	return touched
+}
+
+// NamespaceOf returns the namespace on the hub whose applications are all a managed agent's, empty if there is none.
+func (h Hub) NamespaceOf(agent string) string {
+	if own, ok := h.options.Mapping.(mapping.Owned); ok {
+		return own.HubNamespace(agent)
+	}
+	return ""
+}
+
+// recipient is an agent as projects are for it or not.
+func (h Hub) recipient(agent string) argocd.Recipient {
+	to := argocd.Recipient{Agent: agent, Namespace: h.NamespaceOf(agent)}
+	if h.Server != nil {
+		to.Server = h.Server(agent)
+	}
+	return to
+}
+
+func (h Hub) projects(agent string) converge.Origin {
+	return converge.Origin{Source: objectSource{
+		Records: h.Projects, namespace: h.options.Namespace, tell: h.tells(agent, Project),
+		offer: func(r *argocd.Record) (argocd.Content, bool) {
+			if !h.shares(r) {
+				return argocd.Content{}, false
+			}
+			return r.ForAgent(h.recipient(agent))
+		},
+	}}
+}
+
+// shares reports whether a project is one that managed agents may have. What shows an autonomous agent's project is not: it
+// says what that agent's people may do on the hub.
+func (h Hub) shares(project *argocd.Record) bool {
+	return h.Selects(&project.Head) && project.Annotations[argocd.AnnotationAgent] == ""
+}
+
+// credentials are the Secrets of one use that belong to projects of an agent.
+func (h Hub) credentials(agent, use string) converge.Origin {
+	return converge.Origin{Source: objectSource{
+		Records: h.Secrets, namespace: h.options.Namespace, tell: h.tells(agent, Secret),
+		offer: func(r *argocd.Record) (argocd.Content, bool) {
+			if r.SecretType() != use || !h.Selects(&r.Head) {
+				return argocd.Content{}, false
+			}
+			project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: r.SecretProject()})
+			return r.Content(), ok && h.shares(project) && project.IsFor(h.recipient(agent))
+		},
+	}, Withdrawn: h.withdrawn}
+}
+
+// withdrawn reports whether the very Secret that a copy came from is still on the hub, with its project, and both are labelled to
+// be shared, or it not to be. So if it is not an agent's any more, somebody decided that, by the Secret, its project or the agent's
+// address. What a selector leaves out may be left out by mistake, and a project that is gone be gone by one.
+func (h Hub) withdrawn(key converge.Key, uid string) bool {
+	r, ok := h.Secrets.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: string(key)})
+	switch {
+	case !ok || string(r.UID) != uid:
+		return false
+	case r.Labels[argocd.LabelIgnore] == "true":
+		return true
+	case r.SecretProject() == "":
+		return h.Selects(&r.Head)
+	}
+	project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: r.SecretProject()})
+	return ok && h.Selects(&r.Head) && h.Selects(&project.Head)
+}
+
+func (h Hub) keys(agent string) converge.Origin {
+	return converge.Origin{Source: objectSource{
+		Records: h.ConfigMaps, namespace: h.options.Namespace, tell: h.tells(agent, ConfigMap),
+		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), h.Selects(&r.Head) },
+	}}
+}
+
+// withAutonomous shows what an agent has, in the namespace of its name. What people do to that is undone by the agent, when it
+// is there: of an agent that never comes back, nothing is to come back either.
+func (h Hub) withAutonomous(agent string) Share {
+	namespaces, _ := h.options.Mapping.(mapping.ByNamespace) // any, where agents have none of their own otherwise
+	side := hubSide(h.Applications, namespaces, agent, false)
+	keeping := h.options.Keeping
+	keeping.Shows, keeping.Alike = agent, func(app *argocd.App) bool { return h.isAgents(app, agent) }
+	projects := h.mirroredProjects(agent, namespaces)
+	return Share{
+		Sources: map[converge.Facet]converge.Origin{
+			Intent: {Source: intentSource{Side: side}, Unbraked: true},
+		},
+		Replicas: map[converge.Facet]converge.Holding{
+			Application: {Replica: newApplicationReplica(side, keeping)},
+			Status:      {Replica: statusReplica{Side: side}},
+			AppProject:  {Replica: projects},
+		},
+
+		Namespace: agent, application: side,
+		records: map[Kind]func(*argocd.Record) []Touched{Project: touches(AppProject, projects.called)},
+	}
+}
+
+// isAgents reports whether an application is for an agent's cluster and of a project that shows one of the agent's: nobody else's
+// is.
+func (h Hub) isAgents(app *argocd.App, agent string) bool {
+	project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: app.Project()})
+	return ok && app.Destination() == agent && project.Annotations[argocd.AnnotationAgent] == agent
+}
+
+// mirroredProjects shows an agent's projects on the hub. Their names begin with the agent's.
+func (h Hub) mirroredProjects(agent string, namespaces mapping.ByNamespace) objectReplica {
+	own := map[string]string{argocd.AnnotationAgent: agent}
+	called := func(r *argocd.Record) (converge.Key, bool) {
+		name, ok := strings.CutPrefix(r.Name.Name, agent+"-")
+		return converge.Key(name), ok
+	}
+	return objectReplica{
+		Records: h.Projects, namespace: h.options.Namespace, origins: newOrigins(), own: own,
+		name: func(key converge.Key) (string, error) {
+			if err := allows(namespaces, agent); err != nil {
+				return "", err
+			}
+			return prefixed(agent, string(key))
+		},
+		called: called,
+		render: func(key converge.Key, c argocd.Content) (argocd.Content, error) {
+			return argocd.MirrorProject(agent, string(key), c)
+		},
+	}
+}

@@ -1,0 +1,350 @@
+package facets
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+)
+
+// intents are what a person on the hub asks of an application on its spoke.
+type intents struct {
+	Operation     json.RawMessage `json:"operation,omitempty"`
+	OperationName string          `json:"operationName,omitempty"`
+	Refresh       string          `json:"refresh,omitempty"` // "normal" or "hard"
+	Hydrate       string          `json:"hydrate,omitempty"` // what argocd-server asks for along with a refresh
+	RefreshName   string          `json:"refreshName,omitempty"`
+	// Terminate names, by its start, an operation that is to be ended.
+	Terminate string `json:"terminate,omitempty"`
+}
+
+// intentsOf returns what is asked of a hub's application, in its JSON encoding; nil if nothing is, or nothing that has
+// its name yet.
+func intentsOf(app *argocd.App) []byte {
+	var in intents
+	if name := argocd.OperationInfo(app.Operation, argocd.InfoIntent); name != "" {
+		in.Operation, in.OperationName = app.Operation, name
+	}
+	if kind, name, _ := refreshOf(app); name != "" {
+		in.Refresh, in.RefreshName, in.Hydrate = kind, name, app.Annotations[argocd.AnnotationHydrate]
+	}
+	if app.Status.Phase == argocd.PhaseTerminating {
+		in.Terminate = app.Status.StartedAt
+	}
+	if app.Deleting || in.OperationName == "" && in.RefreshName == "" && in.Terminate == "" {
+		return nil
+	}
+	payload, err := json.Marshal(in)
+	if err != nil {
+		return nil // an operation is JSON, since it came as such
+	}
+	return payload
+}
+
+// refreshOf returns the kind and, once it has one, the name of the refresh that is asked for on the hub, and whether one is.
+// The name follows the kind in the annotation that asks. That is the only one that an ApplicationSet leaves alone, and
+// whoever asks again, for a hard refresh after a normal one, writes the name over: it is another refresh.
+func refreshOf(app *argocd.App) (kind, name string, asked bool) {
+	value, asked := app.Annotations[argocd.AnnotationRefresh]
+	kind, name, _ = strings.Cut(value, "/")
+	return kind, name, asked
+}
+
+// intentSource is the hub's half of the application-intent facet.
+type intentSource struct{ Side }
+
+var _ converge.Source = intentSource{}
+
+// All yields what is asked of the agent's applications.
+func (s intentSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.asked) }
+
+// asked is the state of what is asked of a hub's application, zero if nothing is.
+func (s intentSource) asked(app *argocd.App) converge.State {
+	payload := intentsOf(app)
+	if payload == nil {
+		return converge.State{}
+	}
+	return s.state(app, converge.VersionOf(payload))
+}
+
+// Project returns what is asked of an application.
+func (s intentSource) Project(key converge.Key) (converge.Object, bool) {
+	app, ok := s.get(key)
+	if !ok {
+		return converge.Object{}, false
+	}
+	state := s.asked(app)
+	return converge.Object{State: state, Payload: intentsOf(app)}, state != converge.State{}
+}
+
+// Settled withdraws what the spoke refuses to do, and tells so on the application, until something that is asked later is
+// taken. An answer while nothing is asked is to a withdrawal, of which there is nothing to tell; whatever was taken and is
+// over by now has withdrawn the refusal along with itself, see showStatus.
+func (s intentSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
+	_, err := s.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
+		if app == nil || intentsOf(app) == nil {
+			return nil, nil
+		}
+		var patch argocd.Patch
+		switch r.Code {
+		case converge.Done:
+			ofIntent.withdraw(app, &patch)
+		case converge.Refused:
+			ofIntent.tell(app, &patch, r.Reason)
+			if argocd.OperationInfo(app.Operation, argocd.InfoIntent) != "" {
+				patch.Remove("operation")
+			}
+			withdrawRefresh(app, &patch)
+		case converge.Retry: // that says nothing yet
+		}
+		return patch, nil
+	})
+	return err
+}
+
+// Troubled returns false: what is asked and was not refused does not tell what became of what was asked before.
+func (s intentSource) Troubled(converge.Key) bool { return false }
+
+// withdrawRefresh adds to a patch what ends the asking for a refresh.
+func withdrawRefresh(app *argocd.App, patch *argocd.Patch) {
+	for _, a := range []string{argocd.AnnotationRefresh, argocd.AnnotationHydrate} {
+		if _, ok := app.Annotations[a]; ok {
+			patch.Remove("metadata", "annotations", a)
+		}
+	}
+}
+
+// taken is what an application on a spoke has taken from the hub and the hub has not withdrawn. It is kept in an
+// annotation.
+type taken struct {
+	Version   string `json:"version,omitempty"` // of the whole; empty if the operation has to wait
+	Operation string `json:"operation,omitempty"`
+	Refresh   string `json:"refresh,omitempty"`
+	At        string `json:"at,omitempty"` // when the operation was taken, RFC 3339
+}
+
+func takenBy(app *argocd.App) taken {
+	var t taken
+	if a := app.Annotations[argocd.AnnotationIntent]; a == "" || json.Unmarshal([]byte(a), &t) != nil {
+		return taken{}
+	}
+	return t
+}
+
+// lost reports whether the operation that an application has taken never began: it is gone, and the one that is over began
+// before it was taken. The application controller ends an operation by name: if the application was deleted meanwhile and
+// created again, with another operation, it takes that one away. Times are in whole seconds, of two clocks of one cluster;
+// where they tell nothing, the operation is taken to have run, since nothing may run twice.
+func lost(app *argocd.App, t taken) bool {
+	if t.Operation == "" || app.Operation != nil || app.Status.RanIntent == t.Operation {
+		return false
+	}
+	at, err := time.Parse(time.RFC3339, t.At)
+	if err != nil {
+		return false
+	}
+	started, err := time.Parse(time.RFC3339, app.Status.StartedAt)
+	return err == nil && started.Before(at)
+}
+
+// intentReplica is the spoke's half of the application-intent facet.
+type intentReplica struct {
+	Side
+
+	notes *notes
+	// shown, if set, returns where the hub shows the spoke's applications. It names them so when it asks.
+	shown func() argocd.Move
+}
+
+// newIntentReplica returns the spoke's half of the application-intent facet.
+func newIntentReplica(s Side) intentReplica {
+	return intentReplica{Side: s, notes: &notes{taken: make(map[converge.Key]note)}}
+}
+
+// notes remembers what applications have taken, in case that somebody takes away the annotations that say so, or the whole
+// application, which is then created again: nothing may run twice for that. What the hub withdraws is forgotten.
+type notes struct {
+	mu    sync.Mutex
+	taken map[converge.Key]note // guarded by mu
+}
+
+// note is what one application has taken.
+type note struct {
+	uid   types.UID
+	taken taken
+	began string // the operation among that, once it has begun; of whatever application of that name
+}
+
+// read returns what an application has taken, by its annotation or from memory.
+func (n *notes) read(key converge.Key, app *argocd.App) taken {
+	if app.Annotations[argocd.AnnotationIntent] != "" {
+		return takenBy(app)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if m := n.taken[key]; m.uid == app.UID {
+		return m.taken
+	}
+	return taken{}
+}
+
+func (n *notes) write(key converge.Key, app *argocd.App) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m := n.taken[key]
+	m.uid, m.taken = app.UID, takenBy(app)
+	n.taken[key] = m
+}
+
+// began returns the operation that was taken and is known to have begun, empty if none is.
+func (n *notes) began(key converge.Key) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.taken[key].began
+}
+
+// saw takes note of an operation that was taken and has begun.
+func (n *notes) saw(key converge.Key, app *argocd.App) {
+	name := app.Status.RanIntent
+	if name == "" || takenBy(app).Operation != name {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m := n.taken[key]
+	m.began = name
+	n.taken[key] = m
+}
+
+func (n *notes) forget(key converge.Key) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.taken, key)
+}
+
+var _ converge.Replica = intentReplica{}
+
+// saw is told of every change of an application on the spoke.
+func (r intentReplica) saw(key converge.Key, app *argocd.App) { r.notes.saw(key, app) }
+
+// All yields what was taken from the hub and is not yet withdrawn.
+func (r intentReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.took) }
+
+// Held returns what was taken for one application.
+func (r intentReplica) Held(key converge.Key) converge.State { return r.held(key, r.took) }
+
+// took is the state of what was taken for a spoke's application, zero if nothing was.
+func (r intentReplica) took(app *argocd.App) converge.State {
+	if app == nil {
+		return converge.State{}
+	}
+	t := takenBy(app)
+	version, err := converge.ParseVersion(t.Version)
+	if err != nil || lost(app, t) {
+		return converge.State{}
+	}
+	return r.state(app, version)
+}
+
+// errNotThere and errOccupied are worth waiting for.
+var (
+	errNotThere = errors.New("the application is not there yet")
+	errOccupied = errors.New("another operation is in progress")
+)
+
+// Apply takes what is asked, and writes down in the same write that it did.
+func (r intentReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
+	var in intents
+	if err := json.Unmarshal(obj.Payload, &in); err != nil {
+		return converge.State{}, fmt.Errorf("decode the intent: %w: %w", converge.ErrRefused, err)
+	}
+	if r.shown != nil {
+		var err error
+		if in.Operation, err = r.shown().Back().Operation(in.Operation); err != nil {
+			return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, err)
+		}
+	}
+	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
+		if app == nil || r.uid(app) == "" || r.uid(app) != obj.UID || app.Deleting {
+			return nil, errNotThere
+		}
+		return take(app, r.notes.read(key, app), r.notes.began(key), in, obj.Version)
+	})
+	if err == nil {
+		r.notes.write(key, app)
+	}
+	state := r.took(app)
+	if err == nil && state != obj.State {
+		err = errOccupied
+	}
+	return state, err
+}
+
+// take returns the patch by which an application takes what is asked of it and was not taken before, nil if it has noted all
+// that. t is what it has taken, and began the operation among that which is known to have begun: that runs no second time. While
+// another operation is in progress all but the operation is taken, since what is asked may be to end that one.
+func take(app *argocd.App, t taken, began string, in intents, version converge.Version) (argocd.Patch, error) {
+	again := lost(app, t)
+	noted := takenBy(app) == t
+	if t.Version == version.String() && noted && !again {
+		return nil, nil
+	}
+	var patch argocd.Patch
+	next := taken{Version: version.String(), Operation: in.OperationName, Refresh: in.RefreshName, At: t.At}
+	ran := []string{began, app.Status.RanIntent, argocd.OperationInfo(app.Operation, argocd.InfoIntent)}
+	if !again {
+		ran = append(ran, t.Operation)
+	}
+	switch {
+	case in.OperationName == "" || slices.Contains(ran, in.OperationName):
+	case app.Operation != nil:
+		next.Version, next.Operation = "", t.Operation
+	default:
+		patch.Replace(in.Operation, "operation")
+		next.At = time.Now().UTC().Format(time.RFC3339)
+	}
+	annotations := maps.Clone(orEmpty(app.Annotations))
+	if in.RefreshName != "" && in.RefreshName != t.Refresh {
+		annotations[argocd.AnnotationRefresh] = in.Refresh
+		if in.Hydrate != "" && app.Hydrates() {
+			annotations[argocd.AnnotationHydrate] = in.Hydrate
+		}
+	}
+	if in.Terminate != "" && in.Terminate == app.Status.StartedAt && app.Status.Phase == argocd.PhaseRunning {
+		patch.Replace(argocd.PhaseTerminating, "status", "operationState", "phase")
+	}
+	note, err := json.Marshal(next)
+	if err != nil {
+		return nil, fmt.Errorf("encode what was taken: %w", err)
+	}
+	if next != t || !noted {
+		annotations[argocd.AnnotationIntent] = string(note)
+		patch.Replace(annotations, "metadata", "annotations")
+	}
+	return patch, nil
+}
+
+// Remove forgets what the hub has withdrawn. What runs runs on.
+func (r intentReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
+	r.notes.forget(key)
+	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
+		if app == nil || app.Annotations[argocd.AnnotationIntent] == "" || uid != "" && r.uid(app) != uid {
+			return nil, nil
+		}
+		var patch argocd.Patch
+		patch.Remove("metadata", "annotations", argocd.AnnotationIntent)
+		return patch, nil
+	})
+	return r.took(app), err
+}

@@ -1,0 +1,390 @@
+package facets
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+)
+
+// Records are the objects of one kind in one cluster, of which nothing but their content is shared.
+type Records = Objects[*argocd.Object, *argocd.Record]
+
+// objectSource is the half of a facet of plain objects on the side that they come from. They are in one namespace on either
+// side, and the key is the name.
+type objectSource struct {
+	Records
+
+	namespace string
+	// offer returns what the other side should have of an object, and whether it should have anything.
+	offer func(*argocd.Record) (argocd.Content, bool)
+	// tell tells people what the other side could not take.
+	tell func(ctx context.Context, r *argocd.Record, result converge.Result)
+}
+
+var _ converge.Source = objectSource{}
+
+// All implements converge.Source.
+func (s objectSource) All() iter.Seq2[converge.Key, converge.State] {
+	return func(yield func(converge.Key, converge.State) bool) {
+		for r := range s.Store.All() {
+			if o, ok := s.object(r); ok && !yield(converge.Key(r.Name.Name), o.State) {
+				return
+			}
+		}
+	}
+}
+
+// Project implements converge.Source.
+func (s objectSource) Project(key converge.Key) (converge.Object, bool) {
+	r, ok := s.Store.Get(types.NamespacedName{Namespace: s.namespace, Name: string(key)})
+	if !ok {
+		return converge.Object{}, false
+	}
+	return s.object(r)
+}
+
+func (s objectSource) object(r *argocd.Record) (converge.Object, bool) {
+	content, ok := s.offer(r)
+	if !ok {
+		return converge.Object{}, false
+	}
+	payload, version, err := content.Encode()
+	if err != nil {
+		return converge.Object{}, false
+	}
+	return converge.Object{State: converge.State{UID: string(r.UID), Version: version}, Payload: payload}, true
+}
+
+// Settled tells people what the other side refuses, or has not been able to take for a while.
+func (s objectSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
+	record, ok := s.Store.Get(types.NamespacedName{Namespace: s.namespace, Name: string(key)})
+	if ok && r.Code != converge.Done {
+		s.tell(ctx, record, r)
+	}
+	return nil
+}
+
+// Troubled returns false: what is told is not withdrawn.
+func (s objectSource) Troubled(converge.Key) bool { return false }
+
+// objectReplica is the half of a facet of plain objects on the side that has copies.
+type objectReplica struct {
+	Records
+
+	namespace string
+	// name returns what a copy is called, called the reverse: false for what no copy is called.
+	name   func(converge.Key) (string, error)
+	called func(*argocd.Record) (converge.Key, bool)
+	// use, if set, is what the Secrets of this facet are used for.
+	use string
+	// render returns a copy's content.
+	render func(key converge.Key, original argocd.Content) (argocd.Content, error)
+	// own are annotations of each copy.
+	own map[string]string
+	// keeping says which hub copies come from. Its policies are for applications.
+	keeping Keeping
+	// adopt says whether an object that is there and is no copy becomes one.
+	adopt   bool
+	origins *origins
+	// leave has those copies that are not deleted, and what returns the patch that makes each an object of nobody's instead.
+	leave map[converge.Key]func(*argocd.Record) argocd.Patch
+}
+
+var _ converge.Replica = objectReplica{}
+
+// All implements converge.Replica.
+func (r objectReplica) All() iter.Seq2[converge.Key, converge.State] {
+	return func(yield func(converge.Key, converge.State) bool) {
+		for record := range r.Store.All() {
+			key, ok := r.called(record)
+			if !ok {
+				continue
+			}
+			if s := r.copied(record); s != (converge.State{}) && !yield(key, s) {
+				return
+			}
+		}
+	}
+}
+
+// Held implements converge.Replica.
+func (r objectReplica) Held(key converge.Key) converge.State {
+	id, err := r.place(key)
+	if err != nil {
+		return converge.State{}
+	}
+	record, ok := r.Store.Get(id)
+	if !ok {
+		return converge.State{}
+	}
+	return r.copied(record)
+}
+
+// Stale reports whether a copy is of what another hub had.
+func (r objectReplica) Stale(key converge.Key) bool {
+	id, err := r.place(key)
+	if err != nil {
+		return false
+	}
+	record, ok := r.Store.Get(id)
+	return ok && r.keeping.foreign(&record.Head)
+}
+
+// copied is the state of an object, zero if it is no copy of this facet.
+func (r objectReplica) copied(record *argocd.Record) converge.State {
+	if record == nil || record.SourceUID() == "" || !r.fits(record) || !r.signed(record) {
+		return converge.State{}
+	}
+	version := record.Held()
+	if r.released(record) != nil { // the source is asked for it, and then it has none
+		version = converge.VersionOf([]byte("finalizers"))
+	}
+	return converge.State{UID: record.SourceUID(), Version: version}
+}
+
+// fits reports whether an object could be a copy of this facet, by what it is called and used for.
+func (r objectReplica) fits(record *argocd.Record) bool {
+	_, ok := r.called(record)
+	return ok && (r.use == "" || record.SecretType() == r.use)
+}
+
+// signed reports whether an object has the annotations of each copy of ours.
+func (r objectReplica) signed(record *argocd.Record) bool {
+	for annotation, mine := range r.own {
+		if record.Annotations[annotation] != mine {
+			return false
+		}
+	}
+	return true
+}
+
+// anothers returns by whose it is that an object is no copy of ours, empty if nothing says so.
+func (r objectReplica) anothers(record *argocd.Record) string {
+	for annotation, mine := range r.own {
+		if theirs := record.Annotations[annotation]; theirs != "" && theirs != mine {
+			return theirs
+		}
+	}
+	return ""
+}
+
+func (r objectReplica) place(key converge.Key) (types.NamespacedName, error) {
+	name, err := r.name(key)
+	return types.NamespacedName{Namespace: r.namespace, Name: name}, err
+}
+
+// Recall returns what was last applied, if the object is still that and it was applied as it was sent.
+func (r objectReplica) Recall(key converge.Key) (converge.Object, bool) {
+	id, err := r.place(key)
+	if err != nil {
+		return converge.Object{}, false
+	}
+	record, ok := r.Store.Get(id)
+	if !ok || record.Deleting || r.copied(record) == (converge.State{}) {
+		return converge.Object{}, false
+	}
+	payload, version, err := record.Content().Encode()
+	if err != nil || record.Annotations[argocd.AnnotationApplied] != version.String() {
+		return converge.Object{}, false
+	}
+	r.origins.note(key, &record.Head)
+	return converge.Object{State: r.copied(record), Payload: payload}, true
+}
+
+// errFixed means that a Secret cannot be changed to what it should be.
+var errFixed = errors.New("the Secret has another type, or is immutable; it is created again")
+
+// isFixed reports whether a Secret cannot be changed to what it should be: a type cannot, nor can the data of what somebody has
+// made immutable. No other kind has types, and the ConfigMap of GPG keys is never deleted.
+func (r objectReplica) isFixed(record *argocd.Record, want argocd.Content) bool {
+	have := record.Content()
+	return r.use != "" && (have.Type != want.Type || record.Immutable && !maps.Equal(have.Data, want.Data))
+}
+
+// Apply implements converge.Replica.
+func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
+	id, content, err := r.want(key, obj)
+	if err != nil {
+		return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, err)
+	}
+	_, own, err := content.Encode()
+	if err != nil {
+		return converge.State{}, err
+	}
+	marks := map[string]string{argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, own)}
+	maps.Copy(marks, r.keeping.annotations())
+	maps.Copy(marks, r.own)
+	create := func() (*argocd.Record, error) {
+		return r.create(ctx, &argocd.Object{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: id.Namespace, Name: id.Name, Labels: content.Labels,
+				Annotations: copyAnnotations(nil, content.Annotations, marks),
+			},
+			Type: content.Type, Spec: content.Spec, Data: content.Data, BinaryData: content.BinaryData,
+		})
+	}
+	record, exists := r.Store.Get(id)
+	if !exists {
+		// Of Secrets, those whose label somebody took away are there and are not followed.
+		if record, err = create(); !errors.Is(err, errExists) {
+			return r.noted(key, record, err), err
+		}
+	}
+	record, err = r.changeFrom(ctx, id, record, func(record *argocd.Record) (argocd.Patch, error) {
+		if record == nil {
+			return nil, errors.New("the object is gone; it is created again")
+		}
+		if err := r.mayChange(key, record, content); err != nil {
+			return nil, err
+		}
+		if r.isFixed(record, content) {
+			return nil, errFixed
+		}
+		return append(r.released(record), contentDifference(record, content, marks)...), nil
+	})
+	if errors.Is(err, errFixed) {
+		outdated := record.UID
+		_, err = r.removeFrom(ctx, id, record, func(record *argocd.Record) bool { return record.UID == outdated },
+			func(*argocd.Record) argocd.Patch { return nil })
+		if err == nil {
+			record, err = create()
+		}
+	}
+	return r.noted(key, record, err), err
+}
+
+// noted takes note of where a copy that was written comes from, and returns its state.
+func (r objectReplica) noted(key converge.Key, record *argocd.Record, err error) converge.State {
+	if err == nil && record != nil {
+		r.origins.note(key, &record.Head)
+	}
+	return r.copied(record)
+}
+
+// want returns where a copy is and what it should be.
+func (r objectReplica) want(key converge.Key, obj converge.Object) (types.NamespacedName, argocd.Content, error) {
+	var content argocd.Content
+	if obj.UID == "" {
+		return types.NamespacedName{}, content, errors.New("it comes without the UID of its original: its copy would be nobody's, and never removed")
+	}
+	if err := json.Unmarshal(obj.Payload, &content); err != nil {
+		return types.NamespacedName{}, content, fmt.Errorf("decode the object: %w", err)
+	}
+	id, err := r.place(key)
+	if err != nil {
+		return id, content, err
+	}
+	content, err = r.render(key, content)
+	return id, content, err
+}
+
+// mayChange returns why an object that is there may not become what the other side says, nil if it may.
+func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want argocd.Content) error {
+	switch {
+	case record.Deleting && r.released(record) == nil:
+		return errors.New("the object is being deleted; it is created again when that is over")
+	case r.origins.of(key, &record.Head) != "", r.signed(record) && sameBut(record.Content(), want):
+	case !r.adopt, record.Labels[argocd.LabelIgnore] == "true":
+		return fmt.Errorf("%w: there is %s %q already, which is no copy: rename or delete one of the two",
+			converge.ErrRefused, r.Client.Kind(), record.Name.Name)
+	}
+	if theirs := r.anothers(record); theirs != "" {
+		return fmt.Errorf("%w: %s %q is a copy of another agent's, %q: rename one of the two",
+			converge.ErrRefused, r.Client.Kind(), record.Name.Name, theirs)
+	}
+	return nil
+}
+
+// sameBut reports whether two contents are the same but for their annotations. What is so on a spoke was a copy, whatever somebody
+// took from it, or might as well be one. On the hub, which has objects of its own, it also has to say whose copy it is.
+func sameBut(a, b argocd.Content) bool {
+	return a.Type == b.Type && maps.Equal(a.Labels, b.Labels) && bytes.Equal(a.Spec, b.Spec) && maps.Equal(a.Data, b.Data) &&
+		maps.Equal(a.BinaryData, b.BinaryData)
+}
+
+// contentDifference returns the patch that gives a copy its content and annotations, nil if it has them. A type is not
+// changed.
+func contentDifference(record *argocd.Record, want argocd.Content, marks map[string]string) argocd.Patch {
+	var patch argocd.Patch
+	have := record.Content()
+	if !maps.Equal(have.Labels, want.Labels) {
+		patch.Replace(orEmpty(want.Labels), "metadata", "labels")
+	}
+	annotations := copyAnnotations(record.Annotations, want.Annotations, marks)
+	if !maps.Equal(record.Annotations, annotations) {
+		patch.Replace(annotations, "metadata", "annotations")
+	}
+	if !bytes.Equal(have.Spec, want.Spec) {
+		patch.Replace(want.Spec, "spec")
+	}
+	if !maps.Equal(have.Data, want.Data) {
+		patch.Replace(orEmpty(want.Data), "data")
+	}
+	if !maps.Equal(have.BinaryData, want.BinaryData) {
+		patch.Replace(orEmpty(want.BinaryData), "binaryData")
+	}
+	return patch
+}
+
+// Remove implements converge.Replica.
+func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
+	id, err := r.place(key)
+	if err != nil {
+		return converge.State{}, nil //nolint:nilerr // there is nothing where nothing can be
+	}
+	ours := func(record *argocd.Record) bool {
+		from := r.origins.of(key, &record.Head)
+		return r.fits(record) && r.anothers(record) == "" && from != "" && (uid == "" || from == uid)
+	}
+	if record, ok := r.Store.Get(id); ok && ours(record) && r.keeping.foreign(&record.Head) {
+		return r.copied(record), errForeign
+	}
+	leave, stays := r.leave[key]
+	if !stays {
+		left, err := r.remove(ctx, id, ours, r.released)
+		if err == nil && left == nil {
+			r.origins.note(key, nil)
+		}
+		return r.copied(left), err
+	}
+	left, err := r.change(ctx, id, func(record *argocd.Record) (argocd.Patch, error) {
+		if record == nil || !ours(record) {
+			return nil, nil
+		}
+		return leave(record), nil
+	})
+	if err == nil && (left == nil || left.SourceUID() == "") {
+		r.origins.note(key, nil)
+	}
+	return r.copied(left), err
+}
+
+// released returns the patch without which what only shows an object would wait for somebody when it is deleted, nil if it would
+// not: nobody works its finalizers off.
+func (r objectReplica) released(record *argocd.Record) argocd.Patch {
+	if r.own[argocd.AnnotationAgent] == "" {
+		return nil
+	}
+	return unfinalized(&record.Head)
+}
+
+// disowned returns the patch that takes from an object what makes it a copy, nil if it has nothing of that.
+func disowned(record *argocd.Record) argocd.Patch {
+	var patch argocd.Patch
+	for _, a := range []string{argocd.AnnotationSourceUID, argocd.AnnotationPrincipalUID, argocd.AnnotationApplied} {
+		if _, ok := record.Annotations[a]; ok {
+			patch.Remove("metadata", "annotations", a)
+		}
+	}
+	return patch
+}

@@ -1,0 +1,173 @@
+package facets_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
+)
+
+// deaf hears of nothing: tests say what happens when.
+type deaf struct{}
+
+func (deaf) ApplicationChanged(_, _ *argocd.App)               {}
+func (deaf) RecordChanged(_ facets.Kind, _, _ *argocd.Record)  {}
+func (deaf) ApplicationsVanished([]*argocd.App)                {}
+func (deaf) RecordsVanished(_ facets.Kind, _ []*argocd.Record) {}
+
+// telling is what was told to people.
+type telling struct {
+	agent  string
+	kind   facets.Kind
+	name   string
+	result converge.Result
+}
+
+// pair is a hub and the spoke of the agent berlin, with API servers of their own. Nothing travels but what a test has travel.
+type pair struct {
+	*testing.T
+
+	hubAPI, spokeAPI *apiServer
+	hub              facets.Hub
+	spoke            facets.Spoke
+	here, there      facets.Share // the hub's and the spoke's
+	told             []telling
+}
+
+// newPair returns a pair of that mode. change may change what is followed of the two clusters.
+func newPair(t *testing.T, mode facets.Mode, change ...func(hub, spoke *facets.Options)) *pair {
+	t.Helper()
+	p := &pair{T: t, hubAPI: newAPIServer(t), spokeAPI: newAPIServer(t)}
+	all, err := facets.ParseSelector("")
+	require.NoError(t, err)
+	tell := func(_ context.Context, agent string, kind facets.Kind, r *argocd.Record, result converge.Result) {
+		p.told = append(p.told, telling{agent, kind, r.Name.Name, result})
+	}
+	hub := facets.Options{
+		Config: &rest.Config{Host: p.hubAPI.URL}, Name: "hub", Namespace: "argocd", Kinds: facets.Kinds(), Mapping: mapping.ByNamespace{},
+		Selector: all, Listener: deaf{}, Tell: tell,
+		Group: func(app *argocd.App) string { return app.Name.Namespace },
+	}
+	spoke := facets.Options{
+		Config: &rest.Config{Host: p.spokeAPI.URL}, Name: "spoke", Namespace: "argocd", ApplicationNamespace: "argocd", Kinds: mode.Kinds(), KeepStatus: true,
+		Mapping: mapping.ByNamespace{Spoke: "argocd"}, Selector: all, Listener: deaf{}, Tell: tell,
+		Agent: func() string { return "berlin" },
+	}
+	for _, c := range change {
+		c(&hub, &spoke)
+	}
+	hubCluster, err := facets.Open(hub)
+	require.NoError(t, err)
+	spokeCluster, err := facets.Open(spoke)
+	require.NoError(t, err)
+	p.hub = facets.Hub{Cluster: hubCluster, Server: func(agent string) string { return "https://proxy?agentName=" + agent }}
+	p.spoke = facets.Spoke{Cluster: spokeCluster}
+	p.here, p.there = p.hub.Share("berlin", mode), p.spoke.Share(mode)
+	return p
+}
+
+// hearsOf has a cluster hear of an object as it is stored now.
+func hearsOf(t *testing.T, c *facets.Cluster, o *argocd.Object) *argocd.Record {
+	t.Helper()
+	records := map[string]facets.Records{"AppProject": c.Projects, "Secret": c.Secrets, "ConfigMap": c.ConfigMaps}[o.Kind]
+	record, err := records.Store.Wrote(o)
+	require.NoError(t, err)
+	return record
+}
+
+// onHub has somebody write an object on the hub, and onSpoke on the spoke.
+func (p *pair) onHub(kind string, o argocd.Object) *argocd.Object {
+	p.Helper()
+	stored := p.hubAPI.putObject(kind, o)
+	hearsOf(p.T, p.hub.Cluster, stored)
+	return stored
+}
+
+func (p *pair) onSpoke(kind string, o argocd.Object) *argocd.Object {
+	p.Helper()
+	stored := p.spokeAPI.putObject(kind, o)
+	hearsOf(p.T, p.spoke.Cluster, stored)
+	return stored
+}
+
+// runs has a cluster be followed until the test is over, and waits until all is known.
+func (p *pair) runs(c *facets.Cluster) {
+	p.Helper()
+	ctx, cancel := context.WithCancel(p.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.Run(ctx) })
+	p.Cleanup(func() { cancel(); running.Wait() })
+	require.True(p, c.Wait(ctx))
+}
+
+// sends brings what is under a key to the side that has the copies.
+func (p *pair) sends(f converge.Facet, key converge.Key) error {
+	p.Helper()
+	from, to := p.here, p.there
+	if _, ok := from.Sources[f]; !ok {
+		from, to = to, from
+	}
+	object, ok := from.Sources[f].Project(key)
+	if !ok {
+		held, err := to.Replicas[f].Remove(p.Context(), key, "")
+		require.True(p, err != nil || held == converge.State{})
+		return err
+	}
+	held, err := to.Replicas[f].Apply(p.Context(), key, object)
+	if err == nil {
+		require.Equal(p, object.State, held)
+		require.Equal(p, object.State, to.Replicas[f].Held(key))
+	}
+	return err
+}
+
+// offers reports whether the other side is to have something under a key, in the two ways to ask for that.
+func (p *pair) offers(f converge.Facet, key converge.Key) bool {
+	p.Helper()
+	source := p.here.Sources[f].Source
+	if source == nil {
+		source = p.there.Sources[f].Source
+	}
+	object, offered := source.Project(key)
+	listed := false
+	for k, state := range source.All() {
+		if k == key {
+			listed = true
+			require.Equal(p, object.State, state)
+		}
+	}
+	require.Equal(p, offered, listed)
+	return offered
+}
+
+// aSecret is one of a repository or of credentials, of a project.
+func aSecret(name, use, project string) argocd.Object {
+	encode := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+	data := map[string]string{"url": encode("https://git.example.com"), "password": encode("hunter2")}
+	if project != "" {
+		data["project"] = encode(project)
+	}
+	return argocd.Object{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "argocd", Name: name, UID: types.UID("hub-" + name), Labels: map[string]string{argocd.LabelSecretType: use}},
+		Type:       "Opaque", Data: data,
+	}
+}
+
+// teamProject is a project for agents of that pattern.
+func teamProject(name, agents string) argocd.Object {
+	return argocd.Object{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "argocd", Name: name, UID: types.UID("hub-" + name)},
+		Spec:       json.RawMessage(`{"destinations":[{"name":"` + agents + `","namespace":"*"}],"sourceNamespaces":["*"],"sourceRepos":["*"]}`),
+	}
+}

@@ -1,0 +1,103 @@
+package facets
+
+import (
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
+)
+
+// Spoke is a spoke's cluster.
+type Spoke struct{ *Cluster }
+
+// Share returns what the spoke shares with the hub.
+func (s Spoke) Share(mode Mode) Share {
+	if mode == Autonomous {
+		return s.autonomous()
+	}
+	return s.managed()
+}
+
+func (s Spoke) managed() Share {
+	side := spokeSide(s.Applications, s.options.Mapping, false)
+	intents, applications := newIntentReplica(side), newApplicationReplica(side, s.options.Keeping)
+	replicas := map[converge.Facet]converge.Holding{
+		Application: retained(applications),
+		Intent:      {Replica: intents},
+		AppProject:  retained(s.projects()),
+		GPGKeys:     retained(s.keys()),
+	}
+	secrets := newOrigins() // a Secret may go over from one facet to the other
+	for use, facet := range credentials() {
+		replicas[facet] = retained(s.copies(s.Secrets, use, secrets, false))
+	}
+	return Share{
+		Sources: statuses(statusSource{Side: side}), Replicas: replicas,
+		application: side, intents: &intents, copies: &applications,
+		records: map[Kind]func(*argocd.Record) []Touched{
+			Project: touches(AppProject, named), Secret: touchesCredentials, ConfigMap: touches(GPGKeys, named),
+		},
+	}
+}
+
+// statuses is what every spoke tells of its applications. What it no longer tells of is made anew by its controllers;
+// nothing of a user's is lost.
+func statuses(s statusSource) map[converge.Facet]converge.Origin {
+	return map[converge.Facet]converge.Origin{Status: {Source: s, Unbraked: true}}
+}
+
+// copies are objects of the hub's, under the same names and as they were sent. use is that of Secrets.
+func (s Spoke) copies(r Records, use string, o *origins, adopt bool) objectReplica {
+	return objectReplica{
+		Records: r, namespace: s.options.Namespace, origins: o, name: sameName, called: named, use: use, render: asIs, adopt: adopt,
+		keeping: s.options.Keeping,
+	}
+}
+
+// projects are the hub's. The project default stays as it is when it is withdrawn: Argo CD makes it when it starts, and
+// Applications that name no project are in it, also the spoke's own.
+func (s Spoke) projects() objectReplica {
+	r := s.copies(s.Projects, "", newOrigins(), true)
+	r.leave = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.DefaultProject: disowned}
+	return r
+}
+
+// keys are the hub's GPG keys. Argo CD's repository server does not start without their ConfigMap, so one that is withdrawn
+// is emptied.
+func (s Spoke) keys() objectReplica {
+	r := s.copies(s.ConfigMaps, "", newOrigins(), true)
+	r.leave = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.KeysConfigMap: func(record *argocd.Record) argocd.Patch {
+		patch := disowned(record)
+		content := record.Content()
+		if content.Data != nil {
+			patch.Remove("data")
+		}
+		if content.BinaryData != nil {
+			patch.Remove("binaryData")
+		}
+		return patch
+	}}
+	return r
+}
+
+func (s Spoke) autonomous() Share {
+	side := spokeSide(s.Applications, mapping.ByNamespace{Spoke: s.options.Namespace}, true)
+	side.selector = s.options.Selector
+	intents := newIntentReplica(side)
+	intents.shown = s.Shown
+	sources := statuses(statusSource{Side: side, shown: s.Shown})
+	sources[Application] = converge.Origin{Source: applicationSource{Side: side, mirrored: true}}
+	sources[AppProject] = converge.Origin{Source: objectSource{
+		Records: s.Projects, namespace: s.options.Namespace, tell: s.tells("", Project),
+		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), s.Selects(&r.Head) },
+	}}
+	return Share{
+		Sources: sources, Replicas: map[converge.Facet]converge.Holding{Intent: {Replica: intents}},
+		application: side, intents: &intents,
+		records: map[Kind]func(*argocd.Record) []Touched{Project: touches(AppProject, named)},
+	}
+}
+
+// Shown says where the hub shows an autonomous agent's applications.
+func (s Spoke) Shown() argocd.Move {
+	return argocd.Move{From: s.options.Namespace, To: s.options.Agent()}
+}

@@ -1,0 +1,233 @@
+package facets
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+)
+
+// statusPayload is what a spoke says of an application.
+type statusPayload struct {
+	Status json.RawMessage `json:"status,omitempty"`
+	// Operation is one that runs on the spoke without the hub's asking, for example an automated sync.
+	Operation json.RawMessage `json:"operation,omitempty"`
+	// Over names the intents that the spoke took from the hub and that are over.
+	Over over `json:"over,omitzero"`
+}
+
+type over struct {
+	Operation string `json:"operation,omitempty"`
+	Refresh   string `json:"refresh,omitempty"`
+}
+
+// statusVersion is the version of a statusPayload. It is made of hashes, because the hub keeps no more of a status.
+func statusVersion(status converge.Version, mirror string, o over) converge.Version {
+	if status == (converge.Version{}) && mirror == "" && o == (over{}) {
+		return converge.Version{}
+	}
+	return converge.VersionOf(fmt.Appendf(status[:], "|%s|%s|%s", mirror, o.Operation, o.Refresh))
+}
+
+// mirrorOf names an operation of the spoke's own, empty if there is none.
+func mirrorOf(operation json.RawMessage) string {
+	if operation == nil || argocd.OperationInfo(operation, argocd.InfoIntent) != "" {
+		return ""
+	}
+	return converge.VersionOf(operation).String()
+}
+
+// statusSource is the spoke's half of the application-status facet.
+type statusSource struct {
+	Side
+
+	// shown, if set, returns where the hub shows the spoke's applications.
+	shown func() argocd.Move
+}
+
+var _ converge.Source = statusSource{}
+
+// All yields the status of every application that is shared.
+func (s statusSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.said) }
+
+// said is the state of what a spoke says of an application, zero if there is nothing to say.
+func (s statusSource) said(app *argocd.App) converge.State {
+	_, version, err := s.status(app)
+	if err != nil {
+		return converge.State{}
+	}
+	return s.stateOf(app, version)
+}
+
+// stateOf is the state of what a spoke says of an application whose status has that version.
+func (s statusSource) stateOf(app *argocd.App, version converge.Version) converge.State {
+	return s.state(app, statusVersion(version, mirrorOf(app.Operation), overOf(app)))
+}
+
+// status returns an application's status as the hub should show it, nil if it is as it came, and the version of that.
+func (s statusSource) status(app *argocd.App) (json.RawMessage, converge.Version, error) {
+	if s.shown != nil && app.Status.Nests {
+		return s.shown().Status(app.Status)
+	}
+	return nil, app.Status.Version, nil
+}
+
+// overOf returns which of the intents that an application took from the hub are over.
+func overOf(app *argocd.App) over {
+	t := takenBy(app)
+	var o over
+	if t.Operation != argocd.OperationInfo(app.Operation, argocd.InfoIntent) && !lost(app, t) {
+		o.Operation = t.Operation
+	}
+	if _, pending := app.Annotations[argocd.AnnotationRefresh]; !pending {
+		o.Refresh = t.Refresh
+	}
+	return o
+}
+
+// Project returns what the spoke says of an application.
+func (s statusSource) Project(key converge.Key) (converge.Object, bool) {
+	app, ok := s.get(key)
+	if !ok {
+		return converge.Object{}, false
+	}
+	p, state, err := s.statusOf(app)
+	if err != nil || state == (converge.State{}) {
+		return converge.Object{}, false
+	}
+	payload, err := json.Marshal(p)
+	if err != nil {
+		return converge.Object{}, false
+	}
+	return converge.Object{State: state, Payload: payload}, true
+}
+
+// statusOf returns what the spoke says of an application, and the state of that.
+func (s statusSource) statusOf(app *argocd.App) (statusPayload, converge.State, error) {
+	status, version, err := s.status(app)
+	if err == nil && status == nil {
+		status, err = app.Status.Raw()
+	}
+	p := statusPayload{Status: status, Over: overOf(app)}
+	if mirrorOf(app.Operation) != "" {
+		p.Operation = app.Operation
+	}
+	return p, s.stateOf(app, version), err
+}
+
+// Settled has nothing to do: a status that the hub refuses shows in the agent's metrics.
+func (s statusSource) Settled(context.Context, converge.Key, converge.Result) error { return nil }
+
+// Troubled returns false, since nothing is ever told.
+func (s statusSource) Troubled(converge.Key) bool { return false }
+
+// statusReplica is the hub's half of the application-status facet.
+type statusReplica struct{ Side }
+
+var _ converge.Replica = statusReplica{}
+
+// All yields the status of the agent's applications.
+func (r statusReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.shown) }
+
+// Held returns what the hub holds of a status.
+func (r statusReplica) Held(key converge.Key) converge.State { return r.held(key, r.shown) }
+
+// shown is the state of the status that a hub's application shows, zero if it shows none.
+func (r statusReplica) shown(app *argocd.App) converge.State {
+	if app == nil {
+		return converge.State{}
+	}
+	return r.state(app, statusVersion(app.Status.Version, argocd.OperationInfo(app.Operation, argocd.InfoMirror), over{}))
+}
+
+// Apply shows on the hub what the spoke says. It takes back intents that are over and no others.
+func (r statusReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
+	var want statusPayload
+	if err := json.Unmarshal(obj.Payload, &want); err != nil {
+		return converge.State{}, fmt.Errorf("decode the status: %w: %w", converge.ErrRefused, err)
+	}
+	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
+		switch {
+		case app != nil && r.uid(app) == obj.UID:
+		case r.original:
+			return nil, nil // it is of an application that is no more
+		default:
+			return nil, errNotThere
+		}
+		return showStatus(app, want)
+	})
+	return r.shown(app), err
+}
+
+// showStatus returns the patch that makes the hub's application show what the spoke says.
+func showStatus(app *argocd.App, want statusPayload) (argocd.Patch, error) {
+	var patch argocd.Patch
+	mirror, wanted := argocd.OperationInfo(app.Operation, argocd.InfoMirror), mirrorOf(want.Operation)
+	intent := argocd.OperationInfo(app.Operation, argocd.InfoIntent)
+	operated := intent != "" && intent == want.Over.Operation
+	switch {
+	case mirror != wanted && wanted != "" && (mirror != "" || app.Operation == nil):
+		operation, err := argocd.WithInfo(want.Operation, argocd.InfoMirror, wanted)
+		if err != nil {
+			return nil, err
+		}
+		patch.Replace(operation, "operation")
+	case mirror != "" && wanted == "", operated:
+		patch.Remove("operation")
+	}
+	_, name, _ := refreshOf(app)
+	refreshed := name != "" && name == want.Over.Refresh
+	if refreshed {
+		withdrawRefresh(app, &patch)
+	}
+	status, raw, err := overlay(app, want.Status)
+	if err != nil {
+		return nil, err
+	}
+	terminated := app.Status.Phase == argocd.PhaseTerminating && status.Phase != argocd.PhaseTerminating
+	troubles := app.Status.Troubles
+	if operated || refreshed || terminated {
+		troubles = ofIntent.without(troubles) // what is over was taken
+	}
+	if status.Version == app.Status.Version {
+		app.Status.PatchTroubles(&patch, troubles)
+		return patch, nil
+	}
+	if raw, err = argocd.WithTroubles(raw, troubles); err != nil {
+		return nil, err
+	}
+	patch.Replace(raw, "status")
+	return patch, nil
+}
+
+// overlay returns the status that the hub's application should have, without the agent's conditions, and that in JSON. What
+// the hub adds stays: that the operation is to be terminated, until it is over.
+func overlay(app *argocd.App, want json.RawMessage) (argocd.Status, json.RawMessage, error) {
+	status := argocd.ReadStatus(want)
+	if app.Status.Phase == argocd.PhaseTerminating && status.Phase == argocd.PhaseRunning &&
+		app.Status.StartedAt == status.StartedAt {
+		raw, err := argocd.WithPhase(want, argocd.PhaseTerminating)
+		return argocd.ReadStatus(raw), raw, err
+	}
+	if want == nil {
+		want = json.RawMessage("{}")
+	}
+	return status, want, nil
+}
+
+// Remove clears the status of an application that the spoke does not have.
+func (r statusReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
+	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
+		if app == nil || app.Deleting || uid != "" && r.uid(app) != uid {
+			return nil, nil
+		}
+		return showStatus(app, statusPayload{})
+	})
+	if app != nil && app.Deleting {
+		return converge.State{}, err
+	}
+	return r.shown(app), err
+}

@@ -1,0 +1,239 @@
+package follow_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
+)
+
+// TestMain lets more tests run at once than there are processors: they wait, for a second and more before each new list.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "32"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+// kept is what is kept of a ConfigMap.
+type kept struct {
+	id           types.NamespacedName
+	uid          types.UID
+	revision     string
+	value, group string
+	before       *kept // what was kept before, as Reduce was told
+}
+
+func (k *kept) ID() types.NamespacedName { return k.id }
+func (k *kept) Revision() string         { return k.revision }
+
+func (k *kept) String() string {
+	if k == nil {
+		return "none"
+	}
+	return k.value
+}
+
+func reduce(m *corev1.ConfigMap, old *kept) *kept {
+	return &kept{id(m.Name), m.UID, m.ResourceVersion, m.Data["value"], m.Labels["group"], old}
+}
+
+func id(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+type store = follow.Store[*corev1.ConfigMap, *kept]
+
+// rig is a store that follows a server.
+type rig struct {
+	*apiServer
+	store  *store
+	told   chan string                    // what the store told, in order
+	last   map[types.NamespacedName]*kept // the newest told of each object. Only the store's callbacks use it, one at a time
+	fences int
+}
+
+// follows runs a store that follows the server, until the test ends.
+func follows(t *testing.T, server *apiServer) *rig {
+	t.Helper()
+	r := &rig{apiServer: server, told: make(chan string, 10000), last: map[types.NamespacedName]*kept{}}
+	r.store = follow.New(follow.Options[*corev1.ConfigMap, *kept]{
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return server.client.List(ctx, o)
+		},
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return server.client.Watch(ctx, o)
+		},
+		Kind:     &corev1.ConfigMap{},
+		Reduce:   reduce,
+		Group:    func(k *kept) string { return k.group },
+		Changed:  func(old, now *kept) { r.changed(t, old, now) },
+		Vanished: func(gone []*kept) { r.vanished(t, gone) },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.store.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return r
+}
+
+// changed notes a change, and checks what holds of every change: it follows on the one before, goes forward, and shows.
+func (r *rig) changed(t *testing.T, old, now *kept) {
+	t.Helper()
+	one := old
+	if now != nil {
+		one = now
+	}
+	if last := r.last[one.id]; last != old {
+		t.Errorf("%s: told that %v becomes %v, but last it was %v", one.id.Name, old, now, last)
+	}
+	r.mu.Lock()
+	restored := r.restored
+	r.mu.Unlock()
+	if old != nil && now != nil && number(t, now) <= number(t, old) && !restored {
+		t.Errorf("%s: went from revision %s to %s", one.id.Name, old.revision, now.revision)
+	}
+	if shown, _ := r.store.Get(one.id); shown != now {
+		t.Errorf("%s: told that it becomes %v, but it shows as %v", one.id.Name, now, shown)
+	}
+	r.last[one.id] = now
+	r.told <- fmt.Sprintf("%s: %v to %v", one.id.Name, old, now)
+}
+
+// vanished notes what vanished, and checks that it does not show.
+func (r *rig) vanished(t *testing.T, gone []*kept) {
+	t.Helper()
+	var names []string
+	for _, k := range gone {
+		if r.last[k.id] != k {
+			t.Errorf("%s: told that %v vanished, but last it was %v", k.id.Name, k, r.last[k.id])
+		}
+		if shown, ok := r.store.Get(k.id); ok {
+			t.Errorf("%s: vanished, but shows as %v", k.id.Name, shown)
+		}
+		r.last[k.id] = nil
+		names = append(names, k.id.Name)
+	}
+	slices.Sort(names)
+	r.told <- "vanished: " + strings.Join(names, " ")
+}
+
+func number(t *testing.T, k *kept) int {
+	t.Helper()
+	n, err := strconv.Atoi(k.revision)
+	if err != nil {
+		t.Errorf("%s: revision %q", k.id.Name, k.revision)
+	}
+	return n
+}
+
+// synced waits until the store holds everything, and passes over what it told until then.
+func (r *rig) synced(t *testing.T) *rig {
+	t.Helper()
+	await(t, r.store.Synced())
+	for len(r.told) > 0 {
+		<-r.told
+	}
+	return r
+}
+
+// tells requires that the store tells this next, and nothing else before.
+func (r *rig) tells(t *testing.T, what ...string) {
+	t.Helper()
+	for _, w := range what {
+		require.Equal(t, w, await(t, r.told))
+	}
+}
+
+// tellsInAnyOrder requires that the store tells this next, in whatever order.
+func (r *rig) tellsInAnyOrder(t *testing.T, what ...string) {
+	t.Helper()
+	var told []string
+	for range what {
+		told = append(told, await(t, r.told))
+	}
+	require.ElementsMatch(t, what, told)
+}
+
+// quiet requires that the store tells nothing of all that the server has shown up to now: another object is created, and that
+// comes next.
+func (r *rig) quiet(t *testing.T) {
+	t.Helper()
+	r.fences++
+	name := fmt.Sprint("fence-", r.fences)
+	r.create(t, name, "up")
+	r.tells(t, name+": none to up")
+}
+
+// shows requires that the store shows this value, "none" if it shows nothing, and returns what it shows.
+func (r *rig) shows(t *testing.T, name, value string) *kept {
+	t.Helper()
+	k, ok := r.store.Get(id(name))
+	require.Equal(t, value, k.String())
+	require.Equal(t, value != "none", ok)
+	return k
+}
+
+// wrote enters the answer to an own write.
+func (r *rig) wrote(t *testing.T, answer *corev1.ConfigMap) *kept {
+	t.Helper()
+	k, err := r.store.Wrote(answer)
+	require.NoError(t, err)
+	return k
+}
+
+// group returns the names of a group's objects.
+func (r *rig) group(group string) []string {
+	names := []string{}
+	for k := range r.store.Group(group) {
+		names = append(names, k.id.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func await[T any](t *testing.T, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		require.FailNow(t, "nothing came")
+	}
+	panic("not reached")
+}
+
+// eachAPIServer runs the test against API servers that stream lists and against ones that do not.
+func eachAPIServer(t *testing.T, test func(t *testing.T, server *apiServer)) {
+	t.Helper()
+	for name, streaming := range map[string]bool{"streaming lists": true, "plain lists": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newAPIServer(t, streaming))
+		})
+	}
+}

@@ -1,0 +1,292 @@
+// Package follow keeps the objects of one kind in memory as the API server has them.
+//
+// It differs from an informer's cache in four ways. Its own program's writes show in it at once, so that a write can be
+// followed by a decision without reading back. Objects are reduced on the way in, so that what nobody needs is not kept.
+// Objects that a new list lacks are reported together and not one by one: whoever deletes because of that should know. And an API
+// server whose revisions go back, because its etcd was restored from a backup, is believed.
+package follow
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
+)
+
+// Object is what a Store needs to know of what it keeps.
+type Object interface {
+	comparable
+	// ID returns the object's namespace and name.
+	ID() types.NamespacedName
+	// Revision returns the object's resource version.
+	Revision() string
+}
+
+// Options say what a Store follows. R is the type that the API server's objects decode to, T what is kept of them.
+type Options[R runtime.Object, T Object] struct {
+	// List and Watch ask the API server.
+	List  kube.ListFunc
+	Watch kube.WatchFunc
+	// Kind is an empty object of the kind that is followed.
+	Kind R
+	// Reduce returns what is kept of an object. old is what was kept of it before, the zero T if nothing.
+	Reduce func(object R, old T) T
+	// Group, if set, puts objects into groups, by which they can be ranged over.
+	Group func(T) string
+	// Changed is told of each change, after it shows in the store: created (old is the zero T), changed or deleted (now is
+	// the zero T). It must not block, and is called in the order of changes only for each object by itself.
+	Changed func(old, now T)
+	// Vanished is told that a new list lacked objects that were there before. They show in the store as deleted.
+	Vanished func(gone []T)
+}
+
+// Store holds the objects of one kind. All methods may be called from several goroutines.
+type Store[R runtime.Object, T Object] struct {
+	options Options[R, T]
+	synced  chan struct{}
+
+	mu      sync.RWMutex
+	objects map[types.NamespacedName]entry[T]            // guarded by mu
+	groups  map[string]map[types.NamespacedName]struct{} // guarded by mu
+	erased  map[types.NamespacedName]erasure             // until the watch or a list shows it too. Guarded by mu
+	seen    uint64                                       // the newest revision that the watch has brought. Guarded by mu
+	failure error                                        // why the last list or watch did not work. Guarded by mu
+
+	// notices orders the calls of Changed: it is taken before mu and held until after them.
+	notices sync.Mutex
+}
+
+type entry[T Object] struct {
+	object   T
+	revision uint64
+	uid      types.UID
+}
+
+// erasure is what this program deleted, as the store last held it. The watch may yet bring what was done to it before.
+type erasure struct {
+	revision uint64
+	uid      types.UID
+}
+
+// New returns a store that is empty until Run runs.
+func New[R runtime.Object, T Object](o Options[R, T]) *Store[R, T] {
+	return &Store[R, T]{
+		options: o,
+		synced:  make(chan struct{}),
+		objects: make(map[types.NamespacedName]entry[T]),
+		groups:  make(map[string]map[types.NamespacedName]struct{}),
+		erased:  make(map[types.NamespacedName]erasure),
+	}
+}
+
+// Run follows the API server until the context ends.
+func (s *Store[R, T]) Run(ctx context.Context) {
+	lw := kube.ListWatch(
+		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := s.options.List(ctx, o)
+			s.failed("list", err)
+			return list, err
+		},
+		func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := s.options.Watch(ctx, o)
+			s.failed("watch", err)
+			return w, err
+		},
+	)
+	// A Reflector by itself waits for up to a minute between two attempts, which is long for people who wait for a sync.
+	backoff := wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 10 * time.Second}
+	cache.NewReflectorWithOptions(lw, s.options.Kind, (*sink[R, T])(s), cache.ReflectorOptions{Backoff: &backoff}).RunWithContext(ctx)
+}
+
+// Synced is closed when the store first holds everything that the API server has.
+func (s *Store[R, T]) Synced() <-chan struct{} { return s.synced }
+
+// Ready returns nil once the store holds everything, and otherwise why it does not.
+func (s *Store[R, T]) Ready() error {
+	select {
+	case <-s.synced:
+		return nil
+	default:
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.failure != nil {
+		return s.failure
+	}
+	return fmt.Errorf("the first list of %T is under way", s.options.Kind)
+}
+
+// Get returns an object, and whether there is one.
+func (s *Store[R, T]) Get(id types.NamespacedName) (T, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e, ok := s.objects[id]
+	return e.object, ok
+}
+
+// All yields all objects as they were when it was called.
+func (s *Store[R, T]) All() iter.Seq[T] {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	objects := make([]T, 0, len(s.objects))
+	for _, e := range s.objects {
+		objects = append(objects, e.object)
+	}
+	return slices.Values(objects)
+}
+
+// Group yields the objects of a group as they were when it was called.
+func (s *Store[R, T]) Group(group string) iter.Seq[T] {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	objects := make([]T, 0, len(s.groups[group]))
+	for id := range s.groups[group] {
+		objects = append(objects, s.objects[id].object)
+	}
+	return slices.Values(objects)
+}
+
+// Wrote takes in the answer to a write of this program's own and returns what is kept of it.
+func (s *Store[R, T]) Wrote(answer R) (T, error) { return s.put(answer, true) }
+
+// Erased takes in that an object is gone of which nothing is left. It must be this very object that is known to be gone: what
+// is yet to come with its UID is not believed any more.
+func (s *Store[R, T]) Erased(object T) {
+	var none T
+	s.notices.Lock()
+	defer s.notices.Unlock()
+	s.mu.Lock()
+	e := s.objects[object.ID()]
+	erase := e.object == object
+	if erase {
+		s.set(object.ID(), object, entry[T]{})
+		s.erased[object.ID()] = erasure{e.revision, e.uid}
+	}
+	s.mu.Unlock()
+	if erase {
+		s.options.Changed(object, none)
+	}
+}
+
+// put takes in an object if it is newer than what is there, and not what this program erased. What this program wrote
+// counts only while the watch has not come as far: after that, the watch knows better, for example that the object was
+// deleted since.
+func (s *Store[R, T]) put(object R, own bool) (T, error) {
+	var none T
+	m, err := meta.Accessor(object)
+	if err != nil {
+		return none, fmt.Errorf("read an object's metadata: %w", err)
+	}
+	revision, err := revisionOf(m)
+	if err != nil {
+		return none, err
+	}
+	id := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
+
+	s.notices.Lock()
+	defer s.notices.Unlock()
+	s.mu.RLock()
+	old, seen := s.objects[id], s.seen
+	gone, erased := s.erased[id]
+	s.mu.RUnlock()
+	if !own {
+		s.advance(revision)
+	}
+	if revision <= old.revision || own && revision <= seen || erased && (revision <= gone.revision || m.GetUID() == gone.uid) {
+		return s.options.Reduce(object, old.object), nil
+	}
+	now := s.options.Reduce(object, old.object)
+	s.mu.Lock()
+	s.set(id, old.object, entry[T]{now, revision, m.GetUID()})
+	s.mu.Unlock()
+	s.options.Changed(old.object, now)
+	return now, nil
+}
+
+// advance notes how far the watch has come.
+func (s *Store[R, T]) advance(revision uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = max(s.seen, revision)
+}
+
+// rewind makes a list count that is older than what the watch has brought: the API server was restored from a backup. What
+// the store holds is no newer than such a list then, whatever its revision says.
+func (s *Store[R, T]) rewind(revision uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if revision >= s.seen {
+		return
+	}
+	s.seen = 0
+	clear(s.erased)
+	for id, e := range s.objects {
+		e.revision = 0
+		s.objects[id] = e
+	}
+}
+
+// set replaces an object. s.mu is held.
+func (s *Store[R, T]) set(id types.NamespacedName, old T, e entry[T]) {
+	var none T
+	if old != none {
+		s.ungroup(id, old)
+	}
+	if e.object == none {
+		delete(s.objects, id)
+		return
+	}
+	delete(s.erased, id)
+	s.objects[id] = e
+	g := s.group(e.object)
+	if s.groups[g] == nil {
+		s.groups[g] = make(map[types.NamespacedName]struct{})
+	}
+	s.groups[g][id] = struct{}{}
+}
+
+// ungroup takes an object out of its group. s.mu is held.
+func (s *Store[R, T]) ungroup(id types.NamespacedName, object T) {
+	g := s.group(object)
+	delete(s.groups[g], id)
+	if len(s.groups[g]) == 0 {
+		delete(s.groups, g)
+	}
+}
+
+func (s *Store[R, T]) group(object T) string {
+	if s.options.Group == nil {
+		return ""
+	}
+	return s.options.Group(object)
+}
+
+func (s *Store[R, T]) failed(act string, err error) {
+	if err != nil {
+		err = fmt.Errorf("%s %T: %w", act, s.options.Kind, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure = err
+}
+
+func revisionOf(m metav1.Object) (uint64, error) {
+	r, err := strconv.ParseUint(m.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("resource version of %s/%s: %w", m.GetNamespace(), m.GetName(), err)
+	}
+	return r, nil
+}

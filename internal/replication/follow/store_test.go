@@ -1,0 +1,313 @@
+package follow_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
+)
+
+func TestTheFirstListFillsTheStore(t *testing.T) {
+	t.Parallel()
+	eachAPIServer(t, func(t *testing.T, server *apiServer) {
+		server.create(t, "a", "1")
+		server.create(t, "b", "1")
+		r := follows(t, server)
+		require.Equal(t, map[bool]string{true: "watch", false: "list"}[server.streaming], await(t, server.listed))
+		r.tellsInAnyOrder(t, "a: none to 1", "b: none to 1")
+		await(t, r.store.Synced())
+		require.NoError(t, r.store.Ready())
+		a := r.shows(t, "a", "1")
+		require.Equal(t, "11", a.revision)
+		require.Equal(t, "uid-11", string(a.uid))
+		require.Nil(t, a.before)
+		r.shows(t, "b", "1")
+		r.shows(t, "c", "none")
+		r.quiet(t)
+	})
+}
+
+func TestAnEmptyListIsAllThereIs(t *testing.T) {
+	t.Parallel()
+	eachAPIServer(t, func(t *testing.T, server *apiServer) {
+		r := follows(t, server).synced(t)
+		require.NoError(t, r.store.Ready())
+		r.quiet(t)
+	})
+}
+
+func TestNothingIsReadyBeforeTheFirstList(t *testing.T) {
+	t.Parallel()
+	s := follow.New(follow.Options[*corev1.ConfigMap, *kept]{})
+	require.ErrorContains(t, s.Ready(), "the first list of *v1.ConfigMap is under way")
+	select {
+	case <-s.Synced():
+		require.Fail(t, "synced without a list")
+	default:
+	}
+}
+
+func TestTheWatchBringsEachChange(t *testing.T) {
+	t.Parallel()
+	eachAPIServer(t, func(t *testing.T, server *apiServer) {
+		r := follows(t, server).synced(t)
+		r.create(t, "a", "1")
+		r.tells(t, "a: none to 1")
+		first := r.shows(t, "a", "1")
+		r.update(t, "a", "2")
+		r.tells(t, "a: 1 to 2")
+		require.Same(t, first, r.shows(t, "a", "2").before, "what was kept before is there to be used again")
+		r.create(t, "b", "1")
+		r.tells(t, "b: none to 1")
+		r.remove(t, "a")
+		r.tells(t, "a: 2 to none")
+		r.shows(t, "a", "none")
+		r.shows(t, "b", "1")
+		r.create(t, "a", "3")
+		r.tells(t, "a: none to 3")
+		require.NotEqual(t, first.uid, r.shows(t, "a", "3").uid)
+		require.Nil(t, r.shows(t, "a", "3").before)
+		r.quiet(t)
+	})
+}
+
+func TestANewListTellsWhatChangedAndWhatVanished(t *testing.T) {
+	t.Parallel()
+	for name, inStream := range map[string]bool{"the watch ends with an error": true, "the next watch is refused": false} {
+		t.Run(name, func(t *testing.T) {
+			eachAPIServer(t, func(t *testing.T, server *apiServer) {
+				for _, name := range []string{"a", "b", "c", "d", "e"} {
+					server.create(t, name, "1", "east")
+				}
+				r := follows(t, server).synced(t)
+				same := r.shows(t, "d", "1")
+				r.quiet(t)
+				r.hold()
+				r.update(t, "a", "2", "east")
+				r.remove(t, "b")
+				r.remove(t, "c")
+				r.remove(t, "e")
+				again := r.create(t, "e", "2", "east")
+				r.create(t, "f", "1", "east")
+				r.expire(inStream)
+				r.tellsInAnyOrder(t, "a: 1 to 2", "e: 1 to 2", "f: none to 1")
+				r.tells(t, "vanished: b c")
+				r.shows(t, "b", "none")
+				require.Same(t, same, r.shows(t, "d", "1"))
+				require.Equal(t, again.UID, r.shows(t, "e", "2").uid)
+				require.Equal(t, []string{"a", "d", "e", "f"}, r.group("east"))
+				r.quiet(t)
+			})
+		})
+	}
+}
+
+func TestADroppedConnectionIsTakenUpWhereItWas(t *testing.T) {
+	t.Parallel()
+	eachAPIServer(t, func(t *testing.T, server *apiServer) {
+		server.create(t, "a", "1")
+		server.create(t, "b", "1")
+		r := follows(t, server).synced(t)
+		r.quiet(t)
+		<-r.listed
+		for len(r.watched) > 0 {
+			<-r.watched
+		}
+		r.hold()
+		r.update(t, "a", "2")
+		r.remove(t, "b")
+		r.cut()
+		require.Equal(t, "13", await(t, r.watched))
+		r.release()
+		r.tells(t, "a: 1 to 2", "b: 1 to none")
+		r.quiet(t)
+		require.Empty(t, r.listed, "nothing was listed again")
+	})
+}
+
+func TestRefusedAccessIsTheReasonForNotBeingReady(t *testing.T) {
+	t.Parallel()
+	eachAPIServer(t, func(t *testing.T, server *apiServer) {
+		server.create(t, "a", "1")
+		server.deny(true)
+		r := follows(t, server)
+		require.Equal(t, "watch", await(t, r.refused))
+		require.Equal(t, "list", await(t, r.refused))
+		require.ErrorContains(t, r.store.Ready(), "*v1.ConfigMap: configmaps is forbidden: cannot")
+		r.deny(false)
+		r.tells(t, "a: none to 1")
+		await(t, r.store.Synced())
+		require.NoError(t, r.store.Ready())
+		r.quiet(t)
+	})
+}
+
+func TestRefusedAccessLaterLosesNothing(t *testing.T) {
+	t.Parallel()
+	server := newAPIServer(t, true)
+	server.create(t, "a", "1")
+	server.create(t, "b", "1")
+	r := follows(t, server).synced(t)
+	r.quiet(t)
+	r.deny(true)
+	r.cut()
+	require.Equal(t, "list", await(t, r.refused)) // of how far the server has come
+	r.shows(t, "a", "1")
+	require.NoError(t, r.store.Ready())
+	r.update(t, "a", "2")
+	r.remove(t, "b")
+	r.deny(false)
+	r.tells(t, "a: 1 to 2", "vanished: b")
+	r.quiet(t)
+}
+
+func TestEventsThatAreOlderThanWhatIsHeldAreNoNews(t *testing.T) {
+	t.Parallel()
+	server := newAPIServer(t, true)
+	r := follows(t, server).synced(t)
+	first := r.create(t, "a", "1")
+	r.tells(t, "a: none to 1")
+	second := r.update(t, "a", "2")
+	r.tells(t, "a: 1 to 2")
+	held := r.shows(t, "a", "2")
+	r.say(watch.Modified, first)
+	r.say(watch.Added, second)
+	r.say(watch.Deleted, first)
+	r.quiet(t)
+	require.Same(t, held, r.shows(t, "a", "2"))
+}
+
+func TestADeletionOfWhatIsNotHeldIsNoNews(t *testing.T) {
+	t.Parallel()
+	r := follows(t, newAPIServer(t, true)).synced(t)
+	object := r.create(t, "a", "1")
+	r.tells(t, "a: none to 1")
+	object.Name = "b"
+	r.say(watch.Deleted, object)
+	r.quiet(t)
+}
+
+func TestAnObjectWithoutARevisionStopsNoOther(t *testing.T) {
+	t.Parallel()
+	r := follows(t, newAPIServer(t, true)).synced(t)
+	strange := r.create(t, "a", "1")
+	r.tells(t, "a: none to 1")
+	strange.ResourceVersion = "new"
+	_, err := r.store.Wrote(strange)
+	require.ErrorContains(t, err, "resource version of argocd/a")
+	strange.Data["value"] = "2"
+	r.say(watch.Modified, strange)
+	r.say(watch.Deleted, strange)
+	r.quiet(t)
+	r.shows(t, "a", "1")
+}
+
+// What is watched is a selection, so bookmarks are what tells that the watch has come as far as an own write.
+func TestBookmarksTellHowFarTheWatchHasCome(t *testing.T) {
+	t.Parallel()
+	server := newAPIServer(t, true)
+	r := follows(t, server).synced(t)
+	r.quiet(t)
+	answer := r.create(t, "a", "1")
+	r.tells(t, "a: none to 1")
+	late := answer.DeepCopy()
+	late.Name, late.UID = "late", "another"
+	r.quiet(t)
+	late.ResourceVersion = r.bookmark() // the watch was past this write before its answer came
+	r.cut()
+	for await(t, r.watched) != late.ResourceVersion { // only once the bookmark was taken in
+		continue
+	}
+	require.Equal(t, "1", r.wrote(t, late).value)
+	r.shows(t, "late", "none")
+	r.quiet(t)
+}
+
+func TestGroupsFollowTheirObjects(t *testing.T) {
+	t.Parallel()
+	server := newAPIServer(t, false)
+	server.create(t, "a", "1", "east")
+	server.create(t, "b", "1", "east")
+	server.create(t, "c", "1", "west")
+	r := follows(t, server).synced(t)
+	require.Equal(t, []string{"a", "b"}, r.group("east"))
+	require.Equal(t, []string{"c"}, r.group("west"))
+	require.Empty(t, r.group("north"))
+
+	before := r.store.Group("east")
+	r.update(t, "a", "2", "west")
+	r.tells(t, "a: 1 to 2")
+	require.Equal(t, []string{"b"}, r.group("east"))
+	require.Equal(t, []string{"a", "c"}, r.group("west"))
+	var values []string
+	for k := range before {
+		values = append(values, k.value)
+	}
+	require.Equal(t, []string{"1", "1"}, values, "as they were when asked for")
+	for range r.store.Group("west") {
+		break // must not go on
+	}
+
+	r.hold()
+	r.wrote(t, r.update(t, "c", "2", "east"))
+	require.Equal(t, []string{"b", "c"}, r.group("east"))
+	r.remove(t, "b")
+	r.store.Erased(r.shows(t, "b", "1"))
+	require.Equal(t, []string{"c"}, r.group("east"))
+	r.release()
+	r.tells(t, "c: 1 to 2", "b: 1 to none")
+	r.remove(t, "a")
+	r.tells(t, "a: 2 to none")
+	require.Empty(t, r.group("west"))
+	r.quiet(t)
+}
+
+func TestWithoutGroupsAllObjectsAreInOne(t *testing.T) {
+	t.Parallel()
+	s := follow.New(follow.Options[*corev1.ConfigMap, *kept]{Reduce: reduce, Changed: func(*kept, *kept) {}})
+	for name, revision := range map[string]string{"a": "1", "b": "2"} {
+		_, err := s.Wrote(&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, ResourceVersion: revision},
+		})
+		require.NoError(t, err)
+	}
+	require.Len(t, (&rig{store: s}).group(""), 2)
+}
+
+// An API server that was restored from a backup counts its revisions from there. What it has is what there is.
+func TestARestoredServerIsBelieved(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(func(watch.EventType, any)){"told": tooOld(true), "not told": dropped} {
+		t.Run(name, func(t *testing.T) { restored(t, end) })
+	}
+}
+
+func restored(t *testing.T, end func(func(watch.EventType, any))) {
+	t.Helper()
+	eachAPIServer(t, func(t *testing.T, server *apiServer) {
+		server.create(t, "a", "1")
+		server.create(t, "b", "1")
+		server.create(t, "c", "1")
+		r := follows(t, server).synced(t)
+		r.update(t, "a", "2")
+		r.tells(t, "a: 1 to 2")
+		r.wrote(t, r.update(t, "b", "2"))
+		r.tells(t, "b: 1 to 2")
+		r.create(t, "d", "1")
+		r.tells(t, "d: none to 1")
+		r.remove(t, "c")
+		r.tells(t, "c: 1 to none")
+		r.restore(3, end)
+		r.tellsInAnyOrder(t, "a: 2 to 1", "b: 2 to 1", "c: none to 1")
+		r.tells(t, "vanished: d")
+		r.update(t, "a", "3")
+		r.tells(t, "a: 1 to 3")
+		r.wrote(t, r.create(t, "d", "2"))
+		r.tells(t, "d: none to 2")
+		r.shows(t, "d", "2")
+	})
+}

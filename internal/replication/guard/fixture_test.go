@@ -1,0 +1,195 @@
+package guard_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const namespace = "argocd"
+
+// apiServer takes Events, and serves one watch, of the brake's ConfigMap and no other.
+type apiServer struct {
+	client   typed.CoreV1Interface
+	first    *corev1.ConfigMap // what there is when the watch begins, nil if nothing
+	changes  chan change       // what the watch brings then
+	revision int               // of the last change
+	events   chan *corev1.Event
+	denied   bool // Events are refused
+}
+
+type change struct {
+	kind   watch.EventType
+	object *corev1.ConfigMap
+}
+
+func newAPIServer(t *testing.T) *apiServer {
+	t.Helper()
+	s := &apiServer{changes: make(chan change), revision: 10, events: make(chan *corev1.Event, 100)}
+	server := httptest.NewServer(s)
+	transport := &http.Transport{}
+	config := &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	client, err := typed.NewForConfigAndClient(config, &http.Client{Transport: transport})
+	require.NoError(t, err)
+	s.client = client
+	t.Cleanup(func() {
+		server.Close()
+		transport.CloseIdleConnections()
+	})
+	return s
+}
+
+// configMap returns the brake's ConfigMap at a new revision.
+func (s *apiServer) configMap(words ...string) *corev1.ConfigMap {
+	s.revision++
+	m := &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: guard.ConfigMap, UID: "1", ResourceVersion: strconv.Itoa(s.revision)},
+		Data:       map[string]string{},
+	}
+	for n, word := range words {
+		m.Data["key-"+strconv.Itoa(n)] = word
+	}
+	return m
+}
+
+// change has the watch bring the ConfigMap with these words.
+func (s *apiServer) change(t *testing.T, kind watch.EventType, words ...string) {
+	t.Helper()
+	select {
+	case s.changes <- change{kind, s.configMap(words...)}:
+	case <-time.After(patience):
+		require.FailNow(t, "nobody watches")
+	}
+}
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	w.Header().Set("Content-Type", "application/json")
+	encode := json.NewEncoder(w).Encode
+	switch {
+	case r.Method == http.MethodPost && r.URL.Path == "/api/v1/namespaces/"+namespace+"/events":
+		event := &corev1.Event{}
+		if json.NewDecoder(r.Body).Decode(event) != nil || s.denied {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		_ = encode(event)
+		s.events <- event
+	case r.URL.Path != "/api/v1/namespaces/"+namespace+"/configmaps", !query.Has("sendInitialEvents"),
+		query.Get("fieldSelector") != "metadata.name="+guard.ConfigMap:
+		w.WriteHeader(http.StatusForbidden)
+	default:
+		send := func(kind watch.EventType, object *corev1.ConfigMap) {
+			_ = encode(map[string]any{"type": kind, "object": object})
+			w.(http.Flusher).Flush()
+		}
+		end := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}
+		end.ResourceVersion = "10"
+		if s.first != nil {
+			send(watch.Added, s.first)
+			end.ResourceVersion = s.first.ResourceVersion
+		}
+		end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		send(watch.Bookmark, end)
+		for {
+			select {
+			case c := <-s.changes:
+				send(c.kind, c.object)
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}
+}
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+// rig is a desk that runs.
+type rig struct {
+	*apiServer
+	desk     *guard.Desk
+	released chan string // agent, facet and word of each release
+	lines    chan string // of the log
+	passed   chan string // what the observers pass on
+}
+
+// runs runs a desk, until the test ends.
+func runs(t *testing.T, server *apiServer) *rig {
+	t.Helper()
+	read, write := io.Pipe()
+	r := &rig{
+		apiServer: server, released: make(chan string, 100), lines: make(chan string, 100), passed: make(chan string, 100),
+	}
+	r.desk = guard.New(guard.Options{
+		Client: server.client, Namespace: namespace, Component: "principal", Logger: slog.New(slog.NewTextHandler(write, nil)),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended, drained := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(drained)
+		for lines := bufio.NewScanner(read); lines.Scan(); {
+			r.lines <- lines.Text()
+		}
+	}()
+	go func() {
+		defer close(ended)
+		r.desk.Run(ctx, func(agent string, f converge.Facet, word string) bool {
+			r.released <- agent + " " + string(f) + " " + word
+			r.observer(agent).Released(f) // as a peer does whose brake is released
+			return true
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		write.Close()
+		<-drained
+	})
+	return r
+}
+
+// observer returns an agent's observer.
+func (r *rig) observer(agent string) converge.Observer {
+	return r.desk.Observer(agent, next{passed: r.passed})
+}
+
+// next is the observer that the desk's passes everything on to.
+type next struct {
+	converge.Observer
+	passed chan string
+}
+
+func (n next) Braked(b converge.Brake)   { n.passed <- "braked " + b.Word }
+func (n next) Released(f converge.Facet) { n.passed <- "released " + string(f) }
+
+func await[T any](t *testing.T, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		require.FailNow(t, "nothing came")
+	}
+	panic("not reached")
+}

@@ -1,0 +1,122 @@
+package guard_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+)
+
+const facet = converge.Facet("application")
+
+func TestABrakeIsReportedOnceWithItsRemedy(t *testing.T) {
+	r := runs(t, newAPIServer(t))
+	r.observer("berlin").Braked(converge.Brake{Facet: facet, Deletions: 11, Held: 20, Word: "abc"})
+	require.Equal(t, "braked abc", await(t, r.passed))
+
+	const remedy = "kubectl -n argocd create configmap argocd-agent-brake --from-literal=berlin.application=abc" +
+		" --dry-run=client -o yaml | kubectl -n argocd apply --server-side --force-conflicts --field-manager=abc -f -"
+	line := await(t, r.lines)
+	require.Contains(t, line, "level=ERROR")
+	require.Contains(t, line, "facet=application agent=berlin deletions=11 held=20 word=abc")
+	require.Contains(t, line, `by="`+remedy+`"`, "as it can be copied")
+	event := await(t, r.events)
+	require.Equal(t, "11 of 20 objects of berlin.application would be deleted at once. If that is meant: "+remedy, event.Message)
+	require.Equal(t, corev1.EventTypeWarning, event.Type)
+	require.Equal(t, "DeletionsHeldBack", event.Reason)
+	require.Equal(t, "principal", event.Source.Component)
+	require.Equal(t, "argocd-agent-brake", event.InvolvedObject.Name)
+	require.Equal(t, "argocd-agent-brake-", event.GenerateName)
+
+	// Another brake wakes the desk, and is all that it reports then.
+	r.observer("").Braked(converge.Brake{Facet: facet, Deletions: 12, Held: 20, Word: "def"})
+	require.Contains(t, await(t, r.events).Message, "12 of 20 objects of application would")
+	r.observer("paris").Braked(converge.Brake{Facet: facet, Deletions: 13, Held: 20, Word: "ghi"})
+	require.Contains(t, await(t, r.events).Message, "13 of 20 objects of paris.application would")
+	require.Empty(t, r.events)
+}
+
+func TestTheWordReleasesItsBrakeAndNoOther(t *testing.T) {
+	r := runs(t, newAPIServer(t))
+	for agent, word := range map[string]string{"berlin": "abc", "paris": "def"} {
+		r.observer(agent).Braked(converge.Brake{Facet: facet, Word: word})
+	}
+	await(t, r.events)
+	await(t, r.events)
+	r.change(t, watch.Added, "wrong", "ABC")
+	r.change(t, watch.Modified, "wrong", "abc")
+	require.Equal(t, "berlin application abc", await(t, r.released))
+	r.change(t, watch.Modified, "wrong", "abc", "def")
+	require.Equal(t, "paris application def", await(t, r.released))
+	require.Empty(t, r.released)
+	require.Empty(t, r.events)
+}
+
+func TestAWordThatIsGivenAlreadyReleasesAtOnce(t *testing.T) {
+	server := newAPIServer(t)
+	server.first = server.configMap("abc")
+	r := runs(t, server)
+	r.observer("berlin").Braked(converge.Brake{Facet: facet, Word: "abc"})
+	require.Equal(t, "berlin application abc", await(t, r.released))
+}
+
+func TestAWordThatWasTakenBackReleasesNothing(t *testing.T) {
+	server := newAPIServer(t)
+	server.first = server.configMap("early", "late")
+	r := runs(t, server)
+	r.observer("berlin").Braked(converge.Brake{Facet: facet, Word: "early"})
+	require.Equal(t, "berlin application early", await(t, r.released))
+	r.change(t, watch.Deleted)
+	r.change(t, watch.Added, "now")
+	r.observer("paris").Braked(converge.Brake{Facet: facet, Word: "now"})
+	require.Equal(t, "paris application now", await(t, r.released))
+	for len(r.events) > 0 {
+		<-r.events
+	}
+	r.observer("berlin").Braked(converge.Brake{Facet: facet, Word: "late"})
+	require.Contains(t, await(t, r.events).Message, "berlin.application=late")
+	require.Empty(t, r.released)
+}
+
+func TestABrakeThatIsOffIsNotReleased(t *testing.T) {
+	r := runs(t, newAPIServer(t))
+	berlin := r.observer("berlin")
+	berlin.Braked(converge.Brake{Facet: facet, Word: "abc"})
+	await(t, r.events)
+	berlin.Released(facet)
+	require.Equal(t, "braked abc", await(t, r.passed))
+	require.Equal(t, "released application", await(t, r.passed))
+	r.observer("paris").Braked(converge.Brake{Facet: facet, Word: "def"})
+	r.change(t, watch.Added, "abc", "def")
+	require.Equal(t, "paris application def", await(t, r.released))
+	r.observer("tokyo").Braked(converge.Brake{Facet: facet, Word: "ghi"})
+	r.change(t, watch.Modified, "abc", "def", "ghi")
+	require.Equal(t, "tokyo application ghi", await(t, r.released))
+	require.Empty(t, r.released)
+}
+
+func TestANewWordIsReportedAnew(t *testing.T) {
+	r := runs(t, newAPIServer(t))
+	berlin := r.observer("berlin")
+	berlin.Braked(converge.Brake{Facet: facet, Word: "abc"})
+	require.Contains(t, await(t, r.events).Message, "=abc")
+	berlin.Braked(converge.Brake{Facet: facet, Word: "def"})
+	require.Contains(t, await(t, r.events).Message, "=def")
+	r.change(t, watch.Added, "abc")
+	r.change(t, watch.Modified, "def")
+	require.Equal(t, "berlin application def", await(t, r.released))
+}
+
+func TestAnEventThatCannotBeWrittenIsLogged(t *testing.T) {
+	server := newAPIServer(t)
+	server.denied = true
+	r := runs(t, server)
+	r.observer("berlin").Braked(converge.Brake{Facet: facet, Word: "abc"})
+	require.Contains(t, await(t, r.lines), "Deletions are held back")
+	require.Contains(t, await(t, r.lines), "Write an Event")
+	r.change(t, watch.Added, "abc")
+	require.Equal(t, "berlin application abc", await(t, r.released))
+}

@@ -1,0 +1,128 @@
+package syncmetrics_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/syncmetrics"
+)
+
+const facet = converge.Facet("application")
+
+// read reads all metrics, as name{label="value"}, in the order of the labels' names; of a histogram its count, its sum, and
+// how many of its buckets something is in.
+func read(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	all := make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			name := fmt.Sprintf("%s{%s}", f.GetName(), strings.Join(labels, ","))
+			h := m.GetHistogram()
+			if h == nil {
+				all[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+				continue
+			}
+			all[name+" count"], all[name+" sum"] = float64(h.GetSampleCount()), h.GetSampleSum()
+			before := uint64(0)
+			for _, b := range h.GetBucket() {
+				if b.GetCumulativeCount() > before {
+					all[name+" buckets"]++
+				}
+				before = b.GetCumulativeCount()
+			}
+		}
+	}
+	return all
+}
+
+func TestAnswersAreCountedByResult(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	o := syncmetrics.NewSync("test", registry).Observer("a", slog.New(slog.DiscardHandler))
+	o.Acknowledged(facet, converge.Done, time.Second)
+	o.Acknowledged(facet, converge.Done, 3*time.Second)
+	o.Acknowledged(facet, converge.Refused, time.Second)
+	o.Acknowledged(facet, converge.Retry, 0)
+	metrics := read(t, registry)
+	require.Equal(t, 2.0, metrics[`test_sync_acks_total{facet="application",result="done"}`])
+	require.Equal(t, 1.0, metrics[`test_sync_acks_total{facet="application",result="refused"}`])
+	require.Equal(t, 1.0, metrics[`test_sync_acks_total{facet="application",result="retry"}`])
+	require.Equal(t, 3.0, metrics[lag+" count"], "an answer that ends nothing has no lag")
+	require.InDelta(t, 5, metrics[lag+" sum"], 1e-9)
+}
+
+const lag = `test_sync_lag_seconds{facet="application"}`
+
+// What is measured spans what is reached, some milliseconds, and what may happen, minutes of disconnection.
+func TestLagIsToldApartWhereItMatters(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	o := syncmetrics.NewSync("test", registry).Observer("a", slog.New(slog.DiscardHandler))
+	for _, lag := range []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, time.Second, time.Minute} {
+		o.Acknowledged(facet, converge.Done, lag)
+	}
+	require.Equal(t, 4.0, read(t, registry)[lag+" buckets"])
+}
+
+// All agents together have the same few metrics: their number must not grow with that of agents.
+func TestAgentsShareMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	sync := syncmetrics.NewSync("test", registry)
+	for _, agent := range []string{"a", "b", "c"} {
+		o := sync.Observer(agent, slog.New(slog.DiscardHandler))
+		o.Acknowledged(facet, converge.Done, time.Second)
+		o.Repaired(facet, "guestbook", converge.Result{Code: converge.Retry})
+	}
+	require.Equal(t, 3.0, read(t, registry)[`test_sync_acks_total{facet="application",result="done"}`])
+	require.Equal(t, 3.0, read(t, registry)[`test_sync_repairs_total{facet="application",result="retry"}`])
+}
+
+// A brake shows until it is released, in the metrics of its agent only.
+func TestBrakeIsShown(t *testing.T) {
+	const a, b = `test_sync_held_deletions{agent="a",facet="application"}`, `test_sync_held_deletions{agent="b",facet="application"}`
+	registry := prometheus.NewRegistry()
+	sync := syncmetrics.NewSync("test", registry)
+	one, other := sync.Observer("a", slog.New(slog.DiscardHandler)), sync.Observer("b", slog.New(slog.DiscardHandler))
+	require.Empty(t, read(t, registry))
+	one.Braked(converge.Brake{Facet: facet, Deletions: 12, Held: 40, Word: "0badcafe"})
+	other.Braked(converge.Brake{Facet: facet, Deletions: 99, Held: 100, Word: "deadbeef"})
+	require.Equal(t, map[string]float64{a: 12, b: 99}, read(t, registry))
+	one.Braked(converge.Brake{Facet: facet, Deletions: 13, Held: 40, Word: "0ddba115"})
+	require.Equal(t, map[string]float64{a: 13, b: 99}, read(t, registry))
+	one.Released(facet)
+	require.Equal(t, map[string]float64{b: 99}, read(t, registry))
+}
+
+func TestRepairIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	o := syncmetrics.NewSync("test", prometheus.NewRegistry()).Observer("", slog.New(slog.NewTextHandler(&log, nil)))
+	o.Repaired(facet, "guestbook", converge.Result{Code: converge.Refused, Reason: "a webhook said no"})
+	require.Equal(t, 1, strings.Count(log.String(), "\n"))
+	for _, want := range []string{"key=guestbook", "result=refused", `reason="a webhook said no"`} {
+		require.Contains(t, log.String(), want)
+	}
+}
+
+// The backlog is read when somebody looks, and not remembered.
+func TestBacklogIsReadWhenScraped(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	sizes := map[converge.Facet]int{facet: 1, "application-intent": 2}
+	syncmetrics.Backlog("test", registry, []converge.Facet{facet, "application-intent"}, func(f converge.Facet) int { return sizes[f] })
+	require.Equal(t, map[string]float64{
+		`test_sync_dirty_keys{facet="application"}`: 1, `test_sync_dirty_keys{facet="application-intent"}`: 2,
+	}, read(t, registry))
+	sizes[facet] = 17
+	require.Equal(t, 17.0, read(t, registry)[`test_sync_dirty_keys{facet="application"}`])
+}

@@ -1,0 +1,257 @@
+// Package wire carries a conversation of package converge over the gRPC stream between an agent and its principal. Each
+// message is a CloudEvent; api/PROTOCOL.md is the text that this package implements.
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+)
+
+// Types of events.
+const (
+	typePrefix    = "io.argoproj-labs.argocd-agent."
+	typeHello     = typePrefix + "hello"
+	typeHeartbeat = typePrefix + "heartbeat"
+	typePut       = typePrefix + "put"
+	typeDelete    = typePrefix + "delete"
+	typeAck       = typePrefix + "ack"
+	typeNotice    = typePrefix + "notice"
+	typeSummary   = typePrefix + "summary"
+	typeInquiry   = typePrefix + "inquiry"
+	typeHoldings  = typePrefix + "holdings"
+)
+
+// Attributes of events, besides those that the CloudEvents specification requires.
+const (
+	attrFacet   = "facet"
+	attrKey     = "subject"
+	attrSeq     = "seq"
+	attrUID     = "uid"
+	attrVersion = "version"
+	attrResult  = "result"
+	attrAbsent  = "absent"
+	attrReason  = "reason"
+	attrType    = "datacontenttype"
+)
+
+// heartbeat keeps the stream alive through proxies that end quiet ones.
+type heartbeat struct{}
+
+// errUnknown means that an event is of a type that a newer peer may know.
+var errUnknown = errors.New("unknown event type")
+
+// summary, inquiry and holdings are the data of the comparison's events.
+type summary struct {
+	Round   uint64           `json:"round"`
+	Count   int              `json:"count"`
+	Buckets map[uint8]string `json:"buckets"` // digests in hexadecimal: JSON numbers lose digits
+}
+
+type inquiry struct {
+	Round   uint64   `json:"round,omitempty"`
+	Buckets []uint16 `json:"buckets,omitempty"` // not bytes, which JSON would show as text
+}
+
+type holdings struct {
+	Round   uint64  `json:"round"`
+	Bucket  uint8   `json:"bucket"`
+	Entries []entry `json:"entries,omitempty"`
+}
+
+type entry struct {
+	Key     string `json:"key"`
+	UID     string `json:"uid"`
+	Version string `json:"version"`
+}
+
+// encode returns the event for a message: a converge.Message, a Hello or a heartbeat.
+func encode(message any) (*pb.CloudEvent, error) {
+	e := &pb.CloudEvent{SpecVersion: "1.0", Attributes: map[string]*pb.CloudEventAttributeValue{}}
+	var err error
+	switch m := message.(type) {
+	case Hello:
+		e.Type = typeHello
+		err = setJSON(e, m)
+	case heartbeat:
+		e.Type = typeHeartbeat
+	case converge.Put:
+		e.Type = typePut
+		setKey(e, m.Facet, m.Key, m.Seq)
+		setState(e, m.State)
+		setBytes(e, m.Payload)
+	case converge.Delete:
+		e.Type = typeDelete
+		setKey(e, m.Facet, m.Key, m.Seq)
+		setText(e, attrUID, m.UID)
+	case converge.Ack:
+		e.Type = typeAck
+		setKey(e, m.Facet, m.Key, m.Seq)
+		setText(e, attrResult, m.Code.String())
+		setText(e, attrReason, cut(m.Reason, maxReason))
+		if m.Absent {
+			e.Attributes[attrAbsent] = &pb.CloudEventAttributeValue{
+				Attr: &pb.CloudEventAttributeValue_CeBoolean{CeBoolean: true},
+			}
+		}
+	case converge.Notice:
+		e.Type = typeNotice
+		setKey(e, m.Facet, m.Key, 0)
+		setState(e, m.State)
+	default:
+		err = encodeComparison(e, message)
+	}
+	return e, err
+}
+
+func encodeComparison(e *pb.CloudEvent, message any) error {
+	switch m := message.(type) {
+	case converge.Summary:
+		e.Type = typeSummary
+		setText(e, attrFacet, string(m.Facet))
+		buckets := make(map[uint8]string, len(m.Buckets))
+		for b, d := range m.Buckets {
+			buckets[uint8(b)] = strconv.FormatUint(uint64(d), 16)
+		}
+		return setJSON(e, summary{Round: m.Round, Count: m.Count, Buckets: buckets})
+	case converge.Inquiry:
+		e.Type = typeInquiry
+		setText(e, attrFacet, string(m.Facet))
+		buckets := make([]uint16, 0, len(m.Buckets))
+		for _, b := range m.Buckets {
+			buckets = append(buckets, uint16(b))
+		}
+		return setJSON(e, inquiry{Round: m.Round, Buckets: buckets})
+	case converge.Holdings:
+		e.Type = typeHoldings
+		setText(e, attrFacet, string(m.Facet))
+		entries := make([]entry, 0, len(m.Entries))
+		for _, n := range m.Entries {
+			entries = append(entries, entry{Key: string(n.Key), UID: n.UID, Version: n.Version.String()})
+		}
+		return setJSON(e, holdings{Round: m.Round, Bucket: uint8(m.Bucket), Entries: entries})
+	default:
+		return fmt.Errorf("encode %T: %w", message, errUnknown)
+	}
+}
+
+// decode returns the message of an event.
+func decode(e *pb.CloudEvent) (any, error) {
+	facet, key, err := keyOf(e)
+	if err != nil {
+		return nil, err
+	}
+	switch e.GetType() {
+	case typeHello:
+		return decodeHello(e)
+	case typeHeartbeat:
+		return heartbeat{}, nil
+	case typePut:
+		seq, state, err := seqAndState(e)
+		return converge.Put{Facet: facet, Key: key, Seq: seq,
+			Object: converge.Object{State: state, Payload: e.GetBinaryData()}}, err
+	case typeDelete:
+		seq, err := seqOf(e)
+		if err != nil {
+			return nil, err
+		}
+		uid, err := text(e, attrUID, maxUID)
+		return converge.Delete{Facet: facet, Key: key, Seq: seq, UID: uid}, err
+	case typeAck:
+		seq, err := seqOf(e)
+		if err != nil {
+			return nil, err
+		}
+		result, err := resultOf(e)
+		return converge.Ack{Facet: facet, Key: key, Seq: seq, Result: result}, err
+	case typeNotice:
+		state, err := stateOf(e)
+		return converge.Notice{Facet: facet, Key: key, State: state}, err
+	case typeSummary:
+		return decodeSummary(e, facet)
+	case typeInquiry:
+		return decodeInquiry(e, facet)
+	case typeHoldings:
+		return decodeHoldings(e, facet)
+	default:
+		return nil, fmt.Errorf("%w %q", errUnknown, cut(e.GetType(), maxShown))
+	}
+}
+
+func decodeHello(e *pb.CloudEvent) (any, error) {
+	var h Hello
+	if err := unmarshal(e, &h); err != nil {
+		return nil, err
+	}
+	for name, s := range map[string]string{"agent": h.Agent, "mode": h.Mode, "mapping": h.Mapping} {
+		if len(s) > maxSmall {
+			return nil, errTooLong(e, name, len(s), maxSmall)
+		}
+	}
+	h.Build = cut(h.Build, maxSmall) // whoever builds may call it anything
+	return h, nil
+}
+
+func decodeSummary(e *pb.CloudEvent, facet converge.Facet) (any, error) {
+	var s summary
+	if err := unmarshal(e, &s); err != nil {
+		return nil, err
+	}
+	buckets := make(map[converge.Bucket]converge.Digest, len(s.Buckets))
+	for b, digest := range s.Buckets {
+		if len(digest) > maxSmall {
+			return nil, errTooLong(e, "digest", len(digest), maxSmall)
+		}
+		d, err := strconv.ParseUint(digest, 16, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%s: digest: %w", e.GetType(), err)
+		}
+		buckets[converge.Bucket(b)] = converge.Digest(d)
+	}
+	return converge.Summary{Facet: facet, Round: s.Round, Count: s.Count, Buckets: buckets}, nil
+}
+
+func decodeInquiry(e *pb.CloudEvent, facet converge.Facet) (any, error) {
+	var q inquiry
+	if err := unmarshal(e, &q); err != nil {
+		return nil, err
+	}
+	if len(q.Buckets) > maxBuckets {
+		return nil, fmt.Errorf("%s: want at most %d buckets, not %d", e.GetType(), maxBuckets, len(q.Buckets))
+	}
+	buckets := make([]converge.Bucket, 0, len(q.Buckets))
+	for _, b := range q.Buckets {
+		buckets = append(buckets, converge.Bucket(b)) //nolint:gosec // what is too big names another bucket, harmlessly
+	}
+	return converge.Inquiry{Facet: facet, Round: q.Round, Buckets: buckets}, nil
+}
+
+func decodeHoldings(e *pb.CloudEvent, facet converge.Facet) (any, error) {
+	var h holdings
+	if err := unmarshal(e, &h); err != nil {
+		return nil, err
+	}
+	entries := make([]converge.Entry, 0, len(h.Entries))
+	for _, n := range h.Entries {
+		switch {
+		case len(n.Key) > maxKey:
+			return nil, errTooLong(e, "key", len(n.Key), maxKey)
+		case len(n.UID) > maxUID:
+			return nil, errTooLong(e, "uid", len(n.UID), maxUID)
+		case len(n.Version) > maxSmall:
+			return nil, errTooLong(e, "version", len(n.Version), maxSmall)
+		}
+		v, err := converge.ParseVersion(n.Version)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", e.GetType(), err)
+		}
+		entries = append(entries, converge.Entry{
+			Key: converge.Key(n.Key), State: converge.State{UID: n.UID, Version: v},
+		})
+	}
+	return converge.Holdings{Facet: facet, Round: h.Round, Bucket: converge.Bucket(h.Bucket), Entries: entries}, nil
+}

@@ -1,0 +1,130 @@
+package wire_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+)
+
+// nonsense is an event of a known type that cannot be understood.
+func nonsense(kind, data string) *pb.CloudEvent {
+	return &pb.CloudEvent{
+		Type: "io.argoproj-labs.argocd-agent." + kind, Data: &pb.CloudEvent_BinaryData{BinaryData: []byte(data)},
+	}
+}
+
+// complaining runs a test, with a fake clock, on a stream whose peer has said hello. log returns what was logged since it was
+// called last.
+func complaining(t *testing.T, test func(c *cable, log func() string)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		c := newCable()
+		s := wire.Open(c, "/principal", slog.New(slog.NewTextHandler(&text, nil)))
+		c.in <- nonsense("hello", "{}")
+		_, err := s.Greeting(t.Context())
+		require.NoError(t, err)
+		test(c, func() string {
+			synctest.Wait() // nobody writes any more
+			defer text.Reset()
+			return text.String()
+		})
+		s.Close()
+		close(c.ended)
+		s.Wait()
+		require.LessOrEqual(t, strings.Count(text.String(), "\n"), 1)
+	})
+}
+
+// A peer cannot fill the log, neither by many events nor by large ones.
+func TestEventsThatAreNotUnderstoodAreLoggedAFewAtATime(t *testing.T) {
+	complaining(t, func(c *cable, log func() string) {
+		for range 10_000 {
+			c.in <- nonsense("summary", "{")
+		}
+		require.Equal(t, 5, strings.Count(log(), "Pass over an event that cannot be understood"))
+		after(time.Minute)
+		c.in <- nonsense("summary", "{")
+		line := log()
+		require.Equal(t, 1, strings.Count(line, "\n"))
+		require.Contains(t, line, "left_out=9995")
+		c.in <- nonsense("summary", "{")
+		require.Empty(t, log())
+		after(time.Hour)
+		c.in <- nonsense("summary", "{")
+		require.Contains(t, log(), "left_out=1\n")
+	})
+}
+
+func TestWhatWasLeftOutOfTheLogIsToldAtTheEnd(t *testing.T) {
+	var text bytes.Buffer
+	c := newCable()
+	s := wire.Open(c, "/principal", slog.New(slog.NewTextHandler(&text, nil)))
+	c.in <- nonsense("hello", "{}")
+	_, err := s.Greeting(t.Context())
+	require.NoError(t, err)
+	for range 12 {
+		c.in <- nonsense("put", "")
+	}
+	close(c.ended)
+	s.Wait()
+	require.Contains(t, text.String(), `msg="Passed over more events that cannot be understood" left_out=7`)
+}
+
+func TestALogLineShowsLittleOfAPeersText(t *testing.T) {
+	const megabytes = 3 << 20
+	text := func(s string) *pb.CloudEventAttributeValue {
+		return &pb.CloudEventAttributeValue{Attr: &pb.CloudEventAttributeValue_CeString{CeString: s}}
+	}
+	number := strings.Repeat("9", megabytes)
+	for name, e := range map[string]*pb.CloudEvent{
+		"seq":    {Type: nonsense("delete", "").Type, Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text(long(megabytes))}},
+		"result": {Type: nonsense("ack", "").Type, Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("1"), "result": text(long(megabytes))}},
+		"a type that is long, and a facet": {Type: long(megabytes),
+			Attributes: map[string]*pb.CloudEventAttributeValue{"facet": text(long(megabytes))}},
+		"a number":    nonsense("inquiry", `{"round":`+number+`}`),
+		"a bucket":    nonsense("summary", `{"buckets":{"`+number+`":"0"}}`),
+		"a digest":    nonsense("summary", `{"buckets":{"1":"`+number+`"}}`),
+		"a version":   nonsense("holdings", `{"entries":[{"key":"a","version":"`+number+`"}]}`),
+		"a character": nonsense("inquiry", strings.Repeat("\n", megabytes)+"\x00"),
+	} {
+		complaining(t, func(c *cable, log func() string) {
+			c.in <- e
+			line := log()
+			require.Contains(t, line, "Pass over an event that cannot be understood", name)
+			require.Less(t, len(line), 1000, name)
+		})
+	}
+}
+
+// Before its hello a peer writes nothing into the log: it could open one stream after the other. Whoever waits for the
+// hello learns what came instead.
+func TestNothingIsLoggedBeforeTheHello(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		c := newCable()
+		s := wire.Open(c, "/principal", slog.New(slog.NewTextHandler(&text, nil)))
+		for range 100 {
+			c.in <- nonsense("hello", `{"oldest":`+strings.Repeat("9", 1<<20)+`}`)
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errLost)
+		defer cancel()
+		_, err := s.Greeting(ctx)
+		require.ErrorIs(t, err, errLost)
+		require.ErrorContains(t, err, "100 events came that cannot be understood, the last: io.argoproj-labs.argocd-agent.hello: json")
+		require.Less(t, len(err.Error()), 500)
+		s.Close()
+		close(c.ended)
+		s.Wait()
+		require.Empty(t, text.String())
+	})
+}

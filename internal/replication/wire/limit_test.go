@@ -1,0 +1,161 @@
+package wire_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+)
+
+// long is a text of so many bytes.
+func long(bytes int) string { return strings.Repeat("a", bytes) }
+
+// What a peer may have us keep is bounded: an event with a text that is too long is none, and one that is as long as may be
+// arrives.
+func TestTextsAreBounded(t *testing.T) {
+	state := object("x").State
+	named := func(uid int) converge.State { return converge.State{UID: long(uid), Version: state.Version} }
+	for name, c := range map[string]struct {
+		limit   int
+		message func(length int) converge.Message
+	}{
+		"facet of a put": {64, func(n int) converge.Message {
+			return converge.Put{Facet: converge.Facet(long(n)), Seq: 1, Object: converge.Object{State: state}}
+		}},
+		"facet of a summary": {64, func(n int) converge.Message {
+			return converge.Summary{Facet: converge.Facet(long(n)), Buckets: map[converge.Bucket]converge.Digest{}}
+		}},
+		"key of a put": {512, func(n int) converge.Message {
+			return converge.Put{Key: converge.Key(long(n)), Seq: 1, Object: converge.Object{State: state}}
+		}},
+		"key of a delete": {512, func(n int) converge.Message { return converge.Delete{Key: converge.Key(long(n)), Seq: 1} }},
+		"key of an ack": {512, func(n int) converge.Message {
+			return converge.Ack{Key: converge.Key(long(n)), Seq: 1, Result: converge.Result{Code: converge.Done}}
+		}},
+		"key of a notice": {512, func(n int) converge.Message { return converge.Notice{Key: converge.Key(long(n)), State: state} }},
+		"key in holdings": {512, func(n int) converge.Message {
+			return converge.Holdings{Entries: []converge.Entry{{Key: converge.Key(long(n)), State: state}}}
+		}},
+		"uid of a put": {128, func(n int) converge.Message {
+			return converge.Put{Seq: 1, Object: converge.Object{State: named(n)}}
+		}},
+		"uid of a delete": {128, func(n int) converge.Message { return converge.Delete{Seq: 1, UID: long(n)} }},
+		"uid of a notice": {128, func(n int) converge.Message { return converge.Notice{State: named(n)} }},
+		"uid in holdings": {128, func(n int) converge.Message {
+			return converge.Holdings{Entries: []converge.Entry{{State: named(n)}}}
+		}},
+		"buckets of an inquiry": {256, func(n int) converge.Message {
+			return converge.Inquiry{Buckets: make([]converge.Bucket, n)}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			longest := c.message(c.limit)
+			got, ok := received(t, encoded(t, longest))
+			require.True(t, ok)
+			require.Equal(t, longest, got)
+			for _, length := range []int{c.limit + 1, 1 << 20} {
+				_, ok = received(t, encoded(t, c.message(length)))
+				require.False(t, ok, "%d", length)
+			}
+		})
+	}
+}
+
+// These have one form only when we write them; a peer may write anything.
+func TestSmallTextsAreBounded(t *testing.T) {
+	text := func(s string) *pb.CloudEventAttributeValue {
+		return &pb.CloudEventAttributeValue{Attr: &pb.CloudEventAttributeValue_CeString{CeString: s}}
+	}
+	const prefix = "io.argoproj-labs.argocd-agent."
+	zeros := strings.Repeat("0", 64)
+	for name, event := range map[string]*pb.CloudEvent{
+		"seq":    {Type: prefix + "delete", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text(zeros + "1")}},
+		"result": {Type: prefix + "ack", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("1"), "result": text(long(3 << 20))}},
+		"digest": {Type: prefix + "summary", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte(`{"buckets":{"1":"` + zeros + `1"}}`)}},
+		"facet of a heartbeat": {Type: prefix + "heartbeat",
+			Attributes: map[string]*pb.CloudEventAttributeValue{"facet": text(long(3 << 20))}},
+	} {
+		_, ok := received(t, event)
+		require.False(t, ok, name)
+	}
+}
+
+// A reason is for people: what it is about gets through, however long it is.
+func TestLongReasonIsCut(t *testing.T) {
+	for name, reason := range map[string]string{
+		"plain":                     long(1 << 20),
+		"a character at the border": long(4095) + strings.Repeat("ü", 10),
+		"characters of four bytes":  "a" + strings.Repeat("😀", 2000),
+		"no UTF-8":                  "a\xff" + strings.Repeat("\x80", 5000) + "b",
+		"no UTF-8, short":           "a\xffb",
+	} {
+		t.Run(name, func(t *testing.T) {
+			ack := converge.Ack{Facet: "application", Key: "guestbook", Seq: 1, Result: converge.Result{Code: converge.Retry, Reason: reason}}
+			m, ok := received(t, encoded(t, ack))
+			require.True(t, ok)
+			got := m.(converge.Ack)
+			require.LessOrEqual(t, len(got.Reason), 4<<10)
+			require.True(t, utf8.ValidString(got.Reason))
+			require.True(t, strings.HasPrefix(got.Reason, "a"))
+			if utf8.ValidString(reason) {
+				require.Greater(t, len(got.Reason), 4<<10-utf8.UTFMax)
+				require.True(t, strings.HasPrefix(reason, got.Reason))
+			}
+			got.Reason = reason
+			require.Equal(t, ack, got)
+		})
+	}
+	// One that we would not have cut.
+	e := encoded(t, converge.Ack{Seq: 1, Result: converge.Result{Code: converge.Refused}})
+	e.Attributes["reason"] = &pb.CloudEventAttributeValue{Attr: &pb.CloudEventAttributeValue_CeString{CeString: long(3 << 20)}}
+	m, ok := received(t, e)
+	require.True(t, ok)
+	require.Len(t, m.(converge.Ack).Reason, 4<<10)
+}
+
+func TestHelloIsBounded(t *testing.T) {
+	greeting := func(h wire.Hello) (wire.Hello, error) {
+		sender, receiver := newCable(), newCable()
+		a, b := wire.Open(sender, "/agent", quiet()), wire.Open(receiver, "/principal", quiet())
+		defer func() {
+			a.Close()
+			b.Close()
+			close(sender.ended)
+			close(receiver.ended)
+			a.Wait()
+			b.Wait()
+		}()
+		require.NoError(t, a.Greet(t.Context(), h))
+		go func() {
+			for _, e := range []*pb.CloudEvent{<-sender.out, heard()} { // the latter is received where no hello was
+				select {
+				case receiver.in <- e:
+				case <-receiver.ended:
+				}
+			}
+		}()
+		return b.Greeting(t.Context())
+	}
+	h := wire.NewHello()
+	h.Agent, h.Mode, h.Mapping, h.Build = long(64), long(64), long(64), long(1<<20)
+	got, err := greeting(h)
+	require.NoError(t, err)
+	h.Build = long(64)
+	require.Equal(t, h, got)
+	for name, change := range map[string]func(*wire.Hello){
+		"agent":   func(h *wire.Hello) { h.Agent += "a" },
+		"mode":    func(h *wire.Hello) { h.Mode += "a" },
+		"mapping": func(h *wire.Hello) { h.Mapping += "a" },
+	} {
+		other := h
+		change(&other)
+		_, err := greeting(other)
+		require.ErrorContains(t, err, fmt.Sprintf("%T", converge.Inquiry{}), name)
+	}
+}

@@ -1,0 +1,306 @@
+package wire_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+)
+
+var errLost = errors.New("the connection was lost")
+
+// messages are all that a conversation is made of, with what is easily lost on the way.
+func messages() map[string]converge.Message {
+	const facet, key = converge.Facet("application-status"), converge.Key("guestbook")
+	all := make(map[converge.Bucket]converge.Digest)
+	var buckets []converge.Bucket
+	for b := range 256 {
+		all[converge.Bucket(b)] = math.MaxUint64 - converge.Digest(b)
+		buckets = append(buckets, converge.Bucket(b))
+	}
+	state := object("x").State
+	return map[string]converge.Message{
+		"put":                      put(1),
+		"put with the highest seq": put(math.MaxUint64),
+		"put that is no JSON": converge.Put{Facet: facet, Key: key, Seq: 1,
+			Object: converge.Object{State: state, Payload: []byte{0, 0xff, 0xc0}}},
+		"delete":             converge.Delete{Facet: facet, Key: key, Seq: 2, UID: "e3b0c442"},
+		"delete of any":      converge.Delete{Facet: facet, Key: key, Seq: 2},
+		"done":               converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Done}},
+		"done and absent":    converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Done, Absent: true}},
+		"retry":              converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Retry, Reason: "ü\n\"away\""}},
+		"refused":            converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Refused, Reason: "422"}},
+		"notice":             converge.Notice{Facet: facet, Key: key, State: state},
+		"notice of nothing":  converge.Notice{Facet: facet, Key: key},
+		"summary":            converge.Summary{Facet: facet, Round: math.MaxUint64, Count: 1 << 40, Buckets: all},
+		"summary of nothing": converge.Summary{Facet: facet, Round: 1, Buckets: map[converge.Bucket]converge.Digest{}},
+		"inquiry":            converge.Inquiry{Facet: facet, Round: 7, Buckets: buckets},
+		"inquiry for a summary": converge.Inquiry{Facet: facet,
+			Buckets: []converge.Bucket{}},
+		"holdings": converge.Holdings{Facet: facet, Round: 7, Bucket: 255, Entries: []converge.Entry{
+			{Key: "a", State: state}, {Key: "b", State: object("y").State},
+		}},
+		"holdings of nothing": converge.Holdings{Facet: facet, Round: 7, Bucket: 0, Entries: []converge.Entry{}},
+	}
+}
+
+func TestMessagesArriveAsTheyWereSent(t *testing.T) {
+	ctx := patient(t)
+	agent, principal := pair(t)
+	for name, m := range messages() {
+		for way, ends := range map[string][2]*wire.Stream{"up": {agent, principal}, "down": {principal, agent}} {
+			require.NoError(t, ends[0].Send(ctx, m))
+			got, err := ends[1].Recv(ctx)
+			require.NoError(t, err)
+			require.Equal(t, m, got, "%s, %s", name, way)
+		}
+	}
+}
+
+// An object may be as big as etcd lets it be, and a bucket of a large hub bigger than most objects.
+func TestLargeMessagesArrive(t *testing.T) {
+	ctx := patient(t)
+	agent, principal := pair(t)
+	large := put(1)
+	large.Payload = make([]byte, 1536<<10)
+	require.NoError(t, principal.Send(ctx, large))
+	got, err := agent.Recv(ctx)
+	require.NoError(t, err)
+	require.Equal(t, large, got)
+
+	holdings := converge.Holdings{Facet: "application"}
+	for i := range 10_000 {
+		holdings.Entries = append(holdings.Entries, converge.Entry{Key: converge.Key(fmt.Sprintf("%0253d", i)), State: large.State})
+	}
+	require.NoError(t, agent.Send(ctx, holdings))
+	got, err = principal.Recv(ctx)
+	require.NoError(t, err)
+	require.Equal(t, holdings, got)
+}
+
+func TestHellosArriveAsTheyWereSent(t *testing.T) {
+	ctx := patient(t)
+	agent, principal := pair(t)
+	hello := wire.Hello{
+		Oldest: 1, Newest: 3, Build: "v1.2.3", Agent: "a", Mode: "managed", Mapping: "namespace", Heartbeat: 30_000,
+	}
+	require.NoError(t, agent.Greet(ctx, hello))
+	got, err := principal.Greeting(ctx)
+	require.NoError(t, err)
+	require.Equal(t, hello, got)
+}
+
+func TestConversationThatBeginsWithoutHello(t *testing.T) {
+	ctx := patient(t)
+	agent, principal := pair(t)
+	require.NoError(t, agent.Send(ctx, put(1)))
+	_, err := principal.Greeting(ctx)
+	require.ErrorContains(t, err, "instead of a hello")
+}
+
+// A hello that cannot be understood is none: it is passed over, and waiting for one is bounded by the caller.
+func TestHelloThatIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCable()
+		s := wire.Open(c, "/principal", quiet())
+		c.in <- &pb.CloudEvent{Type: "io.argoproj-labs.argocd-agent.hello", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte("no JSON")}}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errLost)
+		defer cancel()
+		_, err := s.Greeting(ctx)
+		require.ErrorIs(t, err, errLost)
+		s.Close()
+		close(c.ended)
+		s.Wait()
+	})
+}
+
+func TestHelloInTheMiddleIsPassedOver(t *testing.T) {
+	ctx := patient(t)
+	agent, principal := pair(t)
+	require.NoError(t, agent.Greet(ctx, wire.NewHello()))
+	require.NoError(t, agent.Send(ctx, put(1)))
+	got, err := principal.Recv(ctx)
+	require.NoError(t, err)
+	require.Equal(t, put(1), got)
+}
+
+// plain sends bytes as they are.
+type plain struct{ encoding.CodecV2 }
+
+func (p plain) Marshal(v any) (mem.BufferSlice, error) {
+	if data, ok := v.([]byte); ok {
+		return mem.BufferSlice{mem.SliceBuffer(data)}, nil
+	}
+	return p.CodecV2.Marshal(v)
+}
+
+// What is not understood is passed over, and the stream goes on: to end it would make the peer send the same again.
+func TestWhatIsNotUnderstoodIsPassedOver(t *testing.T) {
+	const prefix = "io.argoproj-labs.argocd-agent."
+	text := func(s string) *pb.CloudEventAttributeValue {
+		return &pb.CloudEventAttributeValue{Attr: &pb.CloudEventAttributeValue_CeString{CeString: s}}
+	}
+	binary := func(s string) *pb.CloudEvent_BinaryData { return &pb.CloudEvent_BinaryData{BinaryData: []byte(s)} }
+	for name, what := range map[string]any{
+		"bytes that are no protobuf":     []byte{0xff, 0xff, 0xff},
+		"a message cut short":            []byte{0x0a, 0x7f, 'x'},
+		"nothing":                        []byte{},
+		"an event without a type":        &pb.CloudEvent{Id: "1"},
+		"a type of tomorrow":             &pb.CloudEvent{Type: prefix + "tomorrow", Data: binary("{}")},
+		"a put without anything":         &pb.CloudEvent{Type: prefix + "put"},
+		"a put whose seq is no number":   &pb.CloudEvent{Type: prefix + "put", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("x")}},
+		"an ack with another result":     &pb.CloudEvent{Type: prefix + "ack", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("1"), "result": text("perhaps")}},
+		"a notice with half a version":   &pb.CloudEvent{Type: prefix + "notice"},
+		"a summary that is no JSON":      &pb.CloudEvent{Type: prefix + "summary", Data: binary("{")},
+		"a summary with a bucket of 256": &pb.CloudEvent{Type: prefix + "summary", Data: binary(`{"buckets":{"256":"0"}}`)},
+		"a summary with a bad digest":    &pb.CloudEvent{Type: prefix + "summary", Data: binary(`{"buckets":{"1":"g"}}`)},
+		"an inquiry with text for data":  &pb.CloudEvent{Type: prefix + "inquiry", Data: &pb.CloudEvent_TextData{TextData: "{}"}},
+		"holdings with a bad version":    &pb.CloudEvent{Type: prefix + "holdings", Data: binary(`{"entries":[{"key":"a","version":"12"}]}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			received := make(chan error, 1)
+			client := serve(t, func(s syncv1.Sync_ConnectServer) error {
+				stream := wire.Open(s, "/principal", quiet())
+				defer stream.Close()
+				m, err := stream.Recv(patient(t))
+				if err == nil && m.(converge.Delete).Key != "guestbook" {
+					err = fmt.Errorf("received %v", m)
+				}
+				received <- err
+				return nil
+			})
+			stream, _ := call(t, client, plain{wire.NewCodec()})
+			require.NoError(t, stream.SendMsg(what))
+			require.NoError(t, stream.Send(&pb.CloudEvent{Type: prefix + "delete", Attributes: map[string]*pb.CloudEventAttributeValue{
+				"subject": text("guestbook"), "facet": text("application"), "seq": text("1"),
+			}}))
+			require.NoError(t, <-received)
+		})
+	}
+}
+
+// The reason for which a server ends a stream gets to the client, also to one that is about to send.
+func TestReasonOfTheEndArrives(t *testing.T) {
+	ctx := patient(t)
+	client := serve(t, func(syncv1.Sync_ConnectServer) error { return status.Error(codes.Aborted, "there is another one") })
+	grpcStream, end := call(t, client, wire.NewCodec())
+	s := wire.Open(grpcStream, "/agent", quiet())
+	defer s.Wait()
+	defer end()
+	_, err := s.Recv(ctx)
+	require.Equal(t, codes.Aborted, status.Code(err))
+	err = s.Send(ctx, put(1))
+	require.Equal(t, codes.Aborted, status.Code(err))
+	require.ErrorContains(t, err, "there is another one")
+}
+
+// When the stream breaks while a message waits for a reader who himself waits for a sender, all of them learn of it.
+func TestStreamBreaksWhileNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCable()
+		c.out, c.stuck = nil, make(chan struct{})
+		s := wire.Open(c, "/agent", quiet())
+		c.in <- heard()
+		synctest.Wait() // that waits to be received
+		require.NoError(t, s.Send(t.Context(), put(1)))
+		close(c.stuck)
+		close(c.ended)
+		require.ErrorIs(t, s.Send(t.Context(), put(2)), errLost)
+		_, err := s.Recv(t.Context())
+		require.ErrorIs(t, err, errLost)
+		s.Wait()
+	})
+}
+
+// What cannot be sent ends the stream, and says why. Of a stream that gRPC has ended, gRPC's reason can be had.
+func TestMessageThatCannotBeSent(t *testing.T) {
+	ctx := patient(t)
+	agent, principal := pair(t)
+	require.NoError(t, principal.Send(ctx, converge.Delete{Key: "no UTF-8: \xff", Seq: 1}))
+	_, err := principal.Recv(ctx)
+	require.ErrorContains(t, err, "UTF-8")
+	require.ErrorContains(t, principal.Ended(), "UTF-8")
+	_, err = agent.Recv(ctx)
+	require.ErrorContains(t, err, "UTF-8")
+	require.ErrorContains(t, agent.Ended(), "UTF-8")
+}
+
+func TestMessageThatIsTooLarge(t *testing.T) {
+	ctx := patient(t)
+	agent, principal := pair(t)
+	large := put(1)
+	large.Payload = make([]byte, 5<<20)
+	require.NoError(t, agent.Send(ctx, large))
+	_, err := principal.Recv(ctx)
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	require.Equal(t, err, principal.Ended())
+}
+
+func TestEndOfContextIsNotEndOfStream(t *testing.T) {
+	ctx := patient(t)
+	agent, principal := pair(t)
+	over, cancel := context.WithCancelCause(ctx)
+	cancel(errLost)
+	_, err := agent.Recv(over)
+	require.ErrorIs(t, err, errLost)
+	require.NoError(t, principal.Send(ctx, put(1)))
+	got, err := agent.Recv(ctx)
+	require.NoError(t, err)
+	require.Equal(t, put(1), got)
+}
+
+// A peer that is not read stops sending, and what it sent is not lost. Other streams of the connection go on.
+func TestSlowReaderStopsItsOwnSenderOnly(t *testing.T) {
+	ctx := patient(t)
+	opened := make(chan *wire.Stream, 2)
+	client := serve(t, func(s syncv1.Sync_ConnectServer) error {
+		stream := wire.Open(s, "/principal", quiet())
+		defer stream.Close()
+		opened <- stream
+		<-s.Context().Done()
+		return nil
+	})
+	var agents, principals [2]*wire.Stream
+	for i := range agents {
+		grpcStream, end := call(t, client, wire.NewCodec())
+		agents[i], principals[i] = wire.Open(grpcStream, "/agent", quiet()), <-opened
+		defer agents[i].Wait()
+		defer end()
+	}
+	large := put(0)
+	large.Payload = make([]byte, 256<<10)
+	sent, blocked := uint64(0), false
+	for !blocked {
+		large.Seq++
+		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		blocked = principals[0].Send(attempt, large) != nil
+		cancel()
+		if !blocked {
+			sent++
+		}
+		require.Less(t, sent, uint64(1000), "nothing stops the sender")
+	}
+	require.NoError(t, principals[1].Send(ctx, put(1)))
+	got, err := agents[1].Recv(ctx)
+	require.NoError(t, err)
+	require.Equal(t, put(1), got)
+	for n := uint64(1); n <= sent; n++ {
+		got, err := agents[0].Recv(ctx)
+		require.NoError(t, err)
+		require.Equal(t, n, got.(converge.Put).Seq)
+	}
+}

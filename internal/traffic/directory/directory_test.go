@@ -1,0 +1,228 @@
+package directory_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory/directorytest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay/relaytest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// follow returns a roster that a principal tells what there is, until the test is over.
+func follow(t *testing.T, hub grpc.ClientConnInterface) *directory.Roster {
+	t.Helper()
+	r := directory.New(hub, slog.New(slog.DiscardHandler))
+	require.ErrorContains(t, r.Ready(), "was not heard yet")
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() { r.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return r
+}
+
+func until(t *testing.T, r *directory.Roster, is func() bool) {
+	t.Helper()
+	directorytest.Until(t, r, relaytest.Patience, is)
+}
+
+func TestRosterIsWhatThePrincipalSays(t *testing.T) {
+	w := relaytest.Open(t)
+	r := follow(t, w.Hub)
+	until(t, r, func() bool { a, ok := r.Agent("a"); return ok && a.Connected })
+	require.NoError(t, r.Ready())
+	known, err := r.Known("nobody")
+	require.NoError(t, err)
+	require.False(t, known)
+
+	agent, instance, ok := r.Owner("a_guestbook")
+	require.True(t, ok)
+	require.Equal(t, "a", agent)
+	require.Equal(t, "guestbook", instance)
+	hub, ok := r.Hub("a", "guestbook")
+	require.True(t, ok)
+	require.Equal(t, "a_guestbook", hub)
+	_, ok = r.Hub("nobody", "guestbook")
+	require.False(t, ok)
+	for _, own := range []string{"guestbook", "team-x_guestbook", "a_", "", "a", "_guestbook"} {
+		_, _, ok = r.Owner(own)
+		require.False(t, ok, "%q is the hub's own", own)
+	}
+
+	w.Exchange.Cluster("a", "https://a")
+	until(t, r, func() bool { _, ok := r.Server("https://a"); return ok })
+	w.Exchange.Cluster("a", "https://elsewhere")
+	until(t, r, func() bool { _, ok := r.Server("https://elsewhere"); return ok })
+	_, ok = r.Server("https://a")
+	require.False(t, ok)
+
+	w.Disconnect()
+	until(t, r, func() bool { a, _ := r.Agent("a"); return !a.Connected })
+	_, _, ok = r.Owner("a_guestbook")
+	require.True(t, ok, "it is the agent's though that is away")
+	w.Exchange.NoCluster("a")
+	until(t, r, func() bool { return len(r.All()) == 1 })
+	require.Equal(t, relaytest.Echo, r.All()[0].Name)
+	_, _, ok = r.Owner("a_guestbook")
+	require.False(t, ok)
+}
+
+// Where agents have no namespaces of their own, it is told of each application whose it is.
+func TestApplicationsMayBeAssignedOneByOne(t *testing.T) {
+	const berlin, paris = relaytest.ByName + "-berlin", relaytest.ByName + "-paris"
+	w := relaytest.Open(t)
+	r := follow(t, w.Hub)
+	owner := func(instance string) string {
+		agent, _, _ := r.Owner(instance)
+		return agent
+	}
+	assign := func(instance string, was, is string) {
+		w.Directory.Assign(instance, is)
+		w.Exchange.Reassigned(instance, was, is)
+	}
+	w.Exchange.Cluster(berlin, "https://berlin")
+	assign("shop", "", berlin)
+	assign("team_shop", "", berlin)
+	assign("elsewhere", "", "prod-eu")
+	until(t, r, func() bool { return owner("shop") == berlin && owner("team_shop") == berlin })
+	require.Empty(t, owner("elsewhere"), "that is no agent")
+	hub, ok := r.Hub(berlin, "team_shop")
+	require.True(t, ok)
+	require.Equal(t, "team_shop", hub)
+
+	w.Exchange.Cluster(paris, "https://paris")
+	assign("team_shop", berlin, paris)
+	until(t, r, func() bool { return owner("team_shop") == paris })
+	_, ok = r.Hub(berlin, "team_shop")
+	require.False(t, ok)
+	w.Exchange.NoCluster(paris)
+	until(t, r, func() bool { return owner("team_shop") == "" })
+	require.Equal(t, berlin, owner("shop"))
+}
+
+// What was known stays known while no principal can be reached.
+func TestRosterOutlivesThePrincipal(t *testing.T) {
+	w := relaytest.Open(t)
+	r := follow(t, w.Hub)
+	until(t, r, func() bool { return len(r.All()) == 2 })
+	w.Drain()
+	until(t, r, func() bool { return r.Ready() != nil })
+	require.ErrorContains(t, r.Ready(), "shutting down")
+	_, _, ok := r.Owner("a_guestbook")
+	require.True(t, ok)
+	known, err := r.Known("a")
+	require.NoError(t, err)
+	require.True(t, known)
+	_, err = r.Known("new") // which may have been created since
+	require.ErrorContains(t, err, "shutting down")
+}
+
+func TestManyAgents(t *testing.T) {
+	w := relaytest.Open(t)
+	const count = 20_000
+	for i := range count {
+		name := fmt.Sprintf("%s-%05d", strings.Repeat("a", 57), i)
+		w.Exchange.Cluster(name, "https://argocd-agent-resource-proxy:9090?agentName="+name)
+	}
+	r := follow(t, w.Hub)
+	until(t, r, func() bool { return r.Ready() == nil })
+	require.Len(t, r.All(), count+2, "it is ready with all of them")
+}
+
+// relay is a principal that says what a test has it say.
+type relay struct {
+	tunnelv1.UnimplementedRelayServer
+	said chan *tunnelv1.Roster // nil ends the call
+}
+
+// Watch implements the service.
+func (p relay) Watch(_ *tunnelv1.WatchRequest, stream tunnelv1.Relay_WatchServer) error {
+	for {
+		select {
+		case said := <-p.said:
+			if said == nil {
+				return status.Error(codes.Unavailable, "cut off")
+			}
+			if err := stream.Send(said); err != nil {
+				return err
+			}
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+}
+
+// connect returns a connection to the principal, until the test is over.
+func (p relay) connect(t *testing.T) *grpc.ClientConn {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	tunnelv1.RegisterRelayServer(server, p)
+	var serving sync.WaitGroup
+	serving.Go(func() { relaytest.Check(t, server.Serve(listener)) })
+	t.Cleanup(func() { server.Stop(); serving.Wait() })
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { relaytest.Check(t, conn.Close()) })
+	return conn
+}
+
+// Of what comes in several parts nothing counts before the last, so that nobody misses what is only late.
+func TestAllThereIsMayComeInParts(t *testing.T) {
+	p := relay{said: make(chan *tunnelv1.Roster)}
+	part := func(more bool, names ...string) *tunnelv1.Roster {
+		said := &tunnelv1.Roster{More: more}
+		for _, name := range names {
+			said.Agents = append(said.Agents, &tunnelv1.Agent{Name: name, Namespace: name, Server: "https://" + name})
+		}
+		return said
+	}
+	names := func(r *directory.Roster) (all string) {
+		for _, a := range r.All() {
+			all += a.Name
+		}
+		return all
+	}
+	r := follow(t, p.connect(t))
+	p.said <- part(true, "a")
+	p.said <- part(true, "b")
+	require.Error(t, r.Ready(), "who is not named yet may be named still")
+	require.Empty(t, r.All())
+	p.said <- part(false, "c")
+	until(t, r, func() bool { return r.Ready() == nil })
+	require.Equal(t, "abc", names(r))
+	p.said <- part(false, "d")
+	until(t, r, func() bool { return names(r) == "abcd" })
+
+	// Another call begins anew, and what was known holds until all of it is there.
+	p.said <- nil
+	until(t, r, func() bool { return r.Ready() != nil })
+	p.said <- part(true, "d")
+	p.said <- nil
+	p.said <- part(true, "d", "e")
+	require.Equal(t, "abcd", names(r))
+	require.Error(t, r.Ready())
+	p.said <- part(false, "f")
+	until(t, r, func() bool { return r.Ready() == nil })
+	require.Equal(t, "def", names(r))
+	_, ok := r.Server("https://a")
+	require.False(t, ok)
+	_, _, ok = r.Owner("a_guestbook")
+	require.False(t, ok)
+}

@@ -1,0 +1,204 @@
+package tunnel_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/net/nettest"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay/relaytest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Both ends behave as package net says, through a real principal over real TLS, from either side.
+func TestConversationIsAConnection(t *testing.T) {
+	w := relaytest.Open(t)
+	for name, turn := range map[string]func(hub, spoke net.Conn) (net.Conn, net.Conn){
+		"hub":   func(hub, spoke net.Conn) (net.Conn, net.Conn) { return hub, spoke },
+		"spoke": func(hub, spoke net.Conn) (net.Conn, net.Conn) { return spoke, hub },
+	} {
+		t.Run(name, func(t *testing.T) {
+			nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
+				hub, spoke := w.Converse(t)
+				one, other := turn(hub, spoke)
+				return one, other, func() { hub.Close(); spoke.Close() }, nil
+			})
+		})
+	}
+}
+
+// What one end has written is read to its end, though it writes no more, and it can still read.
+func TestHalfClose(t *testing.T) {
+	w := relaytest.Open(t)
+	hub, spoke := w.Converse(t)
+	question := bytes.Repeat([]byte("question"), 100_000)
+	var work sync.WaitGroup
+	work.Go(func() {
+		_, err := hub.Write(question)
+		relaytest.Check(t, err)
+		relaytest.Check(t, hub.(interface{ CloseWrite() error }).CloseWrite())
+	})
+	heard, err := io.ReadAll(spoke)
+	require.NoError(t, err)
+	require.Equal(t, sha256.Sum256(question), sha256.Sum256(heard))
+	work.Wait()
+	_, err = hub.Write([]byte("more"))
+	require.ErrorIs(t, err, net.ErrClosed)
+
+	_, err = spoke.Write([]byte("answer"))
+	require.NoError(t, err)
+	require.NoError(t, spoke.Close())
+	answer, err := io.ReadAll(hub)
+	require.NoError(t, err)
+	require.Equal(t, "answer", string(answer))
+}
+
+// An end that is closed is a broken pipe to whoever writes to it, soon.
+func TestWriteToWhoIsGone(t *testing.T) {
+	w := relaytest.Open(t)
+	hub, spoke := w.Converse(t)
+	require.NoError(t, spoke.Close())
+	_, err := hub.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	_, err = hub.Write(make([]byte, 100))
+	require.ErrorIs(t, err, syscall.EPIPE)
+}
+
+// A reader that does not read stops its own writer, and nobody else.
+func TestSlowReaderStopsNobodyElse(t *testing.T) {
+	w := relaytest.Open(t)
+	slow, _ := w.Converse(t)
+	n := flood(t, slow)
+	require.LessOrEqual(t, n, tunnel.FirstUnread, "what nobody reads must not be kept")
+	require.GreaterOrEqual(t, n, tunnel.FirstWindow)
+
+	hub, spoke := w.Converse(t)
+	var echo sync.WaitGroup
+	echo.Go(func() {
+		_, err := io.Copy(spoke, spoke)
+		relaytest.Check(t, err)
+		spoke.Close()
+	})
+	sent := bytes.Repeat([]byte("x"), 1<<20)
+	echo.Go(func() {
+		_, err := hub.Write(sent)
+		relaytest.Check(t, err)
+		relaytest.Check(t, hub.(interface{ CloseWrite() error }).CloseWrite())
+	})
+	heard, err := io.ReadAll(hub)
+	require.NoError(t, err)
+	require.Len(t, heard, len(sent))
+	echo.Wait()
+}
+
+// An agent that dies in the middle of what it says is not one that has said all.
+func TestLostConversationIsNoEnd(t *testing.T) {
+	w := relaytest.Open(t)
+	hub, spoke := w.Converse(t)
+	_, err := spoke.Write([]byte("half of"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(hub, make([]byte, 7))
+	require.NoError(t, err)
+	w.Disconnect()
+	_, err = hub.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	require.NotErrorIs(t, err, io.EOF)
+}
+
+func TestDialFails(t *testing.T) {
+	w := relaytest.Open(t)
+	began := time.Now()
+	_, err := w.Dialer.Dial(t.Context(), "nobody", tunnel.Kube)
+	require.ErrorIs(t, err, tunnel.ErrUnknown)
+
+	w.Exchange.Cluster("b", "https://b")
+	_, err = w.Dialer.Dial(t.Context(), "b", tunnel.Kube)
+	require.ErrorIs(t, err, tunnel.ErrAway)
+	require.ErrorContains(t, err, "has not connected since this principal started")
+
+	w.Disconnect()
+	_, err = w.Dialer.Dial(t.Context(), "a", tunnel.Kube)
+	require.ErrorIs(t, err, tunnel.ErrAway)
+	require.ErrorContains(t, err, "it disconnected")
+	require.Less(t, time.Since(began), 8*time.Second, "who is absent is known at once")
+
+	_, err = w.Dialer.Dial(t.Context(), "a", "teapot")
+	require.ErrorContains(t, err, "no target")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = w.Dialer.Dial(ctx, "a", tunnel.Kube)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// What an agent does not serve it refuses with its reason.
+func TestAgentThatDoesNotServeATarget(t *testing.T) {
+	w := relaytest.Open(t)
+	c, err := w.Dialer.Dial(t.Context(), "a", tunnel.Redis)
+	require.NoError(t, err)
+	_, err = c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	require.ErrorContains(t, err, "the agent serves no redis")
+	require.NoError(t, c.Close())
+}
+
+// An agent that does not take a conversation up keeps nobody waiting for long.
+func TestDialGivesUp(t *testing.T) {
+	w := relaytest.Open(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	busy := w.Listen(t, "busy") // it listens, and takes nothing up
+	_, err := w.Dialer.Dial(ctx, "busy", tunnel.Kube)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	busy()
+}
+
+// Ten thousand conversations leave nothing behind; TestMain looks for goroutines.
+func TestManyConversations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes some seconds")
+	}
+	w := relaytest.Open(t)
+	const rounds, at = 625, 16
+	var work sync.WaitGroup
+	for range at {
+		work.Go(func() {
+			for range rounds {
+				relaytest.Check(t, exchangeWords(t.Context(), w))
+			}
+		})
+	}
+	work.Wait()
+	w.Settled(t)
+}
+
+// exchangeWords has one conversation, of which the spoke's end is an echo.
+func exchangeWords(ctx context.Context, w *relaytest.Works) error {
+	c, err := w.Dialer.Dial(ctx, relaytest.Echo, tunnel.Kube)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("word")); err != nil {
+		return err
+	}
+	heard := make([]byte, 4)
+	if _, err := io.ReadFull(c, heard); err != nil {
+		return err
+	}
+	if string(heard) != "word" {
+		return errors.New("heard " + string(heard))
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package tunnel_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/metadata"
+
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay/relaytest"
+)
+
+// rude begins a conversation with agent a whose hub end the test plays itself, and returns the spoke's end too.
+func rude(t *testing.T, w *relaytest.Works) (hub tunnelv1.Relay_DialClient, spoke net.Conn) {
+	t.Helper()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), tunnel.MetadataAgent, "a", tunnel.MetadataTarget, string(tunnel.Kube))
+	hub, err := tunnelv1.NewRelayClient(w.Hub).Dial(ctx)
+	require.NoError(t, err)
+	spoke = w.Accept(t)
+	t.Cleanup(func() { _ = spoke.Close() })
+	return hub, spoke
+}
+
+// An end that sends on though nobody reads loses the conversation. What it could send until then is bounded.
+func TestWhoSendsTooMuch(t *testing.T) {
+	w := relaytest.Open(t)
+	hub, spoke := rude(t, w)
+	piece := make([]byte, 64<<10)
+	for sent := 0; sent < 2*tunnel.InboxSize && hub.Send(&tunnelv1.Frame{Data: piece}) == nil; sent += len(piece) {
+	}
+	<-spoke.(*tunnel.Conn).Context().Done()
+	require.NoError(t, spoke.SetDeadline(time.Now().Add(relaytest.Patience)))
+	kept, err := io.Copy(io.Discard, spoke)
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	require.EqualValues(t, tunnel.InboxSize, kept)
+}
+
+// An end that says it has read what was never sent would let the other one send without end.
+func TestWhoAcknowledgesTooMuch(t *testing.T) {
+	w := relaytest.Open(t)
+	hub, spoke := rude(t, w)
+	require.NoError(t, hub.Send(&tunnelv1.Frame{Read: 1}))
+	require.NoError(t, spoke.SetDeadline(time.Now().Add(relaytest.Patience)))
+	_, err := spoke.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+// One way does not wait for the other: what nobody reads yet is no reason not to hear how much the other end has read.
+func TestWaysAreIndependent(t *testing.T) {
+	w := relaytest.Open(t)
+	hub, spoke := w.Converse(t)
+	unread := bytes.Repeat([]byte("u"), 200<<10)
+	_, err := spoke.Write(unread)
+	require.NoError(t, err)
+
+	sent := bytes.Repeat([]byte("s"), 10<<20)
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		_, err := hub.Write(sent)
+		relaytest.Check(t, err)
+	})
+	got := make([]byte, len(sent))
+	require.NoError(t, spoke.SetReadDeadline(time.Now().Add(relaytest.Patience)))
+	_, err = io.ReadFull(spoke, got)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(sent, got))
+	writing.Wait()
+
+	got = make([]byte, len(unread))
+	_, err = io.ReadFull(hub, got)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(unread, got))
+}
+
+// An end that has finished writing still says how much it reads.
+func TestReadsAfterHalfClose(t *testing.T) {
+	w := relaytest.Open(t)
+	hub, spoke := w.Converse(t)
+	require.NoError(t, hub.(*tunnel.Conn).CloseWrite())
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		_, err := spoke.Write(make([]byte, 10<<20))
+		relaytest.Check(t, err)
+		relaytest.Check(t, spoke.Close())
+	})
+	require.NoError(t, hub.SetReadDeadline(time.Now().Add(relaytest.Patience)))
+	n, err := io.Copy(io.Discard, hub)
+	require.NoError(t, err)
+	require.EqualValues(t, 10<<20, n)
+	writing.Wait()
+}
+
+// What was written before Close or CloseWrite arrives, also when there was no room for it at the time.
+func TestCloseWhileThereIsNoRoom(t *testing.T) {
+	for name, end := range map[string]func(*tunnel.Conn) error{"Close": (*tunnel.Conn).Close, "CloseWrite": (*tunnel.Conn).CloseWrite} {
+		t.Run(name, func(t *testing.T) {
+			w := relaytest.Open(t)
+			hub, spoke := w.Converse(t)
+			n := flood(t, spoke)
+			require.NoError(t, end(spoke.(*tunnel.Conn)))
+			require.NoError(t, hub.SetReadDeadline(time.Now().Add(relaytest.Patience)))
+			got, err := io.Copy(io.Discard, hub)
+			require.NoError(t, err)
+			require.EqualValues(t, n, got)
+		})
+	}
+}
+
+// Whoever writes before it reads gets to read what the other end wrote before it closed, though that read nothing.
+func TestCloseWithBothWaysFull(t *testing.T) {
+	w := relaytest.Open(t)
+	hub, spoke := w.Converse(t)
+	n := flood(t, spoke)
+	var writing sync.WaitGroup
+	var read int64
+	var err error
+	writing.Go(func() {
+		_, _ = hub.Write(make([]byte, 4<<20)) // which may learn in the middle that nobody reads it
+		read, err = io.Copy(io.Discard, hub)
+	})
+	require.NoError(t, spoke.Close())
+	writing.Wait()
+	require.NoError(t, err)
+	require.EqualValues(t, n, read)
+}

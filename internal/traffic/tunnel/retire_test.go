@@ -1,0 +1,71 @@
+package tunnel_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay/relaytest"
+)
+
+// says has one end say a word, which the other hears.
+func says(t *testing.T, from, to net.Conn, word string) {
+	t.Helper()
+	require.NoError(t, to.SetReadDeadline(time.Now().Add(relaytest.Patience)))
+	_, err := from.Write([]byte(word))
+	require.NoError(t, err)
+	heard := make([]byte, len(word))
+	_, err = io.ReadFull(to, heard)
+	require.NoError(t, err)
+	require.Equal(t, word, string(heard))
+}
+
+// Who listens no more carries what it has taken up to its end, unless it is to stop altogether.
+func TestConversationsOutliveListening(t *testing.T) {
+	for name, end := range map[string]func(hub, spoke net.Conn, stop func()){
+		"until they are over": func(hub, spoke net.Conn, _ func()) { hub.Close(); spoke.Close() },
+		"until the end":       func(_, _ net.Conn, stop func()) { stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := relaytest.Open(t)
+			kube := tunnel.NewListener(tunnel.Kube)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			listening, retire := context.WithCancel(ctx)
+			defer retire()
+			conn := w.Dial(t, "retiring")
+			defer func() { relaytest.Check(t, conn.Close()) }()
+			served := make(chan error, 1)
+			go func() { served <- tunnel.NewServer(slog.New(slog.DiscardHandler), kube).Serve(ctx, listening, conn) }()
+			w.Await(t, "retiring", true)
+			hub, err := w.Dialer.Dial(t.Context(), "retiring", tunnel.Kube)
+			require.NoError(t, err)
+			defer hub.Close()
+			spoke, err := kube.Accept()
+			require.NoError(t, err)
+			defer spoke.Close()
+
+			says(t, hub, spoke, "before")
+			retire()
+			w.Await(t, "retiring", false)
+			_, err = w.Dialer.Dial(t.Context(), "retiring", tunnel.Kube)
+			require.ErrorIs(t, err, tunnel.ErrAway)
+			says(t, hub, spoke, "and after")
+			says(t, spoke, hub, "either way")
+			require.Empty(t, served)
+			end(hub, spoke, stop)
+			select {
+			case err := <-served:
+				require.Error(t, err)
+			case <-time.After(relaytest.Patience):
+				require.FailNow(t, "it serves on")
+			}
+		})
+	}
+}

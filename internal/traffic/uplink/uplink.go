@@ -1,0 +1,82 @@
+// Package uplink is how the hub's components reach the principal: what an operator decides about that, and the connection.
+package uplink
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
+)
+
+const (
+	// firstRetry and lastRetry are waits between attempts to connect. gRPC's own go up to two minutes, and a person who
+	// looks at a spoke would wait that long for a principal that is back.
+	firstRetry = 250 * time.Millisecond
+	lastRetry  = 5 * time.Second
+	// attempt is how long one attempt may take at least.
+	attempt = 10 * time.Second
+)
+
+// Settings say how the principal is reached.
+type Settings struct {
+	address                   string
+	port                      int
+	certFile, keyFile, caFile string
+	keepAlive                 time.Duration
+}
+
+// Declare declares the settings. Their environment variables begin with the prefix, such as "ARGOCD_KUBEPROXY".
+func (s *Settings) Declare(set *settings.Set, prefix string) {
+	set.String(&s.address, "principal-address", prefix+"_PRINCIPAL_ADDRESS", "argocd-agent-principal", "host name of the principal",
+		settings.NonEmpty, settings.Host)
+	set.Int(&s.port, "principal-port", prefix+"_PRINCIPAL_PORT", 8443, "port of the principal", settings.Port)
+	set.String(&s.certFile, "principal-client-cert", prefix+"_PRINCIPAL_CLIENT_CERT_PATH", "",
+		"file of the certificate that the principal sees", settings.NonEmpty)
+	set.String(&s.keyFile, "principal-client-key", prefix+"_PRINCIPAL_CLIENT_KEY_PATH", "", "file of its key", settings.NonEmpty)
+	set.String(&s.caFile, "principal-ca-path", prefix+"_PRINCIPAL_ROOT_CA_PATH", "",
+		"file of the authority that the principal's certificate comes from", settings.NonEmpty)
+	set.Duration(&s.keepAlive, "keep-alive-ping-interval", prefix+"_KEEP_ALIVE_PING_INTERVAL", 10*time.Second,
+		"how often to see whether a quiet connection to the principal still works; at least 10s, 0 for never",
+		settings.OffOrAtLeast(10*time.Second))
+}
+
+// Certificates say where the certificate for the principal and the principal's authority are. The name tells people whose
+// certificate it is.
+func (s *Settings) Certificates(name string, logger *slog.Logger, metrics *certs.Metrics) certs.Options {
+	return certs.Options{
+		Name: name, Logger: logger, Metrics: metrics,
+		Pair:       certs.PairFiles(s.certFile, s.keyFile),
+		PairRemedy: "see --principal-client-cert and --principal-client-key, or create it with: argocd-agentctl pki issue component",
+		Roots:      certs.RootsFile(s.caFile), RootsRemedy: "see --principal-ca-path",
+	}
+}
+
+// Connect returns a connection to the principal, which is made when it is first used, and made again when the principal
+// wants to see a newer certificate.
+func (s *Settings) Connect(material *certs.Source) (*grpc.ClientConn, error) {
+	renewed := &renewal{TransportCredentials: certs.ClientCredentials(certs.ClientOptions{Source: material}), material: material}
+	options := append(tunnel.DialOptions(),
+		grpc.WithTransportCredentials(renewed), grpc.WithStreamInterceptor(renewed.watch),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 2, Jitter: 0.2, MaxDelay: lastRetry},
+			MinConnectTimeout: attempt,
+		}),
+	)
+	if s.keepAlive > 0 {
+		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: s.keepAlive, Timeout: s.keepAlive}))
+	}
+	principal, err := grpc.NewClient(net.JoinHostPort(s.address, strconv.Itoa(s.port)), options...)
+	if err != nil {
+		return nil, fmt.Errorf("--principal-address and --principal-port: %w", err)
+	}
+	return principal, nil
+}

@@ -1,0 +1,226 @@
+package uplink_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/uplink"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay/relaytest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// parse reads the settings of a program from its flags, and from variables without their prefix.
+func parse(args []string, variables map[string]string) (*uplink.Settings, error) {
+	s := &uplink.Settings{}
+	set := settings.New("program", func(name string) (string, bool) {
+		short, ours := strings.CutPrefix(name, "PROGRAM_")
+		value, ok := variables[short]
+		return value, ours && ok
+	})
+	s.Declare(set, "PROGRAM")
+	return s, set.Parse(args)
+}
+
+// files are those of a component that a principal accepts.
+type files struct{ cert, key, ca string }
+
+// write writes a component's certificate and the principal's authority to files.
+func write(t *testing.T, issuer, trusted *pki.Authority, name string) files {
+	t.Helper()
+	pair, err := issuer.IssueClient(pki.ClientOptions{CommonName: name})
+	require.NoError(t, err)
+	folder := t.TempDir()
+	f := files{filepath.Join(folder, "tls.crt"), filepath.Join(folder, "tls.key"), filepath.Join(folder, "ca.crt")}
+	for path, data := range map[string][]byte{f.cert: pair.Certificate, f.key: pair.Key, f.ca: trusted.PEM().Certificate} {
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+	}
+	return f
+}
+
+// args are the flags of a component that reaches a principal by these files.
+func (f files) args(t *testing.T, address string) []string {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	return []string{
+		"--principal-address=" + host, "--principal-port=" + port,
+		"--principal-client-cert=" + f.cert, "--principal-client-key=" + f.key, "--principal-ca-path=" + f.ca,
+	}
+}
+
+// connect connects as the settings say, until the test is over.
+func connect(t *testing.T, s *uplink.Settings) *grpc.ClientConn {
+	t.Helper()
+	material, err := certs.New(s.Certificates("component", slog.New(slog.DiscardHandler), certs.NewMetrics(prometheus.NewRegistry())))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() { relaytest.Check(t, material.Run(ctx)) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	require.NoError(t, material.Wait(t.Context()))
+	principal, err := s.Connect(material)
+	require.NoError(t, err)
+	t.Cleanup(func() { relaytest.Check(t, principal.Close()) })
+	return principal
+}
+
+// ask asks the principal which agents there are.
+func ask(t *testing.T, principal *grpc.ClientConn) (*tunnelv1.Roster, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), relaytest.Patience)
+	defer cancel()
+	stream, err := tunnelv1.NewRelayClient(principal).Watch(ctx, &tunnelv1.WatchRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return stream.Recv()
+}
+
+func TestThePrincipalIsReachedAsTheSettingsSay(t *testing.T) {
+	w := relaytest.Open(t)
+	f := write(t, w.Authority, w.Authority, relaytest.Component)
+	byFlags, err := parse(f.args(t, w.Address), nil)
+	require.NoError(t, err)
+	host, port, err := net.SplitHostPort(w.Address)
+	require.NoError(t, err)
+	byVariables, err := parse(nil, map[string]string{
+		"PRINCIPAL_ADDRESS": host, "PRINCIPAL_PORT": port, "PRINCIPAL_CLIENT_CERT_PATH": f.cert, "PRINCIPAL_CLIENT_KEY_PATH": f.key,
+		"PRINCIPAL_ROOT_CA_PATH": f.ca, "KEEP_ALIVE_PING_INTERVAL": "0",
+	})
+	require.NoError(t, err)
+	for _, s := range []*uplink.Settings{byFlags, byVariables} {
+		said, err := ask(t, connect(t, s))
+		require.NoError(t, err)
+		require.Len(t, said.GetAgents(), 2)
+	}
+}
+
+// What is missing or wrong is said all at once, by the names that an operator knows it by.
+func TestBadSettings(t *testing.T) {
+	t.Parallel()
+	_, err := parse(nil, nil)
+	for _, flag := range []string{
+		"--principal-client-cert or PROGRAM_PRINCIPAL_CLIENT_CERT_PATH", "--principal-client-key or PROGRAM_PRINCIPAL_CLIENT_KEY_PATH",
+		"--principal-ca-path or PROGRAM_PRINCIPAL_ROOT_CA_PATH",
+	} {
+		require.ErrorContains(t, err, flag)
+	}
+	f := files{"a", "b", "c"}.args(t, "127.0.0.1:1")
+	_, err = parse(f, nil)
+	require.NoError(t, err)
+	for arg, want := range map[string]string{
+		"--principal-address=https://hub": "without a scheme", "--principal-address=hub:8443": "without a port", "--principal-address=": "want a value",
+		"--principal-port=0": "want a port", "--keep-alive-ping-interval=9s": "want at least 10s",
+	} {
+		_, err = parse(append(f, arg), nil)
+		require.ErrorContains(t, err, want, arg)
+	}
+}
+
+// Why the principal cannot be reached is said with what to do about it.
+func TestReasonsSayWhatToDo(t *testing.T) {
+	w := relaytest.Open(t)
+	stranger, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "stranger"})
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		files files
+		code  codes.Code
+		want  []string
+	}{
+		"the principal's authority is another": {
+			write(t, w.Authority, stranger, relaytest.Component), codes.Unavailable,
+			[]string{"server certificate CN=principal", "none of the authorities trusted here (CN=stranger)", "add its authority"},
+		},
+		"the principal trusts another": {
+			write(t, stranger, w.Authority, relaytest.Component), codes.Unavailable,
+			[]string{"refused our client certificate", "issue it by a trusted authority"},
+		},
+		"it is no component": {
+			write(t, w.Authority, w.Authority, "somebody"), codes.Unauthenticated, []string{"somebody", "--hub-components"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := parse(c.files.args(t, w.Address), nil)
+			require.NoError(t, err)
+			_, err = ask(t, connect(t, s))
+			require.Equal(t, c.code, status.Code(err), err)
+			for _, want := range c.want {
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
+
+// A connection is not stuck with the certificate that it was opened with: once that has expired, the newer one is shown.
+func TestARenewedCertificateIsShownWhenTheOldOneHasExpired(t *testing.T) {
+	t.Parallel()
+	w := relaytest.Open(t)
+	f := write(t, w.Authority, w.Authority, relaytest.Component)
+	issue := func(v pki.Validity) {
+		pair, err := w.Authority.IssueClient(pki.ClientOptions{CommonName: relaytest.Component, Validity: v})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(f.cert, pair.Certificate, 0o600))
+		require.NoError(t, os.WriteFile(f.key, pair.Key, 0o600))
+	}
+	var principal *grpc.ClientConn
+	for life := 3 * time.Second; ; life *= 2 {
+		end := time.Now().Add(life).Truncate(time.Second) // as it is written down
+		issue(pki.Validity{NotAfter: end})
+		s, err := parse(f.args(t, w.Address), nil)
+		require.NoError(t, err)
+		principal = connect(t, s)
+		if _, err = ask(t, principal); err == nil {
+			break
+		}
+		require.True(t, time.Now().After(end) && life < time.Minute, "%v", err) // this machine took longer than it lives
+	}
+
+	stream, err := tunnelv1.NewRelayClient(principal).Watch(t.Context(), &tunnelv1.WatchRequest{})
+	require.NoError(t, err)
+	issue(pki.Validity{}) // nothing is ended for it
+	for err = nil; err == nil; {
+		_, err = stream.Recv()
+	}
+	require.Equal(t, codes.Unauthenticated, status.Code(err), err)
+	require.ErrorContains(t, err, "expired")
+	require.Eventually(t, func() bool { _, err = ask(t, principal); return err == nil }, relaytest.Patience, 10*time.Millisecond)
+	require.NoError(t, err)
+}
+
+// Files that are not there are named, with the flags that say where they are.
+func TestMissingFilesAreNamed(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	f := files{filepath.Join(folder, "none.crt"), filepath.Join(folder, "none.key"), filepath.Join(folder, "none-ca.crt")}
+	s, err := parse(f.args(t, "127.0.0.1:1"), nil)
+	require.NoError(t, err)
+	material, err := certs.New(s.Certificates("component", slog.New(slog.DiscardHandler), certs.NewMetrics(prometheus.NewRegistry())))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { relaytest.Check(t, material.Run(ctx)) })
+	defer running.Wait()
+	defer cancel()
+	for _, want := range []string{"none.crt", "--principal-client-cert", "--principal-client-key", "none-ca.crt", "--principal-ca-path"} {
+		require.Eventually(t, func() bool { return strings.Contains(material.Ready().Error(), want) }, relaytest.Patience, time.Millisecond, want)
+	}
+}

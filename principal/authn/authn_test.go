@@ -1,0 +1,144 @@
+package authn_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
+)
+
+// trust believes everybody until it does not.
+type trust struct {
+	mu      sync.Mutex
+	doubt   error
+	changed chan struct{}
+}
+
+func (s *trust) VerifyClient([]*x509.Certificate) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.doubt
+}
+
+func (s *trust) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+func (s *trust) change(doubt error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doubt = doubt
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+const component = "argocd-agent-kubeproxy"
+
+// open returns a gate that runs until the test is over.
+func open(t *testing.T) (*authn.Gate, *trust, *bytes.Buffer) {
+	t.Helper()
+	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{component}})
+	require.NoError(t, err)
+	s, log := &trust{changed: make(chan struct{})}, &bytes.Buffer{}
+	g := authn.New(authn.Options{Identify: identify, Trust: s, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { g.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return g, s, log
+}
+
+// stream returns the context of a stream whose caller has a certificate of that name.
+func stream(t *testing.T, name string) context.Context {
+	t.Helper()
+	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
+	require.NoError(t, err)
+	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: name})
+	require.NoError(t, err)
+	certificate, err := pair.TLS()
+	require.NoError(t, err)
+	leaf := certificate.Leaf
+	return peer.NewContext(t.Context(), &peer.Peer{
+		Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)},
+		AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{
+			PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}},
+		}},
+	})
+}
+
+func TestAgentsAndComponentsAreToldApart(t *testing.T) {
+	g, _, log := open(t)
+	_, who, err := g.Agent(stream(t, "berlin"))
+	require.NoError(t, err)
+	require.EqualValues(t, "berlin", who.Agent)
+	who.End()
+	_, who, err = g.Component(stream(t, component))
+	require.NoError(t, err)
+	require.Equal(t, component, who.Component)
+	who.End()
+
+	_, _, err = g.Agent(stream(t, component))
+	require.Equal(t, codes.Unauthenticated, status.Code(err))
+	require.ErrorContains(t, err, "is no agent")
+	_, _, err = g.Component(stream(t, "berlin"))
+	require.Equal(t, codes.Unauthenticated, status.Code(err))
+	require.ErrorContains(t, err, "--hub-components")
+	require.Equal(t, 2, strings.Count(log.String(), "An agent was refused"))
+}
+
+func TestTrustThatIsWithdrawnEndsStreams(t *testing.T) {
+	g, s, _ := open(t)
+	ctx, who, err := g.Agent(stream(t, "berlin"))
+	require.NoError(t, err)
+	defer who.End()
+	s.change(nil)
+	require.NoError(t, ctx.Err())
+	s.change(errors.New("blocked"))
+	<-ctx.Done()
+	err = authn.Status(context.Cause(ctx))
+	require.Equal(t, codes.Unauthenticated, status.Code(err))
+	require.ErrorContains(t, err, "the agent's certificate is no longer trusted: blocked")
+	_, _, err = g.Agent(stream(t, "berlin"))
+	require.ErrorContains(t, err, "no longer trusted")
+}
+
+// An agent has as many streams as it needs, and no more than the principal has memory for. Others are not concerned.
+func TestAnAgentHasSoManyStreamsAndNoMore(t *testing.T) {
+	g, _, _ := open(t)
+	berlin := stream(t, "berlin")
+	var ends []func()
+	for range authn.MaxStreams {
+		_, who, err := g.Agent(berlin)
+		require.NoError(t, err)
+		ends = append(ends, who.End)
+	}
+	_, _, err := g.Agent(berlin)
+	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	_, who, err := g.Agent(stream(t, "paris"))
+	require.NoError(t, err)
+	who.End()
+	for _, end := range ends {
+		end()
+	}
+	_, who, err = g.Agent(berlin)
+	require.NoError(t, err)
+	who.End()
+}

@@ -1,0 +1,264 @@
+// Package relaytest opens a principal's exchange, a component of the hub and agents, over real TLS on loopback, for tests.
+package relaytest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // registers that codec
+
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay"
+)
+
+const (
+	// Patience is how long a test waits for what must happen.
+	Patience = 20 * time.Second
+	// Component is the name of the hub's component.
+	Component = "argocd-agent-test"
+	// Echo is an agent whose API server says what it is told.
+	Echo = "echo"
+)
+
+// Check fails a test from any goroutine.
+func Check(tb testing.TB, err error) {
+	tb.Helper()
+	assert.NoError(tb, err)
+}
+
+// Works are a principal, a component of the hub that dials, and the agents "a" and Echo.
+type Works struct {
+	Exchange   *relay.Exchange
+	Directory  Directory
+	Hub        *grpc.ClientConn // of the component
+	Dialer     *tunnel.Dialer   // the same
+	Disconnect func()           // ends agent a; returns when the principal knows
+	Drain      func()           // has the principal end all conversations; returns when they are over
+	Kill       func()           // ends the principal without a word
+	Address    string           // of the principal
+	Authority  *pki.Authority   // of all certificates
+
+	kube     *tunnel.Listener // of agent a
+	draining atomic.Bool
+}
+
+// Open opens the works, with the agents a and echo, until the test is over.
+func Open(tb testing.TB) *Works {
+	tb.Helper()
+	known := make(chan struct{})
+	close(known)
+	w := begin(tb, known)
+	w.Disconnect = w.Agent(tb, "a", w.kube)
+
+	echo := tunnel.NewListener(tunnel.Kube)
+	var echoes sync.WaitGroup
+	echoes.Go(func() {
+		for {
+			c, err := echo.Accept()
+			if err != nil {
+				return
+			}
+			echoes.Go(func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			})
+		}
+	})
+	tb.Cleanup(func() { Check(tb, echo.Close()); echoes.Wait() })
+	w.Agent(tb, Echo, echo)
+	w.connect(tb)
+	return w
+}
+
+// OpenBefore opens works without agents, whose principal knows what is on the hub once the channel is closed.
+func OpenBefore(tb testing.TB, known <-chan struct{}) *Works {
+	tb.Helper()
+	w := begin(tb, known)
+	w.connect(tb)
+	return w
+}
+
+// begin opens a principal.
+func begin(tb testing.TB, known <-chan struct{}) *Works {
+	tb.Helper()
+	w := &Works{kube: tunnel.NewListener(tunnel.Kube)}
+	var err error
+	w.Authority, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
+	require.NoError(tb, err)
+	w.serve(tb, known)
+	return w
+}
+
+// connect connects the hub's component.
+func (w *Works) connect(tb testing.TB) {
+	tb.Helper()
+	w.Hub = w.Dial(tb, Component)
+	w.Dialer = tunnel.NewDialer(w.Hub, "the test")
+	tb.Cleanup(func() { Check(tb, w.Hub.Close()); w.Dialer.Wait() })
+}
+
+// source follows material that does not change, until the test is over.
+func (w *Works) source(tb testing.TB, pair pki.Pair) *certs.Source {
+	tb.Helper()
+	source, err := certs.New(certs.Options{
+		Name: "test", Logger: slog.New(slog.DiscardHandler), Metrics: certs.NewMetrics(prometheus.NewRegistry()),
+		Pair: certs.Fixed("pair", certs.Blocks{Certificate: pair.Certificate, Key: pair.Key}), PairRemedy: "none",
+		Roots: certs.Fixed("roots", certs.Blocks{Authorities: w.Authority.PEM().Certificate}), RootsRemedy: "none",
+	})
+	require.NoError(tb, err)
+	run(tb, func(ctx context.Context) { Check(tb, source.Run(ctx)) })
+	require.NoError(tb, source.Wait(tb.Context()))
+	return source
+}
+
+// run runs something until the test is over, or the function that it returns is called, which waits for its end.
+func run(tb testing.TB, something func(context.Context)) (stop func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		something(ctx)
+	}()
+	stop = func() { cancel(); <-done }
+	tb.Cleanup(stop)
+	return stop
+}
+
+// serve serves a principal.
+func (w *Works) serve(tb testing.TB, known <-chan struct{}) {
+	tb.Helper()
+	pair, err := w.Authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	require.NoError(tb, err)
+	material := w.source(tb, pair)
+	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{Component}})
+	require.NoError(tb, err)
+	g := authn.New(authn.Options{Identify: identify, Trust: material, Logger: slog.New(slog.DiscardHandler)})
+	w.Exchange = relay.New(relay.Options{
+		Gate: g, Directory: &w.Directory, Known: known, Registerer: prometheus.NewRegistry(),
+	})
+	run(tb, g.Run)
+	server := grpc.NewServer(append(tunnel.ServerOptions(),
+		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: material})),
+		grpc.ForceServerCodecV2(relay.NewCodec(encoding.GetCodecV2("proto"))))...)
+	tunnelv1.RegisterTunnelServer(server, w.Exchange)
+	tunnelv1.RegisterRelayServer(server, w.Exchange)
+	var config net.ListenConfig
+	listener, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	w.Address = listener.Addr().String()
+	kill := run(tb, func(ctx context.Context) {
+		context.AfterFunc(ctx, server.Stop)
+		Check(tb, server.Serve(listener))
+	})
+	w.Kill = func() { w.draining.Store(true); kill() }
+	drain := run(tb, w.Exchange.Run)
+	w.Drain = func() { w.draining.Store(true); drain() }
+}
+
+// Dial connects to the principal with a certificate of that name.
+func (w *Works) Dial(tb testing.TB, name string) *grpc.ClientConn {
+	tb.Helper()
+	pair, err := w.Authority.IssueClient(pki.ClientOptions{CommonName: name})
+	require.NoError(tb, err)
+	conn, err := grpc.NewClient(w.Address, append(tunnel.DialOptions(), grpc.WithTransportCredentials(
+		certs.ClientCredentials(certs.ClientOptions{Source: w.source(tb, pair)})))...)
+	require.NoError(tb, err)
+	return conn
+}
+
+// Agent has an agent listen, and returns when the principal knows. The function that it returns has it go.
+func (w *Works) Agent(tb testing.TB, name string, listeners ...*tunnel.Listener) (disconnect func()) {
+	tb.Helper()
+	conn := w.Dial(tb, name)
+	tb.Cleanup(func() { Check(tb, conn.Close()) })
+	server := tunnel.NewServer(slog.New(slog.DiscardHandler), listeners...)
+	stop := run(tb, func(ctx context.Context) {
+		if err := server.Serve(ctx, ctx, conn); ctx.Err() == nil && !w.draining.Load() {
+			Check(tb, err)
+		}
+	})
+	w.Await(tb, name, true)
+	return func() { stop(); w.Await(tb, name, false) }
+}
+
+// Listen has an agent listen that takes nothing up.
+func (w *Works) Listen(tb testing.TB, name string) (stop func()) {
+	tb.Helper()
+	conn := w.Dial(tb, name)
+	_, err := tunnelv1.NewTunnelClient(conn).Listen(tb.Context(), &tunnelv1.ListenRequest{})
+	require.NoError(tb, err)
+	w.Await(tb, name, true)
+	return func() { Check(tb, conn.Close()) }
+}
+
+// Await waits until the principal tells its components that an agent is connected, or is not.
+func (w *Works) Await(tb testing.TB, name string, connected bool) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
+	defer cancel()
+	conn := w.Dial(tb, Component)
+	defer func() { Check(tb, conn.Close()) }()
+	told, err := tunnelv1.NewRelayClient(conn).Watch(ctx, &tunnelv1.WatchRequest{})
+	require.NoError(tb, err)
+	for {
+		news, err := told.Recv()
+		require.NoError(tb, err)
+		for _, a := range news.GetAgents() {
+			if a.GetName() == name && a.GetConnected() == connected {
+				return
+			}
+		}
+	}
+}
+
+// Converse has a conversation begin between the hub and agent a, and returns both ends.
+func (w *Works) Converse(tb testing.TB) (hub, spoke net.Conn) {
+	tb.Helper()
+	accepted := make(chan net.Conn, 1)
+	go func() { accepted <- w.Accept(tb) }()
+	hub, err := w.Dialer.Dial(tb.Context(), "a", tunnel.Kube)
+	require.NoError(tb, err)
+	spoke = <-accepted
+	tb.Cleanup(func() { hub.Close(); spoke.Close() })
+	return hub, spoke
+}
+
+// Accept returns agent a's end of the next conversation that is begun with it.
+func (w *Works) Accept(tb testing.TB) net.Conn {
+	tb.Helper()
+	c, err := w.kube.Accept()
+	if !errors.Is(err, net.ErrClosed) {
+		Check(tb, err)
+	}
+	return c
+}
+
+// Settled returns when all conversations that were dialled are over.
+func (w *Works) Settled(tb testing.TB) {
+	tb.Helper()
+	done := make(chan struct{})
+	go func() { w.Dialer.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(Patience):
+		require.FailNow(tb, "conversations are left")
+	}
+}

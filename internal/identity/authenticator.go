@@ -92,7 +92,7 @@ func CheckAuth(value string) error {
 	return err
 }
 
-// Authenticate returns the peer of the gRPC connection that ctx belongs to. Its errors wrap ErrUnproven or ErrAgentName;
+// Authenticate returns the peer of the gRPC connection that ctx belongs to. Its errors wrap ErrUnauthenticated or ErrAgentName;
 // either way the peer must not be served.
 func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
 	state, address, err := verified(ctx)
@@ -102,11 +102,11 @@ func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
 	found := describe(state, address)
 	if component := a.ComponentOf(state.PeerCertificates[0]); component != "" {
 		return Peer{}, fmt.Errorf("%w: client certificate %q from %s is that of a component of the hub, which is no agent",
-			ErrUnproven, found.Subject, address)
+			ErrUnauthenticated, found.Subject, address)
 	}
 	name, err := a.nameOf(state.PeerCertificates[0])
 	if err != nil {
-		return Peer{}, fmt.Errorf("%w: client certificate %q from %s: %w", ErrUnproven, found.Subject, address, err)
+		return Peer{}, fmt.Errorf("%w: client certificate %q from %s: %w", ErrUnauthenticated, found.Subject, address, err)
 	}
 	if found.Agent, err = ParseAgent(name, a.reserved...); err != nil {
 		return Peer{}, fmt.Errorf("client certificate %q from %s: %w", found.Subject, address, err)

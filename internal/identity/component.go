@@ -8,7 +8,7 @@ import (
 )
 
 // AuthenticateComponent returns the peer of the gRPC connection that ctx belongs to if it is one of the hub's own
-// components, by the names in Options.Components. Its errors wrap ErrUnproven; either way the peer must not be served.
+// components, by the names in Options.Components. Its errors wrap ErrUnauthenticated; either way the peer must not be served.
 func (a *Authenticator) AuthenticateComponent(ctx context.Context) (Peer, error) {
 	state, address, err := verified(ctx)
 	if err != nil {
@@ -17,7 +17,7 @@ func (a *Authenticator) AuthenticateComponent(ctx context.Context) (Peer, error)
 	found := describe(state, address)
 	if found.Component = a.ComponentOf(state.PeerCertificates[0]); found.Component == "" {
 		return Peer{}, fmt.Errorf("%w: client certificate %q from %s is of no component of the hub: name it in the hub's setting --hub-components",
-			ErrUnproven, found.Subject, address)
+			ErrUnauthenticated, found.Subject, address)
 	}
 	return found, nil
 }

@@ -243,24 +243,24 @@ func TestRefusals(t *testing.T) {
 		kind    error
 		problem string
 	}{
-		"no match": {"mtls:subject:OU=([^,]+)", named("agent-a"), identity.ErrUnproven,
+		"no match": {"mtls:subject:OU=([^,]+)", named("agent-a"), identity.ErrUnauthenticated,
 			`its subject "CN=agent-a" does not match OU=([^,]+)`},
 		"two matches": {"mtls:subject:CN=([^,+]+)",
-			holder{subject: pkix.Name{CommonName: "agent-a", Organization: []string{"CN=agent-b"}}}, identity.ErrUnproven, "more than one place"},
+			holder{subject: pkix.Name{CommonName: "agent-a", Organization: []string{"CN=agent-b"}}}, identity.ErrUnauthenticated, "more than one place"},
 		"a match before the common name": {"mtls:subject:CN=([^,+]+)",
-			holder{subject: pkix.Name{CommonName: "agent-a", SerialNumber: "CN=agent-b"}}, identity.ErrUnproven, "more than one place"},
+			holder{subject: pkix.Name{CommonName: "agent-a", SerialNumber: "CN=agent-b"}}, identity.ErrUnauthenticated, "more than one place"},
 		"two common names": {identity.DefaultAuth,
 			holder{subject: pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{commonName("agent-a"), commonName("agent-b")}}},
-			identity.ErrUnproven, "2 common names"},
+			identity.ErrUnauthenticated, "2 common names"},
 		"a comma in the name": {identity.DefaultAuth, named("agent-a,CN"), identity.ErrAgentName, "characters other than"},
 		"an upper-case name":  {identity.DefaultAuth, named("Agent-A"), identity.ErrAgentName, "upper-case"},
 		"the hub's namespace": {identity.DefaultAuth, named("argocd"), identity.ErrAgentName, "hub's own namespace"},
 		"an empty group":      {"mtls:subject:CN=(x*)", named("agent-a"), identity.ErrAgentName, "it is empty"},
-		"no URI":              {"mtls:uri:/sa/([^/]+)", named("agent-a"), identity.ErrUnproven, "no URI"},
+		"no URI":              {"mtls:uri:/sa/([^/]+)", named("agent-a"), identity.ErrUnauthenticated, "no URI"},
 		"two URIs": {"mtls:uri:/sa/([^/]+)", holder{uris: []string{id, "spiffe://example.org/ns/argocd/sa/agent-b"}},
-			identity.ErrUnproven, "2 URIs"},
+			identity.ErrUnauthenticated, "2 URIs"},
 		"another trust domain": {`mtls:uri:^spiffe://example\.org/ns/argocd/sa/([^/]+)$`,
-			holder{uris: []string{"spiffe://elsewhere.org/ns/argocd/sa/agent-a"}}, identity.ErrUnproven, "does not match"},
+			holder{uris: []string{"spiffe://elsewhere.org/ns/argocd/sa/agent-a"}}, identity.ErrUnauthenticated, "does not match"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -364,12 +364,12 @@ func TestWithoutAVerifiedCertificateNobodyIsAnybody(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := ask(t, authenticator, test.server, test.client)
-			require.ErrorIs(t, got.err, identity.ErrUnproven)
+			require.ErrorIs(t, got.err, identity.ErrUnauthenticated)
 			require.ErrorContains(t, got.err, test.problem)
 		})
 	}
 	_, err = authenticator.Authenticate(t.Context())
-	require.ErrorIs(t, err, identity.ErrUnproven)
+	require.ErrorIs(t, err, identity.ErrUnauthenticated)
 	_, err = authenticator.Authenticate(peer.NewContext(t.Context(), &peer.Peer{}))
-	require.ErrorIs(t, err, identity.ErrUnproven)
+	require.ErrorIs(t, err, identity.ErrUnauthenticated)
 }

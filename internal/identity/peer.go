@@ -30,25 +30,25 @@ type Peer struct {
 	Address string
 }
 
-// ErrUnproven is wrapped by errors about peers that have not proven who they are, by whatever name.
-var ErrUnproven = errors.New("peer identity")
+// ErrUnauthenticated is wrapped by errors about peers that have not proven who they are, by whatever name.
+var ErrUnauthenticated = errors.New("peer identity")
 
 // verified returns what TLS says of the connection of ctx, whose peer has a certificate that was verified, and its remote
 // address.
 func verified(ctx context.Context) (state tls.ConnectionState, address string, err error) {
 	connection, ok := peer.FromContext(ctx)
 	if !ok {
-		return state, "", fmt.Errorf("%w: there is no gRPC connection", ErrUnproven)
+		return state, "", fmt.Errorf("%w: there is no gRPC connection", ErrUnauthenticated)
 	}
 	if connection.Addr != nil {
 		address = connection.Addr.String()
 	}
 	info, ok := connection.AuthInfo.(credentials.TLSInfo)
 	if !ok {
-		return state, address, fmt.Errorf("%w: the connection from %s does not use TLS: certificates cannot prove anything on it", ErrUnproven, address)
+		return state, address, fmt.Errorf("%w: the connection from %s does not use TLS: certificates cannot prove anything on it", ErrUnauthenticated, address)
 	}
 	if len(info.State.VerifiedChains) == 0 {
-		return state, address, fmt.Errorf("%w: the connection from %s brought no verified client certificate: configure one on the agent", ErrUnproven, address)
+		return state, address, fmt.Errorf("%w: the connection from %s brought no verified client certificate: configure one on the agent", ErrUnauthenticated, address)
 	}
 	return info.State, address, nil
 }

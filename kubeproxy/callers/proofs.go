@@ -18,12 +18,12 @@ const anew = time.Minute
 // Proofs says for how long what a connection proved is to be believed. It is safe for concurrent use.
 type Proofs struct {
 	trust identity.Trust
-	open  *identity.Proofs // what open requests rest on
+	open  *identity.CertificateMonitor // what open requests rest on
 }
 
 // NewProofs returns Proofs that rest on the trust.
 func NewProofs(trust identity.Trust) *Proofs {
-	return &Proofs{trust: trust, open: identity.NewProofs(trust)}
+	return &Proofs{trust: trust, open: identity.NewCertificateMonitor(trust)}
 }
 
 // Run ends requests whose certificate is no longer trusted, until the context ends.
@@ -67,7 +67,7 @@ func (p *Proofs) Rest(r *http.Request) (identity.Peer, *http.Request, context.Ca
 	if found.err != nil {
 		return identity.Peer{}, nil, nil, unproven(found.err)
 	}
-	ctx, end := p.open.Hold(r.Context(), found.peer)
+	ctx, end := p.open.Watch(r.Context(), found.peer)
 	// What is trusted may have changed in between. From here on it would end the context.
 	if again := p.find(r); again.err != nil {
 		end()
@@ -107,7 +107,7 @@ func (p *Proofs) find(r *http.Request) *finding {
 		return latest
 	}
 	found := &finding{changed: changed, until: now.Add(anew)}
-	found.peer, found.err = identity.Prove(r.TLS, r.RemoteAddr)
+	found.peer, found.err = identity.PeerOf(r.TLS, r.RemoteAddr)
 	if found.err == nil {
 		found.err = p.open.Verify(found.peer)
 	}

@@ -47,7 +47,7 @@ type Options struct {
 // Gate admits callers of gRPC streams.
 type Gate struct {
 	options  Options
-	proofs   *identity.Proofs
+	monitor  *identity.CertificateMonitor
 	refusals *rate.Limiter // of their log
 
 	mu   sync.Mutex
@@ -57,13 +57,13 @@ type Gate struct {
 // New returns a gate.
 func New(o Options) *Gate {
 	return &Gate{
-		options: o, proofs: identity.NewProofs(o.Trust),
+		options: o, monitor: identity.NewCertificateMonitor(o.Trust),
 		refusals: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst), open: make(map[identity.Agent]int),
 	}
 }
 
 // Run ends streams whose proof is no longer good, until the context ends.
-func (g *Gate) Run(ctx context.Context) { g.proofs.Run(ctx) }
+func (g *Gate) Run(ctx context.Context) { g.monitor.Run(ctx) }
 
 // Pass is a caller's, for one stream.
 type Pass struct {
@@ -121,7 +121,7 @@ func (g *Gate) admit(ctx context.Context, who identity.Peer, err error) (context
 		g.Refused(g.options.Logger, err)
 		return nil, Pass{}, status.Error(codes.Unauthenticated, err.Error())
 	}
-	ctx, end, err := g.proofs.Rest(ctx, who)
+	ctx, end, err := g.monitor.Bind(ctx, who)
 	if err != nil {
 		err = Status(err)
 		g.Refused(g.options.Logger.With("agent", string(who.Agent), "address", who.Address), err)

@@ -49,7 +49,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	set.Int(&o.seconds, "seconds", "", 5, "Seconds that each loop of get, stream and agentkey goes on", settings.Positive)
 	set.Int(&o.megabytes, "megabytes", "", 100, "Size of a log in stream, and of what exec brings", settings.Positive)
 	set.Int(&o.line, "log-line", "", 4000, "Bytes of each line of that log: those who write it take more time for short ones", settings.Positive)
-	set.Int(&o.requests, "requests", "", 100_000, "Requests of redis-benchmark without pipelining and with one connection; otherwise more",
+	set.Int(&o.requests, "requests", "", 100_000, "Requests of redis-benchmark with one connection; with 50, three times as many",
 		settings.Positive)
 	set.Int(&o.runs, "runs", "", 3, "Times to measure all but status; figures are medians", settings.Positive)
 	set.String(&o.json, "json", "", filepath.Join(repository, "bin", "bench.json"), "File for the figures", settings.NonEmpty)

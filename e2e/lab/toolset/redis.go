@@ -13,15 +13,13 @@ import (
 const (
 	Redis          = "redis-server"
 	RedisBenchmark = "redis-benchmark"
-	Twemproxy      = "nutcracker"
 	Git            = "git"
 )
 
 // ErrNoInstaller means that a package of the operating system is missing and cannot be installed from here.
 var ErrNoInstaller = errors.New("it needs apt-get, and root or sudo without a password")
 
-// InstallRedis installs Debian's Redis, what measures it, and a proxy of it to measure ours against, unless all of them are on
-// the PATH.
+// InstallRedis installs Debian's Redis and what measures it, unless both are on the PATH.
 func InstallRedis(ctx context.Context, progress func(line string)) error {
 	packages := missingPackages()
 	if len(packages) == 0 {
@@ -48,7 +46,7 @@ func InstallRedis(ctx context.Context, progress func(line string)) error {
 func missingPackages() []string {
 	var missing []string
 	for _, p := range []struct{ program, name string }{
-		{Redis, "redis-server"}, {RedisBenchmark, "redis-tools"}, {Twemproxy, "nutcracker"},
+		{Redis, "redis-server"}, {RedisBenchmark, "redis-tools"},
 	} {
 		if _, err := Find(p.program); err != nil {
 			missing = append(missing, p.name)

@@ -46,6 +46,10 @@ func propagate(ctx context.Context, s *stage) (figures.Sample, error) {
 	if err := s.meter.Start(); err != nil {
 		return nil, err
 	}
+	work, err := s.meter.Begin()
+	if err != nil {
+		return nil, err
+	}
 	var times []time.Duration
 	for _, name := range load.Names("propagate", s.options.Samples) {
 		expected := view.Expect(load.Present, name)
@@ -59,10 +63,14 @@ func propagate(ctx context.Context, s *stage) (figures.Sample, error) {
 		}
 		times = append(times, seen[name].Sub(began))
 	}
+	each, err := work.Each("change", len(times))
+	if err != nil {
+		return nil, err
+	}
 	return s.withUsage(figures.Sample{
 		figures.Duration("p50", figures.Milliseconds, figures.Percentile(times, 50)),
 		figures.Duration("p99", figures.Milliseconds, figures.Percentile(times, 99)),
-	})
+	}, each)
 }
 
 // bulk creates many Applications on the hub until all are on the spoke, and deletes them until none is.
@@ -76,6 +84,10 @@ func bulk(ctx context.Context, s *stage) (figures.Sample, error) {
 	}
 	defer stop()
 	if err := s.meter.Start(); err != nil {
+		return nil, err
+	}
+	work, err := s.meter.Begin()
+	if err != nil {
 		return nil, err
 	}
 	names := load.Names("bulk", s.options.Applications)
@@ -99,11 +111,16 @@ func bulk(ctx context.Context, s *stage) (figures.Sample, error) {
 	if seen, err = expected.Wait(ctx); err != nil {
 		return nil, fmt.Errorf("deletes: %w", err)
 	}
+	deleted := latest(seen).Sub(began)
+	each, err := work.Each("change", 2*len(names))
+	if err != nil {
+		return nil, err
+	}
 	cpu, err := s.meter.CPU()
 	return slices.Concat(figures.Sample{
 		figures.Duration("creates", figures.Seconds, created),
-		figures.Duration("deletes", figures.Seconds, latest(seen).Sub(began)),
-	}, memory, cpu), err
+		figures.Duration("deletes", figures.Seconds, deleted),
+	}, each, memory, cpu), err
 }
 
 // What is on the hub beside the Applications in first-sync.
@@ -168,6 +185,10 @@ func status(ctx context.Context, s *stage) (figures.Sample, error) {
 	if err := s.meter.Start(); err != nil {
 		return nil, err
 	}
+	work, err := s.meter.Begin()
+	if err != nil {
+		return nil, err
+	}
 	expected := view.Expect(load.Showing(statuses[s.options.Changes]), names...)
 	began := time.Now()
 	asked, err := s.spoke.WriteStatuses(ctx, statuses[1:], names...)
@@ -183,13 +204,17 @@ func status(ctx context.Context, s *stage) (figures.Sample, error) {
 	for name, at := range shown {
 		lags = append(lags, at.Sub(asked[name]))
 	}
-	changes := float64(s.options.Changes * s.options.Applications)
+	changes := s.options.Changes * s.options.Applications
+	each, err := work.Each("status", changes)
+	if err != nil {
+		return nil, err
+	}
 	return s.withUsage(figures.Sample{
-		{Name: "changes", Unit: figures.PerSecond, Value: changes / latest(shown).Sub(began).Seconds()},
-		{Name: "changes written on the spoke", Unit: figures.PerSecond, Value: changes / written.Seconds()},
+		{Name: "changes", Unit: figures.PerSecond, Value: float64(changes) / latest(shown).Sub(began).Seconds()},
+		{Name: "changes written on the spoke", Unit: figures.PerSecond, Value: float64(changes) / written.Seconds()},
 		figures.Duration("lag of the last p50", figures.Milliseconds, figures.Percentile(lags, 50)),
 		figures.Duration("lag of the last p99", figures.Milliseconds, figures.Percentile(lags, 99)),
-	})
+	}, each)
 }
 
 // reconnect restarts the hub's side of the carrier when nothing has changed, and waits for the next change to arrive.
@@ -245,10 +270,10 @@ func settled(ctx context.Context, traffic func() int64) (int64, error) {
 	}
 }
 
-// withUsage adds to a sample what the measurement took of the machine.
-func (s *stage) withUsage(sample figures.Sample) (figures.Sample, error) {
+// withUsage puts samples together and adds what the measurement took of the machine.
+func (s *stage) withUsage(samples ...figures.Sample) (figures.Sample, error) {
 	usage, err := s.meter.Usage()
-	return slices.Concat(sample, usage), err
+	return slices.Concat(append(samples, usage)...), err
 }
 
 func latest(times map[string]time.Time) time.Time {

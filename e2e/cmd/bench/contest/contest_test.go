@@ -18,7 +18,7 @@ func options() contest.Options {
 // part is measured by nobody: it notes who was to.
 func part(turns *[]string, measure func(contender string) (figures.Sample, error)) contest.Part {
 	return contest.Part{
-		Name: "part", Field: []string{figures.Floor, figures.Ours, figures.Twemproxy},
+		Name: "part", Field: []string{figures.Floor, figures.Ours, figures.Relay},
 		Measure: func(_ context.Context, contender string) (figures.Sample, error) {
 			*turns = append(*turns, contender)
 			return measure(contender)
@@ -33,12 +33,12 @@ func TestEachContenderGoesFirstOnce(t *testing.T) {
 		return figures.Sample{{Name: "turn", Unit: figures.Times, Value: float64(len(turns))}}, nil
 	}), &report)
 	require.NoError(t, err)
-	floor, ours, other := figures.Floor, figures.Ours, figures.Twemproxy
+	floor, ours, other := figures.Floor, figures.Ours, figures.Relay
 	require.Equal(t, []string{floor, ours, other, ours, other, floor, other, floor, ours}, turns)
 	require.Len(t, report.Rows, 1)
 	require.Equal(t, 6.0, *report.Rows[0].Floor, "the median of 1, 6 and 8")
 	require.Equal(t, 4.0, *report.Rows[0].Ours)
-	require.Equal(t, 5.0, *report.Rows[0].Twemproxy)
+	require.Equal(t, 5.0, *report.Rows[0].Relay)
 }
 
 func TestWhoFailsIsToldOfAndTheOthersAreMeasured(t *testing.T) {

@@ -34,6 +34,14 @@ type Meter struct {
 	helpers  time.Duration // CPU time of programs that the benchmark ran for itself
 }
 
+// Work is a stretch of a measurement, whose CPU time is divided by the work that was done in it. On a noisy machine that says
+// more than how long it took.
+type Work struct {
+	meter   *Meter
+	before  reading
+	helpers time.Duration
+}
+
 // servers are the programs that make a cluster's API server.
 type servers struct {
 	name string
@@ -75,6 +83,39 @@ func (m *Meter) Start() error {
 // Helped counts the CPU time of a program that the benchmark has run for itself, and not on the lab, as the benchmark's.
 func (m *Meter) Helped(cpu time.Duration) { m.helpers += cpu }
 
+// Begin begins to count the CPU time of a stretch of work.
+func (m *Meter) Begin() (*Work, error) {
+	before, err := m.read()
+	return &Work{meter: m, before: before, helpers: m.helpers}, err
+}
+
+// Each returns the CPU time since Begin, divided by how many units of work were done since: that of the measured programs
+// together, if there are any, and that of all programs, which are also the API servers, the rest of the lab and the benchmark.
+// Clocks tick every 10 ms, so the work must be enough.
+func (w *Work) Each(unit string, done int) (figures.Sample, error) {
+	now, err := w.meter.read()
+	if err != nil {
+		return nil, err
+	}
+	if done == 0 {
+		return nil, fmt.Errorf("CPU per %s: none was done", unit)
+	}
+	spent := now.since(w.before)
+	var measured time.Duration
+	for _, p := range w.meter.measured {
+		measured += spent[p.Process]
+	}
+	all := now.own - w.before.own + w.meter.helpers - w.helpers
+	for cpu := range maps.Values(spent) {
+		all += cpu
+	}
+	var sample figures.Sample
+	if len(w.meter.measured) > 0 {
+		sample = append(sample, figures.Duration("CPU per "+unit, figures.Microseconds, measured/time.Duration(done)))
+	}
+	return append(sample, figures.Duration("CPU per "+unit+", all programs", figures.Microseconds, all/time.Duration(done))), nil
+}
+
 // Usage returns what the measured programs have resident, and the CPU seconds since Start, last those of everything else on
 // this machine: when that is not little, the other figures are not worth much.
 func (m *Meter) Usage() (figures.Sample, error) {
@@ -92,7 +133,7 @@ func (m *Meter) CPU() (figures.Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	spent := m.since(now)
+	spent := now.since(m.before)
 	others := now.machine - m.before.machine
 	var sample figures.Sample
 	add := func(name string, cpu time.Duration) {
@@ -120,12 +161,12 @@ func (m *Meter) CPU() (figures.Sample, error) {
 	return append(sample, figures.Duration("CPU of others", figures.Seconds, max(0, others))), nil
 }
 
-// since is what each program has spent.
-func (m *Meter) since(now reading) map[*process.Process]time.Duration {
+// since is what each program has spent since an earlier reading.
+func (r reading) since(earlier reading) map[*process.Process]time.Duration {
 	spent := make(map[*process.Process]time.Duration)
-	for p, life := range now.programs {
+	for p, life := range r.programs {
 		spent[p] = life.cpu
-		if before := m.before.programs[p]; before.pid == life.pid { // else it was started anew
+		if before := earlier.programs[p]; before.pid == life.pid { // else it was started anew
 			spent[p] -= before.cpu
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 // Units of figures.
 const (
+	Microseconds       = "us"
 	Milliseconds       = "ms"
 	Seconds            = "s"
 	PerSecond          = "/s"
@@ -21,10 +22,9 @@ const (
 
 // Contenders, as people call them.
 const (
-	Ours      = "ours"
-	Floor     = "the floor" // the least that the same work can take
-	Relay     = "relay"     // programs that pass bytes on without a look, as many as ours: the least that going through any takes
-	Twemproxy = "twemproxy" // somebody else's, for a part of the work
+	Ours  = "ours"
+	Floor = "the floor" // the least that the same work can take
+	Relay = "relay"     // programs that pass bytes on without a look, as many as ours: the least that going through any takes
 )
 
 // Figure is one thing that was measured.
@@ -39,28 +39,31 @@ type Sample []Figure
 
 // Duration is a figure of a time.
 func Duration(name, unit string, d time.Duration) Figure {
-	if unit == Milliseconds {
-		return Figure{Name: name, Unit: unit, Value: d.Seconds() * 1000}
+	switch unit {
+	case Microseconds:
+		return Figure{Name: name, Unit: unit, Value: d.Seconds() * 1e6}
+	case Milliseconds:
+		return Figure{Name: name, Unit: unit, Value: d.Seconds() * 1e3}
+	default:
+		return Figure{Name: name, Unit: Seconds, Value: d.Seconds()}
 	}
-	return Figure{Name: name, Unit: Seconds, Value: d.Seconds()}
 }
 
 // Row is a figure as a report shows it: the medians of all runs, and whether that is as it should be.
 type Row struct {
-	Part      string   `json:"part"`
-	Figure    string   `json:"figure"`
-	Unit      string   `json:"unit"`
-	Ours      *float64 `json:"ours,omitempty"`      // nil when it was not measured
-	Floor     *float64 `json:"floor,omitempty"`     // nil when it was not measured, or there is none
-	Relay     *float64 `json:"relay,omitempty"`     // the same
-	Twemproxy *float64 `json:"twemproxy,omitempty"` // the same
-	Target    string   `json:"target,omitempty"`
-	Met       *bool    `json:"met,omitempty"` // nil without a target, and when what it needs was not measured
+	Part   string   `json:"part"`
+	Figure string   `json:"figure"`
+	Unit   string   `json:"unit"`
+	Ours   *float64 `json:"ours,omitempty"`  // nil when it was not measured
+	Floor  *float64 `json:"floor,omitempty"` // nil when it was not measured, or there is none
+	Relay  *float64 `json:"relay,omitempty"` // the same
+	Target string   `json:"target,omitempty"`
+	Met    *bool    `json:"met,omitempty"` // nil without a target, and when what it needs was not measured
 }
 
 // Values are what each contender reached of one figure. What was not measured is not a number.
 type Values struct {
-	Ours, Floor, Relay, Twemproxy float64
+	Ours, Floor, Relay float64
 }
 
 // Target is what a figure must reach.
@@ -80,7 +83,7 @@ func Under(limit float64) func(Values) bool {
 // Combine makes the rows of a part of the samples of its runs, by contender, in the order in which the samples have them.
 func Combine(part string, samples map[string][]Sample, targets []Target) []Row {
 	var rows []Row
-	for _, sample := range slices.Concat(samples[Ours], samples[Floor], samples[Relay], samples[Twemproxy]) {
+	for _, sample := range slices.Concat(samples[Ours], samples[Floor], samples[Relay]) {
 		for _, figure := range sample {
 			known := slices.ContainsFunc(rows, func(r Row) bool { return r.Figure == figure.Name })
 			if known {
@@ -89,7 +92,7 @@ func Combine(part string, samples map[string][]Sample, targets []Target) []Row {
 			row := Row{
 				Part: part, Figure: figure.Name, Unit: figure.Unit,
 				Ours: median(samples[Ours], figure.Name), Floor: median(samples[Floor], figure.Name),
-				Relay: median(samples[Relay], figure.Name), Twemproxy: median(samples[Twemproxy], figure.Name),
+				Relay: median(samples[Relay], figure.Name),
 			}
 			rows = append(rows, judged(row, targets))
 		}
@@ -104,9 +107,7 @@ func judged(row Row, targets []Target) Row {
 		}
 		row.Target = target.Text
 		if !slices.ContainsFunc(append([]string{Ours}, target.Beside...), func(name string) bool { return row.of(name) == nil }) {
-			met := target.Met(Values{
-				Ours: value(row.Ours), Floor: value(row.Floor), Relay: value(row.Relay), Twemproxy: value(row.Twemproxy),
-			})
+			met := target.Met(Values{Ours: value(row.Ours), Floor: value(row.Floor), Relay: value(row.Relay)})
 			row.Met = &met
 		}
 	}
@@ -122,8 +123,6 @@ func (r Row) of(contender string) *float64 {
 		return r.Floor
 	case Relay:
 		return r.Relay
-	case Twemproxy:
-		return r.Twemproxy
 	default:
 		return nil
 	}

@@ -19,7 +19,7 @@ type Report struct {
 	Applications int       `json:"applications"`
 	Seconds      int       `json:"seconds"`   // that each loop took, where that was given
 	Megabytes    int       `json:"megabytes"` // of a large body
-	Requests     int       `json:"requests"`  // of redis-benchmark at its slowest
+	Requests     int       `json:"requests"`  // of redis-benchmark with one connection
 	Runs         int       `json:"runs"`      // figures are medians over them
 	Rows         []Row     `json:"figures"`
 	Failures     []string  `json:"failures,omitempty"` // parts that could not be measured, and why
@@ -35,9 +35,10 @@ func (r *Report) WriteJSON(out io.Writer) error {
 // WriteTable writes the report for people. There is a column for whoever was measured.
 func (r *Report) WriteTable(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	others := slices.DeleteFunc([]string{Relay, Twemproxy}, func(contender string) bool {
-		return !slices.ContainsFunc(r.Rows, func(row Row) bool { return row.of(contender) != nil })
-	})
+	var others []string
+	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Relay != nil }) {
+		others = []string{Relay}
+	}
 	columns := slices.Concat([]string{"PART", "FIGURE", "UNIT", "OURS", "FLOOR"}, others, []string{"OURS/FLOOR", "TARGET", ""})
 	lines := []string{strings.ToUpper(strings.Join(columns, "\t"))}
 	for i, row := range r.Rows {

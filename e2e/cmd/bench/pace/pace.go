@@ -24,11 +24,10 @@ func OneByOne(ctx context.Context, d time.Duration, do func(context.Context) err
 	return times, nil
 }
 
-// AtOnce is OneByOne by several workers at once, and returns how often something was done in a second.
-func AtOnce(ctx context.Context, workers int, d time.Duration, do func(context.Context) error) (float64, error) {
+// AtOnce is OneByOne by several workers at once, and returns how often something was done.
+func AtOnce(ctx context.Context, workers int, d time.Duration, do func(context.Context) error) (int, error) {
 	var done atomic.Int64
 	work, ctx := errgroup.WithContext(ctx)
-	began := time.Now()
 	for range workers {
 		work.Go(func() error {
 			times, err := OneByOne(ctx, d, do)
@@ -37,7 +36,7 @@ func AtOnce(ctx context.Context, workers int, d time.Duration, do func(context.C
 		})
 	}
 	err := work.Wait()
-	return float64(done.Load()) / time.Since(began).Seconds(), err
+	return int(done.Load()), err
 }
 
 // Meanwhile does something over and over until it is stopped, which waits for the last time to end and returns the first

@@ -48,7 +48,7 @@ func (g *ground) agentKey(ctx context.Context, contender string) (sample figures
 	if contender == figures.Ours {
 		programs = g.programs("redisproxy", proxy.Process)
 	}
-	return g.metered(ctx, proxy, programs, func(*contest.Meter) (figures.Sample, error) {
+	return g.metered(ctx, proxy, programs, func(meter *contest.Meter) (figures.Sample, error) {
 		through := open(proxy.Address)
 		defer func() { _ = through.Close() }() // it was only read from
 		var sample figures.Sample
@@ -56,7 +56,7 @@ func (g *ground) agentKey(ctx context.Context, contender string) (sample figures
 			q := query{value: v, stored: stored, hub: hub, through: through, turn: g.turn}
 			g.turn++
 			keys = append(keys, q.keys()...)
-			own, err := q.measure(ctx, contender, g.Duration)
+			own, err := q.measure(ctx, contender, meter, g.Duration)
 			if err != nil {
 				return nil, err
 			}
@@ -85,7 +85,7 @@ func (q query) keys() []string {
 	return keys
 }
 
-func (q query) measure(ctx context.Context, contender string, d time.Duration) (figures.Sample, error) {
+func (q query) measure(ctx context.Context, contender string, meter *contest.Meter, d time.Duration) (figures.Sample, error) {
 	keys := q.keys()
 	content := make([]byte, q.size)
 	_, _ = rand.Read(content) // which never fails
@@ -115,12 +115,20 @@ func (q query) measure(ctx context.Context, contender string, d time.Duration) (
 		}
 		cold = append(cold, time.Since(began))
 	}
+	work, err := meter.Begin()
+	if err != nil {
+		return nil, err
+	}
 	cached, err := pace.OneByOne(ctx, d, func(ctx context.Context) error { return q.get(ctx, again, known) })
-	return figures.Sample{
+	if err != nil {
+		return nil, err
+	}
+	each, err := work.Each("cached GET of "+q.name, len(cached))
+	return append(figures.Sample{
 		figures.Duration(q.name+" cold p50", figures.Milliseconds, figures.Percentile(cold, 50)),
 		figures.Duration(q.name+" cached p50", figures.Milliseconds, figures.Percentile(cached, 50)),
 		figures.Duration(q.name+" cached p99", figures.Milliseconds, figures.Percentile(cached, 99)),
-	}, err
+	}, each...), err
 }
 
 func (q query) get(ctx context.Context, from *redis.Client, key string) error {

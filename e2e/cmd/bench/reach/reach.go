@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/contest"
@@ -50,7 +49,7 @@ func all() []part {
 	return []part{
 		{"get", relayed, (*ground).get},
 		{"stream", relayed, (*ground).stream},
-		{"redis", append(slices.Clip(relayed), figures.Twemproxy), (*ground).redis},
+		{"redis", relayed, (*ground).redis},
 		{"agentkey", []string{figures.Floor, figures.Ours}, (*ground).agentKey},
 		{"footprint", []string{figures.Ours}, (*ground).footprint},
 	}

@@ -29,7 +29,9 @@ type route struct {
 }
 
 // travel measures on a contender's way to the spoke's API server.
-func (g *ground) travel(ctx context.Context, contender string, measure func(*route) (figures.Sample, error)) (figures.Sample, error) {
+func (g *ground) travel(ctx context.Context, contender string,
+	measure func(*contest.Meter, *route) (figures.Sample, error),
+) (figures.Sample, error) {
 	if err := g.furnish(ctx); err != nil {
 		return nil, fmt.Errorf("preparation: %w", err)
 	}
@@ -57,13 +59,13 @@ func (g *ground) travel(ctx context.Context, contender string, measure func(*rou
 	if err != nil {
 		return nil, err
 	}
-	return g.metered(ctx, proxy, programs, func(*contest.Meter) (figures.Sample, error) {
+	return g.metered(ctx, proxy, programs, func(meter *contest.Meter) (figures.Sample, error) {
 		c, err := rest.HTTPClientFor(config)
 		if err != nil {
 			return nil, err
 		}
 		defer utilnet.CloseIdleConnectionsFor(c.Transport)
-		return measure(&route{config: config, client: c})
+		return measure(meter, &route{config: config, client: c})
 	})
 }
 
@@ -81,17 +83,13 @@ func (g *ground) through(proxy *lab.Proxy) (*rest.Config, error) {
 	}), nil
 }
 
-// get reads what is at a path to its end, which must have at least so many bytes. Plain is for an answer that is not
-// compressed, which client-go would ask for.
-func (r *route) get(ctx context.Context, path string, plain bool, least int64) error {
+// get reads what is at a path to its end, which must have at least so many bytes.
+func (r *route) get(ctx context.Context, path string, least int64) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.config.Host+path, nil)
 	if err != nil {
 		return err
 	}
 	request.Header.Set("Accept", "application/json")
-	if plain {
-		request.Header.Set("Accept-Encoding", "identity")
-	}
 	response, err := r.client.Do(request)
 	if err != nil {
 		return err

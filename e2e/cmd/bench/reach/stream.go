@@ -11,16 +11,17 @@ import (
 
 	"k8s.io/client-go/tools/remotecommand"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/contest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/figures"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/pace"
 )
 
 // stream reads large bodies, a log and what a command writes, and sees what becomes of a small GET beside one.
 func (g *ground) stream(ctx context.Context, contender string) (figures.Sample, error) {
-	return g.travel(ctx, contender, func(r *route) (figures.Sample, error) {
-		get := func(ctx context.Context) error { return r.get(ctx, small, false, smallest) }
+	return g.travel(ctx, contender, func(_ *contest.Meter, r *route) (figures.Sample, error) {
+		get := func(ctx context.Context) error { return r.get(ctx, small, smallest) }
 		body := int64(g.Body / g.Line * g.Line)
-		log := func(ctx context.Context) error { return r.get(ctx, g.ofPod("log", nil), false, body) }
+		log := func(ctx context.Context) error { return r.get(ctx, g.ofPod("log", nil), body) }
 		command := func(ctx context.Context) error { return g.exec(ctx, r) }
 		if err := get(ctx); err != nil { // which connects
 			return nil, err

@@ -17,7 +17,6 @@ import (
 // Shape is how much is asked at a time.
 type Shape struct {
 	Connections int
-	Pipeline    int // commands that each sends before it waits for their replies
 	Requests    int // of each command
 }
 
@@ -34,7 +33,7 @@ func Run(ctx context.Context, program, address, password string, shape Shape) (R
 		return Result{}, err
 	}
 	cmd := exec.CommandContext(ctx, program, "-h", host, "-p", port, "-a", password, "-t", "set,get", "--csv",
-		"-c", strconv.Itoa(shape.Connections), "-P", strconv.Itoa(shape.Pipeline), "-n", strconv.Itoa(shape.Requests))
+		"-c", strconv.Itoa(shape.Connections), "-n", strconv.Itoa(shape.Requests))
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()

@@ -33,7 +33,7 @@ func access(t *testing.T, change func(config map[string]any, tls map[string]any)
 	}
 }
 
-func TestAgentInspectSaysWhatIsWrong(t *testing.T) {
+func TestAgentInspectReportsProblems(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
 	require.Empty(t, a.inspects(t, "berlin --agent-context spoke-b").Problems)
@@ -86,7 +86,7 @@ func TestAgentInspectSaysWhatIsWrong(t *testing.T) {
 	require.Contains(t, strings.Join(a.inspects(t, "berlin").Problems, "\n"), "/second on the hub (context hub) is about this agent too")
 }
 
-func TestAgentInspectLooksAtTokens(t *testing.T) {
+func TestAgentInspectChecksBearerToken(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
 	a.does(t, "jwt create-key --key-algorithm ecdsa-p256")
@@ -111,7 +111,7 @@ func TestAgentInspectLooksAtTokens(t *testing.T) {
 	require.Contains(t, strings.Join(show("berlin").Problems, "\n"), "no key in PEM form")
 }
 
-func TestAgentInspectLooksAtTheSpoke(t *testing.T) {
+func TestAgentInspectChecksSpokeSecrets(t *testing.T) {
 	t.Parallel()
 	a := newAdmin(t)
 	require.NoError(t, shared.Hub.Apply(t.Context(), namespace("berlin")))
@@ -153,7 +153,7 @@ func TestAgentListFiltersByLabels(t *testing.T) {
 	require.Contains(t, listed[1].Problems[0], "the hub has no namespace osaka")
 }
 
-func TestPKIInspectSaysWhatIsWrong(t *testing.T) {
+func TestPKIInspectReportsProblems(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
 	good := decoded[pkiReport](t, a, "pki inspect")
@@ -185,7 +185,7 @@ func TestPKIInspectSaysWhatIsWrong(t *testing.T) {
 }
 
 // Certificates may come from elsewhere, such as cert-manager.
-func TestAgentIsCreatedWithCertificatesFromElsewhere(t *testing.T) {
+func TestAgentCreateUsesCertificatesOfAnotherCA(t *testing.T) {
 	t.Parallel()
 	a := newAdmin(t)
 	require.NoError(t, shared.Hub.Apply(t.Context(), namespace("berlin")))

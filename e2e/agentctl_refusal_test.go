@@ -14,7 +14,7 @@ import (
 )
 
 // What is there and will not do is an error that says why, and nothing is changed.
-func TestAgentctlOverwritesNothingUnasked(t *testing.T) {
+func TestAgentctlRefusesToOverwriteWithoutUpsert(t *testing.T) {
 	t.Parallel()
 	strangers := newAuthority(t, "strangers", pki.Validity{})
 	past := pki.Validity{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}
@@ -94,7 +94,7 @@ func TestAgentctlOverwritesNothingUnasked(t *testing.T) {
 }
 
 // Some things are not overwritten whoever asks: what would be lost is more than what is asked for.
-func TestAgentctlNeverOverwritesWhatIsNotItsOwn(t *testing.T) {
+func TestAgentctlNeverOverwritesForeignSecrets(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
 	b := newAdmin(t) // another hub
@@ -121,7 +121,7 @@ func TestAgentctlNeverOverwritesWhatIsNotItsOwn(t *testing.T) {
 }
 
 // Replacing an agent's cluster Secret leaves what somebody else has added to it.
-func TestUpsertOfAnAgentLeavesWhatOthersAdded(t *testing.T) {
+func TestAgentCreateUpsertKeepsForeignLabelsAndAnnotations(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
 	a.changes(t, "cluster-berlin", func(s *corev1.Secret) {
@@ -139,7 +139,7 @@ func TestUpsertOfAnAgentLeavesWhatOthersAdded(t *testing.T) {
 }
 
 // What is missing is named, with what to do about it.
-func TestAgentctlSaysWhatIsMissing(t *testing.T) {
+func TestAgentctlNamesMissingPrerequisites(t *testing.T) {
 	t.Parallel()
 	a := newAdmin(t)
 	for _, command := range []string{
@@ -166,7 +166,7 @@ func TestAgentctlSaysWhatIsMissing(t *testing.T) {
 }
 
 // What somebody may not do is said, and who that is.
-func TestAgentctlSaysWhatIsNotAllowed(t *testing.T) {
+func TestAgentctlNamesForbiddenRequests(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
 	stranger, err := shared.Hub.KubeconfigFor(lab.AgentUser, shared.Hub.Address, a.hub) // whom only spokes know
@@ -179,7 +179,7 @@ func TestAgentctlSaysWhatIsNotAllowed(t *testing.T) {
 	}
 }
 
-func TestAnAuthorityIsReplacedByForce(t *testing.T) {
+func TestPKIInitForceReplacesCA(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
 	before := a.secret(t, "argocd-agent-ca")
@@ -198,7 +198,7 @@ func TestAnAuthorityIsReplacedByForce(t *testing.T) {
 }
 
 // While one authority replaces another, both are trusted.
-func TestBothAuthoritiesAreTakenAlong(t *testing.T) {
+func TestPKIPropagateCopiesOldAndNewCA(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
 	next := newAuthority(t, "next", pki.Validity{}).PEM()

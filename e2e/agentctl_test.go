@@ -25,7 +25,7 @@ func pairOf(t *testing.T, s *corev1.Secret) *x509.Certificate {
 }
 
 // The steps of argocd-agent's documents lead to Secrets of the names and forms that these show.
-func TestAHubAndAnAgentAreSetUpByTheDocuments(t *testing.T) {
+func TestHubAndAgentSetUpAsDocumented(t *testing.T) {
 	t.Parallel()
 	a := newAdmin(t)
 	a.does(t,
@@ -114,7 +114,7 @@ func (a admin) isTheClusterOf(t *testing.T, name string, ca []byte) {
 }
 
 // Steps may be repeated: what is there stays, and is replaced when it is asked for.
-func TestStepsOfAgentctlMayBeRepeated(t *testing.T) {
+func TestAgentctlCommandsAreIdempotent(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
 	a.does(t, "jwt create-key --key-algorithm ecdsa-p256", "pki issue redis-proxy")
@@ -134,7 +134,7 @@ func TestStepsOfAgentctlMayBeRepeated(t *testing.T) {
 			require.Equal(t, before.ResourceVersion, a.secret(t, name).ResourceVersion, name)
 			flag := " --upsert"
 			if command == "pki init" {
-				continue // see TestAnAuthorityIsReplacedByForce
+				continue // see TestPKIInitForceReplacesCA
 			}
 			require.Contains(t, a.does(t, command+flag).output, name+" on the hub (context hub): replaced: ")
 			require.NotEqual(t, before.Data, a.secret(t, name).Data, name)
@@ -154,7 +154,7 @@ func TestStepsOfAgentctlMayBeRepeated(t *testing.T) {
 }
 
 // Asked for less than what is there is no difference, for instance without the names that were asked for before.
-func TestCertificateThatDoesForMoreStays(t *testing.T) {
+func TestIssueKeepsCertificateThatIsStillSufficient(t *testing.T) {
 	t.Parallel()
 	a := newAdmin(t)
 	a.does(t, "pki init", "pki issue resource-proxy --dns one.example.com,two.example.com --ip 192.0.2.1 --days 90")
@@ -167,7 +167,7 @@ func TestCertificateThatDoesForMoreStays(t *testing.T) {
 	require.Contains(t, leaf.DNSNames, "three.example.com")
 }
 
-func TestKindsOfKeysOfAgentctl(t *testing.T) {
+func TestAgentctlKeyAlgorithms(t *testing.T) {
 	t.Parallel()
 	a := newAdmin(t)
 	a.does(t, "pki init --key-algorithm ecdsa-p384 --days 30", "pki issue component kubeproxy --key-size 2048 --days 7",
@@ -183,7 +183,7 @@ func TestKindsOfKeysOfAgentctl(t *testing.T) {
 }
 
 // An agent runs with what argocd-agentctl makes, and takes a renewal without a restart.
-func TestAnAgentWorksWithWhatAgentctlIssues(t *testing.T) {
+func TestAgentConnectsWithCertificatesFromAgentctl(t *testing.T) {
 	t.Parallel()
 	name := unique("by-the-tool")
 	require.NoError(t, shared.Spoke("b").Apply(t.Context(), namespace(name)))

@@ -16,7 +16,7 @@ const (
 	cascadeFinalizer   = "resources-finalizer.argocd.argoproj.io"
 )
 
-func TestAnApplicationIsOnItsSpokeAsOnTheHub(t *testing.T) {
+func TestApplicationIsCopiedToSpoke(t *testing.T) {
 	t.Parallel()
 	app := newTwin("a", "complete").automated().create(t,
 		label("team", "blue"), annotate("example.com/note", "hello"), finalize(cascadeFinalizer, "example.com/the-hubs-own"),
@@ -48,7 +48,7 @@ func TestAnApplicationIsOnItsSpokeAsOnTheHub(t *testing.T) {
 
 func settled(object *unstructured.Unstructured) bool { return argocd.Settled(object) }
 
-func TestEditsOnTheHubReachTheSpoke(t *testing.T) {
+func TestApplicationEditOnHubReachesSpoke(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		before, edit change
@@ -90,7 +90,7 @@ func TestEditsOnTheHubReachTheSpoke(t *testing.T) {
 }
 
 // Notifications are sent by each side by itself, and each side is refreshed by itself.
-func TestAnnotationsOfEachSideStayThere(t *testing.T) {
+func TestLocalAnnotationsAreNotSynchronised(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "annotations", lab.AgentOptions{}).connected(t) // no controller here takes the spoke's refresh away
 	app := s.newTwin("annotated").create(t, annotate(notifiedAnnotation, "by the hub"))
@@ -108,7 +108,7 @@ func TestAnnotationsOfEachSideStayThere(t *testing.T) {
 	require.NotContains(t, there.GetAnnotations(), sourceUID)
 }
 
-func TestAnApplicationThatTheSpokeHadBeforeIsTakenOver(t *testing.T) {
+func TestExistingSpokeApplicationIsAdopted(t *testing.T) {
 	t.Parallel()
 	app := newTwin("b", "adopted")
 	old := app.declared
@@ -120,7 +120,7 @@ func TestAnApplicationThatTheSpokeHadBeforeIsTakenOver(t *testing.T) {
 	app.arrives(t, labelled("team", "hub"))
 }
 
-func TestApplicationsOfTheSpokesOwnAreLeftAlone(t *testing.T) {
+func TestUnmanagedSpokeApplicationsAreNotTouched(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "neighbours", lab.AgentOptions{}).connected(t)
 	own := s.newTwin("own")
@@ -139,7 +139,7 @@ func TestApplicationsOfTheSpokesOwnAreLeftAlone(t *testing.T) {
 }
 
 // Nothing of an agent is shown to, or can be had by, another one.
-func TestEachAgentHasItsOwnApplications(t *testing.T) {
+func TestAgentsOnlyReceiveTheirOwnApplications(t *testing.T) {
 	t.Parallel()
 	a := newTwin("a", "namesake").create(t, label("for", "a"))
 	b := newTwin("b", "namesake").create(t, label("for", "b"))

@@ -28,7 +28,7 @@ spec:
       destination: {name: "{{name}}", namespace: default}
 `
 
-func TestAnApplicationSetServesManyAgents(t *testing.T) {
+func TestApplicationSetGeneratesApplicationsForManyAgents(t *testing.T) {
 	t.Parallel()
 	controller, err := shared.Hub.ArgoCD.StartApplicationSets(t.Context())
 	require.NoError(t, err)

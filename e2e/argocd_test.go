@@ -15,7 +15,7 @@ import (
 )
 
 // What the lab promises before anything of ours runs: an Application that is created on a spoke becomes running Pods.
-func TestArgoCDSyncsOnASpoke(t *testing.T) {
+func TestArgoCDSyncsApplicationOnSpoke(t *testing.T) {
 	spoke := shared.Spoke("a")
 	app := argocd.Application{
 		Namespace: lab.Namespace, Name: "local", RepoURL: shared.Git.URL, Path: lab.GuestbookPath, Into: "local",

@@ -74,7 +74,7 @@ func absent(path ...string) condition {
 	}
 }
 
-func TestTheHubShowsWhatAnAutonomousAgentHas(t *testing.T) {
+func TestAutonomousApplicationsAreMirroredToHub(t *testing.T) {
 	t.Parallel()
 	s, app := newAutonomous(t, "autonomous", lab.AgentOptions{}, label("team", "blue"), finalize(cascadeFinalizer))
 	app.shown(t, labelled("team", "blue"), finalized(),
@@ -104,7 +104,7 @@ func TestTheHubShowsWhatAnAutonomousAgentHas(t *testing.T) {
 	app.hub.vanishes(t)
 }
 
-func TestWhatIsChangedOnTheHubOfAnAutonomousAgentIsUndone(t *testing.T) {
+func TestEditsOfMirroredApplicationsAreReverted(t *testing.T) {
 	t.Parallel()
 	_, app := newAutonomous(t, "stubborn", lab.AgentOptions{})
 	before := app.shown(t)
@@ -127,7 +127,7 @@ func TestWhatIsChangedOnTheHubOfAnAutonomousAgentIsUndone(t *testing.T) {
 	app.spoke.get(t)
 }
 
-func TestWhatIsUndoneOnTheHubAlsoAfterARestart(t *testing.T) {
+func TestEditsOfMirroredApplicationsAreRevertedAfterRestart(t *testing.T) {
 	t.Parallel()
 	principal := newPrincipal(t, lab.PrincipalOptions{})
 	_, app := newAutonomous(t, "restarted", lab.AgentOptions{Principal: principal})
@@ -143,7 +143,7 @@ func TestWhatIsUndoneOnTheHubAlsoAfterARestart(t *testing.T) {
 	app.shown(t, finalized(), func(object *unstructured.Unstructured) bool { return object.GetDeletionTimestamp() == nil })
 }
 
-func TestTheHubAsksAnAutonomousAgent(t *testing.T) {
+func TestSyncAndRefreshOfAutonomousApplicationFromHub(t *testing.T) {
 	t.Parallel()
 	_, app := newAutonomous(t, "asked", lab.AgentOptions{})
 	app.shown(t)
@@ -175,7 +175,7 @@ func TestTheHubAsksAnAutonomousAgent(t *testing.T) {
 }
 
 // argocd-server asks for it by a phase in the status, which is else the spoke's.
-func TestTheHubEndsAnOperationOfAnAutonomousAgent(t *testing.T) {
+func TestTerminateOperationOfAutonomousApplicationFromHub(t *testing.T) {
 	t.Parallel()
 	_, app := newAutonomous(t, "ended", lab.AgentOptions{})
 	app.shown(t)

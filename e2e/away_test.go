@@ -15,7 +15,7 @@ import (
 
 // While the network of a spoke is cut the hub says so, shows what it knew last, and is not held up; what concerns another
 // spoke goes on. Afterwards all is as before. It cuts what other tests need, so it runs alone.
-func TestUIWhileASpokeIsAway(t *testing.T) {
+func TestUIWhileSpokeIsDisconnected(t *testing.T) {
 	here, away := newGuestbook(t, "b", "here"), newGuestbook(t, "a", "away")
 	terminal := away.terminal(t)
 	terminal.says(t, message{Operation: "stdin", Data: "echo the last $((1 + 1)) words\n"})

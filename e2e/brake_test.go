@@ -21,7 +21,7 @@ import (
 )
 
 // Most of an agent's Applications are gone when the principal returns: that is more often an accident than a wish.
-func TestDeletionsThatAreTooManyToBeBelievedWaitForAPerson(t *testing.T) {
+func TestDeletionGuardPausesMassDeletion(t *testing.T) {
 	t.Parallel()
 	principal := newPrincipal(t, lab.PrincipalOptions{})
 	s := newSite(t, "braked", lab.AgentOptions{Principal: principal}).connected(t)
@@ -145,7 +145,7 @@ func (p origin) inShell(t *testing.T, command string) {
 }
 
 // What comes back on the hub was never in danger.
-func TestDeletionsThatAreTakenBackAreForgotten(t *testing.T) {
+func TestDeletionGuardClearsWhenObjectsReturn(t *testing.T) {
 	t.Parallel()
 	principal := newPrincipal(t, lab.PrincipalOptions{})
 	s := newSite(t, "restored", lab.AgentOptions{Principal: principal, Args: []string{"--compare-interval=2s"}}).connected(t)
@@ -173,7 +173,7 @@ func TestDeletionsThatAreTakenBackAreForgotten(t *testing.T) {
 }
 
 // The brake is not for applications alone: whatever one side tells the other to delete, it holds back, and lets go.
-func TestTheBrakeHoldsEveryKind(t *testing.T) {
+func TestDeletionGuardCoversEveryFacet(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		mode, facet string

@@ -146,7 +146,7 @@ func certificates(authority *pki.Authority, pair pki.Pair) *lab.Certificates {
 }
 
 // A whole change of authority, step by step as an administrator does it, and nothing is restarted.
-func TestCertificatesAreReplacedWithoutARestart(t *testing.T) {
+func TestCertificateRotationWithoutRestart(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(*testing.T, string) *hubAndSpoke{
 		"in-secrets": inSecrets, "in-files": inFiles,
@@ -219,7 +219,7 @@ func (h *hubAndSpoke) presented(t *testing.T) string {
 }
 
 // What cannot be used does not replace what can.
-func TestABadCertificateIsNotTakenAndSaidToBeBad(t *testing.T) {
+func TestInvalidCertificateUpdateKeepsLastGoodOne(t *testing.T) {
 	t.Parallel()
 	h := inSecrets(t, "clumsy")
 	h.site.connected(t)
@@ -235,7 +235,7 @@ func TestABadCertificateIsNotTakenAndSaidToBeBad(t *testing.T) {
 }
 
 // Nothing that a certificate opened outlives it.
-func TestAConnectionEndsWithItsCertificate(t *testing.T) {
+func TestConnectionEndsWhenCertificateExpires(t *testing.T) {
 	t.Parallel()
 	h := inFiles(t, "short-lived")
 	h.site.connected(t)
@@ -251,7 +251,7 @@ func TestAConnectionEndsWithItsCertificate(t *testing.T) {
 }
 
 // Nor does it outlive the trust in who issued the certificate. Other connections notice nothing.
-func TestAConnectionEndsWithItsAuthority(t *testing.T) {
+func TestConnectionEndsWhenCAIsRemoved(t *testing.T) {
 	t.Parallel()
 	h := inSecrets(t, "distrusted")
 	h.site.connected(t)
@@ -275,7 +275,7 @@ func TestAConnectionEndsWithItsAuthority(t *testing.T) {
 	h.site.newTwin("trusted-again").create(t).arrives(t)
 }
 
-func TestBadCertificatesOfAgents(t *testing.T) {
+func TestPrincipalRejectsInvalidAgentCertificates(t *testing.T) {
 	t.Parallel()
 	past := pki.Validity{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}
 	future := pki.Validity{NotBefore: time.Now().Add(time.Hour)}
@@ -315,7 +315,7 @@ func TestBadCertificatesOfAgents(t *testing.T) {
 	}
 }
 
-func TestBadCertificatesOfPrincipals(t *testing.T) {
+func TestAgentRejectsInvalidPrincipalCertificates(t *testing.T) {
 	t.Parallel()
 	past := pki.Validity{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}
 	strangers := newAuthority(t, "strangers", pki.Validity{})
@@ -352,7 +352,7 @@ func TestBadCertificatesOfPrincipals(t *testing.T) {
 }
 
 // Somebody who reaches the port and has no certificate gets no further, and the log says who that was.
-func TestAClientWithoutACertificateIsRefused(t *testing.T) {
+func TestClientWithoutCertificateIsRejected(t *testing.T) {
 	t.Parallel()
 	h := &hubAndSpoke{principal: newPrincipal(t, lab.PrincipalOptions{})}
 	h.presented(t)
@@ -361,7 +361,7 @@ func TestAClientWithoutACertificateIsRefused(t *testing.T) {
 }
 
 // A Secret may come later than the program that wants it.
-func TestMissingCertificatesAreNamedAndWaitedFor(t *testing.T) {
+func TestMissingCertificateSecretIsNamedAndAwaited(t *testing.T) {
 	t.Parallel()
 	const name = "bare"
 	authority := newAuthority(t, "late authority", pki.Validity{})
@@ -388,7 +388,7 @@ func TestMissingCertificatesAreNamedAndWaitedFor(t *testing.T) {
 	requireReady(t, s.agent.HealthURL)
 }
 
-func TestMissingCertificateFilesAreNamed(t *testing.T) {
+func TestMissingCertificateFileIsNamed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "fileless", lab.AgentOptions{
 		Args: []string{"--tls-client-cert=/nowhere/tls.crt", "--tls-client-key=/nowhere/tls.key"},

@@ -35,7 +35,7 @@ func cliAt(t *testing.T, l *lab.Lab, args ...string) string {
 }
 
 // Argo CD's command-line client does with a spoke's application what it does with any.
-func TestArgoCDsClientWorksOnSpokes(t *testing.T) {
+func TestArgoCDCLIWorksOnSpokes(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, agent string) {
 		g := newGuestbook(t, agent, "cli")

@@ -47,7 +47,7 @@ func start(t *testing.T, begin func(context.Context) error) {
 }
 
 // Both sides notice a connection that died without a word, and the agent makes a new one.
-func TestASilentConnectionIsGivenUp(t *testing.T) {
+func TestSilentConnectionTimesOut(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "silent", lab.AgentOptions{Args: []string{"--heartbeat-interval=1s"}}).connected(t)
 	mark, seen := s.agent.Mark(), shared.Principal.Mark()
@@ -60,7 +60,7 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 }
 
 // A short outage costs nothing: what was under way arrives, over the same connection.
-func TestAShortCutGoesUnnoticed(t *testing.T) {
+func TestShortNetworkOutageIsTolerated(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "blinking", lab.AgentOptions{}).connected(t)
 	app := s.newTwin("blinking").create(t)
@@ -74,7 +74,7 @@ func TestAShortCutGoesUnnoticed(t *testing.T) {
 }
 
 // A hub on another continent, over a bad line, is still a hub.
-func TestAPrincipalMayBeFarAway(t *testing.T) {
+func TestHighLatencyToPrincipal(t *testing.T) {
 	t.Parallel()
 	s := prepareSite(t, unique("far-away"), lab.AgentOptions{})
 	s.agent.Principal.Delay(150 * time.Millisecond)
@@ -84,7 +84,7 @@ func TestAPrincipalMayBeFarAway(t *testing.T) {
 }
 
 // Proxies end connections over which nothing goes. Heartbeats go over them, in both directions.
-func TestHeartbeatsKeepAQuietStreamAlive(t *testing.T) {
+func TestHeartbeatsKeepIdleStreamAlive(t *testing.T) {
 	t.Parallel()
 	const beat, patience = 4 * time.Second, 14 * time.Second // so that a machine that stands still for some seconds ends nothing
 	proxy := newImpatientProxy(t, shared.Principal.Address, patience)
@@ -179,7 +179,7 @@ func (p *impatientProxy) carries(t *testing.T, went <-chan struct{}) {
 	}
 }
 
-func TestAPrincipalThatIsStoppedSaysGoodbye(t *testing.T) {
+func TestPrincipalShutdownEndsStreamsWithUnavailable(t *testing.T) {
 	t.Parallel()
 	principal := newPrincipal(t, lab.PrincipalOptions{})
 	s := newSite(t, "drained", lab.AgentOptions{Principal: principal}).connected(t)
@@ -196,7 +196,7 @@ func TestAPrincipalThatIsStoppedSaysGoodbye(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatIsStoppedSaysGoodbye(t *testing.T) {
+func TestAgentShutdownClosesStream(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "leaver", lab.AgentOptions{}).connected(t)
 	mark := shared.Principal.Mark()
@@ -206,7 +206,7 @@ func TestAnAgentThatIsStoppedSaysGoodbye(t *testing.T) {
 }
 
 // Nothing that hangs keeps a program that was asked to end.
-func TestProgramsEndWhateverHangs(t *testing.T) {
+func TestProgramsStopWhilePeersHang(t *testing.T) {
 	t.Parallel()
 	principal := newPrincipal(t, lab.PrincipalOptions{})
 	s := newSite(t, "hung", lab.AgentOptions{Principal: principal}).connected(t)
@@ -228,7 +228,7 @@ func TestProgramsEndWhateverHangs(t *testing.T) {
 }
 
 // The principal's view of the hub, and the agent's of its spoke, outlive API servers that go away and come back.
-func TestAPIServersRestart(t *testing.T) {
+func TestAPIServerRestart(t *testing.T) {
 	for name, c := range map[string]*lab.Cluster{"hub": shared.Hub, "spoke": shared.Spoke("b")} {
 		t.Run(name, func(t *testing.T) {
 			app := newTwin("b", "after-"+name).create(t)
@@ -243,7 +243,7 @@ func TestAPIServersRestart(t *testing.T) {
 
 // An API server that is starting forbids nearly everything until it has read who may do what. That is no refusal: it is not
 // shown to anybody, and what was asked for meanwhile is done.
-func TestAnAPIServerThatIsStartingRefusesNothing(t *testing.T) {
+func TestForbiddenFromStartingAPIServerIsRetried(t *testing.T) {
 	spoke := shared.Spoke("b")
 	var apps []*twin
 	var seen []*witness

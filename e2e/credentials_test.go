@@ -64,7 +64,7 @@ func repository(project string) map[string]any {
 
 const secretType = "argocd.argoproj.io/secret-type"
 
-func TestProjectsGoToTheAgentsThatTheyAreFor(t *testing.T) {
+func TestProjectsReachAgentsThatTheirDestinationsPermit(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "projects", lab.AgentOptions{}).connected(t)
 	name := unique("team")
@@ -100,7 +100,7 @@ func TestProjectsGoToTheAgentsThatTheyAreFor(t *testing.T) {
 	there.vanishes(t)
 }
 
-func TestCredentialsGoWithTheirProjects(t *testing.T) {
+func TestCredentialsFollowTheirProject(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "credentials", lab.AgentOptions{}).connected(t)
 	name := unique("secret-team")
@@ -134,7 +134,7 @@ func TestCredentialsGoWithTheirProjects(t *testing.T) {
 }
 
 // Nothing that was missed is missed for good, and nobody finds in a log what a Secret says, however much is logged.
-func TestCredentialsAreChangedWhileThePrincipalIsDown(t *testing.T) {
+func TestCredentialChangesWhilePrincipalIsDown(t *testing.T) {
 	t.Parallel()
 	const everything = "--log-level=trace"
 	principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{everything}})
@@ -182,7 +182,7 @@ func requireSilence(t *testing.T, password string, paths ...string) {
 }
 
 // They go to nobody, which is not for the principal to put right but to say.
-func TestThePrincipalSaysWhichCredentialsGoNowhere(t *testing.T) {
+func TestPrincipalLogsSecretsThatReachNoAgent(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "unclaimed", lab.AgentOptions{}).connected(t)
 	name := unique("nobodys")
@@ -198,7 +198,7 @@ func TestThePrincipalSaysWhichCredentialsGoNowhere(t *testing.T) {
 }
 
 // However many credentials are withdrawn while the agent is away: they are on the hub still, so that is no accident.
-func TestManyCredentialsThatAreWithdrawnGo(t *testing.T) {
+func TestRevokedCredentialsAreDeletedDespiteDeletionGuard(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "withdrawn", lab.AgentOptions{}).connected(t)
 	team, other := unique("left-team"), unique("stays-team")
@@ -230,7 +230,7 @@ func TestManyCredentialsThatAreWithdrawnGo(t *testing.T) {
 	stays.becomes(t)
 }
 
-func TestASecretOfTheSpokesOwnIsLeftAlone(t *testing.T) {
+func TestUnmanagedSpokeSecretIsNotTouched(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "own-secret", lab.AgentOptions{}).connected(t)
 	name := unique("taken")
@@ -244,7 +244,7 @@ func TestASecretOfTheSpokesOwnIsLeftAlone(t *testing.T) {
 	require.Equal(t, before.GetResourceVersion(), there.get(t).GetResourceVersion())
 }
 
-func TestKeysGoToManagedAgents(t *testing.T) {
+func TestGPGKeysReachManagedAgents(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "keys", lab.AgentOptions{}).connected(t)
 	hub := core(shared.Hub, "configmaps", lab.Namespace, "argocd-gpg-keys-cm")
@@ -269,7 +269,7 @@ func (s side) exists(t *testing.T) bool {
 	return object != nil
 }
 
-func TestTheHubShowsTheProjectsOfAnAutonomousAgent(t *testing.T) {
+func TestAutonomousProjectsAreMirroredToHub(t *testing.T) {
 	t.Parallel()
 	s, app := newAutonomous(t, "projecting", lab.AgentOptions{})
 	app.shown(t)

@@ -23,7 +23,7 @@ func kept(t *testing.T, app *twin) {
 	require.Nil(t, app.configMap().get(t).GetDeletionTimestamp())
 }
 
-func TestDeletingWithoutAFinalizerKeepsTheResources(t *testing.T) {
+func TestDeleteWithoutFinalizerKeepsResources(t *testing.T) {
 	t.Parallel()
 	app := deployed(t, newTwin("a", "leaving"))
 	app.hub.delete(t)
@@ -32,7 +32,7 @@ func TestDeletingWithoutAFinalizerKeepsTheResources(t *testing.T) {
 	kept(t, app)
 }
 
-func TestDeletingWithAFinalizerDeletesTheResources(t *testing.T) {
+func TestDeleteWithFinalizerPrunesResources(t *testing.T) {
 	t.Parallel()
 	for name, finalizer := range map[string]string{"foreground": cascadeFinalizer, "background": cascade} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestDeletingWithAFinalizerDeletesTheResources(t *testing.T) {
 }
 
 // The hub's Application is not gone before the spoke's: until then somebody may have to look why it does not go.
-func TestACascadeIsWaitedFor(t *testing.T) {
+func TestHubApplicationWaitsForCascadingDelete(t *testing.T) {
 	t.Parallel()
 	app := deployed(t, newTwin("a", "held"), finalize(cascadeFinalizer))
 	app.configMap().edit(t, finalize("example.com/not-yet"))
@@ -65,7 +65,7 @@ func beingDeleted(object *unstructured.Unstructured) bool {
 	return object.GetDeletionTimestamp() != nil
 }
 
-func TestDeletingByTheServer(t *testing.T) {
+func TestDeleteThroughArgoCDServer(t *testing.T) {
 	t.Parallel()
 	t.Run("cascading", func(t *testing.T) {
 		t.Parallel()
@@ -86,7 +86,7 @@ func TestDeletingByTheServer(t *testing.T) {
 }
 
 // Somebody takes the finalizer away while it holds the hub's Application: then the resources are to stay.
-func TestACascadeCanBeCalledOff(t *testing.T) {
+func TestRemovingFinalizerCancelsCascadingDelete(t *testing.T) {
 	app := deployed(t, newTwin("b", "called-off"), finalize(cascadeFinalizer))
 	disconnect(t, "b")
 	app.hub.delete(t)
@@ -98,7 +98,7 @@ func TestACascadeCanBeCalledOff(t *testing.T) {
 	kept(t, app)
 }
 
-func TestDeletionsAreDoneAfterADisconnection(t *testing.T) {
+func TestDeletesAreAppliedAfterReconnect(t *testing.T) {
 	cascading := deployed(t, newTwin("b", "gone-meanwhile"), finalize(cascadeFinalizer))
 	orphaning := deployed(t, newTwin("b", "left-meanwhile"))
 	disconnect(t, "b")
@@ -119,7 +119,7 @@ func TestDeletionsAreDoneAfterADisconnection(t *testing.T) {
 
 // argocd-server adds the finalizer, or another one, and then deletes. A spoke that was away hears of both at once. The
 // application controller goes by the first.
-func TestACascadeIsAskedForWhileDisconnected(t *testing.T) {
+func TestCascadingDeleteWhileDisconnected(t *testing.T) {
 	cases := map[string]struct {
 		before []string
 		query  string
@@ -153,7 +153,7 @@ func TestACascadeIsAskedForWhileDisconnected(t *testing.T) {
 }
 
 // One that is deleted and created again is another one, even by the same name: but what it deploys is not touched.
-func TestAnApplicationIsReplaced(t *testing.T) {
+func TestApplicationRecreatedUnderSameName(t *testing.T) {
 	replace := func(t *testing.T, app *twin, outage func(), over func()) {
 		t.Helper()
 		deployed(t, app)

@@ -35,7 +35,7 @@ func anew(old *unstructured.Unstructured) condition {
 func namespaceOf(c *lab.Cluster, name string) side { return core(c, "namespaces", "", name) }
 
 // Whoever is first: what is deleted on both sides at once goes on both, and nothing brings it back.
-func TestDeletedOnBothSidesAtOnce(t *testing.T) {
+func TestConcurrentDeleteOnBothSides(t *testing.T) {
 	t.Parallel()
 	for mode, share := range sharing() {
 		for kind, finalizers := range map[string][]string{"alone": nil, "with its resources": {cascadeFinalizer}} {
@@ -62,7 +62,7 @@ func TestDeletedOnBothSidesAtOnce(t *testing.T) {
 }
 
 // Only the spoke knows when an application's resources are gone; until then the hub shows it.
-func TestTheHubShowsAnAutonomousApplicationUntilItIsGone(t *testing.T) {
+func TestMirroredApplicationStaysUntilSpokeDeleteCompletes(t *testing.T) {
 	t.Parallel()
 	_, app := newAutonomous(t, "pruning", lab.AgentOptions{}, finalize(cascadeFinalizer))
 	shown := app.shown(t)
@@ -75,7 +75,7 @@ func TestTheHubShowsAnAutonomousApplicationUntilItIsGone(t *testing.T) {
 	app.hub.vanishes(t)
 }
 
-func TestAutonomousDeletionsAreDoneAfterADisconnection(t *testing.T) {
+func TestAutonomousDeletesAreAppliedAfterReconnect(t *testing.T) {
 	t.Parallel()
 	s, app := newAutonomous(t, "apart", lab.AgentOptions{})
 	app.shown(t)
@@ -93,7 +93,7 @@ func TestAutonomousDeletionsAreDoneAfterADisconnection(t *testing.T) {
 
 // With its namespace on the hub all applications of a managed agent are deleted, each as its finalizers say. The agent is
 // there for what comes next.
-func TestTheNamespaceOfAManagedAgentIsDeleted(t *testing.T) {
+func TestHubNamespaceOfManagedAgentDeleted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "evicted", lab.AgentOptions{}).connected(t)
 	share := sharing()["managed"]
@@ -112,7 +112,7 @@ func TestTheNamespaceOfAManagedAgentIsDeleted(t *testing.T) {
 }
 
 // What an autonomous agent has is shown again as soon as there is somewhere to show it.
-func TestTheNamespaceOfAnAutonomousAgentIsDeleted(t *testing.T) {
+func TestHubNamespaceOfAutonomousAgentDeleted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		flag  string
@@ -141,7 +141,7 @@ func TestTheNamespaceOfAnAutonomousAgentIsDeleted(t *testing.T) {
 
 // Somebody deletes Argo CD's namespace on the spoke, and the agent's rights with it. To the hub that is a spoke that lost its
 // applications, not a wish.
-func TestTheNamespaceOnTheSpokeIsDeleted(t *testing.T) {
+func TestSpokeNamespaceOfManagedAgentDeleted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "wiped", lab.AgentOptions{}).connected(t)
 	app := sharing()["managed"](t, s, "app")
@@ -158,7 +158,7 @@ func TestTheNamespaceOnTheSpokeIsDeleted(t *testing.T) {
 }
 
 // Where applications are defined it is a wish: there is nothing left to show.
-func TestTheNamespaceOfAnAutonomousSpokeIsDeleted(t *testing.T) {
+func TestSpokeNamespaceOfAutonomousAgentDeleted(t *testing.T) {
 	t.Parallel()
 	s, app := newAutonomous(t, "razed", lab.AgentOptions{Args: []string{"--compare-interval=2s"}})
 	app.shown(t)
@@ -173,7 +173,7 @@ func TestTheNamespaceOfAnAutonomousSpokeIsDeleted(t *testing.T) {
 }
 
 // The cluster Secret is what the hub's Argo CD reaches the cluster by. Applications do not hang on it.
-func TestTheClusterSecretIsDeleted(t *testing.T) {
+func TestClusterSecretDeleted(t *testing.T) {
 	t.Parallel()
 	principal := newPrincipal(t, lab.PrincipalOptions{})
 	s := newSite(t, "unlisted", lab.AgentOptions{Principal: principal}).connected(t)
@@ -192,7 +192,7 @@ func TestTheClusterSecretIsDeleted(t *testing.T) {
 
 // An agent that never comes back leaves nothing on the hub that cannot be deleted, and what it left on its spoke goes on. When
 // one of its name comes after all, it does what was decided meanwhile.
-func TestAnAgentIsGoneForGood(t *testing.T) {
+func TestAgentRemovedPermanently(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "gone", lab.AgentOptions{}).connected(t)
 	share := sharing()["managed"]

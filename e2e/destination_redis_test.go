@@ -58,7 +58,7 @@ func (r *redis) ask(t *testing.T, words ...string) string {
 }
 
 // What argocd-server reads of an application comes from its spoke, wherever that is, and of all others from the hub.
-func TestWhatIsShownComesFromTheDestination(t *testing.T) {
+func TestUIReadsFromDestinationAgent(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t)
 	s := f.newSite(t, "shown", lab.AgentOptions{})

@@ -101,7 +101,7 @@ func healthy(object *unstructured.Unstructured) {
 	set(object, map[string]any{"health": map[string]any{"status": "Healthy"}}, "status")
 }
 
-func TestApplicationsStayInTheirNamespaces(t *testing.T) {
+func TestDestinationMappingKeepsNamespace(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t)
 	s := f.newSite(t, "staying", lab.AgentOptions{})
@@ -137,7 +137,7 @@ func TestApplicationsStayInTheirNamespaces(t *testing.T) {
 	apps[1].arrives(t)
 }
 
-func TestTheAgentCreatesNamespacesIfItMay(t *testing.T) {
+func TestCreateNamespaceOnSpoke(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t)
 	may := f.newSite(t, "creating", lab.AgentOptions{Args: []string{"--create-namespace=true"}})
@@ -154,7 +154,7 @@ func TestTheAgentCreatesNamespacesIfItMay(t *testing.T) {
 	app.hub.becomes(t, accepted)
 }
 
-func TestWhatTheSpokeDoesNotAllowIsShownOnTheHub(t *testing.T) {
+func TestDisallowedSpokeNamespaceShowsCondition(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t)
 	s := f.newSiteFor(t, "choosy", f.teams+"-r*", lab.AgentOptions{})
@@ -179,7 +179,7 @@ func TestWhatTheSpokeDoesNotAllowIsShownOnTheHub(t *testing.T) {
 }
 
 // Where the spoke's Argo CD is, only that of the hub's Argo CD can be: else two Applications would be one.
-func TestArgoCDsNamespaceOnTheSpokeIsTaken(t *testing.T) {
+func TestHubNamespaceNamedLikeSpokesArgoCDNamespace(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t)
 	own := f.team(t, "own")
@@ -189,7 +189,7 @@ func TestArgoCDsNamespaceOnTheSpokeIsTaken(t *testing.T) {
 	expectGone(t, app.spoke.cluster, app.spoke.selection)
 }
 
-func TestWhatTheHubDoesNotAllowIsToldOnce(t *testing.T) {
+func TestDisallowedHubNamespaceIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t)
 	private := unique("private")
@@ -214,7 +214,7 @@ func TestWhatTheHubDoesNotAllowIsToldOnce(t *testing.T) {
 	require.Equal(t, 1, strings.Count(string(log), "namespace="+private))
 }
 
-func TestAnApplicationMovesToAnotherAgent(t *testing.T) {
+func TestApplicationMovesToAnotherAgent(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t)
 	from, to := f.newSite(t, "from", lab.AgentOptions{}), f.newSite(t, "to", lab.AgentOptions{Spoke: "a"})
@@ -250,7 +250,7 @@ func TestAnApplicationMovesToAnotherAgent(t *testing.T) {
 }
 
 // What was asked for before an Application moved, and was not begun, is done where it is now.
-func TestWhatWasAskedMovesAlong(t *testing.T) {
+func TestPendingSyncMovesWithApplication(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t)
 	from, to := f.newSite(t, "asked", lab.AgentOptions{}), f.newSite(t, "doing", lab.AgentOptions{Spoke: "a"})
@@ -268,7 +268,7 @@ func TestWhatWasAskedMovesAlong(t *testing.T) {
 }
 
 // In a hybrid installation it may be a cluster of the hub's own Argo CD.
-func TestADestinationThatIsNoAgentIsLeftAlone(t *testing.T) {
+func TestDestinationWithoutAgentIsIgnored(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t)
 	s := f.newSite(t, "somebody", lab.AgentOptions{})
@@ -299,7 +299,7 @@ func TestADestinationThatIsNoAgentIsLeftAlone(t *testing.T) {
 	app.at(now).arrives(t)
 }
 
-func TestBothSidesMustMapAndSelectAlike(t *testing.T) {
+func TestMappingOrSelectorMismatchIsRejected(t *testing.T) {
 	t.Parallel()
 	principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{byDestination}})
 	namespaced := newSite(t, "namespaced", lab.AgentOptions{Principal: principal})
@@ -314,7 +314,7 @@ func TestBothSidesMustMapAndSelectAlike(t *testing.T) {
 }
 
 // What is defined on a spoke is in the namespace of its agent's name, whatever the mapping of all others.
-func TestAutonomousAgentsBesideDestinations(t *testing.T) {
+func TestAutonomousAgentWithDestinationMapping(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t)
 	s, app := newAutonomous(t, "own-way", lab.AgentOptions{Principal: f.principal, Args: []string{byDestination}}, label("team", "blue"))

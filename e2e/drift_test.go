@@ -85,7 +85,7 @@ func guardedAll(t *testing.T, s *site) (apps map[string]*twin, uids map[string]s
 	return apps, uids
 }
 
-func TestLocalChangesAreUndone(t *testing.T) {
+func TestLocalChangesOnSpokeAreReverted(t *testing.T) {
 	t.Parallel()
 	nothing := func() {}
 	t.Run("connected", func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestLocalChangesAreUndone(t *testing.T) {
 }
 
 // What the hub wants may change while the spoke cannot hear of it: then it is that which is to be there in the end.
-func TestBothSidesChangeWhileCutOff(t *testing.T) {
+func TestBothSidesChangeWhileDisconnected(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "divided", lab.AgentOptions{}).connected(t)
 	app := guarded(t, s, "divided")

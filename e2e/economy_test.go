@@ -74,7 +74,7 @@ func (a *twin) report(t *testing.T, revision string) {
 // What goes on all day on thousands of Applications costs the API servers what it must: a change of a status is one write on
 // the hub, and nothing is read. A connection that comes back costs nothing, a restart no more than the lists with which
 // watches may begin.
-func TestSteadyStateCostsNoMoreThanItMust(t *testing.T) {
+func TestSteadyStateAPIRequests(t *testing.T) {
 	for mode, share := range sharing() {
 		t.Run(mode, func(t *testing.T) {
 			principal := newPrincipal(t, lab.PrincipalOptions{})

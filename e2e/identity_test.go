@@ -12,7 +12,7 @@ import (
 
 // An agent owns the namespace of its name on the hub. So its name must be one that a namespace can have, and not the one
 // in which the hub's own things are.
-func TestNamesThatNoAgentCanHave(t *testing.T) {
+func TestInvalidAgentNamesAreRejected(t *testing.T) {
 	t.Parallel()
 	for name, reasons := range map[string][]string{
 		"Upper":         {`agent name \"Upper\": it has upper-case letters: rename the agent`},
@@ -40,7 +40,7 @@ func TestNamesThatNoAgentCanHave(t *testing.T) {
 }
 
 // The certificate says who an agent is, in the place that the principal looks at.
-func TestAnAgentIsWhoItsCertificateSays(t *testing.T) {
+func TestAgentNameComesFromCertificate(t *testing.T) {
 	t.Parallel()
 	principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{`--auth=mtls:uri:^spiffe://example\.org/ns/argocd/sa/([^/]+)$`}})
 	pair, err := shared.CA.IssueClient(pki.ClientOptions{CommonName: "a", SPIFFEID: "spiffe://example.org/ns/argocd/sa/by-uri"})
@@ -53,7 +53,7 @@ func TestAnAgentIsWhoItsCertificateSays(t *testing.T) {
 }
 
 // Two agents by one name, as after a copy of a cluster: one of them is served, and the other told why it is not.
-func TestOfTwoAgentsByOneNameTheNewerIsServed(t *testing.T) {
+func TestDuplicateAgentNameNewestWins(t *testing.T) {
 	t.Parallel()
 	name := unique("namesakes")
 	older := startSite(t, name, lab.AgentOptions{}).connected(t)
@@ -74,7 +74,7 @@ func TestOfTwoAgentsByOneNameTheNewerIsServed(t *testing.T) {
 }
 
 // An agent that is not meant for this hub finds out at once why it cannot be served.
-func TestAnAgentOfAnotherModeIsToldSo(t *testing.T) {
+func TestAgentModeMismatchIsReported(t *testing.T) {
 	t.Parallel()
 	agent, err := shared.NewAgent(t.Context(), lab.AgentOptions{Spoke: "b", Name: "modal", Mode: "dependent"})
 	require.NoError(t, err)

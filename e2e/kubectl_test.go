@@ -176,7 +176,7 @@ func TestKubectlWorksThroughKubeproxy(t *testing.T) {
 }
 
 // A renewal of the agent's certificate, which comes every hour in some meshes, ends nobody's terminal, log or watch.
-func TestWhatIsWatchedOutlivesARenewal(t *testing.T) {
+func TestOpenWatchSurvivesCertificateRenewal(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "renewing", lab.AgentOptions{}).connected(t)
 	permit(t, s.spoke, s.name, s.name)
@@ -235,7 +235,7 @@ func (k kubectl) copies(t *testing.T, pod string) {
 }
 
 // By default the hub reaches what belongs to an application, and nothing else.
-func TestHubReachesNothingElse(t *testing.T) {
+func TestLiveAccessIsLimitedToPolicy(t *testing.T) {
 	t.Parallel()
 	g := newGuestbook(t, "a", "nothing-else")
 	k := newKubectl(t, "a", "", g.declared.Into)
@@ -261,7 +261,7 @@ func TestHubReachesNothingElse(t *testing.T) {
 }
 
 // Who is asked for is found by who asks.
-func TestKubeproxyFindsTheAgent(t *testing.T) {
+func TestKubeproxySelectsAgent(t *testing.T) {
 	t.Parallel()
 	a, b := newGuestbook(t, "a", "found"), newGuestbook(t, "b", "found")
 	for _, g := range []*guestbook{a, b} {

@@ -17,7 +17,7 @@ import (
 )
 
 // The Pods are fake, but what a person asks of them goes through the API server's real streaming paths.
-func TestPodsHaveLogsAndShells(t *testing.T) {
+func TestPodLogsAndExec(t *testing.T) {
 	spoke := shared.Spoke("b")
 	pod, err := spoke.Kubernetes.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "talker"},
@@ -50,7 +50,7 @@ func TestPodsHaveLogsAndShells(t *testing.T) {
 }
 
 // A test that waits for something does not care that an API server was restarted meanwhile.
-func TestWaitOutlivesARestart(t *testing.T) {
+func TestLabWaitSurvivesAPIServerRestart(t *testing.T) {
 	spoke := shared.Spoke("b")
 	selection := cluster.Selection{
 		Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespace: "default", Name: "late",

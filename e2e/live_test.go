@@ -76,7 +76,7 @@ func both(t *testing.T, test func(t *testing.T, agent string)) {
 }
 
 // What a person does with an application of a spoke, in the order in which the UI offers it.
-func TestUIWorksAsIfTheSpokeWereLocal(t *testing.T) {
+func TestUILiveResources(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, agent string) {
 		g := newGuestbook(t, agent, "ui")
@@ -153,7 +153,7 @@ func (g *guestbook) actsAndDeletes(t *testing.T) {
 }
 
 // The tree on the screen follows what happens on the spoke.
-func TestUIFollowsTheSpoke(t *testing.T) {
+func TestUIResourceTreeFollowsSpoke(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, agent string) {
 		g := newGuestbook(t, agent, "follow")

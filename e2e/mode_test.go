@@ -28,7 +28,7 @@ func (s *site) again(t *testing.T, mode string, options lab.AgentOptions) *site 
 
 // Somebody forgets the flag, and an autonomous agent is a managed one for a while: what it has is still its own, and what the
 // hub shows of it is not given to it as the hub's.
-func TestAnAutonomousAgentThatIsStartedAsManagedLosesNothing(t *testing.T) {
+func TestAutonomousAgentStartedAsManagedLosesNothing(t *testing.T) {
 	t.Parallel()
 	s, app := newAutonomous(t, "forgotten", lab.AgentOptions{}, finalize(cascadeFinalizer), spec("team", "project"))
 	shown := app.shown(t, has(s.name+"-team", "spec", "project"))
@@ -45,7 +45,7 @@ func TestAnAutonomousAgentThatIsStartedAsManagedLosesNothing(t *testing.T) {
 }
 
 // Nor does a managed agent that says that it is autonomous get hold of what the hub has.
-func TestAManagedAgentThatSaysItIsAutonomousTakesNothing(t *testing.T) {
+func TestManagedAgentStartedAsAutonomousTakesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "pretending", lab.AgentOptions{}).connected(t)
 	app := s.newTwin("app").create(t, finalize(cascadeFinalizer))
@@ -62,7 +62,7 @@ func TestAManagedAgentThatSaysItIsAutonomousTakesNothing(t *testing.T) {
 }
 
 // Who has the key of an agent cannot choose its mode where the hub has chosen.
-func TestTheHubSaysWhichModeAnAgentHas(t *testing.T) {
+func TestClusterSecretLabelFixesAgentMode(t *testing.T) {
 	t.Parallel()
 	name := unique("settled")
 	label := "--label=argocd-agent.argoproj-labs.io/agent-mode="

@@ -23,14 +23,14 @@ func newHomeless(t *testing.T, name, pattern string) (s *site, there side, app *
 	return s, there, s.newOwn("guestbook").createOnSpoke(t)
 }
 
-func TestThePrincipalCreatesTheNamespaceOfAnAutonomousAgent(t *testing.T) {
+func TestPrincipalCreatesNamespaceForAutonomousAgent(t *testing.T) {
 	t.Parallel()
 	_, there, app := newHomeless(t, "welcome", "^welcome")
 	app.shown(t)
 	there.becomes(t, labelled("made-by", "us"))
 }
 
-func TestThePrincipalCreatesNoNamespaceThatDoesNotMatch(t *testing.T) {
+func TestPrincipalCreatesNoNamespaceOutsidePattern(t *testing.T) {
 	t.Parallel()
 	s, there, app := newHomeless(t, "unwelcome", "^welcome")
 	app.spoke.becomes(t, refused("The hub refuses this application: ", `there is no namespace "`+s.name+`"`,

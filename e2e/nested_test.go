@@ -15,7 +15,7 @@ import (
 
 // An Application of an autonomous agent's that deploys another is shown on the hub with that one under the name by which it is
 // there: in its status, its tree and its diff, which the UI joins by names and links by; and a sync of that one alone works.
-func TestApplicationsOfApplicationsOfAnAutonomousAgent(t *testing.T) {
+func TestAppOfAppsOnAutonomousSpoke(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a minute and a lab of its own: make e2e runs it")
 	}

@@ -56,7 +56,7 @@ func requireNotReady(t *testing.T, health string, reasons ...string) {
 }
 
 // Neither side calls itself dead because the other is away: to restart it would not help.
-func TestHealthDoesNotHangOnTheOtherSide(t *testing.T) {
+func TestHealthzIsIndependentOfPeer(t *testing.T) {
 	t.Parallel()
 	principal := newPrincipal(t, lab.PrincipalOptions{})
 	s := newSite(t, "lonely", lab.AgentOptions{Principal: principal}).connected(t)
@@ -125,7 +125,7 @@ func shows(t *testing.T, url string, lines ...string) {
 }
 
 // Profiles show a program's memory, so they are for those who asked for them, on this machine.
-func TestProfilesAreServedOnRequestAndToThisMachineOnly(t *testing.T) {
+func TestPprofListensOnLoopbackOnly(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{shared.Principal.HealthURL, shared.Agent("a").HealthURL} {
 		status, _ := get(t, url+"/debug/pprof/")
@@ -162,7 +162,7 @@ func requireProfiles(t *testing.T, port string) {
 }
 
 // Whoever collects logs as JSON finds no other line among them.
-func TestLogsAreAsAskedFor(t *testing.T) {
+func TestLogLevelAndFormat(t *testing.T) {
 	t.Parallel()
 	principal := newPrincipal(t, lab.PrincipalOptions{Env: []string{"ARGOCD_PRINCIPAL_LOG_FORMAT=json"}})
 	name := unique("logged")

@@ -51,7 +51,7 @@ func ran(times int) condition {
 
 func phase(name string) condition { return has(name, "status", "operationState", "phase") }
 
-func TestSyncIsClicked(t *testing.T) {
+func TestSync(t *testing.T) {
 	t.Parallel()
 	app := newTwin("a", "clicked").create(t)
 	app.arrives(t)
@@ -67,7 +67,7 @@ func TestSyncIsClicked(t *testing.T) {
 }
 
 // A sync that is asked for before the Application has got to the spoke at all is done there.
-func TestSyncIsAskedForFromTheStart(t *testing.T) {
+func TestSyncInNewApplication(t *testing.T) {
 	t.Parallel()
 	app := newTwin("a", "eager").create(t, func(object *unstructured.Unstructured) {
 		object.Object["operation"] = operation("eager")
@@ -75,7 +75,7 @@ func TestSyncIsAskedForFromTheStart(t *testing.T) {
 	app.hub.becomes(t, settled, phase("Succeeded"), idle, ran(1))
 }
 
-func TestRefreshIsClicked(t *testing.T) {
+func TestRefresh(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"normal", "hard"} {
 		t.Run(kind, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestRefreshIsClicked(t *testing.T) {
 	}
 }
 
-func TestTerminateIsClicked(t *testing.T) {
+func TestTerminate(t *testing.T) {
 	t.Parallel()
 	app := newTwin("a", "terminated")
 	app.getsStuck(t)
@@ -117,7 +117,7 @@ func TestTerminateIsClicked(t *testing.T) {
 	app.hub.becomes(t, phase("Failed"), idle)
 }
 
-func TestWhatIsClickedWhileDisconnectedIsDoneOnce(t *testing.T) {
+func TestSyncAndRefreshWhileDisconnectedRunOnce(t *testing.T) {
 	synced := newTwin("b", "patient").create(t)
 	synced.arrives(t)
 	starts := watch(t, synced.spoke)
@@ -138,7 +138,7 @@ func TestWhatIsClickedWhileDisconnectedIsDoneOnce(t *testing.T) {
 	synced.spoke.becomes(t, ran(1))
 }
 
-func TestTerminateIsClickedWhileDisconnected(t *testing.T) {
+func TestTerminateWhileDisconnected(t *testing.T) {
 	app := newTwin("b", "terminated-meanwhile")
 	app.getsStuck(t)
 	app.create(t)
@@ -152,7 +152,7 @@ func TestTerminateIsClickedWhileDisconnected(t *testing.T) {
 }
 
 // Whoever is restarted, and whenever: what is asked for once is done once.
-func TestASyncIsDoneOnceWhateverRestarts(t *testing.T) {
+func TestSyncRunsOnceAcrossRestarts(t *testing.T) {
 	agent, principal := shared.Agent("b"), shared.Principal
 	restartAgent := func() { agent.Kill(); start(t, agent.Start) }
 	restartPrincipal := func() { principal.Kill(); start(t, principal.Start) }

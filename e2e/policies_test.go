@@ -10,7 +10,7 @@ import (
 )
 
 // What an agent's flag says holds for all of its applications, unless one says something else for itself.
-func TestAnAgentMayBeToldToAdoptNothing(t *testing.T) {
+func TestAdoptionPolicyNever(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "adopting-nothing", lab.AgentOptions{Args: []string{"--adoption-policy=never"}}).connected(t)
 	app := s.newTwin("taken")
@@ -27,7 +27,7 @@ func TestAnAgentMayBeToldToAdoptNothing(t *testing.T) {
 	app.hub.becomes(t, accepted)
 }
 
-func TestAnAgentMayBeToldToKeepTheCopyOfAReplacedApplication(t *testing.T) {
+func TestSourceUIDMismatchPolicyUpsert(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "upserting", lab.AgentOptions{Args: []string{"--source-uid-mismatch-policy=upsert"}}).connected(t)
 	app := s.newTwin("replaced").create(t)
@@ -41,7 +41,7 @@ func TestAnAgentMayBeToldToKeepTheCopyOfAReplacedApplication(t *testing.T) {
 	app.spoke.remains(t, before)
 }
 
-func TestAnAgentMayBeToldToSyncWhatItHadToCreateAgain(t *testing.T) {
+func TestOnApplicationRecreateResync(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "resyncing", lab.AgentOptions{Args: []string{"--on-application-recreate=resync"}}).connected(t)
 	app := s.newTwin("again").create(t)

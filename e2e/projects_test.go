@@ -40,7 +40,7 @@ func proposed(t *testing.T, s *site, project string, destination map[string]any)
 
 // A project of an agent's own permits the same on the hub as on the spoke, and nothing in other clusters. The first of them is
 // the hub itself.
-func TestTheHubPermitsWhatAnAutonomousAgentsProjectPermits(t *testing.T) {
+func TestMirroredProjectPermitsWhatSpokeProjectPermits(t *testing.T) {
 	t.Parallel()
 	allowed := func(namespace string) any { return map[string]any{"server": inClusterServer, "namespace": namespace} }
 	denied := map[string]any{"server": "!" + inClusterServer, "namespace": "kube-system"}
@@ -86,7 +86,7 @@ func newDeploying(t *testing.T, name string, changes ...change) {
 
 // A window is for an agent's cluster as the hub calls it, and the application controller on the spoke, for which that is
 // in-cluster, has to keep it.
-func TestAWindowForAnAgentsClusterHoldsOnTheSpoke(t *testing.T) {
+func TestSyncWindowOfAgentClusterAppliesOnSpoke(t *testing.T) {
 	t.Parallel()
 	for name, cluster := range map[string]string{"frozen-name": "b", "frozen-address": "https://*[?]agentName=b"} {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestAWindowForAnAgentsClusterHoldsOnTheSpoke(t *testing.T) {
 }
 
 // A window for another cluster means nothing on the spoke, and no cluster there belongs to the project.
-func TestWhatAProjectSaysOfOtherClustersHoldsNothingUpOnTheSpoke(t *testing.T) {
+func TestProjectRulesForOtherClustersDoNotBlockSpoke(t *testing.T) {
 	t.Parallel()
 	name := unique("scoped")
 	newDeploying(t, name, spec(true, "permitOnlyProjectScopedClusters"), spec(frozen("a"), "syncWindows"))
@@ -112,7 +112,7 @@ func TestWhatAProjectSaysOfOtherClustersHoldsNothingUpOnTheSpoke(t *testing.T) {
 }
 
 // The hub's argocd-server keeps the windows of an autonomous agent's project, before it lets people sync.
-func TestAWindowOfAnAutonomousAgentHoldsOnTheHub(t *testing.T) {
+func TestSyncWindowOfAutonomousAgentAppliesOnHub(t *testing.T) {
 	t.Parallel()
 	content := projectFor("*")["spec"].(map[string]any)
 	content["syncWindows"] = frozen("in-cluster")

@@ -11,7 +11,7 @@ import (
 )
 
 // A project may say by the address of a cluster whom it is for. The agent's is in the cluster Secret.
-func TestProjectsAreForAgentsByTheAddressOfTheirCluster(t *testing.T) {
+func TestProjectDestinationByClusterAddress(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "addressed", lab.AgentOptions{}).connected(t)
 	name := unique("by-address")
@@ -43,7 +43,7 @@ func TestProjectsAreForAgentsByTheAddressOfTheirCluster(t *testing.T) {
 }
 
 // It is the one that Applications are in which name no other, so their spoke must have it.
-func TestTheDefaultProjectGoesToManagedAgents(t *testing.T) {
+func TestDefaultProjectReachesManagedAgents(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "defaulting", lab.AgentOptions{}).connected(t)
 	hub := project(shared.Hub, lab.Namespace, "default").get(t)
@@ -52,7 +52,7 @@ func TestTheDefaultProjectGoesToManagedAgents(t *testing.T) {
 
 // Projects of autonomous agents are all in one namespace of the hub, by names with the agent's before them. Two can be the
 // same, and one can be too long.
-func TestAnAutonomousAgentIsToldWhichProjectsTheHubCannotShow(t *testing.T) {
+func TestRefusedAutonomousProjectsAreReported(t *testing.T) {
 	t.Parallel()
 	first := newSite(t, "crew", lab.AgentOptions{Mode: "autonomous"}).connected(t)
 	second := startSite(t, first.name+"-x", lab.AgentOptions{Mode: "autonomous"}).connected(t)

@@ -69,7 +69,7 @@ func cake(object *unstructured.Unstructured) { spec("cake", "source", "path")(ob
 
 func bread(object *unstructured.Unstructured) { spec("bread", "source", "path")(object) }
 
-func TestWhatAPolicyOfTheSpokeDeniesIsShownOnTheHub(t *testing.T) {
+func TestValidatingAdmissionPolicyDenialShowsOnHub(t *testing.T) {
 	t.Parallel()
 	for name, reason := range map[string]string{"invalid": "Invalid", "forbidden": "Forbidden"} { // 422 and 403
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestWhatAPolicyOfTheSpokeDeniesIsShownOnTheHub(t *testing.T) {
 }
 
 // What was refused is tried again from time to time: nobody has to touch the hub when the spoke was mended.
-func TestWhatTheSpokeAllowsAtLastGetsThere(t *testing.T) {
+func TestDeniedApplicationIsRetriedAfterPolicyChange(t *testing.T) {
 	t.Parallel()
 	name := unique("relenting")
 	s := startSite(t, name, lab.AgentOptions{Args: []string{"--compare-interval=2s"}}).connected(t)
@@ -115,7 +115,7 @@ func TestWhatTheSpokeAllowsAtLastGetsThere(t *testing.T) {
 	app.hub.becomes(t, accepted)
 }
 
-func TestADeletionThatTheSpokeForbidsIsShownOnTheHub(t *testing.T) {
+func TestForbiddenDeletionShowsOnHub(t *testing.T) {
 	t.Parallel()
 	s := newRestrictedSite(t, "undeletable", "get", "list", "watch", "create", "patch")
 	app := s.newTwin("undeletable").create(t, finalize(cascadeFinalizer))
@@ -129,7 +129,7 @@ func TestADeletionThatTheSpokeForbidsIsShownOnTheHub(t *testing.T) {
 	app.hub.vanishes(t)
 }
 
-func TestWhatRightsForbidIsShownOnTheHub(t *testing.T) {
+func TestRBACDenialShowsOnHub(t *testing.T) {
 	t.Parallel()
 	s := newRestrictedSite(t, "restricted", "get", "list", "watch", "create")
 	app := s.newTwin("restricted").create(t)
@@ -193,7 +193,7 @@ func impersonating(t *testing.T, c *lab.Cluster, user string) string {
 	return path
 }
 
-func TestWhatAWebhookOfTheSpokeDeniesIsShownOnTheHub(t *testing.T) {
+func TestWebhookDenialShowsOnHub(t *testing.T) {
 	t.Parallel()
 	app, other := newTwin("a", "hooked"), newTwin("a", "not-hooked")
 	hook := newWebhook(t, app, "no cake, says the webhook")
@@ -223,7 +223,7 @@ func TestWhatAWebhookOfTheSpokeDeniesIsShownOnTheHub(t *testing.T) {
 
 // What was refused is not tried again, so it is told until something that is asked for later is taken. Nobody takes it for
 // the other thing that may be refused, the Application itself.
-func TestWhatIsAskedForAndRefusedIsShownOnTheHub(t *testing.T) {
+func TestRefusedSyncShowsOnHub(t *testing.T) {
 	t.Parallel()
 	app := newTwin("b", "no-sync")
 	hook := newWebhook(t, app, "no cake")
@@ -245,7 +245,7 @@ func TestWhatIsAskedForAndRefusedIsShownOnTheHub(t *testing.T) {
 }
 
 // A webhook that does not answer says nothing of the Application: that is tried again, without anybody's doing.
-func TestAWebhookThatHangsHoldsUpNobodyElse(t *testing.T) {
+func TestHangingWebhookDoesNotBlockOtherApplications(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hanging", lab.AgentOptions{}).connected(t)
 	app, other := s.newTwin("hooked"), s.newTwin("not-hooked")
@@ -266,7 +266,7 @@ func TestAWebhookThatHangsHoldsUpNobodyElse(t *testing.T) {
 func hooked(object *unstructured.Unstructured) { label("hooked", "yes")(object) }
 
 // Two write at the same time, and the agent's view of it is always late: nothing that either wrote is lost.
-func TestConflictsAreOvercome(t *testing.T) {
+func TestUpdateConflictsAreRetried(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "contended", lab.AgentOptions{}).connected(t)
 	app := s.newTwin("contended").create(t)
@@ -290,7 +290,7 @@ func TestConflictsAreOvercome(t *testing.T) {
 	app.hub.becomes(t, accepted)
 }
 
-func TestALargeApplicationArrives(t *testing.T) {
+func TestLargeApplication(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "large", lab.AgentOptions{}).connected(t)
 	app, other := s.newTwin("large"), s.newTwin("beside")
@@ -304,7 +304,7 @@ func TestALargeApplicationArrives(t *testing.T) {
 }
 
 // What the spoke adds may be too much for it, though not for the hub.
-func TestAnApplicationThatIsTooLargeForTheSpokeIsShownOnTheHub(t *testing.T) {
+func TestTooLargeApplicationShowsOnHub(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "too-large", lab.AgentOptions{}).connected(t)
 	app := s.newTwin("too-large").create(t)

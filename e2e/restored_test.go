@@ -63,7 +63,7 @@ func (h *hubOfItsOwn) rebuilt(t *testing.T, from func(t *testing.T, originals []
 
 // A hub that comes out of a backup has all that it had, by other UIDs, and is known by another UID itself. The spoke's copies
 // become the new ones' as they are: nothing is deleted, and so nothing is held back.
-func TestAHubIsRestoredFromABackup(t *testing.T) {
+func TestHubRestoredFromBackup(t *testing.T) {
 	t.Parallel()
 	h := newHubOfItsOwn(t, "restored-hub", 12) // enough to be held back if they were deleted
 	h.rebuilt(t, func(t *testing.T, originals []side) {
@@ -79,7 +79,7 @@ func TestAHubIsRestoredFromABackup(t *testing.T) {
 }
 
 // A principal that is up before its hub has been restored would have few things deleted at once, which no brake holds back.
-func TestAHubThatIsNotRestoredYetTakesNothing(t *testing.T) {
+func TestPartlyRestoredHubDeletesNothing(t *testing.T) {
 	t.Parallel()
 	h := newHubOfItsOwn(t, "empty-hub", 3)
 	var saved []*unstructured.Unstructured
@@ -125,7 +125,7 @@ func save(t *testing.T, originals []side) []*unstructured.Unstructured {
 // Revisions go back where etcd is restored from a backup, and a watch that goes on from a later one is accepted and brings nothing.
 // Nobody has to restart the programs, also if all that they see of it is a cut: a starting API server would turn them away by
 // itself, one behind a load balancer is not seen to start.
-func TestEtcdIsRestoredFromABackup(t *testing.T) {
+func TestEtcdRestoredFromBackup(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a lab of its own: make e2e runs it")
 	}

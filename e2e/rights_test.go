@@ -18,7 +18,7 @@ import (
 )
 
 // What is missing is said, and when it is there everything works: nobody has to restart anything.
-func TestAPrincipalWithoutRightsSaysWhichOnesItLacks(t *testing.T) {
+func TestPrincipalNamesMissingRBAC(t *testing.T) {
 	t.Parallel()
 	principal, err := shared.NewPrincipal(t.Context(), lab.PrincipalOptions{
 		Alive: true, Args: []string{"--kubeconfig=" + impersonating(t, shared.Hub, "newcomer")},
@@ -52,7 +52,7 @@ func TestAPrincipalWithoutRightsSaysWhichOnesItLacks(t *testing.T) {
 	requireReady(t, principal.HealthURL)
 }
 
-func TestAnAgentWithoutRightsSaysWhichOnesItLacks(t *testing.T) {
+func TestAgentNamesMissingRBAC(t *testing.T) {
 	t.Parallel()
 	name := unique("rightless")
 	s := startSite(t, name, lab.AgentOptions{Args: []string{
@@ -67,7 +67,7 @@ func TestAnAgentWithoutRightsSaysWhichOnesItLacks(t *testing.T) {
 }
 
 // The other tests show that the rights of docs/operations.md are enough. These are among those that nobody needs.
-func TestNobodyMayMoreThanTheDocumentsSay(t *testing.T) {
+func TestRBACIsNoMoreThanDocumented(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		cluster                                   *lab.Cluster
@@ -113,7 +113,7 @@ func TestNobodyMayMoreThanTheDocumentsSay(t *testing.T) {
 }
 
 // Argo CD may be installed after us, on either side.
-func TestProgramsWaitForTheDefinitionsOfArgoCD(t *testing.T) {
+func TestProgramsWaitForArgoCDCRDs(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()

@@ -48,7 +48,7 @@ func told(t *testing.T, known *directory.Roster, is func() bool) {
 }
 
 // The hub knows an agent by its cluster Secret, though it may never have connected, and for as long as that is there.
-func TestHubKnowsAgentsByTheirClusters(t *testing.T) {
+func TestDirectoryListsAgentsFromClusterSecrets(t *testing.T) {
 	t.Parallel()
 	name := unique("never-there")
 	known := newRoster(t, shared.Principal)

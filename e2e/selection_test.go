@@ -10,7 +10,7 @@ import (
 
 const ignored = "argocd-agent.argoproj-labs.io/ignore-sync"
 
-func TestTheHubShowsOfAnAutonomousAgentWhatIsSelected(t *testing.T) {
+func TestLabelSelectorLimitsMirroredApplications(t *testing.T) {
 	t.Parallel()
 	const selector = "--label-selector=share=yes"
 	public := label("share", "yes")
@@ -33,7 +33,7 @@ func TestTheHubShowsOfAnAutonomousAgentWhatIsSelected(t *testing.T) {
 	require.Nil(t, later.spoke.get(t).GetDeletionTimestamp())
 }
 
-func TestTheHubShowsProjectsOfAnAutonomousAgentThatAreSelected(t *testing.T) {
+func TestLabelSelectorLimitsMirroredProjects(t *testing.T) {
 	t.Parallel()
 	const selector = "--label-selector=share=yes"
 	principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{selector}})
@@ -47,7 +47,7 @@ func TestTheHubShowsProjectsOfAnAutonomousAgentThatAreSelected(t *testing.T) {
 }
 
 // The copy goes without its resources, though there is a finalizer by which they would go with it.
-func TestAnApplicationIsSharedNoLonger(t *testing.T) {
+func TestApplicationLosesSelectorLabel(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "ignoring", lab.AgentOptions{}).connected(t)
 	app := s.newTwin("ignored").create(t, finalize(cascadeFinalizer))
@@ -61,7 +61,7 @@ func TestAnApplicationIsSharedNoLonger(t *testing.T) {
 	app.hub.edit(t, finalize()) // nobody here works it off
 }
 
-func TestANamespaceThatTheHubDoesNotAllowIsLeftAlone(t *testing.T) {
+func TestDisallowedHubNamespaceIsNotTouched(t *testing.T) {
 	t.Parallel()
 	principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{"--allowed-namespaces=admitted*"}})
 	admitted := newSite(t, "admitted", lab.AgentOptions{Principal: principal}).connected(t)

@@ -29,7 +29,7 @@ func describe(object *unstructured.Unstructured) string {
 	return string(data)
 }
 
-func TestStatusComesBack(t *testing.T) {
+func TestStatusReachesHub(t *testing.T) {
 	t.Parallel()
 	app := newTwin("a", "reported")
 	app.declared.Path = lab.GuestbookPath
@@ -48,7 +48,7 @@ func TestStatusComesBack(t *testing.T) {
 }
 
 // What the spoke does of itself is shown too.
-func TestOperationsOfTheSpokesOwnAreShown(t *testing.T) {
+func TestSpokeInitiatedOperationShowsOnHub(t *testing.T) {
 	t.Parallel()
 	app := newTwin("a", "self-syncing").automated()
 	app.create(t)
@@ -75,7 +75,7 @@ func startOf(object *unstructured.Unstructured) string {
 }
 
 // Only the spoke knows how its Applications are.
-func TestStatusThatIsWrittenOnTheHubIsCorrected(t *testing.T) {
+func TestForeignStatusOnHubIsOverwritten(t *testing.T) {
 	t.Parallel()
 	app := newTwin("a", "corrected").automated().create(t)
 	app.hub.becomes(t, settled)
@@ -90,7 +90,7 @@ func TestStatusThatIsWrittenOnTheHubIsCorrected(t *testing.T) {
 	}
 }
 
-func TestStatusOfADisconnectedSpokeCatchesUp(t *testing.T) {
+func TestStatusCatchesUpAfterReconnect(t *testing.T) {
 	app := newTwin("b", "catching-up").create(t)
 	app.arrives(t)
 	clickSync(t, app)

@@ -54,7 +54,7 @@ func (c *terminal) shows(t *testing.T, text string) {
 }
 
 // A person works in a shell of a spoke's container.
-func TestUIHasATerminal(t *testing.T) {
+func TestUITerminal(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, agent string) {
 		g := newGuestbook(t, agent, "terminal")

@@ -80,7 +80,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	group.Go(func() error { shared.Peer().Run(ctx); return nil })
 	group.Go(func() error { return reach.Run(ctx) })
 	group.Go(func() error {
-		desk.Run(ctx, func(_ string, f converge.Facet, word string) bool { return shared.Peer().Release(f, word) })
+		desk.Run(ctx, func(_ string, f converge.Facet, word string) bool { return shared.Peer().ConfirmDeletions(f, word) })
 		return nil
 	})
 	group.Go(func() error {
@@ -102,7 +102,7 @@ func (s *agentSettings) share(cluster kube.Cluster, hub *hubIdentity, observer c
 		Config: cluster.Config, Namespace: s.namespace, ApplicationNamespace: s.sharing.applicationNamespace(s.namespace),
 		Mode: facets.Mode(s.sharing.mode), Mapping: s.sharing.mapping(s.namespace), Selector: selector,
 		Keeping: s.sharing.keeping(cluster.Client.CoreV1(), hub), Agent: hub.agent,
-		CompareEvery: s.compareEvery, Observer: observer,
+		ResyncEvery: s.compareEvery, Observer: observer,
 		Events: kube.Events{Client: cluster.Client.CoreV1(), Component: name}, Logger: logger,
 	})
 }

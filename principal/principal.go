@@ -101,7 +101,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	group.Go(func() error { return material.Run(ctx) })
 	group.Go(func() error { shared.Run(ctx, changes{service, switchboard}); return nil })
 	group.Go(func() error { survey(ctx, shared, known, all); return nil })
-	group.Go(func() error { desk.Run(ctx, service.Release); return nil })
+	group.Go(func() error { desk.Run(ctx, service.ConfirmDeletions); return nil })
 	for _, part := range []func(context.Context){admission.Run, service.Run, switchboard.Run, known.Run, itself.Run} {
 		group.Go(func() error { part(ctx); return nil })
 	}

@@ -186,7 +186,7 @@ func (d *Dialer) hold(ctx context.Context, conn *grpc.ClientConn, hub *sync.Wait
 	if d.options.Tunnel != nil {
 		hub.Go(func() { d.serve(ctx, conversing, conn, cancel) })
 	}
-	err = d.options.Peer.Converse(conversing, stream)
+	err = d.options.Peer.RunSession(conversing, stream)
 	return time.Since(greeted), err
 }
 

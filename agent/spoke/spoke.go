@@ -42,10 +42,10 @@ type Options struct {
 	// Agent returns the name by which the hub knows the agent, once the hub has said so.
 	Agent func() string
 	// CompareEvery is the time between comparisons with the hub.
-	CompareEvery time.Duration
-	Observer     converge.Observer
-	Events       kube.Events
-	Logger       *slog.Logger
+	ResyncEvery time.Duration
+	Observer    converge.Observer
+	Events      kube.Events
+	Logger      *slog.Logger
 }
 
 // New returns a spoke, of which nothing is known until Run runs.
@@ -62,7 +62,7 @@ func New(o Options) (*Spoke, error) {
 	s.cluster = facets.Spoke{Cluster: cluster}
 	s.share = s.cluster.Share(o.Mode)
 	s.peer = converge.NewPeer(converge.Options{
-		Sources: s.share.Sources, Replicas: s.share.Replicas, Observer: o.Observer, CompareEvery: o.CompareEvery,
+		Sources: s.share.Sources, Replicas: s.share.Replicas, Observer: o.Observer, ResyncEvery: o.ResyncEvery,
 	})
 	return s, nil
 }
@@ -135,5 +135,5 @@ func (e *events) RecordsVanished(kind facets.Kind, gone []*argocd.Record) {
 
 // missing is told what a new list lacked.
 func (s *Spoke) missing(touched []facets.Touched) {
-	s.share.Missing(touched, func(t facets.Touched) { s.peer.Changed(t.Facet, t.Key) }, s.peer.Compare)
+	s.share.Missing(touched, func(t facets.Touched) { s.peer.Changed(t.Facet, t.Key) }, s.peer.Resync)
 }

@@ -24,7 +24,7 @@ import (
 type deaf struct{}
 
 func (deaf) Changed(string, converge.Facet, converge.Key) {}
-func (deaf) Compare(string, ...converge.Facet)            {}
+func (deaf) Resync(string, ...converge.Facet)             {}
 func (deaf) Reassigned(string, ...string)                 {}
 func (deaf) Rehoused(string)                              {}
 

@@ -24,7 +24,7 @@ type Listener interface {
 	// Changed says that an object that is shared with an agent changed, appeared or vanished, as far as a facet is concerned.
 	Changed(agent string, f converge.Facet, key converge.Key)
 	// Compare says that something is amiss that only a comparison can settle.
-	Compare(agent string, facets ...converge.Facet)
+	Resync(agent string, facets ...converge.Facet)
 	// Reassigned says that an application, by what Argo CD calls it in Redis, appeared, is another agent's, or went. agents
 	// are those that it was and is meant for.
 	Reassigned(instance string, agents ...string)
@@ -94,7 +94,7 @@ func (h *Hub) Wait(ctx context.Context) bool { return h.cluster.Wait(ctx) }
 
 // Sharing returns what to share with each agent. What is asked of its applications is given names from then on; those of
 // others, which belong to a controller on the hub, are left alone.
-func (h *Hub) Sharing(compareEvery time.Duration, observer func(agent string) converge.Observer,
+func (h *Hub) Sharing(resyncEvery time.Duration, observer func(agent string) converge.Observer,
 ) func(agent, mode string) converge.Options {
 	return func(agent, mode string) converge.Options {
 		share := h.cluster.Share(agent, facets.Mode(mode))
@@ -112,7 +112,7 @@ func (h *Hub) Sharing(compareEvery time.Duration, observer func(agent string) co
 			h.explainApplication(app)
 		}
 		return converge.Options{
-			Sources: share.Sources, Replicas: share.Replicas, Observer: observer(agent), CompareEvery: compareEvery,
+			Sources: share.Sources, Replicas: share.Replicas, Observer: observer(agent), ResyncEvery: resyncEvery,
 		}
 	}
 }
@@ -123,7 +123,7 @@ func (h *Hub) AgentChanged(agent string) {
 		h.explainApplication(app)
 	}
 	if _, ok := h.share(agent); ok && h.listener != nil {
-		h.listener.Compare(agent, facets.AppProject, facets.Repository, facets.RepoCreds)
+		h.listener.Resync(agent, facets.AppProject, facets.Repository, facets.RepoCreds)
 	}
 }
 
@@ -230,5 +230,5 @@ func (e *events) RecordsVanished(kind facets.Kind, gone []*argocd.Record) {
 func (h *Hub) missing(agent string, share facets.Share, touched []facets.Touched) {
 	share.Missing(touched,
 		func(t facets.Touched) { h.listener.Changed(agent, t.Facet, t.Key) },
-		func(f converge.Facet) { h.listener.Compare(agent, f) })
+		func(f converge.Facet) { h.listener.Resync(agent, f) })
 }

@@ -19,7 +19,7 @@ type hearing struct {
 	compared map[string][]converge.Facet
 }
 
-func (h hearing) Compare(agent string, facets ...converge.Facet) {
+func (h hearing) Resync(agent string, facets ...converge.Facet) {
 	h.compared[agent] = append(h.compared[agent], facets...)
 }
 

@@ -129,7 +129,7 @@ func TestRefusalsAreLoggedAFewAtATime(t *testing.T) {
 		},
 		"no hello": func(t *testing.T, o *office) <-chan error {
 			a, ended := o.ring(t, "a", time.Hour)
-			require.NoError(t, a.Send(t.Context(), converge.Summary{Facet: facet, Round: 1}))
+			require.NoError(t, a.Send(t.Context(), converge.Digest{Facet: facet, Resync: 1}))
 			return ended
 		},
 		"another mode": func(t *testing.T, o *office) <-chan error {

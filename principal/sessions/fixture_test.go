@@ -77,9 +77,9 @@ func (s *shelf) Project(k converge.Key) (converge.Object, bool) {
 	return o, ok
 }
 
-func (s *shelf) Settled(context.Context, converge.Key, converge.Result) error { return nil }
+func (s *shelf) ReportResult(context.Context, converge.Key, converge.Result) error { return nil }
 
-func (s *shelf) Troubled(converge.Key) bool { return false }
+func (s *shelf) HasRefusedCondition(converge.Key) bool { return false }
 
 // witness takes no notice.
 type witness struct{}
@@ -87,8 +87,8 @@ type witness struct{}
 func (witness) Acknowledged(converge.Facet, converge.Code, time.Duration) {}
 func (witness) Repaired(converge.Facet, converge.Key, converge.Result)    {}
 func (witness) Removed(converge.Facet, converge.Key, converge.Result)     {}
-func (witness) Braked(converge.Brake)                                     {}
-func (witness) Released(converge.Facet)                                   {}
+func (witness) DeletionsPaused(converge.PausedDeletions)                  {}
+func (witness) DeletionsResumed(converge.Facet)                           {}
 
 // office is a service with all that it needs.
 type office struct {
@@ -133,7 +133,7 @@ func newOffice(t *testing.T) *office {
 		Share: func(agent, _ string) converge.Options {
 			o.sharing()
 			return converge.Options{
-				Sources:  map[converge.Facet]converge.Origin{facet: {Source: o.shelf(agent)}},
+				Sources:  map[converge.Facet]converge.SourceConfig{facet: {Source: o.shelf(agent)}},
 				Observer: witness{},
 			}
 		},
@@ -353,7 +353,7 @@ func (o *office) welcome(t *testing.T, name string) agent {
 // empty tells the principal that the agent holds nothing, upon which it sends everything once its question is answered.
 func (a agent) empty(t *testing.T) {
 	t.Helper()
-	require.NoError(t, a.Send(patient(t), converge.Summary{Facet: facet, Round: 1}))
+	require.NoError(t, a.Send(patient(t), converge.Digest{Facet: facet, Resync: 1}))
 }
 
 // requirePut receives an object.
@@ -378,9 +378,9 @@ func (a agent) put(ctx context.Context) (converge.Put, error) {
 		switch m := m.(type) {
 		case converge.Put:
 			return m, a.Send(ctx, converge.Ack{Facet: m.Facet, Key: m.Key, Seq: m.Seq, Result: converge.Result{Code: converge.Done}})
-		case converge.Inquiry:
+		case converge.BucketRequest:
 			for _, b := range m.Buckets {
-				err = errors.Join(err, a.Send(ctx, converge.Holdings{Facet: m.Facet, Round: m.Round, Bucket: b}))
+				err = errors.Join(err, a.Send(ctx, converge.BucketEntries{Facet: m.Facet, Resync: m.Resync, Bucket: b}))
 			}
 			if err != nil {
 				return converge.Put{}, err

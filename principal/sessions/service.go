@@ -109,18 +109,18 @@ func (s *Service) Changed(agent string, f converge.Facet, key converge.Key) {
 }
 
 // Compare has facets compared with what an agent holds.
-func (s *Service) Compare(agent string, facets ...converge.Facet) {
+func (s *Service) Resync(agent string, facets ...converge.Facet) {
 	if p := s.peer(agent); p != nil {
 		for _, f := range facets {
-			p.Compare(f)
+			p.Resync(f)
 		}
 	}
 }
 
 // Release lets deletions go that are held back, and reports whether there were any.
-func (s *Service) Release(agent string, f converge.Facet, word string) bool {
+func (s *Service) ConfirmDeletions(agent string, f converge.Facet, word string) bool {
 	p := s.peer(agent)
-	return p != nil && p.Release(f, word)
+	return p != nil && p.ConfirmDeletions(f, word)
 }
 
 // Backlog returns how many keys of a facet may differ from what the agents hold.
@@ -216,7 +216,7 @@ func (s *Service) serve(ctx context.Context, name string, theirs wire.Hello, str
 	s.metrics.connected.Inc()
 	defer s.metrics.connected.Dec()
 	logger.Info("An agent connected to the subscription stream", "build", theirs.Build, "mode", theirs.Mode)
-	return a.peer.Converse(ctx, stream)
+	return a.peer.RunSession(ctx, stream)
 }
 
 // greet exchanges hellos.

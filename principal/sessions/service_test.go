@@ -45,9 +45,9 @@ func TestChangesGetToTheirAgent(t *testing.T) {
 		a.requirePut(t, "second", name+" again")
 	}
 	o.Changed("nobody", facet, "guestbook")
-	o.Compare("nobody", facet)
+	o.Resync("nobody", facet)
 	require.Zero(t, o.Backlog("nothing"))
-	require.False(t, o.Release("a", facet, "no such word"))
+	require.False(t, o.ConfirmDeletions("a", facet, "no such word"))
 }
 
 func TestComparisonIsAskedFor(t *testing.T) {
@@ -56,10 +56,10 @@ func TestComparisonIsAskedFor(t *testing.T) {
 	a.empty(t)
 	o.change("a", "guestbook", "one")
 	a.requirePut(t, "guestbook", "one")
-	o.Compare("a", facet)
+	o.Resync("a", facet)
 	m, err := a.Recv(patient(t))
 	require.NoError(t, err)
-	require.Equal(t, converge.Inquiry{Facet: facet, Buckets: []converge.Bucket{}}, m)
+	require.Equal(t, converge.BucketRequest{Facet: facet, Buckets: []converge.Bucket{}}, m)
 }
 
 // Who may not connect learns why, and is not served.
@@ -204,7 +204,7 @@ func TestOneOfManyAgentsOfTheSameNameIsServed(t *testing.T) {
 	for i, a := range agents {
 		all.Go(func() {
 			ctx := t.Context()
-			err := errors.Join(a.Greet(ctx, hello()), a.Send(ctx, converge.Summary{Facet: facet, Round: 1}))
+			err := errors.Join(a.Greet(ctx, hello()), a.Send(ctx, converge.Digest{Facet: facet, Resync: 1}))
 			for err == nil {
 				var put converge.Put
 				if put, err = a.put(ctx); string(put.Payload) == "last" {
@@ -269,7 +269,7 @@ func TestRefusedAgentDrivesNobodyAway(t *testing.T) {
 func TestStreamThatDoesNotBeginWithHello(t *testing.T) {
 	o := open(t)
 	a := o.connect(t, o.authority, o.certified(t, "a"))
-	require.NoError(t, a.Send(patient(t), converge.Summary{Facet: facet, Round: 1}))
+	require.NoError(t, a.Send(patient(t), converge.Digest{Facet: facet, Resync: 1}))
 	require.ErrorContains(t, a.ending(t), "instead of a hello")
 }
 

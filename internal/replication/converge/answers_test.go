@@ -37,12 +37,12 @@ func failing(err error, keys ...converge.Key) func(context.Context, converge.Key
 
 // slowReplica is a replica that takes a while to say what it holds, when told to.
 type slowReplica struct {
-	*shelf
+	*memoryStore
 	slow atomic.Bool
 }
 
 func (r *slowReplica) Held(k converge.Key) converge.State {
-	held := r.shelf.Held(k)
+	held := r.memoryStore.Held(k)
 	if r.slow.Load() {
 		time.Sleep(10 * time.Millisecond)
 	}

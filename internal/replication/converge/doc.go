@@ -1,70 +1,77 @@
-// Package converge keeps two sides of a connection equal.
+// Package converge keeps the two sides of a connection equal.
 //
 // # The problem
 //
-// Two processes each see a set of objects through a cache that follows some store. For every kind of thing that
-// they share, a facet, one side is the source, which holds the truth, and the other the replica, which must come to
-// hold the same. Either side may restart, the connection may be cut at any message, objects change on both sides
-// all the time, and an apply may fail, or fail and yet have happened. Once all of that stops, source and replica
-// must be equal, for every facet, soon.
+// Two processes each see a set of objects through a cache that follows some store. What they share is divided into
+// facets, one for each kind of object. In every facet one side is the source, which holds the truth, and the other is
+// the replica, which must come to hold the same. Either side may restart, the connection may be cut at any message,
+// objects change on both sides all the time, and an apply may fail, or fail and yet have happened. Once all of that
+// stops, source and replica must be equal, for every facet, soon.
 //
 // # The idea
 //
-// State is synchronised, not events. Nothing is queued but keys: the source keeps the set of keys that may differ
-// from what the peer holds (its backlog), and builds a message only at the moment of sending it, from the newest
-// state. A key that changes ten times while a message about it is under way is sent once more. So memory is bounded
-// by the number of objects, and nothing is lost when a queue is full, for there is none.
+// State is synchronised, not events. It is level-triggered, as a Kubernetes controller is: the source keeps a set of
+// keys that may differ from what the replica holds (the backlog), and builds a message only when it sends it, from the
+// newest state. A key that changes ten times while a message about it is unanswered is sent once more. So memory is
+// bounded by the number of objects, and no event is lost when a queue is full, for there is no queue of events.
 //
-// Nothing is remembered across a connection either. Each side can tell from its cache alone what it holds: for every
+// Nothing is remembered across connections either. Each side can compute from its cache alone what it holds: for every
 // key the UID of the source object that it came from, and a version, which is a hash of the normalised payload.
-// Comparing these when a connection begins, and every few minutes after, finds every difference whatever its cause.
+// A resync compares these when a session begins, and every few minutes after. It finds every difference, whatever its
+// cause.
 //
-// # A conversation
+// # A session
 //
-// The source speaks Put and Delete, the replica answers each with an Ack. There is at most one unanswered message
-// per key; different keys proceed side by side.
+// A session is what two peers say over one connection. The source sends Put and Delete, the replica answers each with an
+// Ack. At most one message per key is unanswered; different keys proceed in parallel.
 //
-//	source                               replica
+//	source                                    replica
 //	  │  Put{key, seq, uid, version, payload} → │  applies it
-//	  │  ← Ack{key, seq, result}               │
+//	  │  ← Ack{key, seq, result}                │
 //
-// An Ack says Done, Retry (the source tries again, after a backoff, or at once when a Notice says that something changed
-// there) or Refused (the source does not try again until the object changes or the next comparison; it is told, so that a
-// person can be told). A message that is not answered for long counts as lost.
+// The result of an Ack is one of three. Done. Retry: the source tries again after a backoff, or as soon as a
+// ReplicaChanged says that something changed there. Refused: the source does not try again before the object changes or
+// the next resync; it is told the reason, so that it can show it to a user. A message that stays unanswered for long
+// counts as lost.
 //
-// A write that fails may have happened all the same. So what the source sent last is what the replica keeps from then on,
-// whatever came of it, and nothing is put back that the source has replaced or removed. For the same reason the end of a
-// conversation breaks nothing off; if what was under way brings news, the next conversation tells it.
+// A write that fails may have happened all the same. So the replica keeps what the source sent last, whatever came of
+// it, and never restores what the source has replaced or removed. For the same reason the end of a session cancels no
+// apply that has begun; what changes by it is reported in the next session.
 //
-// The comparison is begun by the replica and decided by the source, because only the source may say Delete:
+// # A resync
 //
-//	│  ← Summary{count, digest per bucket} │  of all that it holds
-//	│  Inquiry{buckets that differ} →      │
-//	│  ← Holdings{bucket, entries}         │  one for each bucket asked for
-//	│  Put, Delete … →                     │  for the keys that differ
+// The replica begins a resync and the source decides, because only the source may say Delete:
 //
-// What the replica's store made of an object counts as that object: a default that it adds is no difference. Every hour
-// or two it is one all the same, since what the store left out it may take by now.
+//	│  ← Digest{count, digest per bucket} │  of all that the replica holds
+//	│  BucketRequest{buckets} →           │  those that differ
+//	│  ← BucketEntries{bucket, entries}   │  one for each bucket requested
+//	│  Put, Delete … →                    │  for the keys that differ
 //
-// If the source still shows that an object was refused which is found equal, it is told that this is over.
+// A bucket's digest is the sum of the hashes of its entries, so it does not depend on their order. A source sends
+// nothing of a facet until the first resync of the session is over: it would not know what to leave out.
 //
-// A bucket's digest is the sum of the hashes of its entries, so it does not depend on their order. Until its first
-// comparison is over a source sends nothing of that facet: it would not know what to leave out.
+// What the replica's store makes of an object counts as that object: a default that the store adds is no difference.
+// Every hour or two the resync reports it as one all the same, since the store may accept by now what it left out.
 //
-// When something that the replica holds changes behind its back, it puts back what it last applied, if it retained that
-// (see [Holding]), also while no peer is connected. Then, or otherwise at once, it tells the source by a Notice what it
-// holds, and the source sends the object again if that is not what it should be.
+// If the source still shows that an object was refused, and a resync finds the object equal, the source is told Done.
 //
-// # The brake
+// # Drift
 //
-// A comparison that would delete more than a fifth of what the replica holds, and more than ten objects, is far more
-// often an accident than a wish: an empty cluster restored, a selector mistyped. Then nothing is deleted, the
-// [Observer] is told, and the deletions wait for a person's word, given by [Peer.Release]. Nothing slips past it: a key
-// is deleted only if the source saw its object go, or if a comparison found it and the brake let it pass. What a Notice
-// tells of and the source does not have makes the source ask for a comparison.
+// When a replica object changes behind the replica's back, the replica restores what it last applied, if it retained
+// that (see [ReplicaConfig]), also while no peer is connected. It tells the source by a ReplicaChanged what it holds
+// then; without a retained payload it does so at once. The source sends the object again if that differs.
 //
-// The brake is against what is gone by accident. Of an object that is still there, and that the peer should not hold any
-// more, the source may know that somebody decided so ([Origin.Withdrawn]): that is deleted whatever else is.
+// # The deletion guard
+//
+// A resync that would delete more than a fifth of what the replica holds, and more than ten objects, is far more often
+// an accident than intended: an empty cluster was restored, a selector mistyped. Then nothing is deleted, the [Observer]
+// is told, and the deletions wait until an operator confirms them by their token ([Peer.ConfirmDeletions]). Nothing gets
+// past the guard: a key is deleted only if the source saw its object go, or if a resync found it and the guard let it
+// pass. If a ReplicaChanged names an object that the source does not have, the source requests a resync.
+//
+// The guard is against objects that are gone by accident. Of an object that is still there, and that the peer should not
+// hold any more, the source may know that somebody revoked the peer's access ([SourceConfig].AccessRevoked): that is
+// deleted whatever else is.
 //
 // # What a facet provides
 //

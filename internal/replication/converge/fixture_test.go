@@ -19,29 +19,29 @@ import (
 const facet = converge.Facet("facet")
 
 // shelf is a memory store, a source or a replica, whose answers a test can choose.
-type shelf struct {
+type memoryStore struct {
 	mu      sync.Mutex
 	objects map[converge.Key]converge.Object
 	changed func(converge.Key)
 	applied map[converge.Key][]time.Time // when Apply was called
 	removed map[converge.Key][]string    // the UIDs that Remove was called with
-	settled map[converge.Key][]converge.Result
+	results map[converge.Key][]converge.Result
 
-	troubled map[converge.Key]bool // what Troubled answers
+	refusedConditions map[converge.Key]bool // what Troubled answers
 
 	// apply, remove and settle, if set, are asked first, and decide by an error.
-	apply  func(context.Context, converge.Key, converge.Object) error
-	remove func(context.Context, converge.Key) error
-	settle func(context.Context, converge.Key, converge.Result) error
+	apply        func(context.Context, converge.Key, converge.Object) error
+	remove       func(context.Context, converge.Key) error
+	reportResult func(context.Context, converge.Key, converge.Result) error
 }
 
-func newShelf() *shelf {
-	return &shelf{
+func newMemoryStore() *memoryStore {
+	return &memoryStore{
 		objects: map[converge.Key]converge.Object{},
 		changed: func(converge.Key) {},
 		applied: map[converge.Key][]time.Time{},
 		removed: map[converge.Key][]string{},
-		settled: map[converge.Key][]converge.Result{},
+		results: map[converge.Key][]converge.Result{},
 	}
 }
 
@@ -49,14 +49,14 @@ func newShelf() *shelf {
 func key(n int) converge.Key { return converge.Key(fmt.Sprintf("k%05d", n)) }
 
 // fill puts n objects without telling anybody.
-func (s *shelf) fill(n int) {
+func (s *memoryStore) fill(n int) {
 	for i := range n {
-		s.objects[key(i)] = object(fmt.Sprint("uid", i), fmt.Sprint("v", i))
+		s.objects[key(i)] = objectKey(fmt.Sprint("uid", i), fmt.Sprint("v", i))
 	}
 }
 
 // set puts an object and tells so; nothing is told of an object that is the same.
-func (s *shelf) set(k converge.Key, o converge.Object) {
+func (s *memoryStore) set(k converge.Key, o converge.Object) {
 	s.mu.Lock()
 	old := s.objects[k]
 	s.objects[k] = o
@@ -67,19 +67,19 @@ func (s *shelf) set(k converge.Key, o converge.Object) {
 }
 
 // drop deletes an object and tells so.
-func (s *shelf) drop(k converge.Key) {
+func (s *memoryStore) drop(k converge.Key) {
 	s.vanish(k)
 	s.changed(k)
 }
 
 // vanish deletes an object and tells nobody, as a new list does.
-func (s *shelf) vanish(k converge.Key) {
+func (s *memoryStore) vanish(k converge.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.objects, k)
 }
 
-func (s *shelf) states() map[converge.Key]converge.State {
+func (s *memoryStore) states() map[converge.Key]converge.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make(map[converge.Key]converge.State)
@@ -89,55 +89,55 @@ func (s *shelf) states() map[converge.Key]converge.State {
 	return out
 }
 
-func (s *shelf) has(k converge.Key) bool { return s.Held(k) != converge.State{} }
+func (s *memoryStore) has(k converge.Key) bool { return s.Held(k) != converge.State{} }
 
 // appliedAt returns when Apply was called for a key.
-func (s *shelf) appliedAt(k converge.Key) []time.Time {
+func (s *memoryStore) appliedAt(k converge.Key) []time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]time.Time(nil), s.applied[k]...)
 }
 
 // settledWith returns what Settled was called with for a key.
-func (s *shelf) settledWith(k converge.Key) []converge.Result {
+func (s *memoryStore) resultsOf(k converge.Key) []converge.Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]converge.Result(nil), s.settled[k]...)
+	return append([]converge.Result(nil), s.results[k]...)
 }
 
 // heal has everything asked of the shelf work from now on.
-func (s *shelf) heal() {
+func (s *memoryStore) heal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.apply, s.remove, s.settle = nil, nil, nil
+	s.apply, s.remove, s.reportResult = nil, nil, nil
 }
 
-func (s *shelf) All() iter.Seq2[converge.Key, converge.State] {
+func (s *memoryStore) All() iter.Seq2[converge.Key, converge.State] {
 	return maps.All(s.states())
 }
 
-func (s *shelf) Project(k converge.Key) (converge.Object, bool) {
+func (s *memoryStore) Project(k converge.Key) (converge.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, ok := s.objects[k]
 	return o, ok
 }
 
-func (s *shelf) Held(k converge.Key) converge.State {
+func (s *memoryStore) Held(k converge.Key) converge.State {
 	o, _ := s.Project(k)
 	return o.State
 }
 
-func (s *shelf) Troubled(k converge.Key) bool {
+func (s *memoryStore) HasRefusedCondition(k converge.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.troubled[k]
+	return s.refusedConditions[k]
 }
 
-func (s *shelf) Settled(ctx context.Context, k converge.Key, r converge.Result) error {
+func (s *memoryStore) ReportResult(ctx context.Context, k converge.Key, r converge.Result) error {
 	s.mu.Lock()
-	s.settled[k] = append(s.settled[k], r)
-	settle := s.settle
+	s.results[k] = append(s.results[k], r)
+	settle := s.reportResult
 	s.mu.Unlock()
 	if settle == nil {
 		return nil
@@ -145,7 +145,7 @@ func (s *shelf) Settled(ctx context.Context, k converge.Key, r converge.Result) 
 	return settle(ctx, k, r)
 }
 
-func (s *shelf) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
+func (s *memoryStore) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
 	s.mu.Lock()
 	s.applied[k] = append(s.applied[k], time.Now())
 	apply := s.apply
@@ -159,7 +159,7 @@ func (s *shelf) Apply(ctx context.Context, k converge.Key, o converge.Object) (c
 	return o.State, nil
 }
 
-func (s *shelf) Remove(ctx context.Context, k converge.Key, uid string) (converge.State, error) {
+func (s *memoryStore) Remove(ctx context.Context, k converge.Key, uid string) (converge.State, error) {
 	s.mu.Lock()
 	s.removed[k] = append(s.removed[k], uid)
 	held, remove := s.objects[k].State, s.remove
@@ -177,29 +177,29 @@ func (s *shelf) Remove(ctx context.Context, k converge.Key, uid string) (converg
 }
 
 // witness is an Observer that remembers.
-type witness struct {
-	mu       sync.Mutex
-	acks     map[converge.Code]int
-	repairs  []converge.Result
-	removed  []converge.Key
-	kept     []converge.Result
-	brakes   []converge.Brake
-	released int
+type recordingObserver struct {
+	mu      sync.Mutex
+	acks    map[converge.Code]int
+	repairs []converge.Result
+	removed []converge.Key
+	kept    []converge.Result
+	paused  []converge.PausedDeletions
+	resumed int
 }
 
-func (w *witness) Acknowledged(_ converge.Facet, c converge.Code, _ time.Duration) {
+func (w *recordingObserver) Acknowledged(_ converge.Facet, c converge.Code, _ time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.acks[c]++
 }
 
-func (w *witness) Repaired(_ converge.Facet, _ converge.Key, r converge.Result) {
+func (w *recordingObserver) Repaired(_ converge.Facet, _ converge.Key, r converge.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.repairs = append(w.repairs, r)
 }
 
-func (w *witness) Removed(_ converge.Facet, k converge.Key, r converge.Result) {
+func (w *recordingObserver) Removed(_ converge.Facet, k converge.Key, r converge.Result) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r.Code == converge.Refused {
@@ -209,28 +209,28 @@ func (w *witness) Removed(_ converge.Facet, k converge.Key, r converge.Result) {
 	w.removed = append(w.removed, k)
 }
 
-func (w *witness) Braked(b converge.Brake) {
+func (w *recordingObserver) DeletionsPaused(b converge.PausedDeletions) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.brakes = append(w.brakes, b)
+	w.paused = append(w.paused, b)
 }
 
-func (w *witness) Released(converge.Facet) {
+func (w *recordingObserver) DeletionsResumed(converge.Facet) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.released++
+	w.resumed++
 }
 
-func (w *witness) braked() []converge.Brake {
+func (w *recordingObserver) pausedDeletions() []converge.PausedDeletions {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]converge.Brake(nil), w.brakes...)
+	return append([]converge.PausedDeletions(nil), w.paused...)
 }
 
-func (w *witness) letGo() int {
+func (w *recordingObserver) resumedCount() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.released
+	return w.resumed
 }
 
 // pipe connects two ends: what is sent arrives, in order, and is remembered.
@@ -311,38 +311,38 @@ func sentOf[M converge.Message](e *pipeEnd) []M {
 
 // pair is two peers that share one facet, the source on the left. Both have the truth, and are told of changes.
 type pair struct {
-	t       testing.TB
-	source  *shelf
-	replica *shelf
-	witness *witness
-	left    *converge.Peer
-	right   *converge.Peer
-	pipe    *pipe
-	talk    sync.WaitGroup
+	t        testing.TB
+	source   *memoryStore
+	replica  *memoryStore
+	observer *recordingObserver
+	left     *converge.Peer
+	right    *converge.Peer
+	pipe     *pipe
+	sessions sync.WaitGroup
 }
 
 // shape is how a pair differs from the usual.
-type shape struct {
-	retain, unbraked bool
-	withdrawn        func(key converge.Key, uid string) bool
-	stale            func(key converge.Key) bool
-	compareEvery     time.Duration
+type pairOptions struct {
+	retain, guardExempt bool
+	accessRevoked       func(key converge.Key, uid string) bool
+	stale               func(key converge.Key) bool
+	resyncEvery         time.Duration
 }
 
 // newPair returns a pair that runs and is not connected. Everything is over when the test is.
-func newPair(tb testing.TB, s shape) *pair {
+func newPair(tb testing.TB, s pairOptions) *pair {
 	tb.Helper()
-	if s.compareEvery == 0 {
-		s.compareEvery = 10000 * time.Hour // what a comparison mends must not be mended by it
+	if s.resyncEvery == 0 {
+		s.resyncEvery = 10000 * time.Hour // what a comparison mends must not be mended by it
 	}
-	p := &pair{t: tb, source: newShelf(), replica: newShelf(), witness: newWitness()}
-	p.left = run(tb, converge.Options{
-		Sources:  map[converge.Facet]converge.Origin{facet: {Source: p.source, Unbraked: s.unbraked, Withdrawn: s.withdrawn}},
-		Observer: p.witness, CompareEvery: s.compareEvery,
+	p := &pair{t: tb, source: newMemoryStore(), replica: newMemoryStore(), observer: newRecordingObserver()}
+	p.left = runPeer(tb, converge.Options{
+		Sources:  map[converge.Facet]converge.SourceConfig{facet: {Source: p.source, GuardExempt: s.guardExempt, AccessRevoked: s.accessRevoked}},
+		Observer: p.observer, ResyncEvery: s.resyncEvery,
 	})
-	p.right = run(tb, converge.Options{
-		Replicas: map[converge.Facet]converge.Holding{facet: {Replica: p.replica, Retain: s.retain, Stale: s.stale}},
-		Observer: p.witness, CompareEvery: s.compareEvery,
+	p.right = runPeer(tb, converge.Options{
+		Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: p.replica, Retain: s.retain, Stale: s.stale}},
+		Observer: p.observer, ResyncEvery: s.resyncEvery,
 	})
 	p.source.changed = func(k converge.Key) { p.left.Changed(facet, k) }
 	p.replica.changed = func(k converge.Key) { p.right.Changed(facet, k) }
@@ -350,10 +350,12 @@ func newPair(tb testing.TB, s shape) *pair {
 	return p
 }
 
-func newWitness() *witness { return &witness{acks: map[converge.Code]int{}} }
+func newRecordingObserver() *recordingObserver {
+	return &recordingObserver{acks: map[converge.Code]int{}}
+}
 
 // run returns a peer that runs until the test is over.
-func run(tb testing.TB, o converge.Options) *converge.Peer {
+func runPeer(tb testing.TB, o converge.Options) *converge.Peer {
 	tb.Helper()
 	peer := converge.NewPeer(o)
 	ctx, cancel := context.WithCancel(tb.Context())
@@ -365,17 +367,17 @@ func run(tb testing.TB, o converge.Options) *converge.Peer {
 
 func (p *pair) connect() {
 	p.pipe = newPipe(4)
-	talk := newTalk(p.t, p.pipe, p.left, p.right)
-	p.talk.Go(talk.Wait)
+	talk := runSessions(p.t, p.pipe, p.left, p.right)
+	p.sessions.Go(talk.Wait)
 }
 
 // newTalk has two peers converse until the line is cut.
-func newTalk(tb testing.TB, line *pipe, left, right *converge.Peer) *sync.WaitGroup {
+func runSessions(tb testing.TB, line *pipe, left, right *converge.Peer) *sync.WaitGroup {
 	tb.Helper()
 	talk, ctx := &sync.WaitGroup{}, tb.Context()
 	for peer, end := range map[*converge.Peer]*pipeEnd{left: line.left, right: line.right} {
 		talk.Go(func() {
-			_ = peer.Converse(ctx, end)
+			_ = peer.RunSession(ctx, end)
 			line.cut()
 		})
 	}
@@ -386,7 +388,7 @@ func (p *pair) disconnect() {
 	if p.pipe != nil {
 		p.pipe.cut()
 	}
-	p.talk.Wait()
+	p.sessions.Wait()
 }
 
 // requireEqual waits until nothing more happens by itself, and compares both sides.
@@ -402,7 +404,7 @@ func script(t *testing.T, peer *converge.Peer) *pipeEnd {
 	t.Helper()
 	line := newPipe(4)
 	var talk sync.WaitGroup
-	talk.Go(func() { _ = peer.Converse(t.Context(), line.left) })
+	talk.Go(func() { _ = peer.RunSession(t.Context(), line.left) })
 	t.Cleanup(func() { line.cut(); talk.Wait() })
 	return line.right
 }

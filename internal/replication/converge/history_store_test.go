@@ -22,8 +22,8 @@ type store struct {
 	rand    *rand.Rand
 
 	// Of a source:
-	puts     map[converge.Key]int // how often
-	troubled map[converge.Key]bool
+	puts              map[converge.Key]int // how often
+	refusedConditions map[converge.Key]bool
 
 	// Of a replica:
 	truth             *store
@@ -36,7 +36,7 @@ type store struct {
 func newStore(seed uint64) *store {
 	return &store{
 		objects: map[converge.Key]converge.Object{}, changed: func(converge.Key) {},
-		rand: rand.New(rand.NewPCG(seed, 2)), puts: map[converge.Key]int{}, troubled: map[converge.Key]bool{},
+		rand: rand.New(rand.NewPCG(seed, 2)), puts: map[converge.Key]int{}, refusedConditions: map[converge.Key]bool{},
 		notes: map[converge.Key]converge.Object{}, removed: map[converge.Key]int{},
 	}
 }
@@ -49,7 +49,7 @@ func normal(payload string) string {
 	return payload
 }
 
-func object(uid, payload string) converge.Object {
+func objectKey(uid, payload string) converge.Object {
 	b := []byte(payload)
 	return converge.Object{State: converge.State{UID: uid, Version: converge.VersionOf(b)}, Payload: b}
 }
@@ -62,7 +62,7 @@ func (s *store) watch(changed func(converge.Key)) {
 
 func (s *store) put(k converge.Key, uid, payload string) converge.State {
 	s.mu.Lock()
-	o := object(uid, payload)
+	o := objectKey(uid, payload)
 	s.objects[k] = o
 	s.puts[k]++
 	changed := s.changed
@@ -74,7 +74,7 @@ func (s *store) put(k converge.Key, uid, payload string) converge.State {
 func (s *store) del(k converge.Key) converge.State {
 	s.mu.Lock()
 	delete(s.objects, k)
-	delete(s.troubled, k)
+	delete(s.refusedConditions, k)
 	delete(s.notes, k)
 	changed := s.changed
 	s.mu.Unlock()
@@ -118,24 +118,24 @@ func (s *store) Held(k converge.Key) converge.State {
 	return o.State
 }
 
-func (s *store) Settled(_ context.Context, k converge.Key, r converge.Result) error {
+func (s *store) ReportResult(_ context.Context, k converge.Key, r converge.Result) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rand.IntN(10) == 0 {
 		return errNotNow
 	}
 	if _, exists := s.objects[k]; exists && r.Code == converge.Refused {
-		s.troubled[k] = true
+		s.refusedConditions[k] = true
 	} else {
-		delete(s.troubled, k)
+		delete(s.refusedConditions, k)
 	}
 	return nil
 }
 
-func (s *store) Troubled(k converge.Key) bool {
+func (s *store) HasRefusedCondition(k converge.Key) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.troubled[k]
+	return s.refusedConditions[k]
 }
 
 // recall returns what was last applied, if the object still is that.
@@ -143,7 +143,7 @@ func (s *store) recall(k converge.Key) (converge.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	note, ok := s.notes[k]
-	return note, ok && s.objects[k].State == object(note.UID, normal(string(note.Payload))).State
+	return note, ok && s.objects[k].State == objectKey(note.UID, normal(string(note.Payload))).State
 }
 
 // fate decides about one write: whether it happens, and what it says.

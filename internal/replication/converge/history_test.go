@@ -114,15 +114,15 @@ type process struct {
 // start starts a side anew: it knows nothing but what is in its stores.
 func (w *world) start(side **process) {
 	// Comparisons would mend whatever a conversation got wrong; most histories have none but the first.
-	o := converge.Options{Observer: w.noise, CompareEvery: w.compareEvery}
+	o := converge.Options{Observer: w.noise, ResyncEvery: w.compareEvery}
 	down, up := w.truth[downward], w.replica[upward]
 	if side == &w.right {
 		down, up = w.replica[downward], w.truth[upward]
-		o.Sources = map[converge.Facet]converge.Origin{upward: {Source: up}}
-		o.Replicas = map[converge.Facet]converge.Holding{downward: {Replica: down, Retain: true, Recall: down.recall}}
+		o.Sources = map[converge.Facet]converge.SourceConfig{upward: {Source: up}}
+		o.Replicas = map[converge.Facet]converge.ReplicaConfig{downward: {Replica: down, Retain: true, Recall: down.recall}}
 	} else {
-		o.Sources = map[converge.Facet]converge.Origin{downward: {Source: down}}
-		o.Replicas = map[converge.Facet]converge.Holding{upward: {Replica: up}}
+		o.Sources = map[converge.Facet]converge.SourceConfig{downward: {Source: down}}
+		o.Replicas = map[converge.Facet]converge.ReplicaConfig{upward: {Replica: up}}
 	}
 	p := &process{peer: converge.NewPeer(o), done: make(chan struct{})}
 	down.watch(func(k converge.Key) { p.peer.Changed(downward, k) })
@@ -148,7 +148,7 @@ func (w *world) connect() {
 		c *end
 	}{{w.left, l.left}, {w.right, l.right}} {
 		w.dial.Go(func() {
-			_ = end.p.peer.Converse(ctx, end.c)
+			_ = end.p.peer.RunSession(ctx, end.c)
 			l.cut()
 		})
 	}
@@ -211,8 +211,8 @@ func (w *world) quiet() {
 	}
 	time.Sleep(5 * time.Minute)
 	if w.compare {
-		w.left.peer.Compare(upward)
-		w.right.peer.Compare(downward)
+		w.left.peer.Resync(upward)
+		w.right.peer.Resync(downward)
 		time.Sleep(5 * time.Minute)
 	}
 	w.noise.release(w.left.peer, w.right.peer)
@@ -224,7 +224,7 @@ func (w *world) requireEqual() {
 	for f := range w.truth {
 		require.Equal(w.t, w.truth[f].content(), w.replica[f].content(), "facet %s", f)
 		require.Empty(w.t, w.replica[f].returned, "facet %s: they were removed, and came back", f)
-		require.Empty(w.t, w.truth[f].troubled, "facet %s: they are as they should be, and shown as refused", f)
+		require.Empty(w.t, w.truth[f].refusedConditions, "facet %s: they are as they should be, and shown as refused", f)
 	}
 	require.Zero(w.t, w.left.peer.Backlog(downward))
 	require.Zero(w.t, w.right.peer.Backlog(upward))
@@ -239,14 +239,14 @@ func (w *world) stop() {
 // watcher is an Observer that gives the person's word for every brake, when asked.
 type watcher struct {
 	mu     sync.Mutex
-	brakes []converge.Brake
+	brakes []converge.PausedDeletions
 }
 
 func (w *watcher) Acknowledged(converge.Facet, converge.Code, time.Duration) {}
 func (w *watcher) Repaired(converge.Facet, converge.Key, converge.Result)    {}
 func (w *watcher) Removed(converge.Facet, converge.Key, converge.Result)     {}
-func (w *watcher) Released(converge.Facet)                                   {}
-func (w *watcher) Braked(b converge.Brake) {
+func (w *watcher) DeletionsResumed(converge.Facet)                           {}
+func (w *watcher) DeletionsPaused(b converge.PausedDeletions) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.brakes = append(w.brakes, b)
@@ -257,7 +257,7 @@ func (w *watcher) release(peers ...*converge.Peer) {
 	defer w.mu.Unlock()
 	for _, b := range w.brakes {
 		for _, p := range peers {
-			p.Release(b.Facet, b.Word)
+			p.ConfirmDeletions(b.Facet, b.Token)
 		}
 	}
 }

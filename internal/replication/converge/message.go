@@ -6,7 +6,7 @@ import "context"
 type Message interface{ message() }
 
 // Put tells the replica to hold an object. It is answered by an Ack. Seq numbers the Puts and Deletes of a facet within
-// one conversation, from one: what arrives twice is done once.
+// one session, from one: what arrives twice is done once.
 type Put struct {
 	Facet Facet
 	Key   Key
@@ -31,52 +31,52 @@ type Ack struct {
 	Result
 }
 
-// Notice tells the source that what the replica holds under a key changed behind its back, and what that is now.
-type Notice struct {
+// ReplicaChanged tells the source that what the replica holds under a key changed behind its back, and what that is now.
+type ReplicaChanged struct {
 	Facet Facet
 	Key   Key
 	State
 }
 
-// Summary is what the replica holds, in digests. It begins a round of comparison.
-type Summary struct {
+// Digest is what the replica holds, in digests per bucket. It begins a resync.
+type Digest struct {
 	Facet Facet
-	// Round numbers the rounds of a facet within one conversation; the messages that follow repeat it.
-	Round uint64
+	// Resync numbers the resyncs of a facet within one session; the messages that follow repeat it.
+	Resync uint64
 	// Count is the number of objects held.
 	Count int
 	// Buckets holds the digest of every bucket that is not empty.
-	Buckets map[Bucket]Digest
+	Buckets map[Bucket]BucketDigest
 }
 
-// Inquiry asks for the entries of some buckets or, when it names none, for a new Summary.
-type Inquiry struct {
+// BucketRequest asks for the entries of some buckets or, when it names none, for a new Digest.
+type BucketRequest struct {
 	Facet   Facet
-	Round   uint64
+	Resync  uint64
 	Buckets []Bucket
 }
 
-// Holdings lists everything that the replica holds in one bucket.
-type Holdings struct {
+// BucketEntries lists everything that the replica holds in one bucket.
+type BucketEntries struct {
 	Facet   Facet
-	Round   uint64
+	Resync  uint64
 	Bucket  Bucket
 	Entries []Entry
 }
 
-// Entry is one key of Holdings.
+// Entry is one key of BucketEntries.
 type Entry struct {
 	Key Key
 	State
 }
 
-func (Put) message()      {}
-func (Delete) message()   {}
-func (Ack) message()      {}
-func (Notice) message()   {}
-func (Summary) message()  {}
-func (Inquiry) message()  {}
-func (Holdings) message() {}
+func (Put) message()            {}
+func (Delete) message()         {}
+func (Ack) message()            {}
+func (ReplicaChanged) message() {}
+func (Digest) message()         {}
+func (BucketRequest) message()  {}
+func (BucketEntries) message()  {}
 
 // Conn carries messages, in order, to and from the peer. Each method is called by one goroutine at a time. Both return
 // an error when the connection is over, and the context's error when that ends first; after an error the connection is

@@ -96,20 +96,20 @@ func ParseCode(s string) (Code, error) {
 	return 0, fmt.Errorf("result %q: want done, retry or refused", s)
 }
 
-// Result is how the peer fared with what it was sent.
+// Result is what came of a Put or Delete.
 type Result struct {
 	Code Code
-	// Absent says that the replica holds nothing under the key now, although it was sent an object. An object that
-	// describes its own deletion ends so.
+	// Absent says that the replica holds nothing under the key now, although it was sent an object: the object described
+	// its own deletion, which is over.
 	Absent bool
-	// Reason tells a person why, when Code is not Done.
+	// Reason says why, for users, when Code is not Done.
 	Reason string
 }
 
 // ErrRefused marks an error that the same object would meet again: it is invalid, or someone may not write it.
 var ErrRefused = errors.New("refused")
 
-// resultOf returns the result that an error of Apply or Remove stands for.
+// resultOf converts an error of Apply or Remove to a result.
 func resultOf(err error) Result {
 	switch {
 	case err == nil:
@@ -121,8 +121,8 @@ func resultOf(err error) Result {
 	}
 }
 
-// withoutMark returns the text of an error without that of ErrRefused. The code says it, and so does whoever shows the reason
-// to people: in the midst of a sentence it would be in the way.
+// withoutMark returns an error's text without that of ErrRefused: the code says it already, and so does whoever shows the
+// reason to users.
 func withoutMark(text string) string {
 	isMark := func(part string) bool { return part == ErrRefused.Error() }
 	return strings.Join(slices.DeleteFunc(strings.Split(text, ": "), isMark), ": ")
@@ -130,19 +130,19 @@ func withoutMark(text string) string {
 
 // Source is the side of a facet that holds the truth about what one peer should hold. Its methods are called from
 // several goroutines and answer from memory. They see all of the truth: a source whose cache is not yet complete must
-// not be given to a conversation, since what it lacks will be deleted.
+// not be given to a session, since what it lacks will be deleted.
 type Source interface {
 	// All yields what the peer should hold.
 	All() iter.Seq2[Key, State]
 	// Project returns the newest form of an object, and false when the peer should hold nothing under the key.
 	Project(Key) (Object, bool)
-	// Settled tells how the peer answered the last message about a key, or that a comparison found that it holds what it
-	// should. Of what is to be tried again it tells only after several failures, and then now and again. It may write to its
-	// store. It is called for one key at a time and again, after a backoff, while it returns an error; not if the error wraps
+	// ReportResult takes the peer's answer to the last message about a key, or Done if a resync found the key equal. It is
+	// called with Retry only after several failures in a row, and then now and again. It may write to its store. It is never
+	// called for one key in parallel. While it returns an error it is called again, after a backoff; not if the error wraps
 	// ErrRefused.
-	Settled(context.Context, Key, Result) error
-	// Troubled reports whether the source shows of an object that the peer refused it.
-	Troubled(Key) bool
+	ReportResult(context.Context, Key, Result) error
+	// HasRefusedCondition reports whether the source object shows, to users, that the peer refused it.
+	HasRefusedCondition(Key) bool
 }
 
 // Replica is the side of a facet that comes to hold what the source says. All and Held are called from several

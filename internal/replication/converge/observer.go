@@ -2,19 +2,19 @@ package converge
 
 import "time"
 
-// Observer is told what happens, for metrics, logs and people. Its methods return quickly and may be called from several
+// Observer is told what happens, for metrics, logs and operators. Its methods return quickly and may be called from several
 // goroutines.
 type Observer interface {
-	// Acknowledged says that the peer answered a message, and how long after the change, or after the last of several,
-	// was first noticed here. The lag is zero unless the answer ends the matter.
+	// Acknowledged is called for each Ack. lag is the time since the change, or the last of several, was first noticed here.
+	// It is zero for Retry.
 	Acknowledged(f Facet, c Code, lag time.Duration)
-	// Repaired says that a replica's object was put back as it was last applied.
+	// Repaired is called when a replica object was restored as it was last applied.
 	Repaired(f Facet, k Key, r Result)
-	// Removed says that a replica's object was removed, or was not there, because the source wants it gone, or was refused to be:
-	// the source may have nothing left to tell people by. That something is gone which is not retained it is not told.
+	// Removed is called when the source asked for a deletion and the replica object is gone, or the deletion was refused: the
+	// source may have no object left on which to show that. It is not called when an object goes that is not retained.
 	Removed(f Facet, k Key, r Result)
-	// Braked says that a comparison would delete too much; nothing is deleted until the brake's word is given.
-	Braked(b Brake)
-	// Released says that there are no deletions held back any more.
-	Released(f Facet)
+	// DeletionsPaused is called when a resync would delete too much. Nothing is deleted until an operator confirms.
+	DeletionsPaused(b PausedDeletions)
+	// DeletionsResumed is called when no deletions are paused any more.
+	DeletionsResumed(f Facet)
 }

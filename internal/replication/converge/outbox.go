@@ -6,105 +6,105 @@ import (
 )
 
 // window is how many Puts and Deletes of a facet may be unanswered. It bounds what both sides buffer, and is wide
-// enough that a replica applying dozens at a time is never idle for want of messages.
+// enough that a replica applying dozens at a time never waits for messages.
 const window = 256
 
-// outbox is the source's half of a facet during one conversation: what the peer is known to hold, and which keys may
+// outbox is the source's half of a facet during one session: what the peer is known to hold, and which keys may
 // differ from that.
 type outbox struct {
 	facet   Facet
-	source  Origin
+	source  SourceConfig
 	session *session
 	backlog *backlog[Key] // keys to look at; a key is busy from its sending until its Ack
 
-	mu       sync.Mutex
-	compared bool            // a comparison is over, so known is complete. Guarded by mu, as are all fields below
-	known    map[Key]State   // what the peer holds, or refused; a key that is missing holds nothing
-	unsure   map[Key]bool    // keys for which known may be wrong: they are sent whatever known says
-	seq      uint64          // of the last Put or Delete
-	flight   map[Key]sent    // what was sent and is not answered
-	doomed   map[Key]bool    // keys that may be deleted: that was seen to happen, or a comparison found it and the brake let it pass
-	stray    bool            // the peer holds what the source does not know of, or may: a comparison is to judge
-	asked    bool            // for a comparison, which has not begun
-	round    *round          // the comparison under way, if any
-	brake    *Brake          // the deletions that wait for a person's word, if any
-	held     map[Key]State   // their keys
-	released map[string]bool // the words that were given
+	mu               sync.Mutex
+	resynced         bool             // a resync is over, so held is complete. Guarded by mu, as are all fields below
+	held             map[Key]State    // what the peer holds, or refused; it holds nothing under keys that are missing
+	uncertain        map[Key]bool     // keys for which held may be wrong: they are sent whatever it says
+	seq              uint64           // of the last Put or Delete
+	inFlight         map[Key]unacked  // what was sent and is not answered
+	pendingDelete    map[Key]bool     // keys that may be deleted: the deletion was seen, or a resync found it and the guard let it pass
+	unknownAtReplica bool             // the peer holds, or may hold, what the source does not have: a resync is to decide
+	resyncRequested  bool             // by a BucketRequest, and not begun yet
+	resync           *resync          // the one under way, if any
+	paused           *PausedDeletions // the deletions that wait for an operator, if any
+	pausedKeys       map[Key]State    // their keys
+	confirmed        map[string]bool  // the tokens that were confirmed
 }
 
-// sent is a message that is not answered: which one, when it was sent, and what the peer then holds. After a Delete, that
-// is nothing.
-type sent struct {
+// unacked is a message without an Ack yet: which one, when it was sent, and what the peer holds after it. After a Delete,
+// that is nothing.
+type unacked struct {
 	seq   uint64
 	at    time.Time
 	state State
 }
 
-// lostAfter is when a message counts as lost that is not answered: the peer has passed over it, perhaps because it could
-// not read it. Its patience is over by then.
-const lostAfter = 2 * patience
+// ackTimeout is after how long an unanswered message counts as lost: the peer has skipped it, perhaps because it could not
+// decode it. An apply has timed out by then.
+const ackTimeout = 2 * applyTimeout
 
-// round is a comparison of which some answers are still to come.
-type round struct {
-	number   uint64
-	count    int                      // what the replica said it holds
-	awaited  map[Bucket]map[Key]State // the buckets whose Holdings are still to come, with what they should hold
-	deletion map[Key]State            // what the replica holds and the source does not have
+// resync is one of which some BucketEntries are still to come.
+type resync struct {
+	number    uint64
+	count     int                      // how many objects the replica says it holds
+	awaited   map[Bucket]map[Key]State // the buckets whose BucketEntries are still to come, with what they should hold
+	deletions map[Key]State            // what the replica holds and the source does not have
 }
 
-// newOutbox returns the outbox of a facet for a conversation, which is woken when there may be something to send.
-func newOutbox(f Facet, source Origin, s *session) *outbox {
+// newOutbox returns the outbox of a facet for a session, which is woken when there may be something to send.
+func newOutbox(f Facet, source SourceConfig, s *session) *outbox {
 	return &outbox{
 		facet: f, source: source, session: s, backlog: newBacklog[Key](s.wake),
-		known: make(map[Key]State), unsure: make(map[Key]bool), flight: make(map[Key]sent),
-		doomed: make(map[Key]bool), released: make(map[string]bool),
+		held: make(map[Key]State), uncertain: make(map[Key]bool), inFlight: make(map[Key]unacked),
+		pendingDelete: make(map[Key]bool), confirmed: make(map[string]bool),
 	}
 }
 
-// changed notes that the source's object under a key changed, or went, before our eyes.
-func (o *outbox) changed(k Key) {
+// sourceChanged notes that the source object under a key was seen to change or to go.
+func (o *outbox) sourceChanged(k Key) {
 	_, exists := o.source.Project(k)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !exists {
-		o.doomed[k] = true
+		o.pendingDelete[k] = true
 	}
 	o.backlog.add(k)
 }
 
-// next returns the next Put or Delete to send, or the question for a comparison; false if there is none now.
-func (o *outbox) next() (Message, bool) {
+// nextMessage returns the next Put or Delete to send, or the request for a resync; false if there is none now.
+func (o *outbox) nextMessage() (Message, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.compared && len(o.flight) < window {
-		if o.stray && !o.asked {
-			o.stray, o.asked = false, true
-			return Inquiry{Facet: o.facet}, true
+	for o.resynced && len(o.inFlight) < window {
+		if o.unknownAtReplica && !o.resyncRequested {
+			o.unknownAtReplica, o.resyncRequested = false, true
+			return BucketRequest{Facet: o.facet}, true
 		}
 		key, ok := o.backlog.take()
 		if !ok {
 			return nil, false
 		}
 		obj, exists := o.source.Project(key)
-		peer := o.known[key]
-		if peer == obj.State && !o.unsure[key] {
-			delete(o.doomed, key)
+		peer := o.held[key]
+		if peer == obj.State && !o.uncertain[key] {
+			delete(o.pendingDelete, key)
 			o.backlog.done(key)
 			continue
 		}
-		if !exists && !o.doomed[key] {
-			// It vanished with a whole list, while it waited for something else: that is no deletion yet.
-			o.stray = true
+		if !exists && !o.pendingDelete[key] {
+			// It was missing in a new list, and nobody saw its deletion: a resync decides.
+			o.unknownAtReplica = true
 			o.backlog.done(key)
 			continue
 		}
 		o.seq++
-		o.flight[key] = sent{o.seq, time.Now(), obj.State}
+		o.inFlight[key] = unacked{o.seq, time.Now(), obj.State}
 		if exists {
-			delete(o.doomed, key)
+			delete(o.pendingDelete, key)
 			return Put{Facet: o.facet, Key: key, Seq: o.seq, Object: obj}, true
 		}
-		if o.unsure[key] {
+		if o.uncertain[key] {
 			peer.UID = "" // a Put that was not acknowledged may have happened
 		}
 		return Delete{Facet: o.facet, Key: key, Seq: o.seq, UID: peer.UID}, true
@@ -112,230 +112,229 @@ func (o *outbox) next() (Message, bool) {
 	return nil, false
 }
 
-// settle takes in an answer and reports whether it was one that was waited for.
-func (o *outbox) settle(a Ack) bool {
+// handleAck handles an Ack and reports whether it answers a message that was sent.
+func (o *outbox) handleAck(a Ack) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	sent, ok := o.flight[a.Key]
+	sent, ok := o.inFlight[a.Key]
 	if !ok || sent.seq != a.Seq {
 		return false
 	}
-	delete(o.flight, a.Key)
+	delete(o.inFlight, a.Key)
 	o.backlog.signal() // the window has room
 	if a.Code != Done && a.Code != Refused {
-		o.unsure[a.Key] = true
-		if o.backlog.retry(a.Key)%complainEvery == 0 {
-			o.session.settled(o.facet, a.Key, a.Result)
+		o.uncertain[a.Key] = true
+		if o.backlog.retry(a.Key)%reportEvery == 0 {
+			o.session.queueResult(o.facet, a.Key, a.Result)
 		}
 		o.session.peer.options.Observer.Acknowledged(o.facet, a.Code, 0)
 		return true
 	}
-	// A refused version is taken as held, so that it is not sent again before it changes; the next comparison finds
-	// that it is not, and so tries it once more.
-	o.learn(a.Key, sent.state)
+	// A refused version counts as held, so that it is not sent again before it changes. The next resync finds that it is
+	// not, and so tries it once more.
+	o.setHeld(a.Key, sent.state)
 	if sent.state == (State{}) {
-		delete(o.doomed, a.Key)
+		delete(o.pendingDelete, a.Key)
 	}
 	lag := o.backlog.done(a.Key)
 	o.session.peer.options.Observer.Acknowledged(o.facet, a.Code, lag)
 	return true
 }
 
-// learn notes what the peer holds under a key. o.mu is held.
-func (o *outbox) learn(k Key, s State) {
-	delete(o.unsure, k)
+// setHeld notes what the peer holds under a key. o.mu is held.
+func (o *outbox) setHeld(k Key, s State) {
+	delete(o.uncertain, k)
 	if s == (State{}) {
-		delete(o.known, k)
+		delete(o.held, k)
 	} else {
-		o.known[k] = s
+		o.held[k] = s
 	}
 }
 
-// notice takes in that the peer now holds s under a key. If a message about the key is under way, its answer will be
-// newer than this. A notice by itself deletes nothing and makes nothing be remembered that the source does not have: a
-// comparison judges that, with all that is like it.
-func (o *outbox) notice(k Key, s State) {
+// handleReplicaChanged handles that the peer now holds s under a key. If a message about the key is unanswered, its Ack
+// will be newer than this. A ReplicaChanged by itself deletes nothing, and nothing is remembered for a key that the
+// source does not have: a resync decides about that, together with all that is like it.
+func (o *outbox) handleReplicaChanged(k Key, s State) {
 	obj, exists := o.source.Project(k)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_, flying := o.flight[k]
-	_, held := o.held[k]
+	_, flying := o.inFlight[k]
+	_, held := o.pausedKeys[k]
 	switch {
 	case flying:
-	case exists && obj.State != s: // even if the answer to an older question, still to come, says otherwise
-		o.differ(k)
-	case exists, o.doomed[k]:
-		o.learn(k, s)
+	case exists && obj.State != s: // even if BucketEntries of an older state are still to come
+		o.markDifferent(k)
+	case exists, o.pendingDelete[k]:
+		o.setHeld(k, s)
 		o.backlog.add(k)
 	case s == State{}:
-		o.learn(k, s)
+		o.setHeld(k, s)
 	case !held:
-		o.stray = true
+		o.unknownAtReplica = true
 		o.backlog.signal()
 	}
 }
 
-// begin starts a round of comparison and returns the question to ask, if the summary leaves any.
-func (o *outbox) begin(s Summary) (Inquiry, bool) {
+// beginResync compares a Digest with the source, and returns the request for the buckets that differ, if any do.
+func (o *outbox) beginResync(s Digest) (BucketRequest, bool) {
 	mine := make(map[Bucket]map[Key]State)
-	digests := make(map[Bucket]Digest)
+	digests := make(map[Bucket]BucketDigest)
 	for k, state := range o.source.All() {
 		b := BucketOf(k)
 		if mine[b] == nil {
 			mine[b] = make(map[Key]State)
 		}
 		mine[b][k] = state
-		digests[b] += digestOf(k, state)
+		digests[b] += entryDigest(k, state)
 	}
-	ask := differing(digests, s.Buckets)
+	ask := differingBuckets(digests, s.Buckets)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.asked = false
-	o.round = &round{number: s.Round, count: s.Count, awaited: make(map[Bucket]map[Key]State), deletion: make(map[Key]State)}
+	o.resyncRequested = false
+	o.resync = &resync{number: s.Resync, count: s.Count, awaited: make(map[Bucket]map[Key]State), deletions: make(map[Key]State)}
 	for _, b := range ask {
-		o.round.awaited[b] = mine[b]
+		o.resync.awaited[b] = mine[b]
 		delete(mine, b)
 	}
-	// What lies in the other buckets is held just as it is here.
+	// In the other buckets the peer holds just what the source has.
 	for _, states := range mine {
 		for k, state := range states {
-			o.equal(k, state)
+			o.markEqual(k, state)
 		}
 	}
 	if len(ask) == 0 {
-		o.finish()
-		return Inquiry{}, false
+		o.finishResync()
+		return BucketRequest{}, false
 	}
-	return Inquiry{Facet: o.facet, Round: s.Round, Buckets: ask}, true
+	return BucketRequest{Facet: o.facet, Resync: s.Resync, Buckets: ask}, true
 }
 
-// compare takes in the answer for one bucket. It is compared with what the source had when the round began: a key that
-// changed since is in the backlog for that reason.
-func (o *outbox) compare(h Holdings) {
+// handleBucketEntries compares one bucket with what the source had when the resync began: a key that changed since is in
+// the backlog for that reason.
+func (o *outbox) handleBucketEntries(h BucketEntries) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.round == nil || o.round.number != h.Round {
-		return // an answer to a round that a newer one has replaced
+	if o.resync == nil || o.resync.number != h.Resync {
+		return // of a resync that a newer one has replaced
 	}
-	mine, awaited := o.round.awaited[h.Bucket]
+	mine, awaited := o.resync.awaited[h.Bucket]
 	if !awaited {
 		return
 	}
-	delete(o.round.awaited, h.Bucket)
+	delete(o.resync.awaited, h.Bucket)
 	reported := make(map[Key]bool, len(h.Entries))
 	for _, e := range h.Entries {
 		reported[e.Key] = true
 		want, ok := mine[e.Key]
 		switch {
 		case BucketOf(e.Key) != h.Bucket: // and not where it was asked for
-		case !ok && len(o.round.deletion) >= strangers: // for the next round
-		case !ok && o.doomed[e.Key]: // somebody saw to that already
-			o.agree(e.Key, e.State)
+		case !ok && len(o.resync.deletions) >= maxUnknown: // for the next resync
+		case !ok && o.pendingDelete[e.Key]: // its deletion was seen, and is pending
+			o.markHeld(e.Key, e.State)
 			o.backlog.add(e.Key)
 		case !ok:
-			o.round.deletion[e.Key] = e.State
+			o.resync.deletions[e.Key] = e.State
 		case want != e.State:
-			o.differ(e.Key)
+			o.markDifferent(e.Key)
 		default:
-			o.equal(e.Key, e.State)
+			o.markEqual(e.Key, e.State)
 		}
 	}
 	for k := range mine {
 		if !reported[k] {
-			o.differ(k)
+			o.markDifferent(k)
 		}
 	}
-	if len(o.round.awaited) == 0 {
-		o.finish()
+	if len(o.resync.awaited) == 0 {
+		o.finishResync()
 	}
 }
 
-// complainEvery is after how many failures in a row the source is told, so that a person can be: the first six take some
-// five seconds, all others three minutes.
-const complainEvery = 6
+// reportEvery is after how many failures in a row the source is told, so that users can be: the first six take some five
+// seconds, all others three minutes.
+const reportEvery = 6
 
-// strangers is how many objects that the source does not have are taken notice of in a round. More are for the next one;
-// what a peer can make this side remember is bounded.
-const strangers = 100_000
+// maxUnknown is how many objects that the source does not have are noted in one resync. More are for the next one: what a
+// peer can make this side remember is bounded.
+const maxUnknown = 100_000
 
-// differ has a key sent that the peer does not hold as it should. o.mu is held.
-func (o *outbox) differ(k Key) {
-	o.unsure[k] = true
+// markDifferent has a key sent that the peer does not hold as it should. o.mu is held.
+func (o *outbox) markDifferent(k Key) {
+	o.uncertain[k] = true
 	o.backlog.add(k)
 }
 
-// agree notes that the peer holds what it says. What was learnt or doubted in this conversation is newer than any
-// comparison can be, so it stands. o.mu is held.
-func (o *outbox) agree(k Key, s State) {
-	_, known := o.known[k]
-	_, flying := o.flight[k]
-	if !known && !flying && !o.unsure[k] {
-		o.known[k] = s
+// markHeld notes what the peer says it holds, unless this session has newer knowledge or a reason for doubt. o.mu is held.
+func (o *outbox) markHeld(k Key, s State) {
+	_, known := o.held[k]
+	_, flying := o.inFlight[k]
+	if !known && !flying && !o.uncertain[k] {
+		o.held[k] = s
 	}
 }
 
-// equal notes that the peer holds an object as it should. If the source still shows that the object was refused, it did not
-// learn that it was taken since. o.mu is held.
-func (o *outbox) equal(k Key, s State) {
-	o.agree(k, s)
-	_, flying := o.flight[k]
-	if !flying && !o.unsure[k] && o.known[k] == s && o.source.Troubled(k) {
-		o.session.settled(o.facet, k, Result{Code: Done})
+// markEqual notes that the peer holds an object as it should. If the source still shows that the object was refused, it is
+// told that this is over. o.mu is held.
+func (o *outbox) markEqual(k Key, s State) {
+	o.markHeld(k, s)
+	_, flying := o.inFlight[k]
+	if !flying && !o.uncertain[k] && o.held[k] == s && o.source.HasRefusedCondition(k) {
+		o.session.queueResult(o.facet, k, Result{Code: Done})
 	}
 }
 
-// finish ends a round: deletions that were decided go, and others pass the brake, or wait before it. o.mu is held.
-func (o *outbox) finish() {
-	r := o.round
-	o.round, o.compared = nil, true
+// finishResync ends a resync: deletions by decision go at once, and others pass the guard or are paused by it. o.mu is held.
+func (o *outbox) finishResync() {
+	r := o.resync
+	o.resync, o.resynced = nil, true
 	o.backlog.signal()
-	for k, s := range o.flight {
-		if time.Since(s.at) > lostAfter {
-			delete(o.flight, k)
-			o.unsure[k] = true
+	for k, s := range o.inFlight {
+		if time.Since(s.at) > ackTimeout {
+			delete(o.inFlight, k)
+			o.uncertain[k] = true
 			o.backlog.retry(k)
 		}
 	}
-	decided := o.source.withdrawn(r.deletion)
-	o.doom(decided)
-	brake := judge(o.facet, r.deletion, r.count-len(decided))
-	if brake == nil || o.source.Unbraked || o.released[brake.Word] {
-		o.letGo(r.deletion)
+	decided := o.source.takeRevoked(r.deletions)
+	o.scheduleDeletes(decided)
+	paused := guardDeletions(o.facet, r.deletions, r.count-len(decided))
+	if paused == nil || o.source.GuardExempt || o.confirmed[paused.Token] {
+		o.resumeDeletions(r.deletions)
 		return
 	}
-	o.brake, o.held = brake, r.deletion
-	o.session.peer.judged(o.facet, brake)
+	o.paused, o.pausedKeys = paused, r.deletions
+	o.session.peer.notePaused(o.facet, paused)
 }
 
-// letGo has keys deleted, and no others wait for a person's word any more. o.mu is held.
-func (o *outbox) letGo(deletion map[Key]State) {
-	o.doom(deletion)
-	o.brake, o.held = nil, nil
-	o.session.peer.judged(o.facet, nil)
+// resumeDeletions has keys deleted. No deletions are paused after it. o.mu is held.
+func (o *outbox) resumeDeletions(deletion map[Key]State) {
+	o.scheduleDeletes(deletion)
+	o.paused, o.pausedKeys = nil, nil
+	o.session.peer.notePaused(o.facet, nil)
 }
 
-// doom has keys deleted. o.mu is held.
-func (o *outbox) doom(deletion map[Key]State) {
+// scheduleDeletes has keys deleted. o.mu is held.
+func (o *outbox) scheduleDeletes(deletion map[Key]State) {
 	for k, s := range deletion {
-		if _, flying := o.flight[k]; flying {
-			o.unsure[k] = true
+		if _, flying := o.inFlight[k]; flying {
+			o.uncertain[k] = true
 		} else {
-			o.learn(k, s)
+			o.setHeld(k, s)
 		}
-		o.doomed[k] = true
+		o.pendingDelete[k] = true
 		o.backlog.add(k)
 	}
 }
 
-// release lets the deletions go that wait for this word, and reports whether there were any.
-func (o *outbox) release(word string) bool {
+// confirmDeletions lets the deletions go that wait for this token, and reports whether there were any.
+func (o *outbox) confirmDeletions(token string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.brake == nil || o.brake.Word != word {
+	if o.paused == nil || o.paused.Token != token {
 		return false
 	}
-	o.released[word] = true
-	o.letGo(o.held)
+	o.confirmed[token] = true
+	o.resumeDeletions(o.pausedKeys)
 	return true
 }
 

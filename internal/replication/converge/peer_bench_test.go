@@ -18,9 +18,9 @@ type benchmarked struct {
 
 func newBenchmarked(b *testing.B, n int) *benchmarked {
 	b.Helper()
-	p := &benchmarked{pair: newPair(b, shape{})}
+	p := &benchmarked{pair: newPair(b, pairOptions{})}
 	p.source.fill(n)
-	p.source.settle = func(context.Context, converge.Key, converge.Result) error {
+	p.source.reportResult = func(context.Context, converge.Key, converge.Result) error {
 		p.heard.Done()
 		return nil
 	}
@@ -54,7 +54,7 @@ func BenchmarkChange(b *testing.B) {
 		round++
 		p.heard.Add(benchKeys)
 		for i := range benchKeys {
-			p.source.set(key(i), object("uid", fmt.Sprint(round, i)))
+			p.source.set(key(i), objectKey("uid", fmt.Sprint(round, i)))
 		}
 		p.heard.Wait()
 	}
@@ -70,7 +70,7 @@ func BenchmarkReconnect(b *testing.B) {
 	for b.Loop() {
 		round++
 		p.heard.Add(1)
-		p.source.set(key(0), object("uid", fmt.Sprint(round)))
+		p.source.set(key(0), objectKey("uid", fmt.Sprint(round)))
 		p.connect()
 		p.heard.Wait()
 		p.disconnect()
@@ -80,20 +80,20 @@ func BenchmarkReconnect(b *testing.B) {
 // BenchmarkDrift has all of 10,000 objects edited at once, and put back.
 func BenchmarkDrift(b *testing.B) {
 	for b.Loop() {
-		p := newPair(b, shape{retain: true})
+		p := newPair(b, pairOptions{retain: true})
 		p.source.fill(benchKeys)
-		w := &repairWitness{witness: p.witness}
-		p.right = run(b, converge.Options{
-			Replicas: map[converge.Facet]converge.Holding{facet: {Replica: p.replica, Retain: true}}, Observer: w,
+		w := &repairWitness{recordingObserver: p.observer}
+		p.right = runPeer(b, converge.Options{
+			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: p.replica, Retain: true}}, Observer: w,
 		})
 		var heard sync.WaitGroup
 		heard.Add(benchKeys)
-		p.source.settle = func(context.Context, converge.Key, converge.Result) error { heard.Done(); return nil }
+		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error { heard.Done(); return nil }
 		p.connect()
 		heard.Wait()
 		w.repaired.Add(benchKeys)
 		for i := range benchKeys {
-			p.replica.set(key(i), object("uid", "edited"))
+			p.replica.set(key(i), objectKey("uid", "edited"))
 		}
 		w.repaired.Wait()
 		p.disconnect()
@@ -101,7 +101,7 @@ func BenchmarkDrift(b *testing.B) {
 }
 
 type repairWitness struct {
-	*witness
+	*recordingObserver
 
 	repaired sync.WaitGroup
 }

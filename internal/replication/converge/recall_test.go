@@ -21,7 +21,7 @@ func TestWhatAnEarlierProcessAppliedIsPutBack(t *testing.T) {
 				s := newStore(1)
 				o := converge.Options{
 					Observer: &watcher{},
-					Replicas: map[converge.Facet]converge.Holding{downward: {
+					Replicas: map[converge.Facet]converge.ReplicaConfig{downward: {
 						Replica: s, Retain: true,
 						Recall: func(k converge.Key) (converge.Object, bool) {
 							obj, ok := s.Project(k)

@@ -16,12 +16,12 @@ var errInvalid = fmt.Errorf("%w: it has no name", converge.ErrRefused)
 
 func TestRefusalIsToldToTheSource(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
-		p.source.set(key(1), object("uid1", "bad"))
+		p.source.set(key(1), objectKey("uid1", "bad"))
 		synctest.Wait()
-		require.Equal(t, []converge.Result{{Code: converge.Refused, Reason: "it has no name"}}, p.source.settledWith(key(1)))
-		require.Equal(t, 1, p.witness.acks[converge.Refused])
+		require.Equal(t, []converge.Result{{Code: converge.Refused, Reason: "it has no name"}}, p.source.resultsOf(key(1)))
+		require.Equal(t, 1, p.observer.acks[converge.Refused])
 		require.Zero(t, p.left.Backlog(facet))
 	})
 }
@@ -36,11 +36,11 @@ func TestReasonOfARefusalIsOneSentence(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := equalPair(t, 1, shape{})
+				p := equalPair(t, 1, pairOptions{})
 				p.replica.apply = failing(err, key(0))
-				p.source.set(key(0), object("uid1", "bad"))
+				p.source.set(key(0), objectKey("uid1", "bad"))
 				synctest.Wait()
-				require.Equal(t, []converge.Result{{Code: converge.Refused, Reason: want}}, p.source.settledWith(key(0)))
+				require.Equal(t, []converge.Result{{Code: converge.Refused, Reason: want}}, p.source.resultsOf(key(0)))
 			})
 		})
 	}
@@ -49,21 +49,21 @@ func TestReasonOfARefusalIsOneSentence(t *testing.T) {
 // A source that has nothing left under a key has nowhere to show that its deletion is refused. The replica's side tells.
 func TestRefusedDeletionIsToldWhereTheObjectIs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		p.replica.remove = func(context.Context, converge.Key) error { return errInvalid }
 		p.source.drop(key(1))
 		synctest.Wait()
-		require.Equal(t, []converge.Result{{Code: converge.Refused, Reason: "it has no name"}}, p.witness.kept)
-		require.Empty(t, p.witness.removed)
+		require.Equal(t, []converge.Result{{Code: converge.Refused, Reason: "it has no name"}}, p.observer.kept)
+		require.Empty(t, p.observer.removed)
 		require.NotZero(t, p.replica.Held(key(1)))
 	})
 }
 
 func TestRefusedObjectIsNotSentAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
-		p.source.set(key(1), object("uid1", "bad"))
+		p.source.set(key(1), objectKey("uid1", "bad"))
 		p.left.Changed(facet, key(1)) // and an event that changes nothing
 		pass(time.Hour)
 		p.left.Changed(facet, key(1))
@@ -72,32 +72,32 @@ func TestRefusedObjectIsNotSentAgain(t *testing.T) {
 
 		// Until it changes.
 		p.replica.heal()
-		p.source.set(key(1), object("uid1", "good"))
+		p.source.set(key(1), objectKey("uid1", "good"))
 		p.requireEqual()
-		require.Equal(t, converge.Done, p.source.settledWith(key(1))[1].Code)
+		require.Equal(t, converge.Done, p.source.resultsOf(key(1))[1].Code)
 	})
 }
 
 func TestRefusedObjectIsTriedAgainByAComparison(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
-		p.source.set(key(1), object("uid1", "bad"))
+		p.source.set(key(1), objectKey("uid1", "bad"))
 		synctest.Wait()
-		p.left.Compare(facet)
+		p.left.Resync(facet)
 		synctest.Wait()
 		require.Len(t, p.replica.appliedAt(key(1)), 2)
 		p.replica.heal() // somebody allowed it
-		p.left.Compare(facet)
+		p.left.Resync(facet)
 		p.requireEqual()
 	})
 }
 
 func TestRefusedObjectIsTriedAgainByTheNextConversation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
-		p.source.set(key(1), object("uid1", "bad"))
+		p.source.set(key(1), objectKey("uid1", "bad"))
 		synctest.Wait()
 		p.disconnect()
 		p.replica.heal()
@@ -108,7 +108,7 @@ func TestRefusedObjectIsTriedAgainByTheNextConversation(t *testing.T) {
 
 func TestRefusalBlocksNoOtherKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{})
+		p := newPair(t, pairOptions{})
 		var bad []converge.Key
 		for i := range 2000 {
 			if i%2 == 0 {
@@ -127,14 +127,14 @@ func TestRefusalBlocksNoOtherKey(t *testing.T) {
 // A deletion may be refused too. It is not sent again either, until a comparison.
 func TestRefusedDeletion(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
+		p := equalPair(t, 100, pairOptions{})
 		p.replica.remove = func(context.Context, converge.Key) error { return errInvalid }
 		p.source.drop(key(1))
 		pass(time.Hour)
 		require.Len(t, p.replica.removed[key(1)], 1)
-		require.Equal(t, converge.Refused, p.source.settledWith(key(1))[0].Code)
+		require.Equal(t, converge.Refused, p.source.resultsOf(key(1))[0].Code)
 		p.replica.heal()
-		p.left.Compare(facet)
+		p.left.Resync(facet)
 		p.requireEqual()
 	})
 }

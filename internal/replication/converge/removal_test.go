@@ -13,36 +13,36 @@ import (
 )
 
 // scriptedReplica connects a replica to a source that the test plays.
-func scriptedReplica(t *testing.T, h converge.Holding) (*converge.Peer, *pipeEnd) {
+func scriptedReplica(t *testing.T, h converge.ReplicaConfig) (*converge.Peer, *pipeEnd) {
 	t.Helper()
-	peer := run(t, converge.Options{
-		Replicas: map[converge.Facet]converge.Holding{facet: h}, Observer: newWitness(),
+	peer := runPeer(t, converge.Options{
+		Replicas: map[converge.Facet]converge.ReplicaConfig{facet: h}, Observer: newRecordingObserver(),
 	})
 	return peer, script(t, peer)
 }
 
 func TestRemovalSparesAnotherSourcesObject(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		replica := newShelf()
+		replica := newMemoryStore()
 		replica.fill(1)
-		_, end := scriptedReplica(t, converge.Holding{Replica: replica})
-		receive[converge.Summary](t, end)
+		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
+		receive[converge.Digest](t, end)
 		send(t, end, converge.Delete{Facet: facet, Key: key(0), Seq: 1, UID: "another"})
 		ack := receive[converge.Ack](t, end)
 		require.Equal(t, converge.Done, ack.Code)
 		require.True(t, replica.has(key(0)))
 		// What was spared is news to the source, which may know nothing of it.
-		notice := receive[converge.Notice](t, end)
+		notice := receive[converge.ReplicaChanged](t, end)
 		require.Equal(t, replica.Held(key(0)), notice.State)
 	})
 }
 
 func TestRemovalWithoutUIDSparesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		replica := newShelf()
+		replica := newMemoryStore()
 		replica.fill(1)
-		_, end := scriptedReplica(t, converge.Holding{Replica: replica})
-		receive[converge.Summary](t, end)
+		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
+		receive[converge.Digest](t, end)
 		send(t, end, converge.Delete{Facet: facet, Key: key(0), Seq: 1})
 		require.Equal(t, converge.Done, receive[converge.Ack](t, end).Code)
 		require.False(t, replica.has(key(0)))
@@ -52,22 +52,22 @@ func TestRemovalWithoutUIDSparesNothing(t *testing.T) {
 // An object that is deleted and created again has another UID, and a replica of the new one, made by another way, lives.
 func TestDeletionAndCreationAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		p.source.drop(key(1))
-		p.source.set(key(1), object("uid1b", "v1"))
+		p.source.set(key(1), objectKey("uid1b", "v1"))
 		p.requireEqual()
 		require.Equal(t, "uid1b", p.replica.Held(key(1)).UID)
 	})
 }
 
 // tombstones is a replica in which an object whose payload says so is its own deletion, and leaves nothing.
-type tombstones struct{ *shelf }
+type tombstones struct{ *memoryStore }
 
 func (r tombstones) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
 	if string(o.Payload) == "deleting" {
 		return r.Remove(ctx, k, o.UID)
 	}
-	return r.shelf.Apply(ctx, k, o)
+	return r.memoryStore.Apply(ctx, k, o)
 }
 
 func TestObjectThatDescribesItsDeletion(t *testing.T) {
@@ -75,28 +75,28 @@ func TestObjectThatDescribesItsDeletion(t *testing.T) {
 	for _, retain := range []bool{true, false} {
 		t.Run(fmt.Sprint("retain=", retain), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := newPair(t, shape{})
-				p.right = run(t, converge.Options{
-					Replicas: map[converge.Facet]converge.Holding{facet: {Replica: tombstones{p.replica}, Retain: retain}},
-					Observer: p.witness,
+				p := newPair(t, pairOptions{})
+				p.right = runPeer(t, converge.Options{
+					Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: tombstones{p.replica}, Retain: retain}},
+					Observer: p.observer,
 				})
 				p.source.fill(3)
 				p.connect()
 				p.requireEqual()
 				// The source lets go of an object once it hears that it is absent.
-				p.source.settle = func(_ context.Context, k converge.Key, r converge.Result) error {
+				p.source.reportResult = func(_ context.Context, k converge.Key, r converge.Result) error {
 					if r.Absent {
 						p.source.drop(k)
 					}
 					return nil
 				}
-				p.source.set(key(1), object("uid1", "deleting"))
+				p.source.set(key(1), objectKey("uid1", "deleting"))
 				p.requireEqual()
 				require.Len(t, p.replica.states(), 2)
-				settled := p.source.settledWith(key(1))
+				settled := p.source.resultsOf(key(1))
 				require.Contains(t, settled, converge.Result{Code: converge.Done, Absent: true})
 				require.False(t, settled[0].Absent)
-				p.left.Compare(facet)
+				p.left.Resync(facet)
 				p.requireEqual()
 			})
 		})
@@ -104,14 +104,14 @@ func TestObjectThatDescribesItsDeletion(t *testing.T) {
 }
 
 // lingering is a replica whose objects take a while to go: until the test drops them.
-type lingering struct{ *shelf }
+type lingering struct{ *memoryStore }
 
 func (r lingering) Remove(_ context.Context, k converge.Key, uid string) (converge.State, error) {
 	r.mu.Lock()
 	r.removed[k] = append(r.removed[k], uid)
 	r.mu.Unlock()
 	if held := r.Held(k); held != (converge.State{}) {
-		r.set(k, object(held.UID, "going"))
+		r.set(k, objectKey(held.UID, "going"))
 	}
 	return r.Held(k), nil
 }
@@ -122,10 +122,10 @@ func TestDeletionThatTakesItsTime(t *testing.T) {
 	for _, retain := range []bool{true, false} {
 		t.Run(fmt.Sprint("retain=", retain), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := newPair(t, shape{})
-				p.right = run(t, converge.Options{
-					Replicas: map[converge.Facet]converge.Holding{facet: {Replica: lingering{p.replica}, Retain: retain}},
-					Observer: p.witness,
+				p := newPair(t, pairOptions{})
+				p.right = runPeer(t, converge.Options{
+					Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: lingering{p.replica}, Retain: retain}},
+					Observer: p.observer,
 				})
 				p.source.fill(50)
 				p.connect()
@@ -134,11 +134,11 @@ func TestDeletionThatTakesItsTime(t *testing.T) {
 					p.source.drop(key(i))
 				}
 				synctest.Wait()
-				p.left.Compare(facet)
+				p.left.Resync(facet)
 				synctest.Wait()
-				require.Empty(t, p.witness.braked())
+				require.Empty(t, p.observer.pausedDeletions())
 				require.Len(t, sentOf[converge.Delete](p.pipe.left), 30)
-				require.Empty(t, sentOf[converge.Notice](p.pipe.right))
+				require.Empty(t, sentOf[converge.ReplicaChanged](p.pipe.right))
 
 				// When it is over nothing is put back.
 				for i := range 30 {
@@ -148,10 +148,10 @@ func TestDeletionThatTakesItsTime(t *testing.T) {
 				p.requireEqual()
 
 				// A key that is used again while its object goes is sent, and waits.
-				p.source.set(key(40), object("uid40", "last"))
+				p.source.set(key(40), objectKey("uid40", "last"))
 				p.source.drop(key(40))
 				synctest.Wait()
-				p.source.set(key(40), object("uid40b", "first"))
+				p.source.set(key(40), objectKey("uid40b", "first"))
 				p.requireEqual()
 			})
 		})
@@ -161,42 +161,42 @@ func TestDeletionThatTakesItsTime(t *testing.T) {
 // A notice from before an Ack tells the source nothing, which awaits that Ack. So it does not stand for one from after.
 func TestNoticeFollowsTheAck(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		replica := newShelf()
+		replica := newMemoryStore()
 		replica.fill(1)
-		peer, end := scriptedReplica(t, converge.Holding{Replica: replica})
+		peer, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
 		replica.changed = func(k converge.Key) { peer.Changed(facet, k) }
-		receive[converge.Summary](t, end)
+		receive[converge.Digest](t, end)
 		for range 10 { // the line is full
-			send(t, end, converge.Inquiry{Facet: facet})
+			send(t, end, converge.BucketRequest{Facet: facet})
 		}
 		synctest.Wait()
-		replica.set(key(0), object("uid", "edited"))
+		replica.set(key(0), objectKey("uid", "edited"))
 		synctest.Wait()
 		send(t, end, converge.Delete{Facet: facet, Key: key(0), Seq: 1, UID: "another"})
 		synctest.Wait()
 		require.Equal(t, converge.Done, receive[converge.Ack](t, end).Code)
-		require.Equal(t, replica.Held(key(0)), receive[converge.Notice](t, end).State)
+		require.Equal(t, replica.Held(key(0)), receive[converge.ReplicaChanged](t, end).State)
 	})
 }
 
 // What changes often while the peer does not read is told once, as it is last.
 func TestNoticeIsBroughtUpToDate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		replica := newShelf()
+		replica := newMemoryStore()
 		replica.fill(1)
-		peer, end := scriptedReplica(t, converge.Holding{Replica: replica})
+		peer, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
 		replica.changed = func(k converge.Key) { peer.Changed(facet, k) }
-		receive[converge.Summary](t, end)
+		receive[converge.Digest](t, end)
 		for range 10 {
-			send(t, end, converge.Inquiry{Facet: facet})
+			send(t, end, converge.BucketRequest{Facet: facet})
 		}
 		synctest.Wait()
 		for i := range 20 {
-			replica.set(key(0), object("uid", fmt.Sprint("edited", i)))
+			replica.set(key(0), objectKey("uid", fmt.Sprint("edited", i)))
 			pass(10 * time.Minute)
 		}
-		require.Equal(t, replica.Held(key(0)), receive[converge.Notice](t, end).State)
+		require.Equal(t, replica.Held(key(0)), receive[converge.ReplicaChanged](t, end).State)
 		drain(t, end)
-		require.Len(t, sentOf[converge.Notice](end.pipe.left), 1)
+		require.Len(t, sentOf[converge.ReplicaChanged](end.pipe.left), 1)
 	})
 }

@@ -26,16 +26,16 @@ func requireBackoff(t *testing.T, at []time.Time, first, last time.Duration) {
 
 func TestRetriesBackOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errNotNow, key(1))
-		p.source.set(key(1), object("uid1", "newer"))
+		p.source.set(key(1), objectKey("uid1", "newer"))
 		pass(10 * time.Minute)
 		at := p.replica.appliedAt(key(1))
 		require.Greater(t, len(at), 20)
 		require.Less(t, len(at), 60)
 		requireBackoff(t, at, 100*time.Millisecond, 30*time.Second)
 		require.Equal(t, 1, p.left.Backlog(facet))
-		told := p.source.settledWith(key(1))
+		told := p.source.resultsOf(key(1))
 		require.Len(t, told, len(at)/6, "now and again, so that somebody can see to it")
 		require.Equal(t, converge.Result{Code: converge.Retry, Reason: errNotNow.Error()}, told[0])
 	})
@@ -43,21 +43,21 @@ func TestRetriesBackOff(t *testing.T) {
 
 func TestRetryEndsWhenItWorks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errNotNow, key(1))
-		p.source.set(key(1), object("uid1", "newer"))
+		p.source.set(key(1), objectKey("uid1", "newer"))
 		pass(10 * time.Minute)
 		p.replica.heal()
 		pass(31 * time.Second)
 		p.requireEqual()
-		told := p.source.settledWith(key(1))
+		told := p.source.resultsOf(key(1))
 		require.Equal(t, converge.Result{Code: converge.Done}, told[len(told)-1])
 
 		// The backoff starts over.
 		p.replica.mu.Lock()
 		p.replica.apply, p.replica.applied[key(1)] = failing(errNotNow, key(1)), nil
 		p.replica.mu.Unlock()
-		p.source.set(key(1), object("uid1", "newest"))
+		p.source.set(key(1), objectKey("uid1", "newest"))
 		pass(time.Second)
 		requireBackoff(t, p.replica.appliedAt(key(1)), 100*time.Millisecond, 30*time.Second)
 	})
@@ -65,19 +65,19 @@ func TestRetryEndsWhenItWorks(t *testing.T) {
 
 func TestChangeDoesNotWaitForTheBackoff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errNotNow, key(1))
-		p.source.set(key(1), object("uid1", "newer"))
+		p.source.set(key(1), objectKey("uid1", "newer"))
 		pass(10 * time.Minute)
 		p.replica.heal()
-		p.source.set(key(1), object("uid1", "newest"))
+		p.source.set(key(1), objectKey("uid1", "newest"))
 		p.requireEqual()
 	})
 }
 
 func TestRetriesBlockNoOtherKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{})
+		p := newPair(t, pairOptions{})
 		var bad []converge.Key
 		for i := range 1000 {
 			bad = append(bad, key(i))
@@ -93,15 +93,15 @@ func TestRetriesBlockNoOtherKey(t *testing.T) {
 // An apply that failed may have happened: a deletion that follows does not rely on what was known before.
 func TestDeletionAfterAFailedApply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = func(_ context.Context, k converge.Key, o converge.Object) error {
 			p.replica.mu.Lock()
 			p.replica.objects[k] = o // what it holds then is not heard of for a while
 			p.replica.mu.Unlock()
 			return errors.New("it happened, but the answer was lost")
 		}
-		p.source.set(key(7), object("uid7", "new"))
-		p.source.set(key(1), object("another uid", "new"))
+		p.source.set(key(7), objectKey("uid7", "new"))
+		p.source.set(key(1), objectKey("another uid", "new"))
 		synctest.Wait()
 		p.source.drop(key(7))
 		p.source.drop(key(1))
@@ -115,8 +115,8 @@ func TestDeletionAfterAFailedApplyNamesNoUID(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		source, _, end := silentReplica(t, 1)
 		send(t, end, ackOf(drain(t, end)[0], converge.Done))
-		source.set(key(0), object("uid0b", "again"))
-		source.set(key(1), object("uid1", "new"))
+		source.set(key(0), objectKey("uid0b", "again"))
+		source.set(key(1), objectKey("uid1", "new"))
 		for _, m := range drain(t, end) {
 			send(t, end, ackOf(m, converge.Retry))
 		}

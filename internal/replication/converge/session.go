@@ -21,46 +21,46 @@ type session struct {
 	conn     Conn
 	ctx      context.Context //nolint:containedctx // a session is a call of Converse, and ends with it
 	outboxes map[Facet]*outbox
-	order    []Facet // of outboxes, so that they take turns
+	facets   []Facet // of outboxes, so that they take turns
 
 	wake chan struct{} // there may be something to send
 	room chan struct{} // there may be room again
 
 	mu      sync.Mutex
-	control []Message          // what to send before any Put or Delete; notices as pointers. Guarded by mu
-	answers int                // how many of control are no notices. Guarded by mu
-	notices map[object]*Notice // those in control that may still be brought up to date. Guarded by mu
-	rounds  map[Facet]uint64   // guarded by mu
+	control []Message                     // what to send before any Put or Delete; notices as pointers. Guarded by mu
+	answers int                           // how many of control are no notices. Guarded by mu
+	changes map[objectKey]*ReplicaChanged // those in control that may still be brought up to date. Guarded by mu
+	resyncs map[Facet]uint64              // guarded by mu
 
-	turn     int              // only used by send
-	accepted map[Facet]uint64 // the last Put or Delete that was accepted. Only used by receive
+	nextFacet int              // only used by send
+	lastSeq   map[Facet]uint64 // the last Put or Delete that was accepted. Only used by receive
 }
 
 // Converse holds a conversation over conn until that fails or the context ends, and returns why. There is one at a time.
 // Every source and replica must be complete when it begins. Run must be running.
-func (p *Peer) Converse(ctx context.Context, conn Conn) error {
+func (p *Peer) RunSession(ctx context.Context, conn Conn) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := &session{
 		peer: p, conn: conn, ctx: ctx,
 		outboxes: make(map[Facet]*outbox),
 		wake:     make(chan struct{}, 1), room: make(chan struct{}, 1),
-		notices: make(map[object]*Notice), rounds: make(map[Facet]uint64), accepted: make(map[Facet]uint64),
+		changes: make(map[objectKey]*ReplicaChanged), resyncs: make(map[Facet]uint64), lastSeq: make(map[Facet]uint64),
 	}
 	for f, source := range p.options.Sources {
 		s.outboxes[f] = newOutbox(f, source, s)
-		s.order = append(s.order, f)
+		s.facets = append(s.facets, f)
 	}
-	slices.Sort(s.order)
-	if err := p.enter(s); err != nil {
+	slices.Sort(s.facets)
+	if err := p.beginSession(s); err != nil {
 		return err
 	}
 	var loops sync.WaitGroup
-	for _, loop := range []func() error{s.send, s.receive, s.compare} {
+	for _, loop := range []func() error{s.send, s.receive, s.resyncPeriodically} {
 		loops.Go(func() { cancel(loop()) })
 	}
 	loops.Wait()
-	p.leave()
+	p.endSession()
 	for _, o := range s.outboxes {
 		o.backlog.close()
 	}
@@ -70,7 +70,7 @@ func (p *Peer) Converse(ctx context.Context, conn Conn) error {
 // send sends what there is to send, answers first, then the facets in turn.
 func (s *session) send() error {
 	for {
-		m, ok := s.next()
+		m, ok := s.nextMessage()
 		if !ok {
 			select {
 			case <-s.ctx.Done():
@@ -86,14 +86,14 @@ func (s *session) send() error {
 }
 
 // next returns the next message to send, false if there is none.
-func (s *session) next() (Message, bool) {
-	if m, ok := s.said(); ok {
+func (s *session) nextMessage() (Message, bool) {
+	if m, ok := s.nextControl(); ok {
 		signal(s.room)
 		return m, true
 	}
-	for range s.order {
-		s.turn = (s.turn + 1) % len(s.order)
-		if m, ok := s.outboxes[s.order[s.turn]].next(); ok {
+	for range s.facets {
+		s.nextFacet = (s.nextFacet + 1) % len(s.facets)
+		if m, ok := s.outboxes[s.facets[s.nextFacet]].nextMessage(); ok {
 			return m, true
 		}
 	}
@@ -101,7 +101,7 @@ func (s *session) next() (Message, bool) {
 }
 
 // said takes out what say has put in first.
-func (s *session) said() (Message, bool) {
+func (s *session) nextControl() (Message, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.control) == 0 {
@@ -110,34 +110,34 @@ func (s *session) said() (Message, bool) {
 	m := s.control[0]
 	s.control[0] = nil
 	s.control = s.control[1:]
-	n, ok := m.(*Notice)
+	n, ok := m.(*ReplicaChanged)
 	if !ok {
 		s.answers--
 		return m, true
 	}
-	if o := (object{n.Facet, n.Key}); s.notices[o] == n {
-		delete(s.notices, o)
+	if o := (objectKey{n.Facet, n.Key}); s.changes[o] == n {
+		delete(s.changes, o)
 	}
 	return *n, true
 }
 
 // say has an answer sent soon. It does not block. A notice that waits to be sent is brought up to date rather than followed
 // by another, unless an Ack has come between: the source takes no notice of what it hears before that.
-func (s *session) say(m Message) {
+func (s *session) enqueueControl(m Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch n := m.(type) {
-	case Notice:
-		o := object{n.Facet, n.Key}
-		if waiting := s.notices[o]; waiting != nil {
+	case ReplicaChanged:
+		o := objectKey{n.Facet, n.Key}
+		if waiting := s.changes[o]; waiting != nil {
 			waiting.State = n.State
 			return
 		}
-		s.notices[o] = &n
+		s.changes[o] = &n
 		m = &n
 		s.answers--
 	case Ack:
-		delete(s.notices, object{n.Facet, n.Key})
+		delete(s.changes, objectKey{n.Facet, n.Key})
 	}
 	s.answers++
 	s.control = append(s.control, m)
@@ -147,7 +147,7 @@ func (s *session) say(m Message) {
 // receive takes in what the peer sends.
 func (s *session) receive() error {
 	for {
-		for s.crowded() {
+		for s.isOverloaded() {
 			select {
 			case <-s.ctx.Done():
 				return context.Cause(s.ctx)
@@ -158,14 +158,14 @@ func (s *session) receive() error {
 		if err != nil {
 			return err
 		}
-		s.take(m)
+		s.handleMessage(m)
 	}
 }
 
 // crowded reports whether the peer should wait. Notices do not count: both sides may have many of them to send, and would
 // wait for each other.
-func (s *session) crowded() bool {
-	waiting, bytes := s.peer.ordered()
+func (s *session) isOverloaded() bool {
+	waiting, bytes := s.peer.pendingRequests()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return waiting+s.answers > backpressure || bytes > backpressureBytes
@@ -173,65 +173,65 @@ func (s *session) crowded() bool {
 
 // take takes in one message. A message about a facet that this side does not have is refused or, if it needs no answer,
 // ignored: the peer may be newer.
-func (s *session) take(m Message) {
+func (s *session) handleMessage(m Message) {
 	switch m := m.(type) {
 	case Put:
-		s.accept(m.Facet, m.Key, m.Seq, m)
+		s.acceptRequest(m.Facet, m.Key, m.Seq, m)
 	case Delete:
-		s.accept(m.Facet, m.Key, m.Seq, m)
-	case Inquiry:
-		s.report(m)
+		s.acceptRequest(m.Facet, m.Key, m.Seq, m)
+	case BucketRequest:
+		s.handleBucketRequest(m)
 	case Ack:
-		if o := s.outboxes[m.Facet]; o != nil && o.settle(m) && m.Code != Retry {
-			s.settled(m.Facet, m.Key, m.Result)
+		if o := s.outboxes[m.Facet]; o != nil && o.handleAck(m) && m.Code != Retry {
+			s.queueResult(m.Facet, m.Key, m.Result)
 		}
-	case Notice:
+	case ReplicaChanged:
 		if o := s.outboxes[m.Facet]; o != nil {
-			o.notice(m.Key, m.State)
+			o.handleReplicaChanged(m.Key, m.State)
 		}
-	case Summary:
+	case Digest:
 		if o := s.outboxes[m.Facet]; o != nil {
-			if q, ok := o.begin(m); ok {
-				s.say(q)
+			if q, ok := o.beginResync(m); ok {
+				s.enqueueControl(q)
 			}
 		}
-	case Holdings:
+	case BucketEntries:
 		if o := s.outboxes[m.Facet]; o != nil {
-			o.compare(m)
+			o.handleBucketEntries(m)
 		}
 	}
 }
 
 // accept has a Put or Delete done, once.
-func (s *session) accept(f Facet, k Key, seq uint64, m Message) {
-	if s.peer.keepers[f] == nil {
+func (s *session) acceptRequest(f Facet, k Key, seq uint64, m Message) {
+	if s.peer.replicas[f] == nil {
 		reason := "the peer does not take " + string(f) + " from this side"
-		s.say(Ack{Facet: f, Key: k, Seq: seq, Result: Result{Code: Refused, Reason: reason}})
+		s.enqueueControl(Ack{Facet: f, Key: k, Seq: seq, Result: Result{Code: Refused, Reason: reason}})
 		return
 	}
-	if seq <= s.accepted[f] {
+	if seq <= s.lastSeq[f] {
 		return
 	}
-	s.accepted[f] = seq
-	s.peer.order(object{f, k}, order{session: s, message: m})
+	s.lastSeq[f] = seq
+	s.peer.enqueueRequest(objectKey{f, k}, request{session: s, message: m})
 }
 
 // settled has the source told how the peer fared with an object.
-func (s *session) settled(f Facet, k Key, r Result) {
-	o := object{f, k}
-	if s.peer.pass(o, verdict{session: s, result: r}, true) {
-		s.peer.work[f].add(task{object: o, settle: true})
+func (s *session) queueResult(f Facet, k Key, r Result) {
+	o := objectKey{f, k}
+	if s.peer.enqueueResult(o, pendingResult{session: s, result: r}, true) {
+		s.peer.work[f].add(task{objectKey: o, reports: true})
 	}
 }
 
 // report answers an inquiry.
-func (s *session) report(q Inquiry) {
-	keeper := s.peer.keepers[q.Facet]
+func (s *session) handleBucketRequest(q BucketRequest) {
+	keeper := s.peer.replicas[q.Facet]
 	if keeper == nil {
 		return
 	}
 	if len(q.Buckets) == 0 {
-		s.summarise(q.Facet)
+		s.sendDigest(q.Facet)
 		return
 	}
 	buckets := slices.Compact(slices.Sorted(slices.Values(q.Buckets)))
@@ -240,31 +240,31 @@ func (s *session) report(q Inquiry) {
 		return ok
 	}
 	entries := make(map[Bucket][]Entry)
-	for k, state := range keeper.tell(asked) {
+	for k, state := range keeper.advertiseAll(asked) {
 		entries[BucketOf(k)] = append(entries[BucketOf(k)], Entry{Key: k, State: state})
 	}
 	for _, b := range buckets {
-		s.say(Holdings{Facet: q.Facet, Round: q.Round, Bucket: b, Entries: entries[b]})
+		s.enqueueControl(BucketEntries{Facet: q.Facet, Resync: q.Resync, Bucket: b, Entries: entries[b]})
 	}
 }
 
 // summarise begins a round of comparison of a replica's facet.
-func (s *session) summarise(f Facet) {
-	count, buckets := summarise(s.peer.keepers[f].tell(everything))
+func (s *session) sendDigest(f Facet) {
+	count, buckets := digestBuckets(s.peer.replicas[f].advertiseAll(allBuckets))
 	s.mu.Lock()
-	s.rounds[f]++
-	round := s.rounds[f]
+	s.resyncs[f]++
+	round := s.resyncs[f]
 	s.mu.Unlock()
-	s.say(Summary{Facet: f, Round: round, Count: count, Buckets: buckets})
+	s.enqueueControl(Digest{Facet: f, Resync: round, Count: count, Buckets: buckets})
 }
 
 // compare has every facet of which this side has the replica compared, at once and then again and again.
-func (s *session) compare() error {
+func (s *session) resyncPeriodically() error {
 	for {
-		for f := range s.peer.keepers {
-			s.summarise(f)
+		for f := range s.peer.replicas {
+			s.sendDigest(f)
 		}
-		every := s.peer.options.CompareEvery
+		every := s.peer.options.ResyncEvery
 		timer := time.NewTimer(every - rand.N(every/2)) //nolint:gosec // jitter needs no secrecy
 		select {
 		case <-s.ctx.Done():
@@ -275,7 +275,7 @@ func (s *session) compare() error {
 	}
 }
 
-func everything(Bucket) bool { return true }
+func allBuckets(Bucket) bool { return true }
 
 func signal(c chan struct{}) {
 	select {

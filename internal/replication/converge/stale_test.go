@@ -19,7 +19,7 @@ func TestWhatCameFromAnotherSourceIsSentAgain(t *testing.T) {
 		var another atomic.Bool
 		applied := func(k int) int { return len(p.replica.appliedAt(key(k))) }
 		before := 0
-		p = equalPair(t, 2, shape{retain: true, stale: func(k converge.Key) bool {
+		p = equalPair(t, 2, pairOptions{retain: true, stale: func(k converge.Key) bool {
 			return another.Load() && len(p.replica.appliedAt(k)) == before
 		}})
 		p.disconnect()
@@ -32,9 +32,9 @@ func TestWhatCameFromAnotherSourceIsSentAgain(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, before+1, applied(0))
 		require.Equal(t, before, applied(1))
-		require.Len(t, p.witness.kept, 1)
+		require.Len(t, p.observer.kept, 1)
 
-		p.replica.set(key(1), object("uid1", "mine"))
+		p.replica.set(key(1), objectKey("uid1", "mine"))
 		synctest.Wait()
 		require.Equal(t, before, applied(1), "it is not put back")
 		require.Equal(t, before+1, applied(0), "it is this one's now")

@@ -16,21 +16,21 @@ func ackOf(m converge.Put, c converge.Code) converge.Ack {
 }
 
 // silentReplica connects a source of n objects to a replica that the test plays, and that holds nothing.
-func silentReplica(t *testing.T, n int) (*shelf, *converge.Peer, *pipeEnd) {
+func silentReplica(t *testing.T, n int) (*memoryStore, *converge.Peer, *pipeEnd) {
 	t.Helper()
-	source := newShelf()
+	source := newMemoryStore()
 	source.fill(n)
-	peer := run(t, converge.Options{
-		Sources: map[converge.Facet]converge.Origin{facet: {Source: source}}, Observer: newWitness(),
+	peer := runPeer(t, converge.Options{
+		Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: source}}, Observer: newRecordingObserver(),
 	})
 	source.changed = func(k converge.Key) { peer.Changed(facet, k) }
 	end := script(t, peer)
-	send(t, end, converge.Summary{Facet: facet, Round: 1})
+	send(t, end, converge.Digest{Facet: facet, Resync: 1})
 	if n == 0 {
 		return source, peer, end // both hold nothing: there is nothing to ask
 	}
-	for _, b := range receive[converge.Inquiry](t, end).Buckets {
-		send(t, end, converge.Holdings{Facet: facet, Round: 1, Bucket: b})
+	for _, b := range receive[converge.BucketRequest](t, end).Buckets {
+		send(t, end, converge.BucketEntries{Facet: facet, Resync: 1, Bucket: b})
 	}
 	return source, peer, end
 }
@@ -82,7 +82,7 @@ func TestOneMessagePerKeyIsUnanswered(t *testing.T) {
 		first := drain(t, end)
 		require.Len(t, first, 1)
 		for _, v := range []string{"a", "b", "c"} {
-			source.set(key(0), object("uid0", v))
+			source.set(key(0), objectKey("uid0", v))
 			require.Empty(t, drain(t, end))
 		}
 		send(t, end, ackOf(first[0], converge.Done))
@@ -104,12 +104,12 @@ func TestAnswerThatNobodyWaitsForIsIgnored(t *testing.T) {
 		send(t, end, converge.Ack{Facet: "unheard of", Key: m.Key, Seq: m.Seq, Result: converge.Result{Code: converge.Done}})
 		synctest.Wait()
 		require.Equal(t, 1, peer.Backlog(facet))
-		require.Empty(t, source.settledWith(key(0)))
+		require.Empty(t, source.resultsOf(key(0)))
 		send(t, end, ackOf(m, converge.Done))
 		send(t, end, ackOf(m, converge.Done))
 		synctest.Wait()
 		require.Zero(t, peer.Backlog(facet))
-		require.Len(t, source.settledWith(key(0)), 1)
+		require.Len(t, source.resultsOf(key(0)), 1)
 	})
 }
 
@@ -147,7 +147,7 @@ func TestKeyThatIsNeverAnsweredStopsNoOther(t *testing.T) {
 			}
 		}
 		require.Equal(t, 1, peer.Backlog(facet))
-		source.set(key(1000), object("uid", "v"))
+		source.set(key(1000), objectKey("uid", "v"))
 		require.Len(t, drain(t, end), 1)
 	})
 }
@@ -155,25 +155,25 @@ func TestKeyThatIsNeverAnsweredStopsNoOther(t *testing.T) {
 // Nothing is sent before the first comparison is over: the source would not know what to leave out.
 func TestNothingIsSentBeforeTheComparison(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		source := newShelf()
+		source := newMemoryStore()
 		source.fill(10)
-		peer := run(t, converge.Options{
-			Sources: map[converge.Facet]converge.Origin{facet: {Source: source}}, Observer: newWitness(),
+		peer := runPeer(t, converge.Options{
+			Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: source}}, Observer: newRecordingObserver(),
 		})
 		source.changed = func(k converge.Key) { peer.Changed(facet, k) }
 		end := script(t, peer)
-		source.set(key(1), object("uid1", "changed"))
+		source.set(key(1), objectKey("uid1", "changed"))
 		source.drop(key(2))
 		pass(time.Hour)
 		require.Empty(t, drain(t, end))
-		send(t, end, converge.Summary{Facet: facet, Round: 1})
-		q := receive[converge.Inquiry](t, end)
+		send(t, end, converge.Digest{Facet: facet, Resync: 1})
+		q := receive[converge.BucketRequest](t, end)
 		require.NotEmpty(t, q.Buckets)
 		for _, b := range q.Buckets[1:] {
-			send(t, end, converge.Holdings{Facet: facet, Round: 1, Bucket: b})
+			send(t, end, converge.BucketEntries{Facet: facet, Resync: 1, Bucket: b})
 		}
 		require.Empty(t, drain(t, end), "one bucket is missing")
-		send(t, end, converge.Holdings{Facet: facet, Round: 1, Bucket: q.Buckets[0]})
+		send(t, end, converge.BucketEntries{Facet: facet, Resync: 1, Bucket: q.Buckets[0]})
 		require.Len(t, drain(t, end), 9)
 	})
 }

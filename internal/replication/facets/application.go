@@ -62,7 +62,7 @@ func (s applicationSource) Project(key converge.Key) (converge.Object, bool) {
 
 // Settled lets go of an application whose deletion is over on the other side, and tells on the original if the other side
 // refuses it.
-func (s applicationSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
+func (s applicationSource) ReportResult(ctx context.Context, key converge.Key, r converge.Result) error {
 	application, delay := refusalOf(s.other), delayOf(s.other)
 	_, err := s.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
 		if app == nil {
@@ -86,7 +86,7 @@ func (s applicationSource) Settled(ctx context.Context, key converge.Key, r conv
 }
 
 // Troubled reports whether an application tells that the other side refuses it.
-func (s applicationSource) Troubled(key converge.Key) bool {
+func (s applicationSource) HasRefusedCondition(key converge.Key) bool {
 	app, ok := s.get(key)
 	return ok && refusalOf(s.other).isIn(app)
 }

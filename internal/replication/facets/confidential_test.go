@@ -93,7 +93,7 @@ func TestNoErrorQuotesASecret(t *testing.T) {
 			check(p.sends(facets.Repository, "repo")) // a patch
 			_, err := replica.Remove(t.Context(), "repo", "")
 			check(err)
-			require.NoError(t, p.here.Sources[facets.Repository].Settled(t.Context(), "repo", converge.Result{Code: converge.Refused, Reason: err.Error()}))
+			require.NoError(t, p.here.Sources[facets.Repository].ReportResult(t.Context(), "repo", converge.Result{Code: converge.Refused, Reason: err.Error()}))
 			keepsSecret(t, "what is told", fmt.Sprintf("%+v", p.told))
 		})
 	}

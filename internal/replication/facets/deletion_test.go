@@ -223,11 +223,11 @@ func TestTheHubsApplicationGoesWithTheSpokes(t *testing.T) {
 	source := facets.ApplicationSource{Side: server.hub(t)}
 	hears(t, source.Applications, server.put(deleting(onHub(foreground, "example.com/held"))))
 	before, _ := source.Project("guestbook")
-	require.NoError(t, source.Settled(t.Context(), "guestbook", converge.Result{Code: converge.Done, Absent: true}))
+	require.NoError(t, source.ReportResult(t.Context(), "guestbook", converge.Result{Code: converge.Done, Absent: true}))
 	require.Equal(t, []string{"patch to [example.com/held]"}, server.done())
 	after, ok := source.Project("guestbook")
 	require.True(t, ok)
 	require.Equal(t, before.State, after.State)
-	require.NoError(t, source.Settled(t.Context(), "guestbook", converge.Result{Code: converge.Done, Absent: true}))
+	require.NoError(t, source.ReportResult(t.Context(), "guestbook", converge.Result{Code: converge.Done, Absent: true}))
 	require.Empty(t, server.done())
 }

@@ -29,9 +29,9 @@ func (h Hub) Share(agent string, mode Mode) Share {
 func (h Hub) withManaged(agent string) Share {
 	side := hubSide(h.Applications, h.options.Mapping, agent, true)
 	side.selector = h.options.Selector
-	sources := map[converge.Facet]converge.Origin{
+	sources := map[converge.Facet]converge.SourceConfig{
 		Application: {Source: applicationSource{Side: side}},
-		Intent:      {Source: intentSource{Side: side}, Unbraked: true},
+		Intent:      {Source: intentSource{Side: side}, GuardExempt: true},
 		AppProject:  h.projects(agent),
 		GPGKeys:     h.keys(agent),
 	}
@@ -40,7 +40,7 @@ func (h Hub) withManaged(agent string) Share {
 	}
 	return Share{
 		Sources:  sources,
-		Replicas: map[converge.Facet]converge.Holding{Status: {Replica: statusReplica{Side: side}}},
+		Replicas: map[converge.Facet]converge.ReplicaConfig{Status: {Replica: statusReplica{Side: side}}},
 
 		Namespace: h.NamespaceOf(agent), application: side,
 		records: map[Kind]func(*argocd.Record) []Touched{
@@ -75,8 +75,8 @@ func (h Hub) recipient(agent string) argocd.Recipient {
 	return to
 }
 
-func (h Hub) projects(agent string) converge.Origin {
-	return converge.Origin{Source: objectSource{
+func (h Hub) projects(agent string) converge.SourceConfig {
+	return converge.SourceConfig{Source: objectSource{
 		Records: h.Projects, namespace: h.options.Namespace, tell: h.tells(agent, Project),
 		offer: func(r *argocd.Record) (argocd.Content, bool) {
 			if !h.shares(r) {
@@ -94,8 +94,8 @@ func (h Hub) shares(project *argocd.Record) bool {
 }
 
 // credentials are the Secrets of one use that belong to projects of an agent.
-func (h Hub) credentials(agent, use string) converge.Origin {
-	return converge.Origin{Source: objectSource{
+func (h Hub) credentials(agent, use string) converge.SourceConfig {
+	return converge.SourceConfig{Source: objectSource{
 		Records: h.Secrets, namespace: h.options.Namespace, tell: h.tells(agent, Secret),
 		offer: func(r *argocd.Record) (argocd.Content, bool) {
 			if r.SecretType() != use || !h.Selects(&r.Head) {
@@ -104,7 +104,7 @@ func (h Hub) credentials(agent, use string) converge.Origin {
 			project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: r.SecretProject()})
 			return r.Content(), ok && h.shares(project) && project.IsFor(h.recipient(agent))
 		},
-	}, Withdrawn: h.withdrawn}
+	}, AccessRevoked: h.withdrawn}
 }
 
 // withdrawn reports whether the very Secret that a copy came from is still on the hub, with its project, and both are labelled to
@@ -124,8 +124,8 @@ func (h Hub) withdrawn(key converge.Key, uid string) bool {
 	return ok && h.Selects(&r.Head) && h.Selects(&project.Head)
 }
 
-func (h Hub) keys(agent string) converge.Origin {
-	return converge.Origin{Source: objectSource{
+func (h Hub) keys(agent string) converge.SourceConfig {
+	return converge.SourceConfig{Source: objectSource{
 		Records: h.ConfigMaps, namespace: h.options.Namespace, tell: h.tells(agent, ConfigMap),
 		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), h.Selects(&r.Head) },
 	}}
@@ -140,10 +140,10 @@ func (h Hub) withAutonomous(agent string) Share {
 	keeping.Shows, keeping.Alike = agent, func(app *argocd.App) bool { return h.isAgents(app, agent) }
 	projects := h.mirroredProjects(agent, namespaces)
 	return Share{
-		Sources: map[converge.Facet]converge.Origin{
-			Intent: {Source: intentSource{Side: side}, Unbraked: true},
+		Sources: map[converge.Facet]converge.SourceConfig{
+			Intent: {Source: intentSource{Side: side}, GuardExempt: true},
 		},
-		Replicas: map[converge.Facet]converge.Holding{
+		Replicas: map[converge.Facet]converge.ReplicaConfig{
 			Application: {Replica: newApplicationReplica(side, keeping)},
 			Status:      {Replica: statusReplica{Side: side}},
 			AppProject:  {Replica: projects},

@@ -91,7 +91,7 @@ func (s intentSource) Project(key converge.Key) (converge.Object, bool) {
 // Settled withdraws what the spoke refuses to do, and tells so on the application, until something that is asked later is
 // taken. An answer while nothing is asked is to a withdrawal, of which there is nothing to tell; whatever was taken and is
 // over by now has withdrawn the refusal along with itself, see showStatus.
-func (s intentSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
+func (s intentSource) ReportResult(ctx context.Context, key converge.Key, r converge.Result) error {
 	_, err := s.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
 		if app == nil || intentsOf(app) == nil {
 			return nil, nil
@@ -114,7 +114,7 @@ func (s intentSource) Settled(ctx context.Context, key converge.Key, r converge.
 }
 
 // Troubled returns false: what is asked and was not refused does not tell what became of what was asked before.
-func (s intentSource) Troubled(converge.Key) bool { return false }
+func (s intentSource) HasRefusedCondition(converge.Key) bool { return false }
 
 // withdrawRefresh adds to a patch what ends the asking for a refresh.
 func withdrawRefresh(app *argocd.App, patch *argocd.Patch) {

@@ -66,7 +66,7 @@ func (s objectSource) object(r *argocd.Record) (converge.Object, bool) {
 }
 
 // Settled tells people what the other side refuses, or has not been able to take for a while.
-func (s objectSource) Settled(ctx context.Context, key converge.Key, r converge.Result) error {
+func (s objectSource) ReportResult(ctx context.Context, key converge.Key, r converge.Result) error {
 	record, ok := s.Store.Get(types.NamespacedName{Namespace: s.namespace, Name: string(key)})
 	if ok && r.Code != converge.Done {
 		s.tell(ctx, record, r)
@@ -75,7 +75,7 @@ func (s objectSource) Settled(ctx context.Context, key converge.Key, r converge.
 }
 
 // Troubled returns false: what is told is not withdrawn.
-func (s objectSource) Troubled(converge.Key) bool { return false }
+func (s objectSource) HasRefusedCondition(converge.Key) bool { return false }
 
 // objectReplica is the half of a facet of plain objects on the side that has copies.
 type objectReplica struct {

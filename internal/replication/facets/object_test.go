@@ -416,7 +416,7 @@ func TestLabelsDecideAboutOriginals(t *testing.T) {
 			app, ok := managed.hub.Store.Get(types.NamespacedName{Namespace: "berlin", Name: "guestbook"})
 			require.True(t, ok)
 			require.Equal(t, c.want, managed.here.Has(app))
-			require.NoError(t, managed.here.Sources[facets.Application].Settled(t.Context(), "guestbook", refusal("too red")))
+			require.NoError(t, managed.here.Sources[facets.Application].ReportResult(t.Context(), "guestbook", refusal("too red")))
 			require.Equal(t, c.want, len(managed.hubAPI.done()) > 0, "nothing is written to what is not shared")
 		})
 	}
@@ -443,14 +443,14 @@ func TestWhatCouldNotBeTakenIsTold(t *testing.T) {
 	p.onHub("AppProject", teamProject("team", "berlin"))
 	source := p.here.Sources[facets.AppProject].Source
 	for _, r := range []converge.Result{{Code: converge.Done}, {Code: converge.Refused, Reason: "too red"}, {Code: converge.Retry, Reason: "not yet"}} {
-		require.NoError(t, source.Settled(t.Context(), "team", r))
+		require.NoError(t, source.ReportResult(t.Context(), "team", r))
 	}
-	require.NoError(t, source.Settled(t.Context(), "gone", converge.Result{Code: converge.Refused, Reason: "too red"}))
+	require.NoError(t, source.ReportResult(t.Context(), "gone", converge.Result{Code: converge.Refused, Reason: "too red"}))
 	require.Equal(t, []telling{
 		{"berlin", facets.Project, "team", converge.Result{Code: converge.Refused, Reason: "too red"}},
 		{"berlin", facets.Project, "team", converge.Result{Code: converge.Retry, Reason: "not yet"}},
 	}, p.told)
-	require.False(t, source.Troubled("team"))
+	require.False(t, source.HasRefusedCondition("team"))
 }
 
 // What comes from no original would be no copy, and nothing would ever remove it.

@@ -61,7 +61,7 @@ func (d *desk) isOver(name string) {
 
 func (d *desk) settles(source converge.Source, r converge.Result) {
 	d.Helper()
-	require.NoError(d, source.Settled(d.Context(), "guestbook", r))
+	require.NoError(d, source.ReportResult(d.Context(), "guestbook", r))
 }
 
 // tells checks which reasons the application tells.
@@ -96,7 +96,7 @@ func TestEachFacetWithdrawsItsOwnRefusal(t *testing.T) {
 	d := newDesk(t)
 	d.settles(d.application, refusal("too red"))
 	d.tells("too red")
-	require.True(t, d.application.Troubled("guestbook"))
+	require.True(t, d.application.HasRefusedCondition("guestbook"))
 
 	d.asks("first")
 	d.settles(d.intent, refusal("not today"))
@@ -108,7 +108,7 @@ func TestEachFacetWithdrawsItsOwnRefusal(t *testing.T) {
 
 	d.settles(d.application, done())
 	d.tells("not today")
-	require.False(t, d.application.Troubled("guestbook"))
+	require.False(t, d.application.HasRefusedCondition("guestbook"))
 	d.settles(d.application, refusal("too blue"))
 	d.settles(d.application, refusal("too green"))
 	d.tells("not today", "too green")
@@ -116,9 +116,9 @@ func TestEachFacetWithdrawsItsOwnRefusal(t *testing.T) {
 	d.asks("second")
 	d.settles(d.intent, done())
 	d.tells("too green")
-	require.True(t, d.application.Troubled("guestbook"))
-	require.False(t, d.intent.Troubled("guestbook"))
-	require.False(t, facets.StatusSource{Side: newAPIServer(t).spoke(t)}.Troubled("guestbook"))
+	require.True(t, d.application.HasRefusedCondition("guestbook"))
+	require.False(t, d.intent.HasRefusedCondition("guestbook"))
+	require.False(t, facets.StatusSource{Side: newAPIServer(t).spoke(t)}.HasRefusedCondition("guestbook"))
 	d.settles(d.application, done())
 	d.tells()
 	d.server.done()
@@ -177,7 +177,7 @@ func TestAConditionOfUnknownOriginIsTheApplications(t *testing.T) {
 	a := onHub()
 	a.Status = json.RawMessage(`{"conditions":[{"type":"AgentError","message":"unknown: old"}]}`)
 	d.becomes(a)
-	require.True(t, d.application.Troubled("guestbook"))
+	require.True(t, d.application.HasRefusedCondition("guestbook"))
 	d.asks("first")
 	d.settles(d.intent, done())
 	d.tells("old")
@@ -253,7 +253,7 @@ func TestWhatIsTriedAgainIsTold(t *testing.T) {
 	d.settles(d.application, converge.Result{Code: converge.Retry, Reason: "nobody is at home"})
 	d.tells("nobody is at home")
 	require.Contains(t, string(d.server.get("guestbook").Status), "could not take this application yet")
-	require.True(t, d.application.Troubled("guestbook"))
+	require.True(t, d.application.HasRefusedCondition("guestbook"))
 	d.settles(d.application, done())
 	d.tells()
 	d.settles(d.intent, converge.Result{Code: converge.Retry, Reason: "another operation is in progress"})

@@ -34,7 +34,7 @@ func TestWhatHasLostItsLabelIsLeftAlone(t *testing.T) {
 		State: report.State, Payload: []byte(`{"status":{"health":{"status":"Progressing"}}}`),
 	})
 	require.NoError(t, err)
-	require.NoError(t, source.Settled(t.Context(), "guestbook", converge.Result{Code: converge.Done, Absent: true}))
+	require.NoError(t, source.ReportResult(t.Context(), "guestbook", converge.Result{Code: converge.Done, Absent: true}))
 	require.Empty(t, server.done())
 	require.NotEmpty(t, server.get("guestbook").Finalizers, "whose deletion is not over")
 }

@@ -37,8 +37,8 @@ func (m Mode) Kinds() []Kind {
 
 // Share is what one side shares with the other.
 type Share struct {
-	Sources  map[converge.Facet]converge.Origin
-	Replicas map[converge.Facet]converge.Holding
+	Sources  map[converge.Facet]converge.SourceConfig
+	Replicas map[converge.Facet]converge.ReplicaConfig
 
 	// Namespace is the one on the hub whose applications are all this agent's, empty if there is none. The spoke does not know.
 	Namespace string
@@ -102,14 +102,14 @@ func (s Share) Records(kind Kind, records ...*argocd.Record) []Touched {
 
 // Missing tells of what a new list lacked. Copies have changed: they are made again. For originals, and for what is not kept
 // as it was, only a comparison may say that they were deleted.
-func (s Share) Missing(touched []Touched, changed func(Touched), compare func(converge.Facet)) {
-	compared := make(map[converge.Facet]bool)
+func (s Share) Missing(touched []Touched, changed func(Touched), resync func(converge.Facet)) {
+	resynced := make(map[converge.Facet]bool)
 	for _, t := range touched {
 		if s.Replicas[t.Facet].Retain {
 			changed(t)
-		} else if !compared[t.Facet] {
-			compared[t.Facet] = true
-			compare(t.Facet)
+		} else if !resynced[t.Facet] {
+			resynced[t.Facet] = true
+			resync(t.Facet)
 		}
 	}
 }
@@ -148,8 +148,8 @@ func retained(r interface {
 	Recall(key converge.Key) (converge.Object, bool)
 	Stale(key converge.Key) bool
 },
-) converge.Holding {
-	return converge.Holding{Replica: r, Retain: true, Recall: r.Recall, Stale: r.Stale}
+) converge.ReplicaConfig {
+	return converge.ReplicaConfig{Replica: r, Retain: true, Recall: r.Recall, Stale: r.Stale}
 }
 
 // longestName is how long the name of an object may be (RFC 1123 subdomain, as Kubernetes has it).

@@ -20,7 +20,7 @@ func (s Spoke) Share(mode Mode) Share {
 func (s Spoke) managed() Share {
 	side := spokeSide(s.Applications, s.options.Mapping, false)
 	intents, applications := newIntentReplica(side), newApplicationReplica(side, s.options.Keeping)
-	replicas := map[converge.Facet]converge.Holding{
+	replicas := map[converge.Facet]converge.ReplicaConfig{
 		Application: retained(applications),
 		Intent:      {Replica: intents},
 		AppProject:  retained(s.projects()),
@@ -41,8 +41,8 @@ func (s Spoke) managed() Share {
 
 // statuses is what every spoke tells of its applications. What it no longer tells of is made anew by its controllers;
 // nothing of a user's is lost.
-func statuses(s statusSource) map[converge.Facet]converge.Origin {
-	return map[converge.Facet]converge.Origin{Status: {Source: s, Unbraked: true}}
+func statuses(s statusSource) map[converge.Facet]converge.SourceConfig {
+	return map[converge.Facet]converge.SourceConfig{Status: {Source: s, GuardExempt: true}}
 }
 
 // copies are objects of the hub's, under the same names and as they were sent. use is that of Secrets.
@@ -85,13 +85,13 @@ func (s Spoke) autonomous() Share {
 	intents := newIntentReplica(side)
 	intents.shown = s.Shown
 	sources := statuses(statusSource{Side: side, shown: s.Shown})
-	sources[Application] = converge.Origin{Source: applicationSource{Side: side, mirrored: true}}
-	sources[AppProject] = converge.Origin{Source: objectSource{
+	sources[Application] = converge.SourceConfig{Source: applicationSource{Side: side, mirrored: true}}
+	sources[AppProject] = converge.SourceConfig{Source: objectSource{
 		Records: s.Projects, namespace: s.options.Namespace, tell: s.tells("", Project),
 		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), s.Selects(&r.Head) },
 	}}
 	return Share{
-		Sources: sources, Replicas: map[converge.Facet]converge.Holding{Intent: {Replica: intents}},
+		Sources: sources, Replicas: map[converge.Facet]converge.ReplicaConfig{Intent: {Replica: intents}},
 		application: side, intents: &intents,
 		records: map[Kind]func(*argocd.Record) []Touched{Project: touches(AppProject, named)},
 	}

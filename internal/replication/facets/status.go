@@ -119,10 +119,10 @@ func (s statusSource) statusOf(app *argocd.App) (statusPayload, converge.State, 
 }
 
 // Settled has nothing to do: a status that the hub refuses shows in the agent's metrics.
-func (s statusSource) Settled(context.Context, converge.Key, converge.Result) error { return nil }
+func (s statusSource) ReportResult(context.Context, converge.Key, converge.Result) error { return nil }
 
 // Troubled returns false, since nothing is ever told.
-func (s statusSource) Troubled(converge.Key) bool { return false }
+func (s statusSource) HasRefusedCondition(converge.Key) bool { return false }
 
 // statusReplica is the hub's half of the application-status facet.
 type statusReplica struct{ Side }

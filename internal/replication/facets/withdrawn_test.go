@@ -48,7 +48,7 @@ func TestCredentialsThatAreStillOnTheHubWereWithdrawn(t *testing.T) {
 			p.onHub("Secret", c.now)
 			origin := p.here.Sources[facets.Repository]
 			require.False(t, p.offers(facets.Repository, "repo"))
-			require.Equal(t, c.is, origin.Withdrawn("repo", c.uid))
+			require.Equal(t, c.is, origin.AccessRevoked("repo", c.uid))
 		})
 	}
 }

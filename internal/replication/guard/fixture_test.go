@@ -156,7 +156,7 @@ func runs(t *testing.T, server *apiServer) *rig {
 		defer close(ended)
 		r.desk.Run(ctx, func(agent string, f converge.Facet, word string) bool {
 			r.released <- agent + " " + string(f) + " " + word
-			r.observer(agent).Released(f) // as a peer does whose brake is released
+			r.observer(agent).DeletionsResumed(f) // as a peer does whose brake is released
 			return true
 		})
 	}()
@@ -180,8 +180,8 @@ type next struct {
 	passed chan string
 }
 
-func (n next) Braked(b converge.Brake)   { n.passed <- "braked " + b.Word }
-func (n next) Released(f converge.Facet) { n.passed <- "released " + string(f) }
+func (n next) DeletionsPaused(b converge.PausedDeletions) { n.passed <- "braked " + b.Token }
+func (n next) DeletionsResumed(f converge.Facet)          { n.passed <- "released " + string(f) }
 
 func await[T any](t *testing.T, c <-chan T) T {
 	t.Helper()

@@ -54,7 +54,7 @@ func (n name) String() string {
 }
 
 type report struct {
-	converge.Brake
+	converge.PausedDeletions
 	told bool
 }
 
@@ -108,13 +108,13 @@ type observer struct {
 	agent string
 }
 
-func (o observer) Braked(b converge.Brake) {
-	o.Observer.Braked(b)
-	o.desk.set(name{o.agent, b.Facet}, &report{Brake: b})
+func (o observer) DeletionsPaused(b converge.PausedDeletions) {
+	o.Observer.DeletionsPaused(b)
+	o.desk.set(name{o.agent, b.Facet}, &report{PausedDeletions: b})
 }
 
-func (o observer) Released(f converge.Facet) {
-	o.Observer.Released(f)
+func (o observer) DeletionsResumed(f converge.Facet) {
+	o.Observer.DeletionsResumed(f)
 	o.desk.set(name{o.agent, f}, nil)
 }
 
@@ -141,13 +141,13 @@ func (d *Desk) Run(ctx context.Context, release Release) {
 		case <-d.wake:
 		}
 		for n, r := range d.brakes() {
-			if w, ok := d.words.Get(types.NamespacedName{Namespace: d.options.Namespace, Name: ConfigMap}); ok && w.values[r.Word] {
-				d.options.Logger.Info("A person's word was given", "facet", n.facet, "agent", n.agent, "word", r.Word)
-				release(n.agent, n.facet, r.Word)
+			if w, ok := d.words.Get(types.NamespacedName{Namespace: d.options.Namespace, Name: ConfigMap}); ok && w.values[r.Token] {
+				d.options.Logger.Info("A person's word was given", "facet", n.facet, "agent", n.agent, "word", r.Token)
+				release(n.agent, n.facet, r.Token)
 				continue
 			}
 			if !r.told {
-				d.report(ctx, n, r.Brake)
+				d.report(ctx, n, r.PausedDeletions)
 			}
 		}
 	}
@@ -166,16 +166,16 @@ func (d *Desk) brakes() map[name]report {
 }
 
 // report tells people of a brake.
-func (d *Desk) report(ctx context.Context, n name, b converge.Brake) {
+func (d *Desk) report(ctx context.Context, n name, b converge.PausedDeletions) {
 	// It works whether there is a ConfigMap or none, and takes no other word away: a field manager is for each. It needs no
 	// quotes, which a log would escape.
 	remedy := fmt.Sprintf("kubectl -n %[1]s create configmap %[2]s --from-literal=%[3]s=%[4]s --dry-run=client -o yaml"+
 		" | kubectl -n %[1]s apply --server-side --force-conflicts --field-manager=%[4]s -f -",
-		d.options.Namespace, ConfigMap, n, b.Word)
+		d.options.Namespace, ConfigMap, n, b.Token)
 	d.options.Logger.Error("Deletions are held back: they are too many to be believed. To let them go, give the word",
-		"facet", b.Facet, "agent", n.agent, "deletions", b.Deletions, "held", b.Held, "word", b.Word, "by", remedy)
+		"facet", b.Facet, "agent", n.agent, "deletions", b.Deletions, "held", b.Total, "word", b.Token, "by", remedy)
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: d.options.Namespace, Name: ConfigMap}
-	message := fmt.Sprintf("%d of %d objects of %s would be deleted at once. If that is meant: %s", b.Deletions, b.Held, n, remedy)
+	message := fmt.Sprintf("%d of %d objects of %s would be deleted at once. If that is meant: %s", b.Deletions, b.Total, n, remedy)
 	events := kube.Events{Client: d.options.Client, Component: d.options.Component}
 	if err := events.Warn(ctx, about, "DeletionsHeldBack", message); err != nil && ctx.Err() == nil {
 		d.options.Logger.Warn("Write an Event", "error", err)

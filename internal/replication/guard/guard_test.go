@@ -14,7 +14,7 @@ const facet = converge.Facet("application")
 
 func TestABrakeIsReportedOnceWithItsRemedy(t *testing.T) {
 	r := runs(t, newAPIServer(t))
-	r.observer("berlin").Braked(converge.Brake{Facet: facet, Deletions: 11, Held: 20, Word: "abc"})
+	r.observer("berlin").DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 11, Total: 20, Token: "abc"})
 	require.Equal(t, "braked abc", await(t, r.passed))
 
 	const remedy = "kubectl -n argocd create configmap argocd-agent-brake --from-literal=berlin.application=abc" +
@@ -32,9 +32,9 @@ func TestABrakeIsReportedOnceWithItsRemedy(t *testing.T) {
 	require.Equal(t, "argocd-agent-brake-", event.GenerateName)
 
 	// Another brake wakes the desk, and is all that it reports then.
-	r.observer("").Braked(converge.Brake{Facet: facet, Deletions: 12, Held: 20, Word: "def"})
+	r.observer("").DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 12, Total: 20, Token: "def"})
 	require.Contains(t, await(t, r.events).Message, "12 of 20 objects of application would")
-	r.observer("paris").Braked(converge.Brake{Facet: facet, Deletions: 13, Held: 20, Word: "ghi"})
+	r.observer("paris").DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 13, Total: 20, Token: "ghi"})
 	require.Contains(t, await(t, r.events).Message, "13 of 20 objects of paris.application would")
 	require.Empty(t, r.events)
 }
@@ -42,7 +42,7 @@ func TestABrakeIsReportedOnceWithItsRemedy(t *testing.T) {
 func TestTheWordReleasesItsBrakeAndNoOther(t *testing.T) {
 	r := runs(t, newAPIServer(t))
 	for agent, word := range map[string]string{"berlin": "abc", "paris": "def"} {
-		r.observer(agent).Braked(converge.Brake{Facet: facet, Word: word})
+		r.observer(agent).DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: word})
 	}
 	await(t, r.events)
 	await(t, r.events)
@@ -59,7 +59,7 @@ func TestAWordThatIsGivenAlreadyReleasesAtOnce(t *testing.T) {
 	server := newAPIServer(t)
 	server.first = server.configMap("abc")
 	r := runs(t, server)
-	r.observer("berlin").Braked(converge.Brake{Facet: facet, Word: "abc"})
+	r.observer("berlin").DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "abc"})
 	require.Equal(t, "berlin application abc", await(t, r.released))
 }
 
@@ -67,16 +67,16 @@ func TestAWordThatWasTakenBackReleasesNothing(t *testing.T) {
 	server := newAPIServer(t)
 	server.first = server.configMap("early", "late")
 	r := runs(t, server)
-	r.observer("berlin").Braked(converge.Brake{Facet: facet, Word: "early"})
+	r.observer("berlin").DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "early"})
 	require.Equal(t, "berlin application early", await(t, r.released))
 	r.change(t, watch.Deleted)
 	r.change(t, watch.Added, "now")
-	r.observer("paris").Braked(converge.Brake{Facet: facet, Word: "now"})
+	r.observer("paris").DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "now"})
 	require.Equal(t, "paris application now", await(t, r.released))
 	for len(r.events) > 0 {
 		<-r.events
 	}
-	r.observer("berlin").Braked(converge.Brake{Facet: facet, Word: "late"})
+	r.observer("berlin").DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "late"})
 	require.Contains(t, await(t, r.events).Message, "berlin.application=late")
 	require.Empty(t, r.released)
 }
@@ -84,15 +84,15 @@ func TestAWordThatWasTakenBackReleasesNothing(t *testing.T) {
 func TestABrakeThatIsOffIsNotReleased(t *testing.T) {
 	r := runs(t, newAPIServer(t))
 	berlin := r.observer("berlin")
-	berlin.Braked(converge.Brake{Facet: facet, Word: "abc"})
+	berlin.DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "abc"})
 	await(t, r.events)
-	berlin.Released(facet)
+	berlin.DeletionsResumed(facet)
 	require.Equal(t, "braked abc", await(t, r.passed))
 	require.Equal(t, "released application", await(t, r.passed))
-	r.observer("paris").Braked(converge.Brake{Facet: facet, Word: "def"})
+	r.observer("paris").DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "def"})
 	r.change(t, watch.Added, "abc", "def")
 	require.Equal(t, "paris application def", await(t, r.released))
-	r.observer("tokyo").Braked(converge.Brake{Facet: facet, Word: "ghi"})
+	r.observer("tokyo").DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "ghi"})
 	r.change(t, watch.Modified, "abc", "def", "ghi")
 	require.Equal(t, "tokyo application ghi", await(t, r.released))
 	require.Empty(t, r.released)
@@ -101,9 +101,9 @@ func TestABrakeThatIsOffIsNotReleased(t *testing.T) {
 func TestANewWordIsReportedAnew(t *testing.T) {
 	r := runs(t, newAPIServer(t))
 	berlin := r.observer("berlin")
-	berlin.Braked(converge.Brake{Facet: facet, Word: "abc"})
+	berlin.DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "abc"})
 	require.Contains(t, await(t, r.events).Message, "=abc")
-	berlin.Braked(converge.Brake{Facet: facet, Word: "def"})
+	berlin.DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "def"})
 	require.Contains(t, await(t, r.events).Message, "=def")
 	r.change(t, watch.Added, "abc")
 	r.change(t, watch.Modified, "def")
@@ -114,7 +114,7 @@ func TestAnEventThatCannotBeWrittenIsLogged(t *testing.T) {
 	server := newAPIServer(t)
 	server.denied = true
 	r := runs(t, server)
-	r.observer("berlin").Braked(converge.Brake{Facet: facet, Word: "abc"})
+	r.observer("berlin").DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "abc"})
 	require.Contains(t, await(t, r.lines), "Deletions are held back")
 	require.Contains(t, await(t, r.lines), "Write an Event")
 	r.change(t, watch.Added, "abc")

@@ -86,11 +86,11 @@ func (o observer) Removed(f converge.Facet, k converge.Key, r converge.Result) {
 	o.logger.Info("Removed what the other side wants gone", "facet", f, "key", k)
 }
 
-func (o observer) Braked(b converge.Brake) {
+func (o observer) DeletionsPaused(b converge.PausedDeletions) {
 	o.brakes.WithLabelValues(string(b.Facet), o.agent).Set(float64(b.Deletions))
 }
 
-func (o observer) Released(f converge.Facet) {
+func (o observer) DeletionsResumed(f converge.Facet) {
 	o.brakes.DeleteLabelValues(string(f), o.agent)
 	o.logger.Info("No deletions are held back any more", "facet", f, "agent", o.agent)
 }

@@ -96,12 +96,12 @@ func TestBrakeIsShown(t *testing.T) {
 	sync := syncmetrics.NewSync("test", registry)
 	one, other := sync.Observer("a", slog.New(slog.DiscardHandler)), sync.Observer("b", slog.New(slog.DiscardHandler))
 	require.Empty(t, read(t, registry))
-	one.Braked(converge.Brake{Facet: facet, Deletions: 12, Held: 40, Word: "0badcafe"})
-	other.Braked(converge.Brake{Facet: facet, Deletions: 99, Held: 100, Word: "deadbeef"})
+	one.DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 12, Total: 40, Token: "0badcafe"})
+	other.DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 99, Total: 100, Token: "deadbeef"})
 	require.Equal(t, map[string]float64{a: 12, b: 99}, read(t, registry))
-	one.Braked(converge.Brake{Facet: facet, Deletions: 13, Held: 40, Word: "0ddba115"})
+	one.DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 13, Total: 40, Token: "0ddba115"})
 	require.Equal(t, map[string]float64{a: 13, b: 99}, read(t, registry))
-	one.Released(facet)
+	one.DeletionsResumed(facet)
 	require.Equal(t, map[string]float64{b: 99}, read(t, registry))
 }
 

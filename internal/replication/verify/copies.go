@@ -16,7 +16,7 @@ type encoded interface {
 }
 
 // wanted yields what copies should be, made from their originals here: the programs' own way of doing that is what is verified.
-func (s sides) wanted(facet converge.Facet, origin converge.Origin) iter.Seq2[converge.Key, converge.State] {
+func (s sides) wanted(facet converge.Facet, origin converge.SourceConfig) iter.Seq2[converge.Key, converge.State] {
 	return func(yield func(converge.Key, converge.State) bool) {
 		for key, state := range origin.All() {
 			object, ok := origin.Project(key)

@@ -98,7 +98,7 @@ func encode(message any) (*pb.CloudEvent, error) {
 				Attr: &pb.CloudEventAttributeValue_CeBoolean{CeBoolean: true},
 			}
 		}
-	case converge.Notice:
+	case converge.ReplicaChanged:
 		e.Type = typeNotice
 		setKey(e, m.Facet, m.Key, 0)
 		setState(e, m.State)
@@ -110,30 +110,30 @@ func encode(message any) (*pb.CloudEvent, error) {
 
 func encodeComparison(e *pb.CloudEvent, message any) error {
 	switch m := message.(type) {
-	case converge.Summary:
+	case converge.Digest:
 		e.Type = typeSummary
 		setText(e, attrFacet, string(m.Facet))
 		buckets := make(map[uint8]string, len(m.Buckets))
 		for b, d := range m.Buckets {
 			buckets[uint8(b)] = strconv.FormatUint(uint64(d), 16)
 		}
-		return setJSON(e, summary{Round: m.Round, Count: m.Count, Buckets: buckets})
-	case converge.Inquiry:
+		return setJSON(e, summary{Round: m.Resync, Count: m.Count, Buckets: buckets})
+	case converge.BucketRequest:
 		e.Type = typeInquiry
 		setText(e, attrFacet, string(m.Facet))
 		buckets := make([]uint16, 0, len(m.Buckets))
 		for _, b := range m.Buckets {
 			buckets = append(buckets, uint16(b))
 		}
-		return setJSON(e, inquiry{Round: m.Round, Buckets: buckets})
-	case converge.Holdings:
+		return setJSON(e, inquiry{Round: m.Resync, Buckets: buckets})
+	case converge.BucketEntries:
 		e.Type = typeHoldings
 		setText(e, attrFacet, string(m.Facet))
 		entries := make([]entry, 0, len(m.Entries))
 		for _, n := range m.Entries {
 			entries = append(entries, entry{Key: string(n.Key), UID: n.UID, Version: n.Version.String()})
 		}
-		return setJSON(e, holdings{Round: m.Round, Bucket: uint8(m.Bucket), Entries: entries})
+		return setJSON(e, holdings{Round: m.Resync, Bucket: uint8(m.Bucket), Entries: entries})
 	default:
 		return fmt.Errorf("encode %T: %w", message, errUnknown)
 	}
@@ -170,7 +170,7 @@ func decode(e *pb.CloudEvent) (any, error) {
 		return converge.Ack{Facet: facet, Key: key, Seq: seq, Result: result}, err
 	case typeNotice:
 		state, err := stateOf(e)
-		return converge.Notice{Facet: facet, Key: key, State: state}, err
+		return converge.ReplicaChanged{Facet: facet, Key: key, State: state}, err
 	case typeSummary:
 		return decodeSummary(e, facet)
 	case typeInquiry:
@@ -201,7 +201,7 @@ func decodeSummary(e *pb.CloudEvent, facet converge.Facet) (any, error) {
 	if err := unmarshal(e, &s); err != nil {
 		return nil, err
 	}
-	buckets := make(map[converge.Bucket]converge.Digest, len(s.Buckets))
+	buckets := make(map[converge.Bucket]converge.BucketDigest, len(s.Buckets))
 	for b, digest := range s.Buckets {
 		if len(digest) > maxSmall {
 			return nil, errTooLong(e, "digest", len(digest), maxSmall)
@@ -210,9 +210,9 @@ func decodeSummary(e *pb.CloudEvent, facet converge.Facet) (any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: digest: %w", e.GetType(), err)
 		}
-		buckets[converge.Bucket(b)] = converge.Digest(d)
+		buckets[converge.Bucket(b)] = converge.BucketDigest(d)
 	}
-	return converge.Summary{Facet: facet, Round: s.Round, Count: s.Count, Buckets: buckets}, nil
+	return converge.Digest{Facet: facet, Resync: s.Round, Count: s.Count, Buckets: buckets}, nil
 }
 
 func decodeInquiry(e *pb.CloudEvent, facet converge.Facet) (any, error) {
@@ -227,7 +227,7 @@ func decodeInquiry(e *pb.CloudEvent, facet converge.Facet) (any, error) {
 	for _, b := range q.Buckets {
 		buckets = append(buckets, converge.Bucket(b)) //nolint:gosec // what is too big names another bucket, harmlessly
 	}
-	return converge.Inquiry{Facet: facet, Round: q.Round, Buckets: buckets}, nil
+	return converge.BucketRequest{Facet: facet, Resync: q.Round, Buckets: buckets}, nil
 }
 
 func decodeHoldings(e *pb.CloudEvent, facet converge.Facet) (any, error) {
@@ -253,5 +253,5 @@ func decodeHoldings(e *pb.CloudEvent, facet converge.Facet) (any, error) {
 			Key: converge.Key(n.Key), State: converge.State{UID: n.UID, Version: v},
 		})
 	}
-	return converge.Holdings{Facet: facet, Round: h.Round, Bucket: converge.Bucket(h.Bucket), Entries: entries}, nil
+	return converge.BucketEntries{Facet: facet, Resync: h.Round, Bucket: converge.Bucket(h.Bucket), Entries: entries}, nil
 }

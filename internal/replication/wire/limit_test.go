@@ -29,7 +29,7 @@ func TestTextsAreBounded(t *testing.T) {
 			return converge.Put{Facet: converge.Facet(long(n)), Seq: 1, Object: converge.Object{State: state}}
 		}},
 		"facet of a summary": {64, func(n int) converge.Message {
-			return converge.Summary{Facet: converge.Facet(long(n)), Buckets: map[converge.Bucket]converge.Digest{}}
+			return converge.Digest{Facet: converge.Facet(long(n)), Buckets: map[converge.Bucket]converge.BucketDigest{}}
 		}},
 		"key of a put": {512, func(n int) converge.Message {
 			return converge.Put{Key: converge.Key(long(n)), Seq: 1, Object: converge.Object{State: state}}
@@ -38,20 +38,20 @@ func TestTextsAreBounded(t *testing.T) {
 		"key of an ack": {512, func(n int) converge.Message {
 			return converge.Ack{Key: converge.Key(long(n)), Seq: 1, Result: converge.Result{Code: converge.Done}}
 		}},
-		"key of a notice": {512, func(n int) converge.Message { return converge.Notice{Key: converge.Key(long(n)), State: state} }},
+		"key of a notice": {512, func(n int) converge.Message { return converge.ReplicaChanged{Key: converge.Key(long(n)), State: state} }},
 		"key in holdings": {512, func(n int) converge.Message {
-			return converge.Holdings{Entries: []converge.Entry{{Key: converge.Key(long(n)), State: state}}}
+			return converge.BucketEntries{Entries: []converge.Entry{{Key: converge.Key(long(n)), State: state}}}
 		}},
 		"uid of a put": {128, func(n int) converge.Message {
 			return converge.Put{Seq: 1, Object: converge.Object{State: named(n)}}
 		}},
 		"uid of a delete": {128, func(n int) converge.Message { return converge.Delete{Seq: 1, UID: long(n)} }},
-		"uid of a notice": {128, func(n int) converge.Message { return converge.Notice{State: named(n)} }},
+		"uid of a notice": {128, func(n int) converge.Message { return converge.ReplicaChanged{State: named(n)} }},
 		"uid in holdings": {128, func(n int) converge.Message {
-			return converge.Holdings{Entries: []converge.Entry{{State: named(n)}}}
+			return converge.BucketEntries{Entries: []converge.Entry{{State: named(n)}}}
 		}},
 		"buckets of an inquiry": {256, func(n int) converge.Message {
-			return converge.Inquiry{Buckets: make([]converge.Bucket, n)}
+			return converge.BucketRequest{Buckets: make([]converge.Bucket, n)}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,6 +156,6 @@ func TestHelloIsBounded(t *testing.T) {
 		other := h
 		change(&other)
 		_, err := greeting(other)
-		require.ErrorContains(t, err, fmt.Sprintf("%T", converge.Inquiry{}), name)
+		require.ErrorContains(t, err, fmt.Sprintf("%T", converge.BucketRequest{}), name)
 	}
 }

@@ -26,10 +26,10 @@ var errLost = errors.New("the connection was lost")
 // messages are all that a conversation is made of, with what is easily lost on the way.
 func messages() map[string]converge.Message {
 	const facet, key = converge.Facet("application-status"), converge.Key("guestbook")
-	all := make(map[converge.Bucket]converge.Digest)
+	all := make(map[converge.Bucket]converge.BucketDigest)
 	var buckets []converge.Bucket
 	for b := range 256 {
-		all[converge.Bucket(b)] = math.MaxUint64 - converge.Digest(b)
+		all[converge.Bucket(b)] = math.MaxUint64 - converge.BucketDigest(b)
 		buckets = append(buckets, converge.Bucket(b))
 	}
 	state := object("x").State
@@ -44,17 +44,17 @@ func messages() map[string]converge.Message {
 		"done and absent":    converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Done, Absent: true}},
 		"retry":              converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Retry, Reason: "ü\n\"away\""}},
 		"refused":            converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Refused, Reason: "422"}},
-		"notice":             converge.Notice{Facet: facet, Key: key, State: state},
-		"notice of nothing":  converge.Notice{Facet: facet, Key: key},
-		"summary":            converge.Summary{Facet: facet, Round: math.MaxUint64, Count: 1 << 40, Buckets: all},
-		"summary of nothing": converge.Summary{Facet: facet, Round: 1, Buckets: map[converge.Bucket]converge.Digest{}},
-		"inquiry":            converge.Inquiry{Facet: facet, Round: 7, Buckets: buckets},
-		"inquiry for a summary": converge.Inquiry{Facet: facet,
+		"notice":             converge.ReplicaChanged{Facet: facet, Key: key, State: state},
+		"notice of nothing":  converge.ReplicaChanged{Facet: facet, Key: key},
+		"summary":            converge.Digest{Facet: facet, Resync: math.MaxUint64, Count: 1 << 40, Buckets: all},
+		"summary of nothing": converge.Digest{Facet: facet, Resync: 1, Buckets: map[converge.Bucket]converge.BucketDigest{}},
+		"inquiry":            converge.BucketRequest{Facet: facet, Resync: 7, Buckets: buckets},
+		"inquiry for a summary": converge.BucketRequest{Facet: facet,
 			Buckets: []converge.Bucket{}},
-		"holdings": converge.Holdings{Facet: facet, Round: 7, Bucket: 255, Entries: []converge.Entry{
+		"holdings": converge.BucketEntries{Facet: facet, Resync: 7, Bucket: 255, Entries: []converge.Entry{
 			{Key: "a", State: state}, {Key: "b", State: object("y").State},
 		}},
-		"holdings of nothing": converge.Holdings{Facet: facet, Round: 7, Bucket: 0, Entries: []converge.Entry{}},
+		"holdings of nothing": converge.BucketEntries{Facet: facet, Resync: 7, Bucket: 0, Entries: []converge.Entry{}},
 	}
 }
 
@@ -82,7 +82,7 @@ func TestLargeMessagesArrive(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, large, got)
 
-	holdings := converge.Holdings{Facet: "application"}
+	holdings := converge.BucketEntries{Facet: "application"}
 	for i := range 10_000 {
 		holdings.Entries = append(holdings.Entries, converge.Entry{Key: converge.Key(fmt.Sprintf("%0253d", i)), State: large.State})
 	}

@@ -13,9 +13,9 @@ import (
 
 func TestSettlingThatFailsIsRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		var at []time.Time
-		p.source.settle = func(_ context.Context, k converge.Key, _ converge.Result) error {
+		p.source.reportResult = func(_ context.Context, k converge.Key, _ converge.Result) error {
 			if k == key(1) {
 				at = append(at, time.Now())
 			}
@@ -24,10 +24,10 @@ func TestSettlingThatFailsIsRepeated(t *testing.T) {
 			}
 			return nil
 		}
-		p.source.set(key(1), object("uid1", "newer"))
-		p.source.set(key(2), object("uid2", "newer"))
+		p.source.set(key(1), objectKey("uid1", "newer"))
+		p.source.set(key(2), objectKey("uid2", "newer"))
 		synctest.Wait()
-		require.Len(t, p.source.settledWith(key(2)), 1, "others do not wait")
+		require.Len(t, p.source.resultsOf(key(2)), 1, "others do not wait")
 		require.Zero(t, p.left.Backlog(facet), "what the peer holds is known all the same")
 		pass(time.Hour)
 		require.Len(t, at, 15, "until it works, and not again")
@@ -38,72 +38,72 @@ func TestSettlingThatFailsIsRepeated(t *testing.T) {
 // The newest answer is what is told; an older one that could not be told is not told after it.
 func TestSettlingTellsTheNewest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		works := false
-		p.source.settle = func(context.Context, converge.Key, converge.Result) error {
+		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error {
 			if works {
 				return nil
 			}
 			return errNotNow
 		}
 		p.replica.apply = failing(errInvalid, key(1))
-		p.source.set(key(1), object("uid1", "bad"))
+		p.source.set(key(1), objectKey("uid1", "bad"))
 		pass(5 * time.Second)
 		p.replica.heal()
-		p.source.set(key(1), object("uid1", "good"))
+		p.source.set(key(1), objectKey("uid1", "good"))
 		synctest.Wait()
 		p.source.mu.Lock()
-		works, p.source.settled = true, map[converge.Key][]converge.Result{}
+		works, p.source.results = true, map[converge.Key][]converge.Result{}
 		p.source.mu.Unlock()
 		pass(time.Hour)
-		require.Equal(t, []converge.Result{{Code: converge.Done}}, p.source.settledWith(key(1)))
+		require.Equal(t, []converge.Result{{Code: converge.Done}}, p.source.resultsOf(key(1)))
 	})
 }
 
 // For one key at a time, however fast answers come.
 func TestSettlingIsOneAtATimePerKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		running := 0
-		p.source.settle = func(ctx context.Context, k converge.Key, _ converge.Result) error {
+		p.source.reportResult = func(ctx context.Context, k converge.Key, _ converge.Result) error {
 			running++
 			require.Equal(t, 1, running)
 			defer func() { running-- }()
 			return pausing(time.Second)(ctx, k)
 		}
 		for _, v := range []string{"a", "b", "c", "d"} {
-			p.source.set(key(1), object("uid1", v))
+			p.source.set(key(1), objectKey("uid1", v))
 			pass(100 * time.Millisecond)
 		}
 		pass(time.Minute)
-		require.Len(t, p.source.settledWith(key(1)), 2, "the first, and the newest after it")
+		require.Len(t, p.source.resultsOf(key(1)), 2, "the first, and the newest after it")
 	})
 }
 
 // What failed to be told in one conversation is not told in the next, which has answers of its own.
 func TestSettlingEndsWithTheConversation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
-		p.source.settle = func(context.Context, converge.Key, converge.Result) error { return errNotNow }
-		p.source.set(key(1), object("uid1", "newer"))
+		p := equalPair(t, 3, pairOptions{})
+		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error { return errNotNow }
+		p.source.set(key(1), objectKey("uid1", "newer"))
 		pass(time.Minute)
 		p.disconnect()
-		n := len(p.source.settledWith(key(1)))
+		n := len(p.source.resultsOf(key(1)))
 		pass(time.Hour)
-		require.Len(t, p.source.settledWith(key(1)), n)
+		require.Len(t, p.source.resultsOf(key(1)), n)
 		p.connect()
 		p.requireEqual()
 		pass(time.Hour)
-		require.Len(t, p.source.settledWith(key(1)), n)
+		require.Len(t, p.source.resultsOf(key(1)), n)
 	})
 }
 
 // Also if the newer answer comes while the older one is being told.
 func TestSettlingTellsTheNewestLast(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		slow, calls := pausing(time.Second), 0
-		p.source.settle = func(ctx context.Context, k converge.Key, _ converge.Result) error {
+		p.source.reportResult = func(ctx context.Context, k converge.Key, _ converge.Result) error {
 			if calls++; calls > 1 {
 				return nil
 			}
@@ -111,12 +111,12 @@ func TestSettlingTellsTheNewestLast(t *testing.T) {
 			return errNotNow
 		}
 		p.replica.apply = failing(errInvalid, key(1))
-		p.source.set(key(1), object("uid1", "bad"))
+		p.source.set(key(1), objectKey("uid1", "bad"))
 		synctest.Wait()
 		p.replica.heal()
-		p.source.set(key(1), object("uid1", "good"))
+		p.source.set(key(1), objectKey("uid1", "good"))
 		pass(time.Hour)
-		settled := p.source.settledWith(key(1))
+		settled := p.source.resultsOf(key(1))
 		require.Len(t, settled, 2)
 		require.Equal(t, converge.Done, settled[1].Code)
 	})

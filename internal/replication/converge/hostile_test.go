@@ -16,9 +16,9 @@ import (
 
 func TestUnknownFacetIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		replica := newShelf()
-		_, end := scriptedReplica(t, converge.Holding{Replica: replica})
-		send(t, end, converge.Put{Facet: "newer", Key: "k", Seq: 1, Object: object("u", "v")})
+		replica := newMemoryStore()
+		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
+		send(t, end, converge.Put{Facet: "newer", Key: "k", Seq: 1, Object: objectKey("u", "v")})
 		ack := receive[converge.Ack](t, end)
 		require.Equal(t, converge.Facet("newer"), ack.Facet)
 		require.Equal(t, converge.Refused, ack.Code)
@@ -27,7 +27,7 @@ func TestUnknownFacetIsRefused(t *testing.T) {
 		require.Equal(t, converge.Refused, receive[converge.Ack](t, end).Code)
 
 		// The conversation goes on.
-		send(t, end, converge.Put{Facet: facet, Key: "k", Seq: 1, Object: object("u", "v")})
+		send(t, end, converge.Put{Facet: facet, Key: "k", Seq: 1, Object: objectKey("u", "v")})
 		require.Equal(t, converge.Done, receive[converge.Ack](t, end).Code)
 		require.True(t, replica.has("k"))
 	})
@@ -37,7 +37,7 @@ func TestUnknownFacetIsRefused(t *testing.T) {
 func TestSourceTakesNoPut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		source, _, end := silentReplica(t, 0)
-		send(t, end, converge.Put{Facet: facet, Key: "k", Seq: 1, Object: object("u", "v")})
+		send(t, end, converge.Put{Facet: facet, Key: "k", Seq: 1, Object: objectKey("u", "v")})
 		require.Equal(t, converge.Refused, receive[converge.Ack](t, end).Code)
 		require.Empty(t, source.states())
 	})
@@ -45,16 +45,16 @@ func TestSourceTakesNoPut(t *testing.T) {
 
 func TestMessagesThatNeedNoAnswerAreIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		replica := newShelf()
-		_, end := scriptedReplica(t, converge.Holding{Replica: replica})
-		receive[converge.Summary](t, end)
+		replica := newMemoryStore()
+		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
+		receive[converge.Digest](t, end)
 		for _, f := range []converge.Facet{facet, "newer"} { // of facet, this side is not the source
-			send(t, end, converge.Notice{Facet: f, Key: "k", State: object("u", "v").State})
+			send(t, end, converge.ReplicaChanged{Facet: f, Key: "k", State: objectKey("u", "v").State})
 			send(t, end, converge.Ack{Facet: f, Key: "k", Seq: 1})
-			send(t, end, converge.Summary{Facet: f, Round: 1})
-			send(t, end, converge.Holdings{Facet: f, Round: 1})
+			send(t, end, converge.Digest{Facet: f, Resync: 1})
+			send(t, end, converge.BucketEntries{Facet: f, Resync: 1})
 		}
-		send(t, end, converge.Inquiry{Facet: "newer"})
+		send(t, end, converge.BucketRequest{Facet: "newer"})
 		synctest.Wait()
 		require.Empty(t, end.in)
 	})
@@ -63,33 +63,33 @@ func TestMessagesThatNeedNoAnswerAreIgnored(t *testing.T) {
 // A facet that the peer does not know stops none of the others.
 func TestFacetThatOnlyOneSideKnows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{})
-		other := newShelf()
+		p := newPair(t, pairOptions{})
+		other := newMemoryStore()
 		other.fill(10)
-		p.left = run(t, converge.Options{
-			Sources: map[converge.Facet]converge.Origin{
+		p.left = runPeer(t, converge.Options{
+			Sources: map[converge.Facet]converge.SourceConfig{
 				facet: {Source: p.source}, "newer": {Source: other},
 			},
-			Observer: p.witness,
+			Observer: p.observer,
 		})
 		p.source.fill(10)
 		p.connect()
 		p.requireEqual()
 		p.left.Changed("newer", key(1))
-		p.left.Compare("newer")
+		p.left.Resync("newer")
 		p.left.Changed("newest", key(1))
-		p.left.Compare("newest")
-		p.source.set(key(1), object("uid1", "newer"))
+		p.left.Resync("newest")
+		p.source.set(key(1), objectKey("uid1", "newer"))
 		p.requireEqual()
 	})
 }
 
 func TestWhatArrivesTwiceIsDoneOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		replica := newShelf()
-		_, end := scriptedReplica(t, converge.Holding{Replica: replica})
-		receive[converge.Summary](t, end)
-		put := converge.Put{Facet: facet, Key: "k", Seq: 1, Object: object("u", "v")}
+		replica := newMemoryStore()
+		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
+		receive[converge.Digest](t, end)
+		put := converge.Put{Facet: facet, Key: "k", Seq: 1, Object: objectKey("u", "v")}
 		send(t, end, put)
 		receive[converge.Ack](t, end)
 		send(t, end, converge.Delete{Facet: facet, Key: "k", Seq: 2})
@@ -125,7 +125,7 @@ func flood(e *pipeEnd, n int, next func(i int) converge.Message) int {
 // A peer that sends and never reads is made to wait.
 func TestFloodOfPutsIsHeldUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		replica := newShelf()
+		replica := newMemoryStore()
 		hang := make(chan struct{})
 		replica.apply = func(ctx context.Context, _ converge.Key, _ converge.Object) error {
 			select {
@@ -134,9 +134,9 @@ func TestFloodOfPutsIsHeldUp(t *testing.T) {
 			}
 			return ctx.Err()
 		}
-		_, end := scriptedReplica(t, converge.Holding{Replica: replica})
+		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
 		taken := flood(end, 100_000, func(i int) converge.Message {
-			return converge.Put{Facet: facet, Key: key(i), Seq: uint64(i + 1), Object: object("u", "v")}
+			return converge.Put{Facet: facet, Key: key(i), Seq: uint64(i + 1), Object: objectKey("u", "v")}
 		})
 		require.Less(t, taken, 3000)
 		require.Greater(t, taken, 256)
@@ -145,7 +145,7 @@ func TestFloodOfPutsIsHeldUp(t *testing.T) {
 		close(hang)
 		for i := taken; i < taken+500; i++ {
 			drain(t, end)
-			send(t, end, converge.Put{Facet: facet, Key: key(i), Seq: uint64(i + 1), Object: object("u", "v")})
+			send(t, end, converge.Put{Facet: facet, Key: key(i), Seq: uint64(i + 1), Object: objectKey("u", "v")})
 		}
 		drain(t, end)
 		require.Len(t, replica.states(), taken+500)
@@ -159,15 +159,15 @@ func TestFloodOfQuestionsIsHeldUp(t *testing.T) {
 			return converge.Delete{Facet: "newer", Key: key(i), Seq: uint64(i + 1)}
 		},
 		"inquiries": func(i int) converge.Message {
-			return converge.Inquiry{Facet: facet, Round: uint64(i), Buckets: []converge.Bucket{1}}
+			return converge.BucketRequest{Facet: facet, Resync: uint64(i), Buckets: []converge.Bucket{1}}
 		},
-		"summaries": func(int) converge.Message { return converge.Inquiry{Facet: facet} },
+		"summaries": func(int) converge.Message { return converge.BucketRequest{Facet: facet} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				replica := newShelf()
+				replica := newMemoryStore()
 				replica.fill(10)
-				_, end := scriptedReplica(t, converge.Holding{Replica: replica})
+				_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
 				require.Less(t, flood(end, 100_000, ask), 3000)
 			})
 		})
@@ -177,17 +177,17 @@ func TestFloodOfQuestionsIsHeldUp(t *testing.T) {
 // A bucket is told of once, however often it is asked for.
 func TestInquiryThatRepeatsItself(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		replica := newShelf()
+		replica := newMemoryStore()
 		replica.fill(10)
-		_, end := scriptedReplica(t, converge.Holding{Replica: replica})
-		receive[converge.Summary](t, end)
-		q := converge.Inquiry{Facet: facet, Round: 1}
+		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
+		receive[converge.Digest](t, end)
+		q := converge.BucketRequest{Facet: facet, Resync: 1}
 		for i := range 100_000 {
 			q.Buckets = append(q.Buckets, converge.Bucket(i%3))
 		}
 		send(t, end, q)
 		for b := range 3 {
-			require.Equal(t, converge.Bucket(b), receive[converge.Holdings](t, end).Bucket)
+			require.Equal(t, converge.Bucket(b), receive[converge.BucketEntries](t, end).Bucket)
 		}
 		synctest.Wait()
 		require.Empty(t, end.in)
@@ -199,11 +199,11 @@ func TestFloodOfClaimsTakesNoMemory(t *testing.T) { // alone, for it measures
 	stray := func(i int) converge.Key { return converge.Key(fmt.Sprintf("stray-%0100d", i)) }
 	for name, claim := range map[string]func(i int) converge.Message{
 		"notices": func(i int) converge.Message {
-			return converge.Notice{Facet: facet, Key: stray(i), State: object("u", "v").State}
+			return converge.ReplicaChanged{Facet: facet, Key: stray(i), State: objectKey("u", "v").State}
 		},
-		"empty notices": func(i int) converge.Message { return converge.Notice{Facet: facet, Key: stray(i)} },
+		"empty notices": func(i int) converge.Message { return converge.ReplicaChanged{Facet: facet, Key: stray(i)} },
 		"holdings that nobody asked for": func(i int) converge.Message {
-			return converge.Holdings{Facet: facet, Round: 7, Entries: []converge.Entry{{Key: stray(i)}}}
+			return converge.BucketEntries{Facet: facet, Resync: 7, Entries: []converge.Entry{{Key: stray(i)}}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -231,12 +231,12 @@ func TestFloodOfRoundsTakesNoMemory(t *testing.T) {
 		const each = 2000
 		for round := range uint64(50) {
 			bucket := converge.Bucket(7)
-			send(t, end, converge.Summary{Facet: facet, Round: round + 2, Count: each, Buckets: map[converge.Bucket]converge.Digest{bucket: 1}})
-			receive[converge.Inquiry](t, end)
-			h := converge.Holdings{Facet: facet, Round: round + 2, Bucket: bucket}
+			send(t, end, converge.Digest{Facet: facet, Resync: round + 2, Count: each, Buckets: map[converge.Bucket]converge.BucketDigest{bucket: 1}})
+			receive[converge.BucketRequest](t, end)
+			h := converge.BucketEntries{Facet: facet, Resync: round + 2, Bucket: bucket}
 			for i := range each {
 				k := converge.Key(fmt.Sprintf("stray-%0100d-%d", i, round))
-				h.Entries = append(h.Entries, converge.Entry{Key: k, State: object("u", "v").State})
+				h.Entries = append(h.Entries, converge.Entry{Key: k, State: objectKey("u", "v").State})
 			}
 			send(t, end, h)
 			synctest.Wait()
@@ -252,24 +252,24 @@ func TestFloodOfRoundsTakesNoMemory(t *testing.T) {
 func TestFloodOfNoticesBothWays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n = 6000
-		stores := map[converge.Facet][2]*shelf{"down": {newShelf(), newShelf()}, "up": {newShelf(), newShelf()}}
-		w := newWitness()
-		left := run(t, converge.Options{
-			Sources:  map[converge.Facet]converge.Origin{"down": {Source: stores["down"][0]}},
-			Replicas: map[converge.Facet]converge.Holding{"up": {Replica: stores["up"][1]}},
-			Observer: w, CompareEvery: 1000 * time.Hour,
+		stores := map[converge.Facet][2]*memoryStore{"down": {newMemoryStore(), newMemoryStore()}, "up": {newMemoryStore(), newMemoryStore()}}
+		w := newRecordingObserver()
+		left := runPeer(t, converge.Options{
+			Sources:  map[converge.Facet]converge.SourceConfig{"down": {Source: stores["down"][0]}},
+			Replicas: map[converge.Facet]converge.ReplicaConfig{"up": {Replica: stores["up"][1]}},
+			Observer: w, ResyncEvery: 1000 * time.Hour,
 		})
-		right := run(t, converge.Options{
-			Sources:  map[converge.Facet]converge.Origin{"up": {Source: stores["up"][0]}},
-			Replicas: map[converge.Facet]converge.Holding{"down": {Replica: stores["down"][1]}},
-			Observer: w, CompareEvery: 1000 * time.Hour,
+		right := runPeer(t, converge.Options{
+			Sources:  map[converge.Facet]converge.SourceConfig{"up": {Source: stores["up"][0]}},
+			Replicas: map[converge.Facet]converge.ReplicaConfig{"down": {Replica: stores["down"][1]}},
+			Observer: w, ResyncEvery: 1000 * time.Hour,
 		})
 		for _, s := range stores {
 			s[0].fill(n)
 			s[1].fill(n)
 		}
 		line := newPipe(4)
-		talk := newTalk(t, line, left, right)
+		talk := runSessions(t, line, left, right)
 		defer talk.Wait()
 		defer line.cut()
 		synctest.Wait()
@@ -277,8 +277,8 @@ func TestFloodOfNoticesBothWays(t *testing.T) {
 		stores["down"][1].changed = func(k converge.Key) { right.Changed("down", k) }
 		line.hold() // a slow moment, in which everything changes
 		for i := range n {
-			stores["down"][1].set(key(i), object("uid", "edited"))
-			stores["up"][1].set(key(i), object("uid", "edited"))
+			stores["down"][1].set(key(i), objectKey("uid", "edited"))
+			stores["up"][1].set(key(i), objectKey("uid", "edited"))
 		}
 		pass(time.Minute)
 		line.resume()

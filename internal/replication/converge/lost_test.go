@@ -15,21 +15,21 @@ import (
 // A peer may pass over a message, for example because it cannot read it. The object is not stuck for that.
 func TestMessageThatIsNeverAnsweredIsSentAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		source := newShelf()
+		source := newMemoryStore()
 		source.fill(1)
-		peer := run(t, converge.Options{
-			Sources: map[converge.Facet]converge.Origin{facet: {Source: source}}, Observer: newWitness(),
+		peer := runPeer(t, converge.Options{
+			Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: source}}, Observer: newRecordingObserver(),
 		})
 		line := script(t, peer)
-		send(t, line, converge.Summary{Facet: facet, Round: 1})
-		q := receive[converge.Inquiry](t, line)
-		send(t, line, converge.Holdings{Facet: facet, Round: 1, Bucket: q.Buckets[0]})
+		send(t, line, converge.Digest{Facet: facet, Resync: 1})
+		q := receive[converge.BucketRequest](t, line)
+		send(t, line, converge.BucketEntries{Facet: facet, Resync: 1, Bucket: q.Buckets[0]})
 		first := receive[converge.Put](t, line)
 
 		compare := func(round uint64) {
-			send(t, line, converge.Summary{Facet: facet, Round: round})
-			q := receive[converge.Inquiry](t, line)
-			send(t, line, converge.Holdings{Facet: facet, Round: round, Bucket: q.Buckets[0]})
+			send(t, line, converge.Digest{Facet: facet, Resync: round})
+			q := receive[converge.BucketRequest](t, line)
+			send(t, line, converge.BucketEntries{Facet: facet, Resync: round, Bucket: q.Buckets[0]})
 		}
 		compare(2) // at once: it may be under way
 		pass(3 * time.Minute)
@@ -48,9 +48,9 @@ func TestWhatWaitsForAChangeIsTriedAtTheChange(t *testing.T) {
 	for _, retain := range []bool{false, true} {
 		t.Run(fmt.Sprint(retain), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := equalPair(t, 3, shape{retain: retain})
+				p := equalPair(t, 3, pairOptions{retain: retain})
 				p.replica.apply = failing(errNotNow, key(1))
-				p.source.set(key(1), object("uid1", "newer"))
+				p.source.set(key(1), objectKey("uid1", "newer"))
 				pass(10 * time.Minute) // it is tried every half minute by now
 				p.replica.heal()
 				p.right.Changed(facet, key(1))
@@ -64,9 +64,9 @@ func TestWhatWaitsForAChangeIsTriedAtTheChange(t *testing.T) {
 // But not again and again for its own failing.
 func TestRetryIsNoChange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errNotNow, key(1))
-		p.source.set(key(1), object("uid1", "newer"))
+		p.source.set(key(1), objectKey("uid1", "newer"))
 		pass(time.Hour)
 		require.Less(t, len(p.replica.appliedAt(key(1))), 300)
 	})
@@ -75,14 +75,14 @@ func TestRetryIsNoChange(t *testing.T) {
 // A source that still shows a refusal learns from a comparison that it is overcome; others are not told.
 func TestComparisonSettlesWhatIsEqualAndShownAsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 300, shape{})
+		p := equalPair(t, 300, pairOptions{})
 		p.disconnect()
-		p.source.troubled = map[converge.Key]bool{key(7): true}
-		p.source.set(key(8), object("uid8", "newer"))
+		p.source.refusedConditions = map[converge.Key]bool{key(7): true}
+		p.source.set(key(8), objectKey("uid8", "newer"))
 		p.connect()
 		p.requireEqual()
-		require.Equal(t, []converge.Result{{Code: converge.Done}}, p.source.settledWith(key(7)))
-		require.Empty(t, p.source.settledWith(key(6)))
+		require.Equal(t, []converge.Result{{Code: converge.Done}}, p.source.resultsOf(key(7)))
+		require.Empty(t, p.source.resultsOf(key(6)))
 
 		// Also next to one that differs, in the same bucket.
 		neighbour := 0
@@ -90,61 +90,61 @@ func TestComparisonSettlesWhatIsEqualAndShownAsRefused(t *testing.T) {
 			neighbour++
 		}
 		p.disconnect()
-		p.source.set(key(neighbour), object("uid", "newer"))
+		p.source.set(key(neighbour), objectKey("uid", "newer"))
 		p.connect()
 		p.requireEqual()
-		require.Len(t, p.source.settledWith(key(7)), 2)
+		require.Len(t, p.source.resultsOf(key(7)), 2)
 	})
 }
 
 // Settlements that fail, however many, hold up nothing else.
 func TestSettlementsThatFailHoldUpNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 5000, shape{})
+		p := equalPair(t, 5000, pairOptions{})
 		var all []converge.Key
 		for i := range 4000 {
 			all = append(all, key(i))
 		}
 		p.replica.apply = failing(errInvalid, all...)
-		p.source.settle = func(context.Context, converge.Key, converge.Result) error { return errNotNow }
+		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error { return errNotNow }
 		for _, k := range all {
-			p.source.set(k, object("uid", "bad"))
+			p.source.set(k, objectKey("uid", "bad"))
 		}
 		pass(time.Minute)
-		p.source.set(key(4500), object("uid", "good"))
+		p.source.set(key(4500), objectKey("uid", "good"))
 		pass(time.Second)
-		require.Equal(t, object("uid", "good").State, p.replica.Held(key(4500)))
+		require.Equal(t, objectKey("uid", "good").State, p.replica.Held(key(4500)))
 	})
 }
 
 // A source that would refuse to be told again is not told again.
 func TestSettlementThatIsRefusedIsGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
-		p.source.settle = func(context.Context, converge.Key, converge.Result) error { return errInvalid }
-		p.source.set(key(1), object("uid1", "newer"))
+		p := equalPair(t, 3, pairOptions{})
+		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error { return errInvalid }
+		p.source.set(key(1), objectKey("uid1", "newer"))
 		pass(time.Hour)
-		require.Len(t, p.source.settledWith(key(1)), 1)
+		require.Len(t, p.source.resultsOf(key(1)), 1)
 	})
 }
 
 // What a peer says it holds is believed only where it was asked for.
 func TestHoldingsOfAnotherBucketAreNotBelieved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		source := newShelf()
+		source := newMemoryStore()
 		source.fill(1)
-		peer := run(t, converge.Options{
-			Sources: map[converge.Facet]converge.Origin{facet: {Source: source}}, Observer: newWitness(),
+		peer := runPeer(t, converge.Options{
+			Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: source}}, Observer: newRecordingObserver(),
 		})
 		line := script(t, peer)
-		send(t, line, converge.Summary{Facet: facet, Round: 1})
-		q := receive[converge.Inquiry](t, line)
+		send(t, line, converge.Digest{Facet: facet, Resync: 1})
+		q := receive[converge.BucketRequest](t, line)
 		elsewhere := 1
 		for converge.BucketOf(key(elsewhere)) == q.Buckets[0] {
 			elsewhere++
 		}
-		send(t, line, converge.Holdings{Facet: facet, Round: 1, Bucket: q.Buckets[0], Entries: []converge.Entry{
-			{Key: key(elsewhere), State: object("uid", "made up").State},
+		send(t, line, converge.BucketEntries{Facet: facet, Resync: 1, Bucket: q.Buckets[0], Entries: []converge.Entry{
+			{Key: key(elsewhere), State: objectKey("uid", "made up").State},
 		}})
 		require.Equal(t, key(0), receive[converge.Put](t, line).Key)
 		pass(time.Hour)
@@ -155,10 +155,10 @@ func TestHoldingsOfAnotherBucketAreNotBelieved(t *testing.T) {
 // A removal is told of, whichever way it goes; putting back is not what it is.
 func TestRemovalIsObserved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{retain: true})
+		p := equalPair(t, 3, pairOptions{retain: true})
 		p.source.drop(key(1))
 		p.requireEqual()
-		require.Equal(t, []converge.Key{key(1)}, p.witness.removed)
-		require.Empty(t, p.witness.repairs)
+		require.Equal(t, []converge.Key{key(1)}, p.observer.removed)
+		require.Empty(t, p.observer.repairs)
 	})
 }

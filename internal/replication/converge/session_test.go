@@ -17,25 +17,25 @@ import (
 
 func TestSecondConversationIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
+		p := equalPair(t, 3, pairOptions{})
 		line := newPipe(4)
-		err := p.left.Converse(t.Context(), line.left)
+		err := p.left.RunSession(t.Context(), line.left)
 		require.Error(t, err)
 		require.NotErrorIs(t, err, context.Canceled)
 		require.Empty(t, line.left.sent)
 		// The first goes on, and another may follow it.
-		p.source.set(key(1), object("uid1", "newer"))
+		p.source.set(key(1), objectKey("uid1", "newer"))
 		p.requireEqual()
 		p.disconnect()
 		p.connect()
-		p.source.set(key(1), object("uid1", "newest"))
+		p.source.set(key(1), objectKey("uid1", "newest"))
 		p.requireEqual()
 	})
 }
 
 func TestConversationSaysWhyItEnded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{})
+		p := newPair(t, pairOptions{})
 		for name, end := range map[string]struct {
 			by   func(cancel context.CancelCauseFunc, line *pipe)
 			want error
@@ -48,7 +48,7 @@ func TestConversationSaysWhyItEnded(t *testing.T) {
 			line := newPipe(4)
 			var err error
 			var talk sync.WaitGroup
-			talk.Go(func() { err = p.left.Converse(ctx, line.left) })
+			talk.Go(func() { err = p.left.RunSession(ctx, line.left) })
 			synctest.Wait()
 			end.by(cancel, line)
 			talk.Wait()
@@ -61,16 +61,16 @@ func TestConversationSaysWhyItEnded(t *testing.T) {
 // What is being applied when a conversation ends is not broken off, and nobody waits for it. What the source did meanwhile is
 // not lost for that: the next conversation is told how it went.
 func TestApplyOutlivesItsConversation(t *testing.T) {
-	for name, meanwhile := range map[string]func(*shelf){
-		"nothing":  func(*shelf) {},
-		"changed":  func(s *shelf) { s.set(key(0), object("uid0", "newer")) },
-		"deleted":  func(s *shelf) { s.drop(key(0)) },
-		"replaced": func(s *shelf) { s.set(key(0), object("uid1", "another")) },
+	for name, meanwhile := range map[string]func(*memoryStore){
+		"nothing":  func(*memoryStore) {},
+		"changed":  func(s *memoryStore) { s.set(key(0), objectKey("uid0", "newer")) },
+		"deleted":  func(s *memoryStore) { s.drop(key(0)) },
+		"replaced": func(s *memoryStore) { s.set(key(0), objectKey("uid1", "another")) },
 	} {
 		for _, retain := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " ", retain), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
-					p := newPair(t, shape{retain: retain})
+					p := newPair(t, pairOptions{retain: retain})
 					slow := pausing(10 * time.Second)
 					p.replica.apply = func(ctx context.Context, k converge.Key, _ converge.Object) error { return slow(ctx, k) }
 					p.source.fill(1)
@@ -92,7 +92,7 @@ func TestApplyOutlivesItsConversation(t *testing.T) {
 // An apply that hangs for one key leaves all others alone, and is given up after a while.
 func TestApplyThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{})
+		p := newPair(t, pairOptions{})
 		p.replica.apply = func(ctx context.Context, k converge.Key, _ converge.Object) error {
 			if k == key(7) {
 				<-ctx.Done()
@@ -104,8 +104,8 @@ func TestApplyThatHangs(t *testing.T) {
 		p.connect()
 		pass(time.Hour)
 		require.Len(t, p.replica.states(), 999)
-		p.source.set(key(7), object("uid7", "newer"))
-		p.source.set(key(8), object("uid8", "newer"))
+		p.source.set(key(7), objectKey("uid7", "newer"))
+		p.source.set(key(8), objectKey("uid8", "newer"))
 		synctest.Wait()
 		require.Equal(t, p.source.Held(key(8)), p.replica.Held(key(8)))
 		p.replica.heal()
@@ -118,9 +118,9 @@ func TestApplyThatHangs(t *testing.T) {
 func TestEverythingEndsWithTheContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		source, replica := newShelf(), newShelf()
+		source, replica := newMemoryStore(), newMemoryStore()
 		source.fill(1000)
-		source.settle = func(context.Context, converge.Key, converge.Result) error { return errNotNow }
+		source.reportResult = func(context.Context, converge.Key, converge.Result) error { return errNotNow }
 		var calls atomic.Int32
 		replica.apply = func(ctx context.Context, k converge.Key, _ converge.Object) error {
 			switch calls.Add(1) % 3 {
@@ -132,18 +132,18 @@ func TestEverythingEndsWithTheContext(t *testing.T) {
 			return nil
 		}
 		left := converge.NewPeer(converge.Options{
-			Sources: map[converge.Facet]converge.Origin{facet: {Source: source}}, Observer: newWitness(),
+			Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: source}}, Observer: newRecordingObserver(),
 		})
 		right := converge.NewPeer(converge.Options{
-			Replicas: map[converge.Facet]converge.Holding{facet: {Replica: replica}}, Observer: newWitness(),
+			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: replica}}, Observer: newRecordingObserver(),
 		})
 		var all sync.WaitGroup
 		line := newPipe(4)
 		all.Go(func() { left.Run(ctx) })
 		all.Go(func() { right.Run(ctx) })
 		errs := make([]error, 2)
-		all.Go(func() { errs[0] = left.Converse(ctx, line.left) })
-		all.Go(func() { errs[1] = right.Converse(ctx, line.right) })
+		all.Go(func() { errs[0] = left.RunSession(ctx, line.left) })
+		all.Go(func() { errs[1] = right.RunSession(ctx, line.right) })
 		time.Sleep(1500 * time.Millisecond)
 		cancel()
 		all.Wait()
@@ -152,9 +152,9 @@ func TestEverythingEndsWithTheContext(t *testing.T) {
 		// What comes too late does no harm.
 		left.Changed(facet, key(1))
 		right.Changed(facet, key(1))
-		left.Compare(facet)
-		right.Compare(facet)
-		require.False(t, left.Release(facet, "word"))
+		left.Resync(facet)
+		right.Resync(facet)
+		require.False(t, left.ConfirmDeletions(facet, "word"))
 		pass(time.Hour)
 	})
 }
@@ -162,19 +162,19 @@ func TestEverythingEndsWithTheContext(t *testing.T) {
 // When Run has ended, a conversation that goes on ends all the same.
 func TestConversationOutlivesRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		source, replica := newShelf(), newShelf()
+		source, replica := newMemoryStore(), newMemoryStore()
 		source.fill(10)
-		left := run(t, converge.Options{
-			Sources: map[converge.Facet]converge.Origin{facet: {Source: source}}, Observer: newWitness(),
+		left := runPeer(t, converge.Options{
+			Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: source}}, Observer: newRecordingObserver(),
 		})
 		right := converge.NewPeer(converge.Options{
-			Replicas: map[converge.Facet]converge.Holding{facet: {Replica: replica}}, Observer: newWitness(),
+			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: replica}}, Observer: newRecordingObserver(),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		right.Run(ctx)
 		line := newPipe(4)
-		talk := newTalk(t, line, left, right)
+		talk := runSessions(t, line, left, right)
 		pass(time.Hour)
 		line.cut()
 		talk.Wait()
@@ -184,26 +184,26 @@ func TestConversationOutlivesRun(t *testing.T) {
 
 func TestLagIsFromTheLastChange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 3, shape{})
-		lags := &lagWitness{witness: p.witness}
+		p := equalPair(t, 3, pairOptions{})
+		lags := &lagWitness{recordingObserver: p.observer}
 		p.disconnect()
-		p.left = run(t, converge.Options{
-			Sources: map[converge.Facet]converge.Origin{facet: {Source: p.source}}, Observer: lags,
+		p.left = runPeer(t, converge.Options{
+			Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: p.source}}, Observer: lags,
 		})
 		slow := pausing(10 * time.Second)
 		p.replica.apply = func(ctx context.Context, k converge.Key, _ converge.Object) error { return slow(ctx, k) }
 		p.connect()
 		synctest.Wait()
-		p.source.set(key(1), object("uid1", "a"))
+		p.source.set(key(1), objectKey("uid1", "a"))
 		pass(4 * time.Second)
-		p.source.set(key(1), object("uid1", "b")) // waits six seconds, and takes ten
+		p.source.set(key(1), objectKey("uid1", "b")) // waits six seconds, and takes ten
 		pass(time.Minute)
 		require.Equal(t, []time.Duration{10 * time.Second, 16 * time.Second}, lags.lags)
 	})
 }
 
 type lagWitness struct {
-	*witness
+	*recordingObserver
 
 	lags []time.Duration
 }
@@ -215,14 +215,14 @@ func (w *lagWitness) Acknowledged(_ converge.Facet, _ converge.Code, lag time.Du
 // Run returns when all that it had begun is over.
 func TestRunWaitsForWhatItBegan(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		replica, busy := newShelf(), atomic.Int32{}
+		replica, busy := newMemoryStore(), atomic.Int32{}
 		replica.fill(1)
 		peer := converge.NewPeer(converge.Options{
-			Replicas: map[converge.Facet]converge.Holding{facet: {
+			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {
 				Replica: replica, Retain: true,
 				Recall: func(k converge.Key) (converge.Object, bool) { return replica.Project(k) },
 			}},
-			Observer: newWitness(),
+			Observer: newRecordingObserver(),
 		})
 		replica.changed = func(k converge.Key) { peer.Changed(facet, k) }
 		replica.apply = func(context.Context, converge.Key, converge.Object) error {
@@ -232,7 +232,7 @@ func TestRunWaitsForWhatItBegan(t *testing.T) {
 			return nil
 		}
 		peer.Changed(facet, key(0)) // is recalled
-		replica.set(key(0), object("uid0", "edited"))
+		replica.set(key(0), objectKey("uid0", "edited"))
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { peer.Run(ctx) })

@@ -17,11 +17,11 @@ func TestDriftIsPutBackAtOnce(t *testing.T) {
 	for name, retain := range map[string]bool{"retained": true, "by the source": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := newPair(t, shape{retain: retain})
+				p := newPair(t, pairOptions{retain: retain})
 				p.source.fill(5)
 				p.connect()
 				p.requireEqual()
-				p.replica.set(key(1), object("uid1", "edited"))
+				p.replica.set(key(1), objectKey("uid1", "edited"))
 				p.replica.drop(key(2))
 				p.requireEqual()
 			})
@@ -31,19 +31,19 @@ func TestDriftIsPutBackAtOnce(t *testing.T) {
 
 func TestDriftIsPutBackWhileDisconnected(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{retain: true})
+		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(5)
 		p.connect()
 		p.requireEqual()
 		p.disconnect()
-		p.replica.set(key(1), object("uid1", "edited"))
+		p.replica.set(key(1), objectKey("uid1", "edited"))
 		p.replica.drop(key(2))
 		p.requireEqual()
-		require.Equal(t, []converge.Result{{Code: converge.Done}, {Code: converge.Done}}, p.witness.repairs)
+		require.Equal(t, []converge.Result{{Code: converge.Done}, {Code: converge.Done}}, p.observer.repairs)
 
 		// What changed at the source meanwhile is found by the next comparison, and only that.
 		p.source.vanish(key(3))
-		p.source.set(key(4), object("uid4", "newer"))
+		p.source.set(key(4), objectKey("uid4", "newer"))
 		p.connect()
 		p.requireEqual()
 		require.Len(t, sentOf[converge.Put](p.pipe.left), 1)
@@ -53,12 +53,12 @@ func TestDriftIsPutBackWhileDisconnected(t *testing.T) {
 
 func TestWhatIsNotRetainedWaitsForTheSource(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{})
+		p := newPair(t, pairOptions{})
 		p.source.fill(5)
 		p.connect()
 		p.requireEqual()
 		p.disconnect()
-		p.replica.set(key(1), object("uid1", "edited"))
+		p.replica.set(key(1), objectKey("uid1", "edited"))
 		synctest.Wait()
 		require.NotEqual(t, p.source.Held(key(1)), p.replica.Held(key(1)))
 		p.connect()
@@ -68,13 +68,13 @@ func TestWhatIsNotRetainedWaitsForTheSource(t *testing.T) {
 
 func TestPuttingBackThatFailsIsTriedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{retain: true})
+		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(1)
 		p.connect()
 		p.requireEqual()
 		p.disconnect()
 		p.replica.apply, p.replica.applied = failing(errInvalid, key(0)), map[converge.Key][]time.Time{}
-		p.replica.set(key(0), object("uid0", "edited"))
+		p.replica.set(key(0), objectKey("uid0", "edited"))
 		pass(10 * time.Minute)
 		at := len(p.replica.appliedAt(key(0)))
 		require.Greater(t, at, 10)
@@ -91,10 +91,10 @@ func (p *pair) insist(k converge.Key) {
 	p.replica.changed = func(changed converge.Key) {
 		inner(changed)
 		if changed == k && p.replica.Held(k).UID != "theirs" {
-			p.talk.Go(func() { p.replica.set(k, object("theirs", "edited")) })
+			p.sessions.Go(func() { p.replica.set(k, objectKey("theirs", "edited")) })
 		}
 	}
-	p.replica.set(k, object("theirs", "edited"))
+	p.replica.set(k, objectKey("theirs", "edited"))
 }
 
 // Two that insist must not keep the API server busy, whether the object is put back from memory or by the source.
@@ -103,7 +103,7 @@ func TestFightIsFoughtEverMoreSlowly(t *testing.T) {
 	for name, retain := range map[string]bool{"retained": true, "by the source": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := newPair(t, shape{retain: retain})
+				p := newPair(t, pairOptions{retain: retain})
 				p.source.fill(5)
 				p.connect()
 				p.requireEqual()
@@ -117,7 +117,7 @@ func TestFightIsFoughtEverMoreSlowly(t *testing.T) {
 					require.GreaterOrEqual(t, at[i+1].Sub(at[i]), at[i].Sub(at[i-1]))
 				}
 				// Others are put back as fast as ever.
-				p.replica.set(key(2), object("uid2", "edited"))
+				p.replica.set(key(2), objectKey("uid2", "edited"))
 				synctest.Wait()
 				require.Equal(t, p.source.Held(key(2)), p.replica.Held(key(2)))
 			})
@@ -127,18 +127,18 @@ func TestFightIsFoughtEverMoreSlowly(t *testing.T) {
 
 func TestFightIsForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{retain: true})
+		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(1)
 		p.connect()
 		p.requireEqual()
 		for range 5 {
 			for range 3 { // a burst
-				p.replica.set(key(0), object("theirs", "edited"))
+				p.replica.set(key(0), objectKey("theirs", "edited"))
 				synctest.Wait()
 			}
 			pass(time.Minute)
 			p.requireEqual()
-			p.replica.set(key(0), object("theirs", "edited"))
+			p.replica.set(key(0), objectKey("theirs", "edited"))
 			p.requireEqual()
 			pass(time.Minute)
 		}
@@ -148,13 +148,13 @@ func TestFightIsForgotten(t *testing.T) {
 // A new version from the source does not wait for the end of a fight.
 func TestFightDelaysNoNewVersion(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{retain: true})
+		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(1)
 		p.connect()
 		p.requireEqual()
 		p.insist(key(0))
 		pass(time.Hour)
-		p.source.set(key(0), object("theirs", "agreed"))
+		p.source.set(key(0), objectKey("theirs", "agreed"))
 		p.requireEqual()
 	})
 }
@@ -162,11 +162,11 @@ func TestFightDelaysNoNewVersion(t *testing.T) {
 // A Put that arrives while a look at the object finds that it is not yet time to put it back is done all the same.
 func TestPutDuringAPauseIsNotForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{retain: true})
+		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(1)
-		gate := &slowReplica{shelf: p.replica}
-		p.right = run(t, converge.Options{
-			Replicas: map[converge.Facet]converge.Holding{facet: {Replica: gate, Retain: true}}, Observer: p.witness,
+		gate := &slowReplica{memoryStore: p.replica}
+		p.right = runPeer(t, converge.Options{
+			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: gate, Retain: true}}, Observer: p.observer,
 		})
 		p.connect()
 		p.requireEqual()
@@ -175,7 +175,7 @@ func TestPutDuringAPauseIsNotForgotten(t *testing.T) {
 		gate.slow.Store(true)
 		p.right.Changed(facet, key(0)) // looks, finds that it is too early
 		pass(time.Millisecond)
-		p.source.set(key(0), object("theirs", "agreed"))
+		p.source.set(key(0), objectKey("theirs", "agreed"))
 		pass(time.Second)
 		require.Equal(t, "agreed", string(p.replica.objects[key(0)].Payload))
 	})
@@ -183,19 +183,19 @@ func TestPutDuringAPauseIsNotForgotten(t *testing.T) {
 
 func TestStoreThatChangesWhatIsWrittenIsNoDrift(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{retain: true})
+		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(5)
-		p.right = run(t, converge.Options{
-			Replicas: map[converge.Facet]converge.Holding{facet: {Replica: defaulting{p.replica}, Retain: true}}, Observer: p.witness,
+		p.right = runPeer(t, converge.Options{
+			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: defaulting{p.replica}, Retain: true}}, Observer: p.observer,
 		})
 		p.connect()
 		pass(time.Hour / 2)
 		require.Len(t, p.replica.appliedAt(key(1)), 1)
-		require.Empty(t, p.witness.repairs)
-		p.left.Compare(facet)
+		require.Empty(t, p.observer.repairs)
+		p.left.Resync(facet)
 		synctest.Wait()
 		require.Len(t, sentOf[converge.Put](p.pipe.left), 5, "a comparison finds no difference either")
-		p.replica.set(key(1), object("uid1", "edited"))
+		p.replica.set(key(1), objectKey("uid1", "edited"))
 		synctest.Wait()
 		require.Equal(t, "v1+default", string(p.replica.objects[key(1)].Payload))
 	})
@@ -212,12 +212,12 @@ func TestWhatAStoreLeftOutItGetsOnceItTakesIt(t *testing.T) {
 
 func leftOut(t *testing.T, retain bool) {
 	t.Helper()
-	p := newPair(t, shape{})
-	replica := &pruning{shelf: p.replica}
+	p := newPair(t, pairOptions{})
+	replica := &pruning{memoryStore: p.replica}
 	replica.old.Store(true)
-	p.right = run(t, converge.Options{
-		Replicas: map[converge.Facet]converge.Holding{facet: {Replica: replica, Retain: retain}}, Observer: p.witness,
-		CompareEvery: 5 * time.Minute,
+	p.right = runPeer(t, converge.Options{
+		Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: replica, Retain: retain}}, Observer: p.observer,
+		ResyncEvery: 5 * time.Minute,
 	})
 	p.replica.changed = func(k converge.Key) { p.right.Changed(facet, k) }
 	p.source.fill(5)
@@ -237,21 +237,21 @@ func leftOut(t *testing.T, retain bool) {
 
 // pruning is a replica that leaves something out of everything while its schema is old.
 type pruning struct {
-	*shelf
+	*memoryStore
 
 	old atomic.Bool
 }
 
 func (p *pruning) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
 	if p.old.Load() {
-		o = object(o.UID, "less")
+		o = objectKey(o.UID, "less")
 	}
-	return p.shelf.Apply(ctx, k, o)
+	return p.memoryStore.Apply(ctx, k, o)
 }
 
 // defaulting is a replica that adds something to everything.
-type defaulting struct{ *shelf }
+type defaulting struct{ *memoryStore }
 
 func (d defaulting) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
-	return d.shelf.Apply(ctx, k, object(o.UID, string(o.Payload)+"+default"))
+	return d.memoryStore.Apply(ctx, k, objectKey(o.UID, string(o.Payload)+"+default"))
 }

@@ -25,12 +25,12 @@ func (p *pair) lose(from, to int) {
 	for i := from; i < to; i++ {
 		p.source.vanish(key(i))
 	}
-	p.left.Compare(facet)
+	p.left.Resync(facet)
 	synctest.Wait()
 }
 
 // equalPair returns a connected pair of which both sides hold n objects.
-func equalPair(t *testing.T, n int, s shape) *pair {
+func equalPair(t *testing.T, n int, s pairOptions) *pair {
 	t.Helper()
 	p := newPair(t, s)
 	p.source.fill(n)
@@ -42,92 +42,92 @@ func equalPair(t *testing.T, n int, s shape) *pair {
 
 func TestBrakeHoldsAndTellsOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{compareEvery: time.Minute})
+		p := equalPair(t, 100, pairOptions{resyncEvery: time.Minute})
 		p.lose(0, 30)
 		pass(time.Hour) // and many comparisons
 		require.Len(t, p.replica.states(), 100)
-		require.Len(t, p.witness.braked(), 1)
-		b := p.witness.braked()[0]
-		require.Equal(t, converge.Brake{Facet: facet, Deletions: 30, Held: 100, Word: b.Word}, b)
-		require.NotEmpty(t, b.Word)
-		require.Zero(t, p.witness.letGo())
+		require.Len(t, p.observer.pausedDeletions(), 1)
+		b := p.observer.pausedDeletions()[0]
+		require.Equal(t, converge.PausedDeletions{Facet: facet, Deletions: 30, Total: 100, Token: b.Token}, b)
+		require.NotEmpty(t, b.Token)
+		require.Zero(t, p.observer.resumedCount())
 	})
 }
 
 // A brake holds across connections, is told of once, and goes off in whichever conversation finds nothing to hold back.
 func TestBrakeOutlivesItsConversation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
+		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
 		for range 3 {
 			p.disconnect()
 			p.connect()
 			synctest.Wait()
 			require.Len(t, p.replica.states(), 100)
-			require.Len(t, p.witness.braked(), 1, "the word depends on nothing but the deletions")
-			require.Zero(t, p.witness.letGo())
+			require.Len(t, p.observer.pausedDeletions(), 1, "the word depends on nothing but the deletions")
+			require.Zero(t, p.observer.resumedCount())
 		}
 		p.disconnect()
 		p.source.fill(100)
 		p.connect()
 		synctest.Wait()
-		require.Equal(t, 1, p.witness.letGo())
+		require.Equal(t, 1, p.observer.resumedCount())
 		p.requireEqual()
 	})
 }
 
 func TestBrakeReleasesByItsWord(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
+		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
-		word := p.witness.braked()[0].Word
-		require.False(t, p.left.Release(facet, "another"))
-		require.False(t, p.left.Release(facet, ""))
-		require.False(t, p.left.Release("other", word))
-		require.False(t, p.right.Release(facet, word), "only the source deletes")
+		word := p.observer.pausedDeletions()[0].Token
+		require.False(t, p.left.ConfirmDeletions(facet, "another"))
+		require.False(t, p.left.ConfirmDeletions(facet, ""))
+		require.False(t, p.left.ConfirmDeletions("other", word))
+		require.False(t, p.right.ConfirmDeletions(facet, word), "only the source deletes")
 		synctest.Wait()
 		require.Len(t, p.replica.states(), 100)
 
-		require.True(t, p.left.Release(facet, word))
+		require.True(t, p.left.ConfirmDeletions(facet, word))
 		p.requireEqual()
 		require.Len(t, p.replica.states(), 70)
-		require.Equal(t, 1, p.witness.letGo())
-		require.False(t, p.left.Release(facet, word), "there is nothing to release any more")
+		require.Equal(t, 1, p.observer.resumedCount())
+		require.False(t, p.left.ConfirmDeletions(facet, word), "there is nothing to release any more")
 	})
 }
 
 func TestBrakesWordIsForTheseDeletionsOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
+		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
 		p.lose(30, 31)
-		brakes := p.witness.braked()
+		brakes := p.observer.pausedDeletions()
 		require.Len(t, brakes, 2)
-		require.NotEqual(t, brakes[0].Word, brakes[1].Word)
-		require.False(t, p.left.Release(facet, brakes[0].Word), "it was for thirty objects, not these")
+		require.NotEqual(t, brakes[0].Token, brakes[1].Token)
+		require.False(t, p.left.ConfirmDeletions(facet, brakes[0].Token), "it was for thirty objects, not these")
 		synctest.Wait()
 		require.Len(t, p.replica.states(), 100)
-		require.True(t, p.left.Release(facet, brakes[1].Word))
+		require.True(t, p.left.ConfirmDeletions(facet, brakes[1].Token))
 		p.requireEqual()
 
 		// A word that was given stays good for the same deletions, and for no others.
 		p.lose(31, 61)
-		require.Len(t, p.witness.braked(), 3)
+		require.Len(t, p.observer.pausedDeletions(), 3)
 		require.Len(t, p.replica.states(), 69)
 	})
 }
 
 func TestBrakeLetsGoWhenTheObjectsReturn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
+		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
-		word := p.witness.braked()[0].Word
+		word := p.observer.pausedDeletions()[0].Token
 		p.source.fill(100)
-		p.left.Compare(facet)
+		p.left.Resync(facet)
 		p.requireEqual()
 		require.Len(t, p.replica.states(), 100)
-		require.Equal(t, 1, p.witness.letGo())
-		require.False(t, p.left.Release(facet, word))
+		require.Equal(t, 1, p.observer.resumedCount())
+		require.False(t, p.left.ConfirmDeletions(facet, word))
 		require.Empty(t, sentOf[converge.Delete](p.pipe.left))
 	})
 }
@@ -148,14 +148,14 @@ func TestBrakePassesSmallDeletions(t *testing.T) {
 	} {
 		t.Run("", func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := equalPair(t, c.held, shape{})
+				p := equalPair(t, c.held, pairOptions{})
 				p.lose(0, c.lost)
 				if c.passes {
 					p.requireEqual()
-					require.Empty(t, p.witness.braked())
+					require.Empty(t, p.observer.pausedDeletions())
 				} else {
 					require.Len(t, p.replica.states(), c.held)
-					require.Len(t, p.witness.braked(), 1)
+					require.Len(t, p.observer.pausedDeletions(), 1)
 				}
 			})
 		})
@@ -164,21 +164,21 @@ func TestBrakePassesSmallDeletions(t *testing.T) {
 
 func TestBrakeIsNotForDeletionsThatAreSeen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
+		p := equalPair(t, 100, pairOptions{})
 		for i := range 90 {
 			p.source.drop(key(i))
 		}
 		p.requireEqual()
-		require.Empty(t, p.witness.braked())
+		require.Empty(t, p.observer.pausedDeletions())
 	})
 }
 
 func TestBrakeIsNotForWhatIsShortLived(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{unbraked: true})
+		p := equalPair(t, 100, pairOptions{guardExempt: true})
 		p.lose(0, 100)
 		p.requireEqual()
-		require.Empty(t, p.witness.braked())
+		require.Empty(t, p.observer.pausedDeletions())
 	})
 }
 
@@ -191,10 +191,10 @@ func below(n int) func(converge.Key, string) bool {
 
 func TestBrakeIsNotForWhatWasWithdrawn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{withdrawn: below(100)})
+		p := equalPair(t, 100, pairOptions{accessRevoked: below(100)})
 		p.lose(1, 90)
 		p.requireEqual()
-		require.Empty(t, p.witness.braked())
+		require.Empty(t, p.observer.pausedDeletions())
 		for _, d := range sentOf[converge.Delete](p.pipe.left) {
 			require.True(t, below(100)(d.Key, d.UID), "it is deleted by its UID")
 		}
@@ -206,22 +206,22 @@ func TestBrakeDoesNotCountWhatWasWithdrawn(t *testing.T) {
 	for gone, passes := range map[int]bool{10: true, 11: false} {
 		t.Run(fmt.Sprint(gone), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				p := equalPair(t, 100, shape{withdrawn: below(51)})
+				p := equalPair(t, 100, pairOptions{accessRevoked: below(51)})
 				p.lose(1, 51+gone) // of fifty that are left, eleven are more than a fifth; of a hundred, they are not
 				if passes {
 					p.requireEqual()
-					require.Empty(t, p.witness.braked())
+					require.Empty(t, p.observer.pausedDeletions())
 					return
 				}
 				require.Len(t, p.replica.states(), 50)
 				require.False(t, p.replica.has(key(50)))
 				require.True(t, p.replica.has(key(51)))
-				brakes := p.witness.braked()
-				require.Equal(t, []converge.Brake{{Facet: facet, Deletions: 11, Held: 50, Word: brakes[0].Word}}, brakes)
-				p.left.Compare(facet)
+				brakes := p.observer.pausedDeletions()
+				require.Equal(t, []converge.PausedDeletions{{Facet: facet, Deletions: 11, Total: 50, Token: brakes[0].Token}}, brakes)
+				p.left.Resync(facet)
 				synctest.Wait()
-				require.Equal(t, brakes, p.witness.braked(), "the word is for what is gone alone")
-				require.True(t, p.left.Release(facet, brakes[0].Word))
+				require.Equal(t, brakes, p.observer.pausedDeletions(), "the word is for what is gone alone")
+				require.True(t, p.left.ConfirmDeletions(facet, brakes[0].Token))
 				p.requireEqual()
 			})
 		})
@@ -231,23 +231,23 @@ func TestBrakeDoesNotCountWhatWasWithdrawn(t *testing.T) {
 // What lies under the key of an object that is there, and came from another, was not withdrawn by anybody.
 func TestBrakeHoldsWhatCameFromOtherObjects(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{withdrawn: below(100)})
+		p := newPair(t, pairOptions{accessRevoked: below(100)})
 		for i := range 20 {
-			p.replica.set(key(i), object("another", "old"))
+			p.replica.set(key(i), objectKey("another", "old"))
 		}
 		p.connect()
 		synctest.Wait()
 		require.Len(t, p.replica.states(), 20)
-		require.Len(t, p.witness.braked(), 1)
+		require.Len(t, p.observer.pausedDeletions(), 1)
 	})
 }
 
 func TestBrakeHoldsNothingElseBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
+		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
-		p.source.set(key(50), object("uid50", "newer"))
-		p.source.set(key(100), object("uid100", "new"))
+		p.source.set(key(50), objectKey("uid50", "newer"))
+		p.source.set(key(100), objectKey("uid100", "new"))
 		p.source.drop(key(60))
 		synctest.Wait()
 		require.Equal(t, p.source.Held(key(50)), p.replica.Held(key(50)))
@@ -260,14 +260,14 @@ func TestBrakeHoldsNothingElseBack(t *testing.T) {
 // What is held back must not slip past the brake because it is touched on the replica's side.
 func TestBrakeHoldsWhatChangesOnTheReplica(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
+		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
-		p.replica.set(key(3), object("uid3", "edited"))
+		p.replica.set(key(3), objectKey("uid3", "edited"))
 		synctest.Wait()
 		require.True(t, p.replica.has(key(3)))
 
 		// It is let go with the others.
-		require.True(t, p.left.Release(facet, p.witness.braked()[0].Word))
+		require.True(t, p.left.ConfirmDeletions(facet, p.observer.pausedDeletions()[0].Token))
 		p.requireEqual()
 	})
 }
@@ -275,9 +275,9 @@ func TestBrakeHoldsWhatChangesOnTheReplica(t *testing.T) {
 // Somebody who re-creates an object that is held back, and then deletes it, wants it gone.
 func TestBrakeForgetsWhatTheSourceHasAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
+		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
-		p.source.set(key(3), object("uid3b", "again"))
+		p.source.set(key(3), objectKey("uid3b", "again"))
 		synctest.Wait()
 		require.Equal(t, "uid3b", p.replica.Held(key(3)).UID)
 		p.source.drop(key(3))
@@ -290,22 +290,22 @@ func TestBrakeForgetsWhatTheSourceHasAgain(t *testing.T) {
 // A comparison in the middle of many deletions that somebody asked for must neither stop them nor cry wolf.
 func TestBrakeIsNotForDeletionsUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 1000, shape{})
+		p := equalPair(t, 1000, pairOptions{})
 		p.replica.remove = pausing(time.Second)
 		for i := range 1000 {
 			p.source.drop(key(i))
 		}
-		p.left.Compare(facet)
+		p.left.Resync(facet)
 		pass(5 * time.Minute)
 		p.requireEqual()
-		require.Empty(t, p.witness.braked())
+		require.Empty(t, p.observer.pausedDeletions())
 	})
 }
 
 // What a comparison deletes, it deletes by the UID that it found: what came since from another source object is spared.
 func TestComparisonDeletesByUID(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
+		p := equalPair(t, 100, pairOptions{})
 		p.lose(7, 8)
 		p.requireEqual()
 		deletes := sentOf[converge.Delete](p.pipe.left)
@@ -318,7 +318,7 @@ func TestComparisonDeletesByUID(t *testing.T) {
 // not be a list of what to delete.
 func TestBrakeHoldsWhatNoticesTell(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := newPair(t, shape{})
+		p := newPair(t, pairOptions{})
 		p.replica.fill(100)
 		p.connect()
 		for i := range 100 {
@@ -326,37 +326,37 @@ func TestBrakeHoldsWhatNoticesTell(t *testing.T) {
 		}
 		synctest.Wait()
 		for i := range 100 {
-			p.replica.set(key(i), object(p.replica.Held(key(i)).UID, "edited"))
+			p.replica.set(key(i), objectKey(p.replica.Held(key(i)).UID, "edited"))
 		}
 		synctest.Wait()
 		require.Len(t, p.replica.states(), 100)
-		require.NotEmpty(t, p.witness.braked())
+		require.NotEmpty(t, p.observer.pausedDeletions())
 	})
 }
 
 // Objects that vanish while they wait to be sent again are not deleted for having waited.
 func TestBrakeHoldsWhatVanishesWhileItWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
+		p := equalPair(t, 100, pairOptions{})
 		p.replica.apply = func(context.Context, converge.Key, converge.Object) error { return errNotNow }
 		for i := range 100 {
-			p.source.set(key(i), object(fmt.Sprint("uid", i), "newer"))
+			p.source.set(key(i), objectKey(fmt.Sprint("uid", i), "newer"))
 		}
 		synctest.Wait()
 		p.lose(0, 100)
 		pass(time.Hour)
 		require.Len(t, p.replica.states(), 100)
-		require.NotEmpty(t, p.witness.braked())
+		require.NotEmpty(t, p.observer.pausedDeletions())
 	})
 }
 
 // What the source does not know of is deleted, once a comparison has judged it, although only a notice told of it.
 func TestStrayObjectIsDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
-		p.replica.set(key(1000), object("a stranger's", "stray"))
+		p := equalPair(t, 100, pairOptions{})
+		p.replica.set(key(1000), objectKey("a stranger's", "stray"))
 		p.requireEqual()
-		p.replica.set(key(1001), object("a stranger's", "stray"))
+		p.replica.set(key(1001), objectKey("a stranger's", "stray"))
 		p.requireEqual()
 	})
 }
@@ -364,25 +364,25 @@ func TestStrayObjectIsDeleted(t *testing.T) {
 // A word covers its deletions also when they do not work at once.
 func TestBrakesWordOutlastsAFailure(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
+		p := equalPair(t, 100, pairOptions{})
 		p.replica.remove = func(context.Context, converge.Key) error { return errInvalid }
 		p.lose(0, 30)
-		require.True(t, p.left.Release(facet, p.witness.braked()[0].Word))
+		require.True(t, p.left.ConfirmDeletions(facet, p.observer.pausedDeletions()[0].Token))
 		synctest.Wait()
 		require.Len(t, p.replica.states(), 100)
 		p.replica.heal()
-		p.left.Compare(facet)
+		p.left.Resync(facet)
 		p.requireEqual()
-		require.Len(t, p.witness.braked(), 1)
+		require.Len(t, p.observer.pausedDeletions(), 1)
 	})
 }
 
 // What vanished while it waited is judged by a comparison that the source asks for by itself.
 func TestWhatVanishesWhileItWaitsIsJudged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
+		p := equalPair(t, 100, pairOptions{})
 		p.replica.apply = func(context.Context, converge.Key, converge.Object) error { return errNotNow }
-		p.source.set(key(1), object("uid1", "newer"))
+		p.source.set(key(1), objectKey("uid1", "newer"))
 		synctest.Wait()
 		p.source.vanish(key(1))
 		pass(time.Minute)
@@ -393,36 +393,36 @@ func TestWhatVanishesWhileItWaitsIsJudged(t *testing.T) {
 // That objects were deleted once is no word for what comes to lie under their keys later.
 func TestBrakeHoldsStraysUnderKeysThatWereDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		p := equalPair(t, 100, shape{})
+		p := equalPair(t, 100, pairOptions{})
 		for i := range 30 {
 			p.source.drop(key(i))
 		}
 		p.requireEqual()
 		for i := range 30 {
-			p.replica.set(key(i), object("a stranger's", "stray"))
+			p.replica.set(key(i), objectKey("a stranger's", "stray"))
 		}
 		synctest.Wait()
 		require.Len(t, p.replica.states(), 100)
-		require.NotEmpty(t, p.witness.braked())
+		require.NotEmpty(t, p.observer.pausedDeletions())
 	})
 }
 
 // Answers to a comparison that another has replaced are not taken for answers to that.
 func TestAnswersToAnOlderComparisonAreIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		source := newShelf()
+		source := newMemoryStore()
 		source.fill(1)
-		peer := run(t, converge.Options{
-			Sources: map[converge.Facet]converge.Origin{facet: {Source: source}}, Observer: newWitness(),
+		peer := runPeer(t, converge.Options{
+			Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: source}}, Observer: newRecordingObserver(),
 		})
 		end := script(t, peer)
-		send(t, end, converge.Summary{Facet: facet, Round: 1})
-		b := receive[converge.Inquiry](t, end).Buckets[0]
-		send(t, end, converge.Summary{Facet: facet, Round: 2})
-		require.Equal(t, uint64(2), receive[converge.Inquiry](t, end).Round)
-		send(t, end, converge.Holdings{Facet: facet, Round: 1, Bucket: b})
+		send(t, end, converge.Digest{Facet: facet, Resync: 1})
+		b := receive[converge.BucketRequest](t, end).Buckets[0]
+		send(t, end, converge.Digest{Facet: facet, Resync: 2})
+		require.Equal(t, uint64(2), receive[converge.BucketRequest](t, end).Resync)
+		send(t, end, converge.BucketEntries{Facet: facet, Resync: 1, Bucket: b})
 		require.Empty(t, drain(t, end))
-		send(t, end, converge.Holdings{Facet: facet, Round: 2, Bucket: b})
+		send(t, end, converge.BucketEntries{Facet: facet, Resync: 2, Bucket: b})
 		require.Len(t, drain(t, end), 1)
 	})
 }

@@ -1,38 +1,78 @@
 package apiproxy_test
 
 import (
+	"bufio"
+	"context"
+	"crypto/tls"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/apiproxy"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-// An authority's file is replaced before what is in it expires.
-func TestTheAPIServersAuthorityIsReadAnew(t *testing.T) {
-	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
-	defer api.Close()
-	another, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "another"})
-	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "ca.crt")
-	require.NoError(t, os.WriteFile(file, another.PEM().Certificate, 0o600))
-	s := before(t, &rest.Config{Host: api.URL, TLSClientConfig: rest.TLSClientConfig{CAFile: file}})
-	answer, text := s.ask(t, "GET", pod, http.NoBody)
-	require.Equal(t, http.StatusBadGateway, answer.code)
-	require.Contains(t, status(t, answer, text).Message, "certificate")
+// The file of the API server's CA is replaced before what is in it expires.
+func TestReplacedCAFileIsReloaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "ca"})
+		require.NoError(t, err)
+		another, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "another"})
+		require.NoError(t, err)
+		issued, err := ca.IssueServer(pki.ServerOptions{Names: []string{"spoke.example"}})
+		require.NoError(t, err)
+		pair, err := issued.TLS()
+		require.NoError(t, err)
+		file := filepath.Join(t.TempDir(), "ca.crt")
+		require.NoError(t, os.WriteFile(file, another.PEM().Certificate, 0o600))
 
-	require.NoError(t, os.WriteFile(file, authority(api), 0o600))
-	answer, text = s.ask(t, "GET", pod, http.NoBody)
-	require.Equal(t, http.StatusOK, answer.code, text)
-	require.Equal(t, "here", text)
+		var serving sync.WaitGroup
+		defer serving.Wait()
+		handler, err := apiproxy.New(apiproxy.Options{
+			Config: &rest.Config{
+				Host: "https://spoke.example", TLSClientConfig: rest.TLSClientConfig{CAFile: file},
+				Dial: func(context.Context, string, string) (net.Conn, error) {
+					client, server := net.Pipe()
+					serving.Go(func() { answerOnce(tls.Server(server, &tls.Config{Certificates: []tls.Certificate{pair}})) })
+					return client, nil
+				},
+			},
+			Policy: word{}, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+		})
+		require.NoError(t, err)
+		defer handler.Close()
+		get := func() *httptest.ResponseRecorder {
+			answer := httptest.NewRecorder()
+			handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, pod, http.NoBody))
+			return answer
+		}
+		require.NotEqual(t, http.StatusOK, get().Code)
+		require.NoError(t, os.WriteFile(file, ca.PEM().Certificate, 0o600))
+		<-time.After(6 * time.Minute)
+		require.Equal(t, http.StatusOK, get().Code)
+	})
+}
+
+// answerOnce answers one request.
+func answerOnce(conn net.Conn) {
+	defer conn.Close()
+	if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nhere")
+	}
 }
 
 func TestTheAPIServerMayBeBehindAProxy(t *testing.T) {

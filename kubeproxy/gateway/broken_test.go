@@ -88,15 +88,19 @@ func TestAReadSurvivesAStaleConnection(t *testing.T) {
 	require.Equal(t, int32(3), asked.Load())
 }
 
-// What an agent says that nobody asked for is not the next caller's answer.
-func TestAnAsideIsNobodysAnswer(t *testing.T) {
+// A connection on which an agent sends a response that nobody asked for is closed, so that it answers no other request.
+func TestUnsolicitedResponseIsNobodysAnswer(t *testing.T) {
 	t.Parallel()
 	h := open(t)
-	asked, said := make(chan struct{}), make(chan struct{})
+	asked, closed := make(chan struct{}), make(chan struct{})
 	h.raw(t, "a", func(conn net.Conn, reader *bufio.Reader) {
+		unsolicited := false
 		for {
 			r, err := http.ReadRequest(reader)
 			if err != nil {
+				if unsolicited {
+					close(closed)
+				}
 				return
 			}
 			caller := r.Header.Get("Argocd-Agent-Caller")
@@ -104,7 +108,7 @@ func TestAnAsideIsNobodysAnswer(t *testing.T) {
 			if r.Method == http.MethodHead {
 				<-asked
 				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
-				close(said)
+				unsolicited = true
 				continue
 			}
 			_, _ = io.WriteString(conn, caller)
@@ -113,7 +117,7 @@ func TestAnAsideIsNobodysAnswer(t *testing.T) {
 	response, _ := do(t, h.client(t, everywhere, true), h.request(t, http.MethodHead, "/agents/a/api", http.NoBody))
 	require.Equal(t, http.StatusOK, response.StatusCode)
 	close(asked)
-	<-said
+	<-closed
 	for range 2 {
 		_, body := h.get(t, h.client(t, "a", true), "/api")
 		require.Equal(t, "a", body)

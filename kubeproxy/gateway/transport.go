@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/roundtrip"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
@@ -18,32 +17,26 @@ const (
 	// idleTimeout is how long an unused connection to an agent is kept. The agent keeps it for longer: it must not end one
 	// under a request that is on its way.
 	idleTimeout = 90 * time.Second
-	// maxIdle and maxIdlePerAgent bound the unused connections, those for GETs and those for the rest each. A person who opens
-	// an application needs a dozen.
+	// maxIdle and maxIdlePerAgent bound the unused connections. A person who opens an application needs a dozen.
 	maxIdle         = 1024
 	maxIdlePerAgent = 64
 	// maxHeader bounds the headers, of requests and of answers. It is the API server's own limit.
 	maxHeader = 1 << 20
 )
 
-// What the tunnel brings to an agent can be kept for the next caller.
-var _ roundtrip.Quieter = (*tunnel.Conn)(nil)
-
 // transport sends requests to agents.
 type transport struct {
-	plain  *roundtrip.Transport // of GETs and HEADs, which are most
-	pooled *http.Transport      // of other requests
-	// fresh never uses a connection that has been used: http.Transport sends a GET again when such a one breaks, but a GET
-	// that is upgraded may be an exec, which must not run twice.
-	fresh *http.Transport
+	pooled *http.Transport
+	// upgrades never uses a connection again: http.Transport repeats a GET when a used connection breaks, but a GET that asks
+	// for an upgrade may be an exec, which must not run twice.
+	upgrades *http.Transport
 }
 
 // newTransport returns a transport. Whoever has it closes it.
 func newTransport(dial Dial, metrics *metrics) *transport {
-	dialAgent := func(ctx context.Context, agent string) (net.Conn, error) { return connect(ctx, dial, metrics, agent) }
 	pooled := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return dialAgent(ctx, strings.TrimSuffix(address, ":80"))
+			return connect(ctx, dial, metrics, strings.TrimSuffix(address, ":80"))
 		},
 		DisableCompression:     true, // what is asked for is the caller's to say
 		MaxIdleConns:           maxIdle,
@@ -52,12 +45,9 @@ func newTransport(dial Dial, metrics *metrics) *transport {
 		MaxResponseHeaderBytes: maxHeader,
 		ExpectContinueTimeout:  time.Second,
 	}
-	fresh := pooled.Clone()
-	fresh.DisableKeepAlives = true
-	plain := roundtrip.New(roundtrip.Options{
-		Dial: dialAgent, MaxHeader: maxHeader, MaxIdle: maxIdle, MaxIdlePerHost: maxIdlePerAgent, IdleTimeout: idleTimeout,
-	})
-	return &transport{plain: plain, pooled: pooled, fresh: fresh}
+	upgrades := pooled.Clone()
+	upgrades.DisableKeepAlives = true
+	return &transport{pooled: pooled, upgrades: upgrades}
 }
 
 // connect dials an agent.
@@ -77,19 +67,14 @@ func connect(ctx context.Context, dial Dial, metrics *metrics, agent string) (ne
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	switch {
-	case exchangeOf(r.Context()).kind == upgrade:
-		return t.fresh.RoundTrip(r)
-	case roundtrip.Supports(r):
-		return t.plain.RoundTrip(r)
-	default:
-		return t.pooled.RoundTrip(r)
+	if exchangeOf(r.Context()).kind == upgrade {
+		return t.upgrades.RoundTrip(r)
 	}
+	return t.pooled.RoundTrip(r)
 }
 
 // close gives up the connections that are not in use.
 func (t *transport) close() {
-	t.plain.CloseIdleConnections()
 	t.pooled.CloseIdleConnections()
-	t.fresh.CloseIdleConnections()
+	t.upgrades.CloseIdleConnections()
 }

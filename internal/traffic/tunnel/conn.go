@@ -249,14 +249,6 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Quiet reports, without waiting, whether the peer has said nothing that is not read, and may still say something. It is for
-// whoever keeps a connection on which nobody reads at the time.
-func (c *Conn) Quiet() bool {
-	c.reading.Lock()
-	defer c.reading.Unlock()
-	return c.rest == nil && c.in.quiet() && !isClosed(c.gone)
-}
-
 // Write writes to the peer.
 func (c *Conn) Write(b []byte) (int, error) {
 	c.writing.Lock()

@@ -102,13 +102,6 @@ func (b *inbox) take() (data mem.BufferSlice, ending error) {
 	return data, nil
 }
 
-// quiet reports whether there is nothing in it, and something may come.
-func (b *inbox) quiet() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.frames) == 0 && b.ending == nil && !b.shut
-}
-
 // ended returns why nothing more comes, nil if something may.
 func (b *inbox) ended() error {
 	b.mu.Lock()

@@ -29,6 +29,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/syncmetrics"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
@@ -69,7 +70,10 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	}
 	itself := hub.NewIdentity(client.CoreV1(), s.namespace, logging.Component(logger, "hub"))
 	var known *clusters.Clusters // made below: it tells others that ask it
-	shared, err := s.share(cluster, func(agent string) string { return known.Server(agent) }, logging.Component(logger, "hub"))
+	directory := relay.NewDirectory(func(agent string) string {
+		return mapping.NamespaceOf(s.sharing.mapping(s.namespace), agent)
+	})
+	shared, err := s.share(cluster, directory, func(agent string) string { return known.Server(agent) }, logging.Component(logger, "hub"))
 	if err != nil {
 		return err
 	}
@@ -85,11 +89,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
 	syncmetrics.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
-	all := make(chan struct{}) // closed once all is known that was there before the start
-	switchboard := relay.New(relay.Options{
-		Gate: admission, Directory: shared, Known: all, Registerer: registry,
-	})
-	known = clusters.New(client.CoreV1(), s.namespace, listeners{switchboard, shared}, logging.Component(logger, "clusters"))
+	switchboard := relay.New(relay.Options{Gate: admission, Directory: directory, Registerer: registry})
+	known = clusters.New(client.CoreV1(), s.namespace, listeners{directory, shared}, logging.Component(logger, "clusters"))
 	operations, err := s.operations.Serve(ctx, base,
 		ops.When("certificate", material.Ready), ops.When("applications", shared.Ready), ops.When("identity", itself.Ready),
 		ops.When("clusters", known.Ready))
@@ -99,8 +100,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return material.Run(ctx) })
-	group.Go(func() error { shared.Run(ctx, changes{service, switchboard}); return nil })
-	group.Go(func() error { survey(ctx, shared, known, all); return nil })
+	group.Go(func() error { shared.Run(ctx, service); return nil })
+	group.Go(func() error { survey(ctx, shared, known, directory); return nil })
 	group.Go(func() error { desk.Run(ctx, service.ConfirmDeletions); return nil })
 	for _, part := range []func(context.Context){admission.Run, service.Run, switchboard.Run, known.Run, itself.Run} {
 		group.Go(func() error { part(ctx); return nil })
@@ -116,7 +117,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 }
 
 // share returns what of the hub is shared with agents. server returns the address of an agent's cluster.
-func (s *principalSettings) share(cluster kube.Cluster, server func(agent string) string, logger *slog.Logger) (*hub.Hub, error) {
+func (s *principalSettings) share(cluster kube.Cluster, directory hub.Directory, server func(agent string) string, logger *slog.Logger,
+) (*hub.Hub, error) {
 	selector, err := facets.ParseSelector(s.sharing.selector)
 	if err != nil {
 		return nil, err
@@ -124,7 +126,7 @@ func (s *principalSettings) share(cluster kube.Cluster, server func(agent string
 	return hub.New(hub.Options{
 		Config: cluster.Config, Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
 		CreateNamespace: s.sharing.creator(cluster.Client.CoreV1()).Create, Server: server,
-		Events: kube.Events{Client: cluster.Client.CoreV1(), Component: name}, Logger: logger,
+		Events: kube.Events{Client: cluster.Client.CoreV1(), Component: name}, Directory: directory, Logger: logger,
 	})
 }
 
@@ -162,36 +164,28 @@ func allOf(checks ...func() error) func() error {
 }
 
 // survey waits until all is known that was there before the start, and then says so.
-func survey(ctx context.Context, shared *hub.Hub, known *clusters.Clusters, all chan<- struct{}) {
+func survey(ctx context.Context, shared *hub.Hub, known *clusters.Clusters, directory *relay.Directory) {
 	if shared.Wait(ctx) && known.Wait(ctx) {
 		shared.Survey()
-		close(all)
+		directory.SetComplete()
 	}
 }
 
-// changes tells of the hub's applications those whom it concerns.
-type changes struct {
-	*sessions.Service
-	*relay.Exchange
-}
-
-var _ hub.Listener = changes{}
-
 // listeners tells of clusters those whom it concerns.
 type listeners struct {
-	switchboard *relay.Exchange
-	shared      *hub.Hub
+	directory *relay.Directory
+	shared    *hub.Hub
 }
 
-// Cluster implements clusters.Listener.
-func (l listeners) Cluster(agent, server string) {
-	l.switchboard.Cluster(agent, server)
+// SetCluster implements clusters.Listener.
+func (l listeners) SetCluster(agent, server string) {
+	l.directory.SetCluster(agent, server)
 	l.shared.AgentChanged(agent)
 }
 
-// NoCluster implements clusters.Listener.
-func (l listeners) NoCluster(agent string) {
-	l.switchboard.NoCluster(agent)
+// RemoveCluster implements clusters.Listener.
+func (l listeners) RemoveCluster(agent string) {
+	l.directory.RemoveCluster(agent)
 	l.shared.AgentChanged(agent)
 }
 

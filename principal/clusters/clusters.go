@@ -23,10 +23,10 @@ import (
 
 // Listener is told which clusters there are.
 type Listener interface {
-	// Cluster says that an agent's cluster has that address.
-	Cluster(agent, server string)
-	// NoCluster says that an agent has no cluster any more.
-	NoCluster(agent string)
+	// SetCluster says that an agent's cluster has that address.
+	SetCluster(agent, server string)
+	// RemoveCluster says that an agent has no cluster any more.
+	RemoveCluster(agent string)
 }
 
 // Clusters follows cluster Secrets.
@@ -169,12 +169,12 @@ func (c *Clusters) vanished(gone []*cluster) {
 func (c *Clusters) tell(agent string) {
 	all := c.of(agent)
 	if len(all) == 0 {
-		c.listener.NoCluster(agent)
+		c.listener.RemoveCluster(agent)
 		return
 	}
 	if len(all) > 1 {
 		c.logger.Warn("Several cluster Secrets are of one agent: the first by name counts, delete the others",
 			"agent", agent, "counts", all[0].id.Name, "next", all[1].id.Name)
 	}
-	c.listener.Cluster(agent, all[0].server)
+	c.listener.SetCluster(agent, all[0].server)
 }

@@ -38,9 +38,9 @@ func follow(t *testing.T, s *apiServer, listener clusters.Listener) (*clusters.C
 // listener notes what it is told.
 type listener struct{ told chan string }
 
-func (l listener) Cluster(agent, server string) { l.told <- agent + " " + server }
+func (l listener) SetCluster(agent, server string) { l.told <- agent + " " + server }
 
-func (l listener) NoCluster(agent string) { l.told <- agent + " gone" }
+func (l listener) RemoveCluster(agent string) { l.told <- agent + " gone" }
 
 // hears fails unless that, in any order, is what the listener is told next.
 func (l listener) hears(t *testing.T, want ...string) {
@@ -138,7 +138,7 @@ func TestASecretThatIsNoTextIsPassedOver(t *testing.T) {
 	s.put("good", "good", "https://good")
 	s.put("good-too", "good", "\xc3")
 	s.put("no-label", "Not.A_Label", "https://none")
-	_, log := follow(t, s, w.Exchange)
+	_, log := follow(t, s, w.Directory)
 	known := directory.New(w.Hub, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup

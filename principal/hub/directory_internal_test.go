@@ -2,7 +2,6 @@ package hub
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -40,87 +39,63 @@ func shown(m *metav1.ObjectMeta) {
 	m.Annotations = map[string]string{argocd.AnnotationSourceUID: "on-spoke"}
 }
 
-func TestWhoseAnApplicationIsByItsInstance(t *testing.T) {
+// directory is what the hub recorded: agents' namespaces, by agent, and agents with their instances, by instance.
+type directory map[string]string
+
+func (d directory) SetNamespace(agent, namespace string) { d["agent "+agent] = namespace }
+func (d directory) Assign(instance, agent, spokeInstance string) {
+	d[instance] = agent + " " + spokeInstance
+}
+func (d directory) Unassign(instance string) { delete(d, instance) }
+
+func TestDirectoryByDestination(t *testing.T) {
 	t.Parallel()
 	h, _ := aHubThatMaps(t, byDestination())
 	h.connects("rome", facets.Autonomous)
 	var r revision
 	h.becomes(t, &r, "argocd/shop", "berlin")
 	h.becomes(t, &r, "team-a/shop", "berlin")
-	h.becomes(t, &r, "kitchen/shop", "berlin")
+	h.becomes(t, &r, "kitchen/shop", "berlin") // a namespace that is not allowed
 	h.becomes(t, &r, "team-a/own", "in-cluster")
-	h.becomes(t, &r, "team-a/left", "berlin", ignored)
-	h.becomes(t, &r, "rome/shop", "rome", shown)
-	h.becomes(t, &r, "team-a/mirror", "berlin", func(m *metav1.ObjectMeta) {
+	h.becomes(t, &r, "team-a/ignored", "berlin", ignored)
+	h.becomes(t, &r, "team-a/mirror", "berlin", func(m *metav1.ObjectMeta) { // only shows another agent's
 		m.Annotations = map[string]string{argocd.AnnotationAgent: "rome"}
 	})
-	for instance, want := range map[string][2]string{
-		"shop":          {"berlin", "shop"},
-		"team-a_shop":   {"berlin", "team-a_shop"},
-		"kitchen_shop":  {}, // which is not allowed
-		"team-a_own":    {},
-		"team-a_left":   {},
-		"rome_shop":     {}, // the namespace tells that
-		"team-a_mirror": {}, // only shows what another agent has
-		"nothing":       {},
-	} {
-		agent, onSpoke := h.Assigned(instance)
-		require.Equal(t, want, [2]string{agent, onSpoke}, instance)
-	}
-	require.ElementsMatch(t, []string{"shop", "team-a_shop", "kitchen_shop", "team-a_left"}, slices.Collect(h.Instances("berlin")))
-	require.Empty(t, h.Namespace("berlin"))
-	require.Equal(t, "rome", h.Namespace("rome"))
+	require.Equal(t, directory{"agent rome": "rome", "shop": "berlin shop", "team-a_shop": "berlin team-a_shop"}, h.options.Directory)
 }
 
-func TestByNamespaceNobodyNeedsToBeToldWhoseAnApplicationIs(t *testing.T) {
+func TestDirectoryByNamespaceNeedsNoAssignments(t *testing.T) {
 	t.Parallel()
 	h, _ := aHub(t)
 	h.connects("berlin", facets.Managed)
 	var r revision
 	h.becomes(t, &r, "berlin/shop", "in-cluster")
-	agent, onSpoke := h.Assigned("berlin_shop")
-	require.Empty(t, agent+onSpoke)
-	require.Equal(t, "berlin", h.Namespace("berlin"))
+	require.Equal(t, directory{"agent berlin": "berlin"}, h.options.Directory)
 }
 
-// told notes of whom components have to know anew.
-type told struct {
-	deaf
-
-	heard *[]string
-}
-
-func (n told) Reassigned(instance string, agents ...string) {
-	*n.heard = append(*n.heard, instance+": "+strings.Join(agents, " "))
-}
-
-func (n told) Rehoused(agent string) { *n.heard = append(*n.heard, agent) }
-
-func TestComponentsHearOfAnApplicationThatMoves(t *testing.T) {
+func TestDirectoryFollowsAnApplication(t *testing.T) {
 	t.Parallel()
 	h, _ := aHubThatMaps(t, byDestination())
-	var heard []string
-	h.listener = told{heard: &heard}
-	hears := func(want ...string) {
-		t.Helper()
-		require.Equal(t, want, heard)
-		heard = nil
-	}
 	var r revision
-	h.becomes(t, &r, "team-a/shop", "berlin")
-	hears("team-a_shop: berlin")
-	h.becomes(t, &r, "team-a/shop", "berlin", func(m *metav1.ObjectMeta) { m.Labels = map[string]string{"team": "blue"} })
-	hears()
-	h.becomes(t, &r, "team-a/shop", "paris")
-	hears("team-a_shop: berlin paris")
-	app := h.becomes(t, &r, "team-a/shop", "in-cluster")
-	hears("team-a_shop: paris")
+	var app *argocd.App
+	for _, step := range []struct {
+		destination string
+		change      func(*metav1.ObjectMeta)
+		want        directory
+	}{
+		{"berlin", nil, directory{"team-a_shop": "berlin team-a_shop"}},
+		{"paris", nil, directory{"team-a_shop": "paris team-a_shop"}},
+		{"paris", ignored, directory{}},
+		{"in-cluster", nil, directory{}},
+		{"paris", nil, directory{"team-a_shop": "paris team-a_shop"}},
+	} {
+		change := step.change
+		if change == nil {
+			change = func(*metav1.ObjectMeta) {}
+		}
+		app = h.becomes(t, &r, "team-a/shop", step.destination, change)
+		require.Equal(t, step.want, h.options.Directory)
+	}
 	h.cluster.Store.Erased(app)
-	hears()
-	h.connects("berlin", facets.Managed)
-	hears()
-	h.connects("rome", facets.Autonomous)
-	hears("rome")
-	h.becomes(t, &r, "rome/shop", "rome", shown)
-	hears()
+	require.Equal(t, directory{}, h.options.Directory)
 }

@@ -25,8 +25,6 @@ type deaf struct{}
 
 func (deaf) Changed(string, converge.Facet, converge.Key) {}
 func (deaf) Resync(string, ...converge.Facet)             {}
-func (deaf) Reassigned(string, ...string)                 {}
-func (deaf) Rehoused(string)                              {}
 
 // aHub is a hub that tests tell of changes, and its log. It has a cluster Secret of the agent berlin.
 func aHub(t *testing.T) (*Hub, *bytes.Buffer) {
@@ -41,8 +39,8 @@ func aHubThatMaps(t *testing.T, m mapping.Mapping) (*Hub, *bytes.Buffer) {
 	require.NoError(t, err)
 	h, err := New(Options{
 		Config: &rest.Config{Host: "http://127.0.0.1:0"}, Namespace: "argocd", Mapping: m, Selector: selector,
-		Server: func(agent string) string { return map[string]string{"berlin": "https://proxy?agentName=berlin"}[agent] },
-		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Server:    func(agent string) string { return map[string]string{"berlin": "https://proxy?agentName=berlin"}[agent] },
+		Directory: make(directory), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	require.NoError(t, err)
 	h.listener = deaf{}

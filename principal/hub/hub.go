@@ -25,11 +25,6 @@ type Listener interface {
 	Changed(agent string, f converge.Facet, key converge.Key)
 	// Compare says that something is amiss that only a comparison can settle.
 	Resync(agent string, facets ...converge.Facet)
-	// Reassigned says that an application, by what Argo CD calls it in Redis, appeared, is another agent's, or went. agents
-	// are those that it was and is meant for.
-	Reassigned(instance string, agents ...string)
-	// Rehoused says that an agent has another namespace on the hub than it seemed to have.
-	Rehoused(agent string)
 }
 
 // Options configure a Hub.
@@ -45,7 +40,9 @@ type Options struct {
 	// Server returns the address of an agent's cluster in Argo CD, empty if it has none.
 	Server func(agent string) string
 	Events kube.Events
-	Logger *slog.Logger
+	// Directory takes which applications belong to which agent.
+	Directory Directory
+	Logger    *slog.Logger
 }
 
 // Hub is the hub's cluster, as far as it is shared.
@@ -98,13 +95,11 @@ func (h *Hub) Sharing(resyncEvery time.Duration, observer func(agent string) con
 ) func(agent, mode string) converge.Options {
 	return func(agent, mode string) converge.Options {
 		share := h.cluster.Share(agent, facets.Mode(mode))
-		before := h.Namespace(agent)
 		h.mu.Lock()
 		h.shares[agent] = share
 		h.mu.Unlock()
-		if share.Namespace != before { // with destination-based mapping nobody knows until now that an agent is autonomous
-			h.listener.Rehoused(agent)
-		}
+		// With destination-based mapping only its mode says that an agent has a namespace of its own.
+		h.options.Directory.SetNamespace(agent, share.Namespace)
 		for app := range h.cluster.Store.Group(agent) {
 			if share.Has(app) {
 				h.stamper.Changed(app)
@@ -165,8 +160,10 @@ func (e *events) ApplicationChanged(old, now *argocd.App) {
 	if old != nil && elsewhere {
 		h.application(old, false)
 	}
-	if elsewhere || h.cluster.Selects(&old.Head) != h.cluster.Selects(&now.Head) {
-		h.moved(old, now)
+	if now != nil {
+		h.assign(now, true)
+	} else {
+		h.assign(old, false)
 	}
 	if now != nil && elsewhere {
 		h.explainApplication(now)
@@ -207,7 +204,7 @@ func (e *events) ApplicationsVanished(gone []*argocd.App) {
 	shares := h.all()
 	theirs := make(map[string][]*argocd.App)
 	for _, app := range gone {
-		h.moved(app, nil)
+		h.assign(app, false)
 		agent := h.agentOf(app)
 		theirs[agent] = append(theirs[agent], app)
 	}

@@ -67,7 +67,7 @@ func (h *Hub) explainApplication(app *argocd.App) {
 		}
 	case !h.known(agent):
 		// Where agents have namespaces of their own, all others are nobody's.
-		if h.Namespace(agent) == "" && h.strangers.first(stranger{destination: agent}) {
+		if h.cluster.NamespaceOf(agent) == "" && h.strangers.first(stranger{destination: agent}) {
 			h.options.Logger.Info("Applications are left alone, as their destination is no agent",
 				"destination", agent, "application", app.Name.String())
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -155,7 +154,7 @@ func (e *Exchange) claim(id, agent string) (*call, error) {
 	if c == nil || c.agent != agent {
 		return nil, status.Error(codes.NotFound, "there is no such conversation any more")
 	}
-	if e.draining {
+	if isClosed(e.draining) {
 		return nil, authn.ErrDraining
 	}
 	delete(e.calls, id)
@@ -226,6 +225,3 @@ func (c *call) wait(ctx context.Context, who string) error {
 		return err
 	}
 }
-
-// since tells people how long ago something was, roughly.
-func since(t time.Time) string { return time.Since(t).Round(time.Second).String() }

@@ -6,7 +6,6 @@ package relay
 import (
 	"context"
 	"errors"
-	"iter"
 	"sync"
 	"time"
 
@@ -23,24 +22,10 @@ const patience = 10 * time.Second
 type Options struct {
 	// Gate admits agents and components. Its Run must run.
 	Gate *authn.Gate
-	// Directory says which of the hub's applications are whose.
-	Directory Directory
-	// Known is closed once all is known that was there before the start. Until then components are told nothing.
-	Known <-chan struct{}
+	// Directory is what components watch. The exchange records in it who is connected.
+	Directory *Directory
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
-}
-
-// Directory says which of the hub's applications are whose. Applications are called by their instances: what Argo CD calls
-// them in Redis. Its methods must not call the Exchange.
-type Directory interface {
-	// Namespace returns the namespace on the hub whose applications are all an agent's, empty if there is none.
-	Namespace(agent string) string
-	// Instances yields the applications that are meant for an agent.
-	Instances(agent string) iter.Seq[string]
-	// Assigned returns whose an application is, and what it is called on the spoke. The agent is empty if it is no agent's,
-	// or if its namespace alone tells.
-	Assigned(instance string) (agent, spokeInstance string)
 }
 
 // Exchange implements the gRPC services Tunnel and Relay.
@@ -50,11 +35,11 @@ type Exchange struct {
 
 	options Options
 	metrics metrics
-	board   *board
 	pumps   sync.WaitGroup // what carries conversations
 
+	draining chan struct{} // closed when Run ends, with mu held
+
 	mu        sync.Mutex
-	draining  bool
 	listeners map[string]*listener // by agent
 	calls     map[string]*call     // that wait for their agent, by their ids
 	open      map[*call]struct{}   // that are being carried
@@ -63,7 +48,7 @@ type Exchange struct {
 // New returns an exchange.
 func New(o Options) *Exchange {
 	return &Exchange{
-		options: o, metrics: newMetrics(o.Registerer), board: newBoard(o.Directory),
+		options: o, metrics: newMetrics(o.Registerer), draining: make(chan struct{}),
 		listeners: make(map[string]*listener), calls: make(map[string]*call), open: make(map[*call]struct{}),
 	}
 }
@@ -72,7 +57,7 @@ func New(o Options) *Exchange {
 func (e *Exchange) Run(ctx context.Context) {
 	<-ctx.Done()
 	e.mu.Lock()
-	e.draining = true
+	close(e.draining)
 	for _, l := range e.listeners {
 		l.end(authn.ErrDraining)
 	}
@@ -80,25 +65,8 @@ func (e *Exchange) Run(ctx context.Context) {
 		c.finish(authn.ErrDraining)
 	}
 	e.mu.Unlock()
-	e.board.close()
 	e.pumps.Wait()
 }
-
-// Cluster says that the hub knows an agent's cluster by that address. Whoever is known to the hub is no stranger, though it
-// may never have connected. Both must be UTF-8: components are told of all agents at once, in text.
-func (e *Exchange) Cluster(agent, server string) { e.board.cluster(agent, server) }
-
-// NoCluster says that the hub knows no cluster of an agent any more.
-func (e *Exchange) NoCluster(agent string) { e.board.noCluster(agent) }
-
-// Reassigned says that the directory may tell otherwise than before whose an application is. agents are those that it was
-// and is meant for.
-func (e *Exchange) Reassigned(instance string, agents ...string) {
-	e.board.reassigned(instance, agents...)
-}
-
-// Rehoused says that the directory tells another namespace of an agent than before.
-func (e *Exchange) Rehoused(agent string) { e.board.rehoused(agent) }
 
 // listener is an agent's Listen call.
 type listener struct {
@@ -146,14 +114,14 @@ func (e *Exchange) Listen(request *tunnelv1.ListenRequest, stream tunnelv1.Tunne
 func (e *Exchange) enter(l *listener, build string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.draining {
+	if isClosed(e.draining) {
 		return authn.ErrDraining
 	}
 	if older := e.listeners[l.agent]; older != nil {
 		older.end(authn.ErrSuperseded)
 	}
 	e.listeners[l.agent] = l
-	e.board.connected(l.agent, build)
+	e.options.Directory.connected(l.agent, build)
 	return nil
 }
 
@@ -161,7 +129,7 @@ func (e *Exchange) leave(l *listener) {
 	e.mu.Lock()
 	if e.listeners[l.agent] == l {
 		delete(e.listeners, l.agent)
-		e.board.disconnected(l.agent)
+		e.options.Directory.disconnected(l.agent)
 	}
 	e.mu.Unlock()
 	l.end(errors.New("the agent was disconnected")) // whoever still waits for it looks for another, and does not find this one
@@ -171,13 +139,22 @@ func (e *Exchange) leave(l *listener) {
 func (e *Exchange) find(agent string) (*listener, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.draining {
+	if isClosed(e.draining) {
 		return nil, authn.ErrDraining
 	}
 	if l := e.listeners[agent]; l != nil {
 		return l, nil
 	}
-	return nil, e.board.absence(agent)
+	return nil, e.options.Directory.absence(agent)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // over returns the status of a stream whose context has ended.

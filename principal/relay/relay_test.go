@@ -86,35 +86,45 @@ func TestComponentsAreToldOfAgents(t *testing.T) {
 	require.WithinDuration(t, time.Now(), n.agents["a"].GetSince().AsTime(), time.Minute)
 	require.Empty(t, n.agents["a"].GetServer())
 
-	w.Exchange.Cluster("a", "https://a")
+	w.Directory.SetCluster("a", "https://a")
 	n.until(t, func() bool { return n.agents["a"].GetServer() == "https://a" })
-	w.Exchange.Cluster("b", "https://b")
+	w.Directory.SetCluster("b", "https://b")
 	n.until(t, func() bool { return n.agents["b"] != nil && !n.agents["b"].GetConnected() })
 	w.Disconnect()
 	n.until(t, func() bool { return !n.agents["a"].GetConnected() })
 	require.Equal(t, "dev", n.agents["a"].GetBuild(), "what it was is known still")
-	w.Exchange.NoCluster("b")
+	w.Directory.RemoveCluster("b")
 	n.until(t, func() bool { return n.agents["b"] == nil })
-	w.Exchange.NoCluster("a")
+	w.Directory.RemoveCluster("a")
 	n.until(t, func() bool { return n.agents["a"] == nil })
+}
+
+// The principal keeps nothing of an agent that has neither a connection nor a cluster Secret.
+func TestAgentWithoutClusterSecretIsForgottenWhenItDisconnects(t *testing.T) {
+	w := relaytest.Open(t)
+	n := watch(t, w)
+	n.until(t, func() bool { return n.agents["a"].GetConnected() })
+	w.Disconnect()
+	n.until(t, func() bool { return n.agents["a"] == nil })
+	_, err := w.Dialer.Dial(t.Context(), "a", tunnel.Kube)
+	require.ErrorIs(t, err, tunnel.ErrUnknown)
 }
 
 // What is told first stands in place of all that was known: whoever lost a principal that was restarted is not to take for
 // gone what the new one has yet to find.
 func TestNothingIsToldBeforeAllIsKnown(t *testing.T) {
-	known := make(chan struct{})
-	w := relaytest.OpenBefore(t, known)
+	w := relaytest.OpenIncomplete(t)
 	n := watch(t, w)
 	_, err := w.Dialer.Dial(t.Context(), "nobody", tunnel.Kube) // on the same connection, and later
 	require.ErrorContains(t, err, "no such agent")
-	w.Exchange.Cluster("late", "https://late")
-	close(known)
+	w.Directory.SetCluster("late", "https://late")
+	w.Directory.SetComplete()
 	require.False(t, n.hear(t).GetMore())
 	require.NotNil(t, n.agents["late"])
 }
 
 func TestDrainBeforeAllIsKnown(t *testing.T) {
-	w := relaytest.OpenBefore(t, make(chan struct{}))
+	w := relaytest.OpenIncomplete(t)
 	n := watch(t, w)
 	w.Drain()
 	_, err := n.stream.Recv()
@@ -143,11 +153,11 @@ func TestManyAgentsAreToldInSeveralMessages(t *testing.T) {
 	name := func(i int) string { return fmt.Sprintf("%s-%05d", strings.Repeat("a", 57), i) }
 	change := func(server string) {
 		for i := range count {
-			w.Exchange.Cluster(name(i), "https://"+server+strings.Repeat("x", 200)+"?agentName="+name(i))
+			w.Directory.SetCluster(name(i), "https://"+server+strings.Repeat("x", 200)+"?agentName="+name(i))
 		}
 	}
 	change("first")
-	w.Exchange.Cluster("large", "https://"+strings.Repeat("x", 1<<20)) // as much as a Secret holds
+	w.Directory.SetCluster("large", "https://"+strings.Repeat("x", 1<<20)) // as much as a Secret holds
 	n := watch(t, w)
 	told, messages := 0, 0
 	for more := true; more; messages++ {

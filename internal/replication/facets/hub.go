@@ -59,12 +59,7 @@ func (h Hub) touchesProject(r *argocd.Record) []Touched {
 }
 
 // NamespaceOf returns the namespace on the hub whose applications are all a managed agent's, empty if there is none.
-func (h Hub) NamespaceOf(agent string) string {
-	if own, ok := h.options.Mapping.(mapping.Owned); ok {
-		return own.HubNamespace(agent)
-	}
-	return ""
-}
+func (h Hub) NamespaceOf(agent string) string { return mapping.NamespaceOf(h.options.Mapping, agent) }
 
 // recipient is an agent as projects are for it or not.
 func (h Hub) recipient(agent string) argocd.Recipient {

@@ -52,6 +52,14 @@ type Owned interface {
 	HubNamespace(agent string) string
 }
 
+// NamespaceOf returns the namespace on the hub whose applications are all an agent's, empty if there is none.
+func NamespaceOf(m OnHub, agent string) string {
+	if own, ok := m.(Owned); ok {
+		return own.HubNamespace(agent)
+	}
+	return ""
+}
+
 // ByNamespace maps by the namespace on the hub, which is named after the agent. On the spoke all applications are in one
 // namespace. The key is the name.
 type ByNamespace struct {

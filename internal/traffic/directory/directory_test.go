@@ -64,9 +64,9 @@ func TestRosterIsWhatThePrincipalSays(t *testing.T) {
 		require.False(t, ok, "%q is the hub's own", own)
 	}
 
-	w.Exchange.Cluster("a", "https://a")
+	w.Directory.SetCluster("a", "https://a")
 	until(t, r, func() bool { _, ok := r.Server("https://a"); return ok })
-	w.Exchange.Cluster("a", "https://elsewhere")
+	w.Directory.SetCluster("a", "https://elsewhere")
 	until(t, r, func() bool { _, ok := r.Server("https://elsewhere"); return ok })
 	_, ok = r.Server("https://a")
 	require.False(t, ok)
@@ -75,7 +75,7 @@ func TestRosterIsWhatThePrincipalSays(t *testing.T) {
 	until(t, r, func() bool { a, _ := r.Agent("a"); return !a.Connected })
 	_, _, ok = r.Owner("a_guestbook")
 	require.True(t, ok, "it is the agent's though that is away")
-	w.Exchange.NoCluster("a")
+	w.Directory.RemoveCluster("a")
 	until(t, r, func() bool { return len(r.All()) == 1 })
 	require.Equal(t, relaytest.Echo, r.All()[0].Name)
 	_, _, ok = r.Owner("a_guestbook")
@@ -91,26 +91,22 @@ func TestApplicationsMayBeAssignedOneByOne(t *testing.T) {
 		agent, _, _ := r.Owner(instance)
 		return agent
 	}
-	assign := func(instance string, was, is string) {
-		w.Directory.Assign(instance, is)
-		w.Exchange.Reassigned(instance, was, is)
-	}
-	w.Exchange.Cluster(berlin, "https://berlin")
-	assign("shop", "", berlin)
-	assign("team_shop", "", berlin)
-	assign("elsewhere", "", "prod-eu")
+	w.Directory.SetCluster(berlin, "https://berlin")
+	w.Directory.Assign("shop", berlin, "shop")
+	w.Directory.Assign("team_shop", berlin, "team_shop")
+	w.Directory.Assign("elsewhere", "prod-eu", "elsewhere")
 	until(t, r, func() bool { return owner("shop") == berlin && owner("team_shop") == berlin })
 	require.Empty(t, owner("elsewhere"), "that is no agent")
 	hub, ok := r.Hub(berlin, "team_shop")
 	require.True(t, ok)
 	require.Equal(t, "team_shop", hub)
 
-	w.Exchange.Cluster(paris, "https://paris")
-	assign("team_shop", berlin, paris)
+	w.Directory.SetCluster(paris, "https://paris")
+	w.Directory.Assign("team_shop", paris, "team_shop")
 	until(t, r, func() bool { return owner("team_shop") == paris })
 	_, ok = r.Hub(berlin, "team_shop")
 	require.False(t, ok)
-	w.Exchange.NoCluster(paris)
+	w.Directory.RemoveCluster(paris)
 	until(t, r, func() bool { return owner("team_shop") == "" })
 	require.Equal(t, berlin, owner("shop"))
 }
@@ -137,7 +133,7 @@ func TestManyAgents(t *testing.T) {
 	const count = 20_000
 	for i := range count {
 		name := fmt.Sprintf("%s-%05d", strings.Repeat("a", 57), i)
-		w.Exchange.Cluster(name, "https://argocd-agent-resource-proxy:9090?agentName="+name)
+		w.Directory.SetCluster(name, "https://argocd-agent-resource-proxy:9090?agentName="+name)
 	}
 	r := follow(t, w.Hub)
 	until(t, r, func() bool { return r.Ready() == nil })

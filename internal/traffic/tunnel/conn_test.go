@@ -123,11 +123,12 @@ func TestDialFails(t *testing.T) {
 	_, err := w.Dialer.Dial(t.Context(), "nobody", tunnel.Kube)
 	require.ErrorIs(t, err, tunnel.ErrUnknown)
 
-	w.Exchange.Cluster("b", "https://b")
+	w.Directory.SetCluster("b", "https://b")
 	_, err = w.Dialer.Dial(t.Context(), "b", tunnel.Kube)
 	require.ErrorIs(t, err, tunnel.ErrAway)
 	require.ErrorContains(t, err, "has not connected since this principal started")
 
+	w.Directory.SetCluster("a", "https://a")
 	w.Disconnect()
 	_, err = w.Dialer.Dial(t.Context(), "a", tunnel.Kube)
 	require.ErrorIs(t, err, tunnel.ErrAway)

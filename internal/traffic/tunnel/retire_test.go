@@ -52,6 +52,7 @@ func TestConversationsOutliveListening(t *testing.T) {
 			defer spoke.Close()
 
 			says(t, hub, spoke, "before")
+			w.Directory.SetCluster("retiring", "https://retiring")
 			retire()
 			w.Await(t, "retiring", false)
 			_, err = w.Dialer.Dial(t.Context(), "retiring", tunnel.Kube)

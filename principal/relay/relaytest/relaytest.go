@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,6 +37,8 @@ const (
 	Component = "argocd-agent-test"
 	// Echo is an agent whose API server says what it is told.
 	Echo = "echo"
+	// ByName is how the names of agents begin that have no namespaces of their own.
+	ByName = "by-name"
 )
 
 // Check fails a test from any goroutine.
@@ -46,7 +50,7 @@ func Check(tb testing.TB, err error) {
 // Works are a principal, a component of the hub that dials, and the agents "a" and Echo.
 type Works struct {
 	Exchange   *relay.Exchange
-	Directory  Directory
+	Directory  *relay.Directory
 	Hub        *grpc.ClientConn // of the component
 	Dialer     *tunnel.Dialer   // the same
 	Disconnect func()           // ends agent a; returns when the principal knows
@@ -62,9 +66,8 @@ type Works struct {
 // Open opens the works, with the agents a and echo, until the test is over.
 func Open(tb testing.TB) *Works {
 	tb.Helper()
-	known := make(chan struct{})
-	close(known)
-	w := begin(tb, known)
+	w := begin(tb)
+	w.Directory.SetComplete()
 	w.Disconnect = w.Agent(tb, "a", w.kube)
 
 	echo := tunnel.NewListener(tunnel.Kube)
@@ -87,23 +90,31 @@ func Open(tb testing.TB) *Works {
 	return w
 }
 
-// OpenBefore opens works without agents, whose principal knows what is on the hub once the channel is closed.
-func OpenBefore(tb testing.TB, known <-chan struct{}) *Works {
+// OpenIncomplete opens works without agents, whose directory is not complete.
+func OpenIncomplete(tb testing.TB) *Works {
 	tb.Helper()
-	w := begin(tb, known)
+	w := begin(tb)
 	w.connect(tb)
 	return w
 }
 
 // begin opens a principal.
-func begin(tb testing.TB, known <-chan struct{}) *Works {
+func begin(tb testing.TB) *Works {
 	tb.Helper()
-	w := &Works{kube: tunnel.NewListener(tunnel.Kube)}
+	w := &Works{kube: tunnel.NewListener(tunnel.Kube), Directory: relay.NewDirectory(namespaceOf)}
 	var err error
 	w.Authority, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
 	require.NoError(tb, err)
-	w.serve(tb, known)
+	w.serve(tb)
 	return w
+}
+
+// namespaceOf gives all agents the namespaces of their names but those whose names begin with ByName.
+func namespaceOf(agent string) string {
+	if strings.HasPrefix(agent, ByName) {
+		return ""
+	}
+	return agent
 }
 
 // connect connects the hub's component.
@@ -143,7 +154,7 @@ func run(tb testing.TB, something func(context.Context)) (stop func()) {
 }
 
 // serve serves a principal.
-func (w *Works) serve(tb testing.TB, known <-chan struct{}) {
+func (w *Works) serve(tb testing.TB) {
 	tb.Helper()
 	pair, err := w.Authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(tb, err)
@@ -151,9 +162,7 @@ func (w *Works) serve(tb testing.TB, known <-chan struct{}) {
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{Component}})
 	require.NoError(tb, err)
 	g := authn.New(authn.Options{Identify: identify, Trust: material, Logger: slog.New(slog.DiscardHandler)})
-	w.Exchange = relay.New(relay.Options{
-		Gate: g, Directory: &w.Directory, Known: known, Registerer: prometheus.NewRegistry(),
-	})
+	w.Exchange = relay.New(relay.Options{Gate: g, Directory: w.Directory, Registerer: prometheus.NewRegistry()})
 	run(tb, g.Run)
 	server := grpc.NewServer(append(tunnel.ServerOptions(),
 		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: material})),
@@ -216,16 +225,19 @@ func (w *Works) Await(tb testing.TB, name string, connected bool) {
 	defer cancel()
 	conn := w.Dial(tb, Component)
 	defer func() { Check(tb, conn.Close()) }()
-	told, err := tunnelv1.NewRelayClient(conn).Watch(ctx, &tunnelv1.WatchRequest{})
+	updates, err := tunnelv1.NewRelayClient(conn).Watch(ctx, &tunnelv1.WatchRequest{})
 	require.NoError(tb, err)
-	for {
-		news, err := told.Recv()
+	is := false // one without a cluster Secret is in no update when it is not connected
+	for complete := false; !complete || is != connected; {
+		update, err := updates.Recv()
 		require.NoError(tb, err)
-		for _, a := range news.GetAgents() {
-			if a.GetName() == name && a.GetConnected() == connected {
-				return
+		complete = complete || !update.GetMore()
+		for _, a := range update.GetAgents() {
+			if a.GetName() == name {
+				is = a.GetConnected()
 			}
 		}
+		is = is && !slices.Contains(update.GetRemoved(), name)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/policy"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
 // The outcomes of a request.
@@ -101,7 +102,7 @@ func reads(q *policy.Request) bool {
 
 func (a *attempt) attributes(verb string) []slog.Attr {
 	all := []slog.Attr{
-		slog.String("caller", short(a.header.Get(CallerHeader))), slog.String("verb", verb),
+		slog.String("caller", short(a.header.Get(apihttp.CallerHeader))), slog.String("verb", verb),
 		slog.String("decision", a.outcome), slog.Int("code", a.code), slog.Duration("duration", time.Since(a.started)),
 	}
 	add := func(key, value string) {

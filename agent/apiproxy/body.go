@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
 const (
@@ -36,7 +36,7 @@ func (b *body) read() ([]byte, error) {
 	case b.handler.bodies <- struct{}{}:
 		b.held = true
 	default:
-		return nil, statusError(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "the agent checks too many new objects at this time")
+		return nil, apihttp.Errorf(http.StatusTooManyRequests, "the agent checks too many new objects at this time")
 	}
 	control := http.NewResponseController(b.writer)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // a connection that has no deadlines has other bounds
@@ -44,12 +44,11 @@ func (b *body) read() ([]byte, error) {
 	_ = control.SetReadDeadline(time.Time{})
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, statusError(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "the object takes too long to arrive")
+		return nil, apihttp.Errorf(http.StatusRequestTimeout, "the object takes too long to arrive")
 	case err != nil:
-		return nil, badRequest("its body cannot be read: %v", err)
+		return nil, apihttp.Errorf(http.StatusBadRequest, "the request's body cannot be read: %v", err)
 	case len(whole) > maxBody:
-		return nil, statusError(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
-			"the object is larger than %d bytes", maxBody)
+		return nil, apihttp.Errorf(http.StatusRequestEntityTooLarge, "the object is larger than %d bytes", maxBody)
 	}
 	b.request.Body = replay{bytes.NewReader(whole), b.request.Body}
 	return whole, nil

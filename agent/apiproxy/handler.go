@@ -12,12 +12,12 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/policy"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/buffers"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
 // Policy decides about requests.
 type Policy interface {
-	// Decide says whether a request is allowed. Its error is an API server's status where it is the request's fault; any
+	// Decide says whether a request is allowed. Its error is an *apihttp.Error where it is the request's fault; any
 	// other means that it could not be found out.
 	Decide(ctx context.Context, q *policy.Request) (policy.Decision, error)
 }
@@ -55,8 +55,8 @@ func New(o Options) (*Handler, error) {
 	}
 	o.Registerer.MustRegister(h.requests)
 	h.proxy = &httputil.ReverseProxy{
-		Rewrite: up.rewrite, Transport: up, ModifyResponse: noRedirect, ErrorHandler: h.failed,
-		BufferPool: buffers.NewPool(chunk), ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+		Rewrite: up.rewrite, Transport: up, ModifyResponse: apihttp.RefuseRedirect, ErrorHandler: h.failed,
+		BufferPool: apihttp.NewBufferPool(chunk), ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
 	return h, nil
 }
@@ -72,7 +72,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, err := h.parse(r)
 	if err != nil {
 		a.outcome = denied
-		refuse(a, err)
+		refuse(a, undecided(err))
 		return
 	}
 	a.request, a.query = q, r.URL
@@ -83,7 +83,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		a.err = err
-		refuse(a, asStatus(err))
+		refuse(a, undecided(err))
 		return
 	case !a.decision.Allowed:
 		a.outcome = denied
@@ -98,8 +98,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // parse reads a request, or refuses it.
 func (h *Handler) parse(r *http.Request) (*policy.Request, error) {
-	if err := checkHeader(r.Header); err != nil {
+	if err := apihttp.CheckHeaders(r.Header); err != nil {
 		return nil, err
+	}
+	if apihttp.HasBearerProtocol(r.Header) {
+		return nil, apihttp.Errorf(http.StatusBadRequest, "a WebSocket subprotocol carries a bearer token: the agent accepts none")
 	}
 	return policy.Parse(r)
 }
@@ -113,13 +116,4 @@ func (h *Handler) failed(w http.ResponseWriter, r *http.Request, err error) {
 		a.err = err
 	}
 	refuse(w, unanswered(err))
-}
-
-// noRedirect takes an answer that says to go elsewhere for what it is: an API server has no such answers, and where it
-// points to is none of the hub's business.
-func noRedirect(answer *http.Response) error {
-	if answer.StatusCode >= 300 && answer.StatusCode < 400 && answer.Header.Get("Location") != "" {
-		return errRedirect
-	}
-	return nil
 }

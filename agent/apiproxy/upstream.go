@@ -11,6 +11,8 @@ import (
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
 // dialTimeout is how long it may take to connect to the API server, and how often an idle connection is probed: client-go's
@@ -72,5 +74,5 @@ func (u *upstream) rewrite(r *httputil.ProxyRequest) {
 	out.URL.Scheme, out.URL.Host = u.base.Scheme, u.base.Host
 	out.URL.Path = strings.TrimSuffix(u.base.Path, "/") + r.In.URL.Path
 	out.Host = ""
-	dropHeader(out.Header)
+	apihttp.DropCredentials(out.Header)
 }

@@ -3,16 +3,17 @@ package policy
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/ownership"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
 // The groups that the default rule has something to say about.
@@ -229,7 +230,7 @@ func readOwners(q *Request) ([]metav1.OwnerReference, error) {
 		err = wrong[0]
 	}
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the agent cannot read the object that is to be created: %v", err))
+		return nil, apihttp.Errorf(http.StatusBadRequest, "the agent cannot read the object that is to be created: %v", err)
 	}
 	owners := object.Metadata.OwnerReferences
 	return owners[:min(len(owners), maxOwners)], nil

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/policy"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -143,4 +145,10 @@ func newFollowing(tb testing.TB, server *apiServer, known applications) *followi
 		<-drained
 	})
 	return f
+}
+
+// fails says whether an error is one of the request's own, with that code.
+func fails(err error, code int) bool {
+	var own *apihttp.Error
+	return errors.As(err, &own) && own.Code == code
 }

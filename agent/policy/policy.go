@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/ownership"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
 const (
@@ -137,7 +138,7 @@ func parseKey(m *corev1.ConfigMap) (*Rules, error) {
 	return ParseRules([]byte(text))
 }
 
-// Decide says whether a request is allowed. Its error is an API server's status where it is the request's fault; any other
+// Decide says whether a request is allowed. Its error is an *apihttp.Error where it is the request's fault; any other
 // means that it could not be found out.
 func (p *Policy) Decide(ctx context.Context, q *Request) (Decision, error) {
 	if err := p.Ready(); err != nil {
@@ -184,9 +185,9 @@ func (p *Policy) explain(q *Request, d Decision) Decision {
 }
 
 // Forbidden returns a denial as the API server would say it.
-func (d Decision) Forbidden(q *Request) *apierrors.StatusError {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: 403, Reason: metav1.StatusReasonForbidden, Message: "forbidden: " + d.Reason,
+func (d Decision) Forbidden(q *Request) *apihttp.Error {
+	return &apihttp.Error{
+		Code: http.StatusForbidden, Message: "forbidden: " + d.Reason,
 		Details: &metav1.StatusDetails{Group: q.APIGroup, Kind: q.Resource, Name: q.Name},
-	}}
+	}
 }

@@ -3,11 +3,12 @@ package policy_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/ownership"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/policy"
@@ -182,10 +183,10 @@ func TestDenialSaysWhatWhyAndWhatToDo(t *testing.T) {
 	d, err := p.Decide(t.Context(), q)
 	require.NoError(t, err)
 	forbidden := d.Forbidden(q)
-	require.True(t, apierrors.IsForbidden(forbidden))
+	require.True(t, fails(forbidden, http.StatusForbidden))
 	require.EqualError(t, forbidden, "forbidden: the hub may not patch deployments.apps/scale other in namespace a: the object belongs to no"+
 		" Argo CD application of this cluster. If it should, allow it in this cluster's ConfigMap argocd/argocd-agent-policy")
-	require.Equal(t, "other", forbidden.Status().Details.Name)
+	require.Equal(t, &metav1.StatusDetails{Group: "apps", Kind: "deployments", Name: "other"}, forbidden.Details)
 }
 
 func TestCreate(t *testing.T) {
@@ -224,7 +225,7 @@ func TestCreate(t *testing.T) {
 	}
 	for _, body := range []string{"", "[", `"x"`, `{"metadata":{},"metadata":{"ownerReferences":[]}}`, `{"metadata":{"ownerReferences":7}}`} {
 		_, err := ask(t, p, "POST", "/apis/batch/v1/namespaces/a/jobs", body)
-		require.True(t, apierrors.IsBadRequest(err), "%q: %v", body, err)
+		require.True(t, fails(err, http.StatusBadRequest), "%q: %v", body, err)
 	}
 	r := arriving("POST", "/apis/batch/v1/namespaces/a/jobs")
 	r.Header.Set("Content-Type", "application/vnd.kubernetes.protobuf")

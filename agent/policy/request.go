@@ -1,19 +1,19 @@
 package policy
 
 import (
-	"fmt"
 	"mime"
 	"net/http"
 	"net/url"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
 // impersonate begins the names of the headers by which a caller acts as somebody else.
@@ -33,7 +33,7 @@ type Request struct {
 }
 
 // Parse reads what a request asks for. What is not written in the one way in which everybody understands it the same is
-// refused, with an error that is an API server's status. The body is left alone.
+// refused with an *apihttp.Error. The body is left alone.
 func Parse(r *http.Request) (*Request, error) {
 	if err := checkMethod(r); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ var (
 )
 
 func refuse(format string, a ...any) error {
-	return apierrors.NewBadRequest("the agent refuses this request: " + fmt.Sprintf(format, a...))
+	return apihttp.Errorf(http.StatusBadRequest, "the agent refuses this request: "+format, a...)
 }
 
 func checkMethod(r *http.Request) error {
@@ -81,10 +81,7 @@ func checkMethod(r *http.Request) error {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
 		return nil
 	default:
-		return &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
-			Message: fmt.Sprintf("the agent does not pass on the method %.20q", r.Method),
-		}}
+		return apihttp.Errorf(http.StatusMethodNotAllowed, "the agent does not pass on the method %.20q", r.Method)
 	}
 }
 

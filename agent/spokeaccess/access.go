@@ -22,6 +22,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
@@ -31,8 +32,6 @@ const (
 	// idleTimeout is how long a connection is kept for the next request. The hub gives idle ones up sooner: one that is
 	// closed under a request could not be told from one that was lost after it.
 	idleTimeout = 5 * time.Minute
-	// maxHeader is the API server's own limit.
-	maxHeader = 1 << 20
 	// drain is how long requests may take to end when the agent does.
 	drain = 5 * time.Second
 )
@@ -133,7 +132,7 @@ func (a *Access) Run(ctx context.Context) error {
 func (a *Access) serve(ctx context.Context) error {
 	defer a.live.Close()
 	server := &http.Server{
-		Handler: a.live, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Handler: a.live, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: apihttp.MaxHeaderBytes,
 		ConnContext: lasting, ErrorLog: slog.NewLogLogger(a.logger.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan struct{})

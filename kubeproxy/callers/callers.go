@@ -14,6 +14,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/token"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
 // Tokens verifies bearer tokens.
@@ -67,19 +68,19 @@ type holder struct {
 	nameless   error // why it names no agent
 }
 
-// Admit returns what a request of the peer is about. Its errors are *RefusedError.
+// Admit returns what a request of the peer is about. Its errors are *apihttp.Error.
 func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 	if r.Method == http.MethodConnect {
-		return Call{}, Refuse(http.StatusBadRequest, "method CONNECT: this is no forward proxy: configure it as the address of an API server")
+		return Call{}, apihttp.Errorf(http.StatusBadRequest, "method CONNECT: this is no forward proxy: configure it as the address of an API server")
+	}
+	if err := apihttp.CheckHeaders(r.Header); err != nil {
+		return Call{}, err
 	}
 	way, err := ParseTarget(r.RequestURI)
 	if err != nil {
 		return Call{}, err
 	}
-	bearer, given, err := bearerOf(r.Header)
-	if err != nil {
-		return Call{}, err
-	}
+	bearer, given := bearerOf(r.Header)
 	has := c.remembered(r.Context(), peer)
 	if given {
 		return c.byToken(has, bearer, way)
@@ -90,23 +91,23 @@ func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 // byToken lets a token decide. It never widens what the certificate says: one that names an agent has no other one.
 func (c *Callers) byToken(has *holder, bearer string, way Way) (Call, error) {
 	if c.options.Tokens == nil {
-		return Call{}, Refuse(http.StatusUnauthorized, "bearer tokens are not accepted here: set --jwt-key, or come with the agent's own certificate and no token")
+		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "bearer tokens are not accepted here: set --jwt-key, or come with the agent's own certificate and no token")
 	}
 	says, err := c.options.Tokens.Verify(bearer)
 	switch {
 	case err != nil:
-		return Call{}, Refuse(http.StatusUnauthorized, "%v", err)
+		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "%v", err)
 	case way.Agent != "" && way.Agent != says.Agent:
-		return Call{}, Refuse(http.StatusForbidden, "the token is for agent %q, the path for agent %q: leave the token out, or ask for its agent",
+		return Call{}, apihttp.Errorf(http.StatusForbidden, "the token is for agent %q, the path for agent %q: leave the token out, or ask for its agent",
 			says.Agent, way.Agent)
 	}
 	if has.agent != "" && has.agent != says.Agent {
 		known, err := c.options.Agents.Known(string(has.agent))
 		if err != nil {
-			return Call{}, Refuse(http.StatusBadGateway, "whether the certificate's name %q is that of an agent could not be told: %v", has.agent, err)
+			return Call{}, apihttp.Errorf(http.StatusBadGateway, "whether the certificate's name %q is that of an agent could not be told: %v", has.agent, err)
 		}
 		if known {
-			return Call{}, Refuse(http.StatusForbidden, "the token is for agent %q, the certificate is that of agent %q: "+
+			return Call{}, apihttp.Errorf(http.StatusForbidden, "the token is for agent %q, the certificate is that of agent %q: "+
 				"use the one's token with the one's certificate", says.Agent, has.agent)
 		}
 	}
@@ -117,15 +118,15 @@ func (c *Callers) byToken(has *holder, bearer string, way Way) (Call, error) {
 func byCertificate(has *holder, way Way) (Call, error) {
 	switch {
 	case has.everywhere && way.Agent == "":
-		return Call{}, Refuse(http.StatusBadRequest, "caller %q may reach every agent: say which by the path, %s<name>/…", has.name, prefix)
+		return Call{}, apihttp.Errorf(http.StatusBadRequest, "caller %q may reach every agent: say which by the path, %s<name>/…", has.name, prefix)
 	case has.everywhere:
 		return Call{Caller: has.name, Agent: way.Agent, Path: way.Path}, nil
 	case errors.Is(has.nameless, identity.ErrAgentName):
-		return Call{}, Refuse(http.StatusForbidden, "%v", has.nameless)
+		return Call{}, apihttp.Errorf(http.StatusForbidden, "%v", has.nameless)
 	case has.nameless != nil:
-		return Call{}, Refuse(http.StatusUnauthorized, "%v", has.nameless)
+		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "%v", has.nameless)
 	case way.Agent != "" && way.Agent != has.agent:
-		return Call{}, Refuse(http.StatusForbidden, "the certificate is that of agent %q, which may not reach agent %q: "+
+		return Call{}, apihttp.Errorf(http.StatusForbidden, "the certificate is that of agent %q, which may not reach agent %q: "+
 			"name the caller in --all-agents-callers if it is to reach every agent", has.agent, way.Agent)
 	default:
 		return Call{Caller: has.name, Agent: has.agent, Path: way.Path}, nil
@@ -166,18 +167,10 @@ func (c *Callers) holderOf(certificate *x509.Certificate) *holder {
 
 // bearerOf returns the bearer token, and whether one is given. Other kinds of authorization prove nothing here and are
 // passed over, as the certificate is there.
-func bearerOf(header http.Header) (bearer string, given bool, err error) {
-	values := header.Values("Authorization")
-	switch len(values) {
-	case 0:
-		return "", false, nil
-	case 1:
-	default:
-		return "", false, Refuse(http.StatusBadRequest, "%d headers Authorization: send one", len(values))
-	}
-	scheme, rest, _ := strings.Cut(strings.TrimSpace(values[0]), " ")
+func bearerOf(header http.Header) (bearer string, given bool) {
+	scheme, rest, _ := strings.Cut(strings.TrimSpace(header.Get("Authorization")), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return "", false, nil
+		return "", false
 	}
-	return strings.TrimSpace(rest), true, nil
+	return strings.TrimSpace(rest), true
 }

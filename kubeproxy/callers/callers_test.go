@@ -12,6 +12,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/token"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )
 
@@ -58,7 +59,7 @@ func TestTokensNeedKeys(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody)
 	r.Header.Set("Authorization", "Bearer x")
 	_, err = who.Admit(r, peerOf(t, pki.ClientOptions{CommonName: "a"}))
-	refusal := new(callers.RefusedError)
+	refusal := new(apihttp.Error)
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, http.StatusUnauthorized, refusal.Code)
 	require.ErrorContains(t, err, "--jwt-key")

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
 // prefix begins the paths that say which agent is meant.
@@ -25,23 +26,23 @@ type Way struct {
 func ParseTarget(target string) (Way, error) {
 	path, _, _ := strings.Cut(target, "?")
 	if !strings.HasPrefix(path, "/") {
-		return Way{}, Refuse(http.StatusBadRequest, "the request is for %q: it must begin with a slash", shorten(target))
+		return Way{}, apihttp.Errorf(http.StatusBadRequest, "the request is for %q: it must begin with a slash", shorten(target))
 	}
 	if at := strings.IndexFunc(target, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' }); at >= 0 {
-		return Way{}, Refuse(http.StatusBadRequest, "the path or query has %q at %d: encode it with %%", target[at], at)
+		return Way{}, apihttp.Errorf(http.StatusBadRequest, "the path or query has %q at %d: encode it with %%", target[at], at)
 	}
 	plain, err := url.PathUnescape(path)
 	if err != nil {
-		return Way{}, Refuse(http.StatusBadRequest, "the path %q: %v", shorten(path), err)
+		return Way{}, apihttp.Errorf(http.StatusBadRequest, "the path %q: %v", shorten(path), err)
 	}
 	for segment := range strings.SplitSeq(plain, "/") {
 		if segment == "." || segment == ".." {
-			return Way{}, Refuse(http.StatusBadRequest, "the path %q has a segment %q: send the path that is meant", shorten(path), segment)
+			return Way{}, apihttp.Errorf(http.StatusBadRequest, "the path %q has a segment %q: send the path that is meant", shorten(path), segment)
 		}
 	}
 	switch {
 	case strings.HasPrefix(plain, "//"):
-		return Way{}, Refuse(http.StatusBadRequest, "the path %q begins with two slashes: send the path that is meant", shorten(path))
+		return Way{}, apihttp.Errorf(http.StatusBadRequest, "the path %q begins with two slashes: send the path that is meant", shorten(path))
 	case plain+"/" != prefix && !strings.HasPrefix(plain, prefix):
 		return Way{Path: path}, nil
 	default:
@@ -53,15 +54,15 @@ func ParseTarget(target string) (Way, error) {
 func parsePrefix(path string) (Way, error) {
 	rest, plainly := strings.CutPrefix(path, prefix)
 	if !plainly {
-		return Way{}, Refuse(http.StatusBadRequest, "the path %q: write it as %s<name>/…, without encoding", shorten(path), prefix)
+		return Way{}, apihttp.Errorf(http.StatusBadRequest, "the path %q: write it as %s<name>/…, without encoding", shorten(path), prefix)
 	}
 	name, rest, more := strings.Cut(rest, "/")
 	agent, err := identity.ParseAgent(name)
 	if err != nil {
-		return Way{}, Refuse(http.StatusBadRequest, "the path %q: %v", shorten(path), err)
+		return Way{}, apihttp.Errorf(http.StatusBadRequest, "the path %q: %v", shorten(path), err)
 	}
 	if plain, err := url.PathUnescape(rest); err != nil || strings.HasPrefix(plain, "/") {
-		return Way{}, Refuse(http.StatusBadRequest, "the path %q has two slashes after the agent's name: send the path that is meant", shorten(path))
+		return Way{}, apihttp.Errorf(http.StatusBadRequest, "the path %q has two slashes after the agent's name: send the path that is meant", shorten(path))
 	}
 	if !more {
 		return Way{Agent: agent, Path: "/"}, nil

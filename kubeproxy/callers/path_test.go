@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )
 
@@ -46,7 +47,7 @@ func FuzzParseTarget(f *testing.F) {
 	f.Fuzz(func(t *testing.T, target string) {
 		way, err := callers.ParseTarget(target)
 		if err != nil {
-			refusal := new(callers.RefusedError)
+			refusal := new(apihttp.Error)
 			require.ErrorAs(t, err, &refusal)
 			require.Equal(t, http.StatusBadRequest, refusal.Code)
 			require.Less(t, len(err.Error()), 4096)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
 // anew is how long a certificate is believed before it is verified again although nothing changed: an authority of it may
@@ -61,7 +62,7 @@ func (*Proofs) Connection(ctx context.Context, _ net.Conn) context.Context {
 }
 
 // Rest returns who the caller is, and the request with a context that ends when that is no longer proven; see Unproven. The
-// function that it returns is to be called when the request is over. Errors are *RefusedError.
+// function that it returns is to be called when the request is over. Errors are *apihttp.Error.
 func (p *Proofs) Rest(r *http.Request) (identity.Peer, *http.Request, context.CancelFunc, error) {
 	found := p.find(r)
 	if found.err != nil {
@@ -78,18 +79,18 @@ func (p *Proofs) Rest(r *http.Request) (identity.Peer, *http.Request, context.Ca
 
 // Unproven returns why a request may not go on if its context has ended because what the caller proved is no longer to be
 // believed, nil otherwise.
-func Unproven(ctx context.Context) *RefusedError {
+func Unproven(ctx context.Context) *apihttp.Error {
 	if err := context.Cause(ctx); over(err) {
 		return unproven(err)
 	}
 	return nil
 }
 
-func unproven(err error) *RefusedError {
+func unproven(err error) *apihttp.Error {
 	if over(err) {
-		return Refuse(http.StatusUnauthorized, "the client's %v", err)
+		return apihttp.Errorf(http.StatusUnauthorized, "the client's %v", err)
 	}
-	return Refuse(http.StatusUnauthorized, "%v", err)
+	return apihttp.Errorf(http.StatusUnauthorized, "%v", err)
 }
 
 // over reports whether an error means that a certificate was good.

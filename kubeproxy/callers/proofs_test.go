@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )
 
@@ -134,7 +135,7 @@ func TestAConnectionWithoutACertificateProvesNothing(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody)
 			r.TLS = state
 			_, _, _, err := proofs.Rest(r)
-			refusal := new(callers.RefusedError)
+			refusal := new(apihttp.Error)
 			require.ErrorAs(t, err, &refusal)
 			require.Equal(t, http.StatusUnauthorized, refusal.Code)
 		})

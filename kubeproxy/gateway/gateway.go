@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/buffers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )
 
@@ -76,7 +76,7 @@ func New(options Options) *Gateway {
 		// Answers without a length, such as watches, are flushed at once whatever is said here; the others are best written
 		// in as few pieces as possible.
 		FlushInterval: 0,
-		BufferPool:    buffers.NewPool(bufferSize),
+		BufferPool:    apihttp.NewBufferPool(bufferSize),
 		ErrorLog:      slog.NewLogLogger(options.Logger.Handler(), slog.LevelDebug),
 	}
 	return g
@@ -106,7 +106,7 @@ func exchangeOf(ctx context.Context) *exchange {
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !g.enter() {
-		writeStatus(w, errStopping)
+		apihttp.WriteError(w, errStopping)
 		return
 	}
 	defer g.open.Done()
@@ -121,10 +121,6 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // admit passes a request on if it is one to be passed on.
 func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, peer identity.Peer) {
-	if err := checkHeaders(r.Header); err != nil {
-		g.refuse(w, r, peer.Subject, err)
-		return
-	}
 	call, err := g.options.Callers.Admit(r, peer)
 	if err != nil {
 		g.refuse(w, r, peer.Subject, err)
@@ -167,7 +163,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, x *exchange) {
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
 		x.patience = newPatience(g.options.Timeout, func() {
-			cancel(callers.Refuse(http.StatusGatewayTimeout, "agent %q did not answer within %s: see whether its API server and its network are slow; "+
+			cancel(apihttp.Errorf(http.StatusGatewayTimeout, "agent %q did not answer within %s: see whether its API server and its network are slow; "+
 				"whether the request was carried out is not known", x.call.Agent, g.options.Timeout))
 		})
 		defer x.patience.stop()
@@ -180,15 +176,11 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, x *exchange) {
 	whole = true
 }
 
-// errRedirect is of an answer that says to go elsewhere.
-var errRedirect = errors.New("it redirects, which is not passed on")
-
-// answered notes that an answer began. API servers do not redirect, and a spoke is not to send the hub's programs anywhere:
-// most clients would go, and show what they find there.
+// answered notes that an answer began.
 func answered(response *http.Response) error {
 	x := exchangeOf(response.Request.Context())
-	if response.StatusCode >= 300 && response.StatusCode < 400 && response.Header.Get("Location") != "" {
-		return errRedirect
+	if err := apihttp.RefuseRedirect(response); err != nil {
+		return err
 	}
 	if x.duplex && response.Close {
 		last(response.Header) // the agent does not take the rest
@@ -209,31 +201,34 @@ func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r.Context())
 	why := explain(r.Context(), string(x.call.Agent), err)
 	x.code = why.Code
-	if why.Code != codeGone {
+	if why.Code != apihttp.StatusClientClosedRequest {
 		g.tell(r, x.call.Caller, why)
 	}
-	if x.duplex {
+	if x.duplex || why.Code == http.StatusUnauthorized {
 		last(w.Header())
 	}
-	writeStatus(w, why)
+	apihttp.WriteError(w, why)
 }
 
 // refuse answers a request that is not passed on.
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, caller string, err error) {
-	why := new(callers.RefusedError)
+	why := new(apihttp.Error)
 	if !errors.As(err, &why) {
-		why = callers.Refuse(http.StatusInternalServerError, "%v", err)
+		why = apihttp.Errorf(http.StatusInternalServerError, "%v", err)
 	}
 	g.metrics.requests.WithLabelValues("", verbOf(r, short), class(why.Code)).Inc()
 	g.tell(r, caller, why)
-	writeStatus(w, why)
+	if why.Code == http.StatusUnauthorized {
+		last(w.Header()) // a newer certificate needs a new connection
+	}
+	apihttp.WriteError(w, why)
 }
 
 // tell tells people that a request was refused.
-func (g *Gateway) tell(r *http.Request, caller string, why *callers.RefusedError) {
+func (g *Gateway) tell(r *http.Request, caller string, why *apihttp.Error) {
 	if g.refusals.Allow() {
-		g.options.Logger.Info("A request was refused", "code", why.Code, "caller", printable(caller), "address", r.RemoteAddr,
-			"method", printable(r.Method), "target", printable(r.RequestURI), "reason", why.Error())
+		g.options.Logger.Info("A request was refused", "code", why.Code, "caller", apihttp.Printable(caller), "address", r.RemoteAddr,
+			"method", apihttp.Printable(r.Method), "target", apihttp.Printable(r.RequestURI), "reason", why.Error())
 	}
 }
 

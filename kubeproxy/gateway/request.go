@@ -7,42 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
-
-const (
-	// callerHeader tells the agent who asks, for its audit. It is only ever ours.
-	callerHeader = "Argocd-Agent-Caller"
-	// bearerProtocol begins the WebSocket subprotocol by which a browser hands a token to an API server.
-	bearerProtocol  = "base64url.bearer.authorization."
-	protocolsHeader = "Sec-Websocket-Protocol"
-)
-
-// checkHeaders refuses headers that could mean one thing here and another at the agent.
-func checkHeaders(header http.Header) error {
-	for _, value := range header["Connection"] {
-		for token := range strings.SplitSeq(value, ",") {
-			switch strings.ToLower(strings.TrimSpace(token)) {
-			case "", "close", "keep-alive", "upgrade", "te", "http2-settings":
-			default:
-				// It would take away that header on its way, such as the one that says whose rights a request has.
-				return callers.Refuse(http.StatusBadRequest, "header Connection names %q: only close, keep-alive, upgrade and te are for it to name",
-					strings.TrimSpace(token))
-			}
-		}
-	}
-	for _, name := range []string{"Impersonate-User", "Impersonate-Uid", "Upgrade"} {
-		if count := len(header[name]); count > 1 {
-			return callers.Refuse(http.StatusBadRequest, "%d headers %s: send one", count, name)
-		}
-	}
-	switch asked := header.Get("Upgrade"); strings.ToLower(asked) {
-	case "", "websocket", "spdy/3.1":
-		return nil
-	default: // HTTP/2 is one: requests in it would be seen by nobody on the way
-		return callers.Refuse(http.StatusBadRequest, "upgrade to %q: only WebSocket and SPDY/3.1 are passed on", printable(asked))
-	}
-}
 
 // rewrite makes of a request what the agent is to see: the same, less what proves who the caller is to us.
 func rewrite(request *httputil.ProxyRequest) {
@@ -55,63 +21,8 @@ func rewrite(request *httputil.ProxyRequest) {
 	}
 	out.Host = string(x.call.Agent)
 	out.Trailer = in.Trailer // the server fills it in when the body has ended
-	for name := range out.Header {
-		if personal(name) {
-			delete(out.Header, name)
-		}
-	}
-	stripBearer(out.Header)
-	out.Header.Set(callerHeader, printable(x.call.Caller))
-	// With one of these, the transport would send a POST again when the connection broke. The agent is still to see them, and
-	// names of headers have no case.
-	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
-		if values, ok := out.Header[name]; ok {
-			delete(out.Header, name)
-			out.Header[strings.ToLower(name)] = values
-		}
-	}
-}
-
-// personal says whether a header speaks of who the caller is, or claims to.
-func personal(name string) bool {
-	switch name {
-	case "Authorization", callerHeader, "X-Real-Ip":
-		return true
-	default:
-		return strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "X-Remote-")
-	}
-}
-
-// stripBearer takes the token out of the WebSocket subprotocols.
-func stripBearer(header http.Header) {
-	values := header[protocolsHeader]
-	if !slices.ContainsFunc(values, func(value string) bool { return strings.Contains(value, bearerProtocol) }) {
-		return
-	}
-	var kept []string
-	for _, value := range values {
-		for protocol := range strings.SplitSeq(value, ",") {
-			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, bearerProtocol) {
-				kept = append(kept, protocol)
-			}
-		}
-	}
-	delete(header, protocolsHeader)
-	if len(kept) > 0 {
-		header.Set(protocolsHeader, strings.Join(kept, ", "))
-	}
-}
-
-// printable returns a name as a header can carry it. A certificate may hold any text.
-func printable(name string) string {
-	const longest = 256
-	clean := strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return '?'
-		}
-		return r
-	}, name)
-	return clean[:min(len(clean), longest)]
+	apihttp.DropCredentials(out.Header)
+	out.Header.Set(apihttp.CallerHeader, apihttp.Printable(x.call.Caller))
 }
 
 // kind is how long a request may rightly take.

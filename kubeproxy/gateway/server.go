@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
 const (
@@ -29,7 +29,7 @@ const (
 )
 
 // errStopping is why requests end that are open when the server is.
-var errStopping = callers.Refuse(http.StatusServiceUnavailable, "kubeproxy is shutting down: ask again")
+var errStopping = apihttp.Errorf(http.StatusServiceUnavailable, "kubeproxy is shutting down: ask again")
 
 // Serve serves callers at the listener until the context ends, and returns when all requests are over. The configuration
 // is to be one that verifies certificates, and is taken over.
@@ -38,7 +38,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener, config *tls.
 	defer end(nil)
 	server := &http.Server{
 		Handler: g, TLSConfig: bothProtocols(config),
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: keepFor, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: keepFor, MaxHeaderBytes: apihttp.MaxHeaderBytes,
 		DisableGeneralOptionsHandler: true,
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pongWithin},
 		BaseContext:                  func(net.Listener) context.Context { return serving },

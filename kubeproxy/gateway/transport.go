@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
@@ -20,8 +21,6 @@ const (
 	// maxIdle and maxIdlePerAgent bound the unused connections. A person who opens an application needs a dozen.
 	maxIdle         = 1024
 	maxIdlePerAgent = 64
-	// maxHeader bounds the headers, of requests and of answers. It is the API server's own limit.
-	maxHeader = 1 << 20
 )
 
 // transport sends requests to agents.
@@ -42,7 +41,7 @@ func newTransport(dial Dial, metrics *metrics) *transport {
 		MaxIdleConns:           maxIdle,
 		MaxIdleConnsPerHost:    maxIdlePerAgent,
 		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: maxHeader,
+		MaxResponseHeaderBytes: apihttp.MaxHeaderBytes,
 		ExpectContinueTimeout:  time.Second,
 	}
 	upgrades := pooled.Clone()

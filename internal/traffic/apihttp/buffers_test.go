@@ -1,4 +1,4 @@
-package buffers_test
+package apihttp_test
 
 import (
 	"net/http/httputil"
@@ -6,14 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/buffers"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
-var _ httputil.BufferPool = (*buffers.Pool)(nil)
+var _ httputil.BufferPool = (*apihttp.BufferPool)(nil)
 
 func TestBuffersHaveTheirSize(t *testing.T) {
 	t.Parallel()
-	pool := buffers.NewPool(7)
+	pool := apihttp.NewBufferPool(7)
 	first, second := pool.Get(), pool.Get()
 	require.Len(t, first, 7)
 	first[0], second[0] = 1, 2

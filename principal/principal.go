@@ -69,11 +69,12 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		return err
 	}
 	itself := hub.NewIdentity(client.CoreV1(), s.namespace, logging.Component(logger, "hub"))
-	var known *clusters.Clusters // made below: it tells others that ask it
+	// Data comes first, and then what reads it.
+	clusterStore := clusters.New(client.CoreV1(), s.namespace, logging.Component(logger, "clusters"))
 	directory := relay.NewDirectory(func(agent string) string {
 		return mapping.NamespaceOf(s.sharing.mapping(s.namespace), agent)
 	})
-	shared, err := s.share(cluster, directory, func(agent string) string { return known.Server(agent) }, logging.Component(logger, "hub"))
+	hubState, err := s.share(cluster, clusterStore, directory, logging.Component(logger, "hub"))
 	if err != nil {
 		return err
 	}
@@ -81,29 +82,30 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
 	service := sessions.New(sessions.Options{
-		Gate: admission, Ready: allOf(shared.Ready, itself.Ready, func() error { return known.Ready() }), Modes: facets.Modes(),
-		Mode: func(agent string) string { return known.Mode(agent) }, Hello: func() wire.Hello { return s.hello(itself.UID()) },
-		Share: shared.Sharing(s.compareEvery, func(agent string) converge.Observer {
+		Gate: admission, Ready: allOf(hubState.Ready, itself.Ready, clusterStore.Ready), Modes: facets.Modes(),
+		Mode: clusterStore.Mode, Hello: func() wire.Hello { return s.hello(itself.UID()) },
+		Share: hubState.Sharing(s.compareEvery, func(agent string) converge.Observer {
 			return desk.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
 	syncmetrics.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
 	switchboard := relay.New(relay.Options{Gate: admission, Directory: directory, Registerer: registry})
-	known = clusters.New(client.CoreV1(), s.namespace, listeners{directory, shared}, logging.Component(logger, "clusters"))
+	// Whoever hears of changes subscribes before anything runs.
+	clusterStore.Subscribe(directory)
+	clusterStore.Subscribe(hubState)
+	hubState.Subscribe(service)
 	operations, err := s.operations.Serve(ctx, base,
-		ops.When("certificate", material.Ready), ops.When("applications", shared.Ready), ops.When("identity", itself.Ready),
-		ops.When("clusters", known.Ready))
+		ops.When("certificate", material.Ready), ops.When("applications", hubState.Ready), ops.When("identity", itself.Ready),
+		ops.When("clusters", clusterStore.Ready))
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return material.Run(ctx) })
-	group.Go(func() error { shared.Run(ctx, service); return nil })
-	group.Go(func() error { survey(ctx, shared, known, directory); return nil })
 	group.Go(func() error { desk.Run(ctx, service.ConfirmDeletions); return nil })
-	for _, part := range []func(context.Context){admission.Run, service.Run, switchboard.Run, known.Run, itself.Run} {
+	for _, part := range []func(context.Context){admission.Run, service.Run, switchboard.Run, clusterStore.Run, hubState.Run, itself.Run} {
 		group.Go(func() error { part(ctx); return nil })
 	}
 	group.Go(func() error {
@@ -116,8 +118,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	return group.Wait()
 }
 
-// share returns what of the hub is shared with agents. server returns the address of an agent's cluster.
-func (s *principalSettings) share(cluster kube.Cluster, directory hub.Directory, server func(agent string) string, logger *slog.Logger,
+// share returns what of the hub is shared with agents.
+func (s *principalSettings) share(cluster kube.Cluster, clusterStore hub.Clusters, directory hub.Directory, logger *slog.Logger,
 ) (*hub.Hub, error) {
 	selector, err := facets.ParseSelector(s.sharing.selector)
 	if err != nil {
@@ -125,7 +127,7 @@ func (s *principalSettings) share(cluster kube.Cluster, directory hub.Directory,
 	}
 	return hub.New(hub.Options{
 		Config: cluster.Config, Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
-		CreateNamespace: s.sharing.creator(cluster.Client.CoreV1()).Create, Server: server,
+		CreateNamespace: s.sharing.creator(cluster.Client.CoreV1()).Create, Clusters: clusterStore,
 		Events: kube.Events{Client: cluster.Client.CoreV1(), Component: name}, Directory: directory, Logger: logger,
 	})
 }
@@ -161,32 +163,6 @@ func allOf(checks ...func() error) func() error {
 		}
 		return nil
 	}
-}
-
-// survey waits until all is known that was there before the start, and then says so.
-func survey(ctx context.Context, shared *hub.Hub, known *clusters.Clusters, directory *relay.Directory) {
-	if shared.Wait(ctx) && known.Wait(ctx) {
-		shared.Survey()
-		directory.SetComplete()
-	}
-}
-
-// listeners tells of clusters those whom it concerns.
-type listeners struct {
-	directory *relay.Directory
-	shared    *hub.Hub
-}
-
-// SetCluster implements clusters.Listener.
-func (l listeners) SetCluster(agent, server string) {
-	l.directory.SetCluster(agent, server)
-	l.shared.AgentChanged(agent)
-}
-
-// RemoveCluster implements clusters.Listener.
-func (l listeners) RemoveCluster(agent string) {
-	l.directory.RemoveCluster(agent)
-	l.shared.AgentChanged(agent)
 }
 
 // serve serves agents, and components of the hub, until the context ends and their conversations with it.

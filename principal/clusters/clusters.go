@@ -21,7 +21,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
 )
 
-// Listener is told which clusters there are.
+// Listener hears which clusters there are. It must not block.
 type Listener interface {
 	// SetCluster says that an agent's cluster has that address.
 	SetCluster(agent, server string)
@@ -31,9 +31,9 @@ type Listener interface {
 
 // Clusters follows cluster Secrets.
 type Clusters struct {
-	store    *follow.Store[*corev1.Secret, *cluster]
-	listener Listener
-	logger   *slog.Logger
+	store     *follow.Store[*corev1.Secret, *cluster]
+	listeners []Listener // only changed before Run
+	logger    *slog.Logger
 }
 
 // cluster is what is kept of a Secret: none of its credentials.
@@ -53,8 +53,8 @@ func (c *cluster) ID() types.NamespacedName { return c.id }
 func (c *cluster) Revision() string { return c.revision }
 
 // New returns clusters that follow the Secrets in the namespace of Argo CD once Run runs.
-func New(client typed.SecretsGetter, namespace string, listener Listener, logger *slog.Logger) *Clusters {
-	c := &Clusters{listener: listener, logger: logger}
+func New(client typed.SecretsGetter, namespace string, logger *slog.Logger) *Clusters {
+	c := &Clusters{logger: logger}
 	secrets := client.Secrets(namespace)
 	c.store = follow.New(follow.Options[*corev1.Secret, *cluster]{
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -73,6 +73,9 @@ func New(client typed.SecretsGetter, namespace string, listener Listener, logger
 	})
 	return c
 }
+
+// Subscribe has a listener hear of every cluster from the first on. It must be called before Run.
+func (c *Clusters) Subscribe(l Listener) { c.listeners = append(c.listeners, l) }
 
 // Server returns the address of an agent's cluster, empty if it has none.
 func (c *Clusters) Server(agent string) string {
@@ -168,13 +171,15 @@ func (c *Clusters) vanished(gone []*cluster) {
 // tell tells what is there for an agent now.
 func (c *Clusters) tell(agent string) {
 	all := c.of(agent)
-	if len(all) == 0 {
-		c.listener.RemoveCluster(agent)
-		return
-	}
 	if len(all) > 1 {
 		c.logger.Warn("Several cluster Secrets are of one agent: the first by name counts, delete the others",
 			"agent", agent, "counts", all[0].id.Name, "next", all[1].id.Name)
 	}
-	c.listener.SetCluster(agent, all[0].server)
+	for _, l := range c.listeners {
+		if len(all) == 0 {
+			l.RemoveCluster(agent)
+		} else {
+			l.SetCluster(agent, all[0].server)
+		}
+	}
 }

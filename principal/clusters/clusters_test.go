@@ -27,7 +27,8 @@ const patience = 20 * time.Second
 func follow(t *testing.T, s *apiServer, listener clusters.Listener) (*clusters.Clusters, *logtest.Log) {
 	t.Helper()
 	log := &logtest.Log{}
-	c := clusters.New(s.client, namespace, listener, slog.New(slog.NewTextHandler(log, nil)))
+	c := clusters.New(s.client, namespace, slog.New(slog.NewTextHandler(log, nil)))
+	c.Subscribe(listener)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() { c.Run(ctx) })

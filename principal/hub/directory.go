@@ -14,6 +14,8 @@ type Directory interface {
 	Assign(instance, agent, spokeInstance string)
 	// Unassign records that an application is meant for no agent.
 	Unassign(instance string)
+	// SetComplete says that everything was recorded that was there before the start.
+	SetComplete()
 }
 
 // assign records in the directory to which agent an application belongs, or that it is gone, unless namespaces say so for

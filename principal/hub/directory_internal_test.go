@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
@@ -47,6 +48,7 @@ func (d directory) Assign(instance, agent, spokeInstance string) {
 	d[instance] = agent + " " + spokeInstance
 }
 func (d directory) Unassign(instance string) { delete(d, instance) }
+func (d directory) SetComplete()             {}
 
 func TestDirectoryByDestination(t *testing.T) {
 	t.Parallel()
@@ -98,4 +100,22 @@ func TestDirectoryFollowsAnApplication(t *testing.T) {
 	}
 	h.cluster.Store.Erased(app)
 	require.Equal(t, directory{}, h.options.Directory)
+}
+
+// Of an agent that has gone for good nothing stays, and its applications are nobody's until it connects again.
+func TestForgottenAgentLeavesNothing(t *testing.T) {
+	t.Parallel()
+	h, _ := aHubThatMaps(t, byDestination())
+	heard := hearing{compared: make(map[string][]converge.Facet)}
+	h.Subscribe(heard)
+	h.connects("rome", facets.Autonomous)
+	require.Equal(t, directory{"agent rome": "rome"}, h.options.Directory)
+	h.Forget("rome")
+	require.Equal(t, directory{"agent rome": ""}, h.options.Directory)
+	require.Empty(t, h.all())
+	h.SetCluster("rome", "https://rome")
+	require.Empty(t, heard.compared)
+	h.connects("rome", facets.Managed)
+	h.SetCluster("rome", "https://rome")
+	require.Equal(t, []converge.Facet{facets.AppProject, facets.Repository, facets.RepoCreds}, heard.compared["rome"])
 }

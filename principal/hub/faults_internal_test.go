@@ -2,6 +2,7 @@ package hub
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"log/slog"
@@ -20,11 +21,11 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
 
-// deaf hears of nothing.
-type deaf struct{}
+// servers are the addresses of agents' clusters.
+type servers map[string]string
 
-func (deaf) Changed(string, converge.Facet, converge.Key) {}
-func (deaf) Resync(string, ...converge.Facet)             {}
+func (s servers) Server(agent string) string { return s[agent] }
+func (servers) Wait(context.Context) bool    { return true }
 
 // aHub is a hub that tests tell of changes, and its log. It has a cluster Secret of the agent berlin.
 func aHub(t *testing.T) (*Hub, *bytes.Buffer) {
@@ -39,11 +40,10 @@ func aHubThatMaps(t *testing.T, m mapping.Mapping) (*Hub, *bytes.Buffer) {
 	require.NoError(t, err)
 	h, err := New(Options{
 		Config: &rest.Config{Host: "http://127.0.0.1:0"}, Namespace: "argocd", Mapping: m, Selector: selector,
-		Server:    func(agent string) string { return map[string]string{"berlin": "https://proxy?agentName=berlin"}[agent] },
+		Clusters:  servers{"berlin": "https://proxy?agentName=berlin"},
 		Directory: make(directory), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	require.NoError(t, err)
-	h.listener = deaf{}
 	return h, &log
 }
 

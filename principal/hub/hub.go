@@ -1,4 +1,4 @@
-// Package hub tells the service that serves agents what changed on the hub, and says what is shared with each agent.
+// Package hub says what of the hub's cluster is shared with each agent, and has its subscribers hear what changes.
 package hub
 
 import (
@@ -19,12 +19,20 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
 
-// Listener is told of changes.
+// Listener hears of changes of what is shared. It must not block.
 type Listener interface {
 	// Changed says that an object that is shared with an agent changed, appeared or vanished, as far as a facet is concerned.
 	Changed(agent string, f converge.Facet, key converge.Key)
-	// Compare says that something is amiss that only a comparison can settle.
+	// Resync says that something is amiss that only a resync can settle.
 	Resync(agent string, facets ...converge.Facet)
+}
+
+// Clusters are the agents' clusters that Argo CD on the hub knows.
+type Clusters interface {
+	// Server returns the address of an agent's cluster, empty if it has none.
+	Server(agent string) string
+	// Wait waits until all are known, and reports whether that came before the end of the context.
+	Wait(ctx context.Context) bool
 }
 
 // Options configure a Hub.
@@ -37,9 +45,8 @@ type Options struct {
 	Selector labels.Selector
 	// CreateNamespace, if set, creates the namespace for an agent's applications.
 	CreateNamespace func(ctx context.Context, namespace string) error
-	// Server returns the address of an agent's cluster in Argo CD, empty if it has none.
-	Server func(agent string) string
-	Events kube.Events
+	Clusters        Clusters
+	Events          kube.Events
 	// Directory takes which applications belong to which agent.
 	Directory Directory
 	Logger    *slog.Logger
@@ -50,7 +57,7 @@ type Hub struct {
 	options   Options
 	cluster   facets.Hub
 	stamper   *facets.Stamper
-	listener  Listener // set by Run, before anything can change
+	listeners []Listener // only changed before Run
 	strangers strangers
 
 	mu     sync.RWMutex
@@ -68,26 +75,31 @@ func New(o Options) (*Hub, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	h.cluster = facets.Hub{Cluster: cluster, Server: o.Server}
+	h.cluster = facets.Hub{Cluster: cluster, Server: o.Clusters.Server}
 	h.stamper = facets.NewStamper(cluster.Applications, o.Logger)
 	return h, nil
 }
 
-// Run follows the hub and tells the listener of changes, until the context ends.
-func (h *Hub) Run(ctx context.Context, listener Listener) {
-	h.listener = listener
+// Subscribe has a listener hear of every change of what is shared. It must be called before Run, and before the clusters' Run.
+func (h *Hub) Subscribe(l Listener) { h.listeners = append(h.listeners, l) }
+
+// Run follows the hub until the context ends.
+func (h *Hub) Run(ctx context.Context) {
 	h.options.Logger.Info("Follow what is shared", "label_selector", h.options.Selector.String(), "mapping", h.options.Mapping.Name())
 	var parts sync.WaitGroup
 	parts.Go(func() { h.cluster.Run(ctx) })
 	parts.Go(func() { h.stamper.Run(ctx) })
+	parts.Go(func() {
+		if h.cluster.Wait(ctx) && h.options.Clusters.Wait(ctx) {
+			h.Survey()
+			h.options.Directory.SetComplete()
+		}
+	})
 	parts.Wait()
 }
 
 // Ready returns nil once all that is shared is known, and otherwise why it is not.
 func (h *Hub) Ready() error { return h.cluster.Ready() }
-
-// Wait waits until all that is shared is known, and reports whether that came before the end of the context.
-func (h *Hub) Wait(ctx context.Context) bool { return h.cluster.Wait(ctx) }
 
 // Sharing returns what to share with each agent. What is asked of its applications is given names from then on; those of
 // others, which belong to a controller on the hub, are left alone.
@@ -112,13 +124,27 @@ func (h *Hub) Sharing(resyncEvery time.Duration, observer func(agent string) con
 	}
 }
 
-// AgentChanged says that the hub knows an agent's cluster by another address: projects are for agents by that too.
-func (h *Hub) AgentChanged(agent string) {
+// Forget forgets what is shared with an agent that has neither a session nor a cluster any more, until it connects again.
+func (h *Hub) Forget(agent string) {
+	h.mu.Lock()
+	delete(h.shares, agent)
+	h.mu.Unlock()
+	h.options.Directory.SetNamespace(agent, h.cluster.NamespaceOf(agent))
+}
+
+// SetCluster implements clusters.Listener.
+func (h *Hub) SetCluster(agent, _ string) { h.clusterChanged(agent) }
+
+// RemoveCluster implements clusters.Listener.
+func (h *Hub) RemoveCluster(agent string) { h.clusterChanged(agent) }
+
+// clusterChanged takes in that the hub knows an agent's cluster by another address: projects are for agents by that too.
+func (h *Hub) clusterChanged(agent string) {
 	for app := range h.cluster.Store.Group(agent) {
 		h.explainApplication(app)
 	}
-	if _, ok := h.share(agent); ok && h.listener != nil {
-		h.listener.Resync(agent, facets.AppProject, facets.Repository, facets.RepoCreds)
+	if _, ok := h.share(agent); ok {
+		h.resync(agent, facets.AppProject, facets.Repository, facets.RepoCreds)
 	}
 }
 
@@ -194,7 +220,15 @@ func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
 
 func (h *Hub) tell(agent string, touched []facets.Touched) {
 	for _, t := range touched {
-		h.listener.Changed(agent, t.Facet, t.Key)
+		for _, l := range h.listeners {
+			l.Changed(agent, t.Facet, t.Key)
+		}
+	}
+}
+
+func (h *Hub) resync(agent string, facets ...converge.Facet) {
+	for _, l := range h.listeners {
+		l.Resync(agent, facets...)
 	}
 }
 
@@ -226,6 +260,6 @@ func (e *events) RecordsVanished(kind facets.Kind, gone []*argocd.Record) {
 // missing is told what a new list lacked, as far as it concerns an agent.
 func (h *Hub) missing(agent string, share facets.Share, touched []facets.Touched) {
 	share.Missing(touched,
-		func(t facets.Touched) { h.listener.Changed(agent, t.Facet, t.Key) },
-		func(f converge.Facet) { h.listener.Resync(agent, f) })
+		func(t facets.Touched) { h.tell(agent, []facets.Touched{t}) },
+		func(f converge.Facet) { h.resync(agent, f) })
 }

@@ -13,11 +13,9 @@ import (
 )
 
 // hearing notes which facets of which agents are to be compared.
-type hearing struct {
-	deaf
+type hearing struct{ compared map[string][]converge.Facet }
 
-	compared map[string][]converge.Facet
-}
+func (hearing) Changed(string, converge.Facet, converge.Key) {}
 
 func (h hearing) Resync(agent string, facets ...converge.Facet) {
 	h.compared[agent] = append(h.compared[agent], facets...)
@@ -27,7 +25,7 @@ func (h hearing) Resync(agent string, facets ...converge.Facet) {
 func TestWhatANewListLacksConcernsThoseWhoShareIt(t *testing.T) {
 	h, _ := aHub(t)
 	heard := hearing{compared: make(map[string][]converge.Facet)}
-	h.listener = heard
+	h.Subscribe(heard)
 	h.connects("berlin", facets.Managed)
 	var gone []*argocd.App
 	for _, namespace := range []string{"berlin", "nobody", "berlin"} {

@@ -89,5 +89,5 @@ func (h *Hub) autonomous(agent string) bool {
 // known reports whether there is an agent of that name: it has connected, or its cluster is known.
 func (h *Hub) known(agent string) bool {
 	_, connected := h.share(agent)
-	return connected || h.options.Server(agent) != ""
+	return connected || h.options.Clusters.Server(agent) != ""
 }

@@ -29,7 +29,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/syncmetrics"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
@@ -71,9 +70,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	itself := hub.NewIdentity(client.CoreV1(), s.namespace, logging.Component(logger, "hub"))
 	// Data comes first, and then what reads it.
 	clusterStore := clusters.New(client.CoreV1(), s.namespace, logging.Component(logger, "clusters"))
-	directory := relay.NewDirectory(func(agent string) string {
-		return mapping.NamespaceOf(s.sharing.mapping(s.namespace), agent)
-	})
+	directory := relay.NewDirectory(s.sharing.mapping(s.namespace).HubNamespace)
 	hubState, err := s.share(cluster, clusterStore, directory, logging.Component(logger, "hub"))
 	if err != nil {
 		return err

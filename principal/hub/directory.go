@@ -1,9 +1,6 @@
 package hub
 
-import (
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
-)
+import "github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 
 // Directory takes which of the hub's applications belong to which agent. Applications are known by their instances, which
 // are their names in Argo CD's Redis keys.
@@ -21,11 +18,11 @@ type Directory interface {
 // assign records in the directory to which agent an application belongs, or that it is gone, unless namespaces say so for
 // all applications.
 func (h *Hub) assign(app *argocd.App, exists bool) {
-	if _, owned := h.options.Mapping.(mapping.Owned); owned {
+	agent, allowed := h.options.Mapping.Agent(app.Name, app.Destination())
+	if h.options.Mapping.HubNamespace(agent) != "" {
 		return
 	}
 	instance := argocd.Instance(app.Name, h.options.Namespace)
-	agent, allowed := h.options.Mapping.Agent(app.Name, app.Destination())
 	if !exists || agent == "" || !allowed || app.Annotations[argocd.AnnotationAgent] != "" || !h.cluster.Selects(&app.Head) {
 		h.options.Directory.Unassign(instance)
 		return

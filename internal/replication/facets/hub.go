@@ -59,7 +59,7 @@ func (h Hub) touchesProject(r *argocd.Record) []Touched {
 }
 
 // NamespaceOf returns the namespace on the hub whose applications are all a managed agent's, empty if there is none.
-func (h Hub) NamespaceOf(agent string) string { return mapping.NamespaceOf(h.options.Mapping, agent) }
+func (h Hub) NamespaceOf(agent string) string { return h.options.Mapping.HubNamespace(agent) }
 
 // recipient is an agent as projects are for it or not.
 func (h Hub) recipient(agent string) argocd.Recipient {
@@ -129,11 +129,11 @@ func (h Hub) keys(agent string) converge.SourceConfig {
 // withAutonomous shows what an agent has, in the namespace of its name. What people do to that is undone by the agent, when it
 // is there: of an agent that never comes back, nothing is to come back either.
 func (h Hub) withAutonomous(agent string) Share {
-	namespaces, _ := h.options.Mapping.(mapping.ByNamespace) // any, where agents have none of their own otherwise
-	side := hubSide(h.Applications, namespaces, agent, false)
+	own := h.options.Mapping.Autonomous()
+	side := hubSide(h.Applications, own, agent, false)
 	keeping := h.options.Keeping
 	keeping.Shows, keeping.Alike = agent, func(app *argocd.App) bool { return h.isAgents(app, agent) }
-	projects := h.mirroredProjects(agent, namespaces)
+	projects := h.mirroredProjects(agent, own)
 	return Share{
 		Sources: map[converge.Facet]converge.SourceConfig{
 			Intent: {Source: intentSource{Side: side}, GuardExempt: true},
@@ -144,7 +144,7 @@ func (h Hub) withAutonomous(agent string) Share {
 			AppProject:  {Replica: projects},
 		},
 
-		Namespace: agent, application: side,
+		Namespace: own.HubNamespace(agent), application: side,
 		records: map[Kind]func(*argocd.Record) []Touched{Project: touches(AppProject, projects.called)},
 	}
 }
@@ -157,7 +157,7 @@ func (h Hub) isAgents(app *argocd.App, agent string) bool {
 }
 
 // mirroredProjects shows an agent's projects on the hub. Their names begin with the agent's.
-func (h Hub) mirroredProjects(agent string, namespaces mapping.ByNamespace) objectReplica {
+func (h Hub) mirroredProjects(agent string, m mapping.OnHub) objectReplica {
 	own := map[string]string{argocd.AnnotationAgent: agent}
 	called := func(r *argocd.Record) (converge.Key, bool) {
 		name, ok := strings.CutPrefix(r.Name.Name, agent+"-")
@@ -166,7 +166,7 @@ func (h Hub) mirroredProjects(agent string, namespaces mapping.ByNamespace) obje
 	return objectReplica{
 		Records: h.Projects, namespace: h.options.Namespace, origins: newOrigins(), own: own,
 		name: func(key converge.Key) (string, error) {
-			if err := allows(namespaces, agent); err != nil {
+			if _, err := m.ToHub(agent, key); err != nil {
 				return "", err
 			}
 			return prefixed(agent, string(key))

@@ -35,31 +35,17 @@ type Side struct {
 func hubSide(a Applications, m mapping.Mapping, agent string, original bool) Side {
 	return Side{
 		Applications: a, group: agent, original: original, other: "spoke",
-		place: func(key converge.Key) (types.NamespacedName, error) {
-			id := m.ToHub(agent, key)
-			if own, ok := m.(mapping.ByNamespace); ok {
-				return id, allows(own, id.Namespace)
-			}
-			return id, nil
-		},
+		place: func(key converge.Key) (types.NamespacedName, error) { return m.ToHub(agent, key) },
 		key: func(app *argocd.App) (converge.Key, bool) {
 			key := m.FromHub(app.Name)
 			meant, allowed := m.Agent(app.Name, app.Destination())
 			if shows := app.Annotations[argocd.AnnotationAgent]; shows != "" {
 				meant, allowed = shows, allowed && !original // nobody is given what only shows what somebody has
 			}
-			return key, allowed && meant == agent && m.ToHub(agent, key) == app.Name
+			place, err := m.ToHub(agent, key)
+			return key, allowed && meant == agent && err == nil && place == app.Name
 		},
 	}
-}
-
-// allows returns why nothing may be in a namespace of the hub, nil if it may.
-func allows(m mapping.ByNamespace, namespace string) error {
-	if m.Allowed != nil && !m.Allowed(namespace) {
-		return fmt.Errorf("%w: the hub has no applications in namespace %q: add it to the principal's --allowed-namespaces",
-			mapping.ErrPlace, namespace)
-	}
-	return nil
 }
 
 // spokeSide returns the spoke's applications.

@@ -3,7 +3,6 @@ package facets
 import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
 
 // Spoke is a spoke's cluster.
@@ -80,7 +79,7 @@ func (s Spoke) keys() objectReplica {
 }
 
 func (s Spoke) autonomous() Share {
-	side := spokeSide(s.Applications, mapping.ByNamespace{Spoke: s.options.Namespace}, true)
+	side := spokeSide(s.Applications, s.options.Mapping.Autonomous(), true)
 	side.selector = s.options.Selector
 	intents := newIntentReplica(side)
 	intents.shown = s.Shown

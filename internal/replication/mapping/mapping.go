@@ -12,13 +12,16 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
-// ErrPlace means that an application has no place on a spoke.
+// ErrPlace means that an application has no place on the hub or on a spoke.
 var ErrPlace = errors.New("no place for the application")
 
 // Mapping translates between an application's place on the hub, its agent and key on the wire, and its place on the spoke.
 type Mapping interface {
 	// Name is what two sides agree on that map alike.
 	Name() string
+	// Autonomous returns the mapping of autonomous agents' applications, which are in the namespace of the agent's name on every
+	// hub.
+	Autonomous() Mapping
 	OnHub
 	OnSpoke
 }
@@ -30,8 +33,10 @@ type OnHub interface {
 	Agent(hub types.NamespacedName, destination string) (agent string, allowed bool)
 	// FromHub returns the key of an application on the hub.
 	FromHub(hub types.NamespacedName) converge.Key
-	// ToHub returns where an agent's application is on the hub.
-	ToHub(agent string, key converge.Key) types.NamespacedName
+	// ToHub returns where an agent's application is on the hub. Its errors wrap ErrPlace.
+	ToHub(agent string, key converge.Key) (types.NamespacedName, error)
+	// HubNamespace returns the namespace on the hub whose applications are all an agent's, empty if there is none.
+	HubNamespace(agent string) string
 }
 
 // OnSpoke is the spoke's side of a Mapping.
@@ -45,21 +50,6 @@ type OnSpoke interface {
 	Instance(key converge.Key) string
 }
 
-// Owned is a Mapping by which agents have namespaces of their own on the hub.
-type Owned interface {
-	Mapping
-	// HubNamespace returns the namespace on the hub whose applications are all an agent's.
-	HubNamespace(agent string) string
-}
-
-// NamespaceOf returns the namespace on the hub whose applications are all an agent's, empty if there is none.
-func NamespaceOf(m OnHub, agent string) string {
-	if own, ok := m.(Owned); ok {
-		return own.HubNamespace(agent)
-	}
-	return ""
-}
-
 // ByNamespace maps by the namespace on the hub, which is named after the agent. On the spoke all applications are in one
 // namespace. The key is the name.
 type ByNamespace struct {
@@ -69,25 +59,34 @@ type ByNamespace struct {
 	Allowed func(namespace string) bool
 }
 
-var _ Owned = ByNamespace{}
+var _ Mapping = ByNamespace{}
 
 // Name implements Mapping.
 func (ByNamespace) Name() string { return "namespace" }
 
+// Autonomous returns the mapping itself.
+func (m ByNamespace) Autonomous() Mapping { return m }
+
 // Agent takes the namespace as the agent's name.
 func (m ByNamespace) Agent(hub types.NamespacedName, _ string) (agent string, allowed bool) {
-	return hub.Namespace, m.Allowed == nil || m.Allowed(hub.Namespace)
+	return hub.Namespace, m.allows(hub.Namespace)
 }
+
+func (m ByNamespace) allows(namespace string) bool { return m.Allowed == nil || m.Allowed(namespace) }
 
 // FromHub takes the name as the key.
 func (ByNamespace) FromHub(hub types.NamespacedName) converge.Key { return converge.Key(hub.Name) }
 
-// HubNamespace implements Owned.
+// HubNamespace is named after the agent.
 func (ByNamespace) HubNamespace(agent string) string { return agent }
 
 // ToHub is the reverse of Agent and FromHub.
-func (ByNamespace) ToHub(agent string, key converge.Key) types.NamespacedName {
-	return types.NamespacedName{Namespace: agent, Name: string(key)}
+func (m ByNamespace) ToHub(agent string, key converge.Key) (types.NamespacedName, error) {
+	id := types.NamespacedName{Namespace: agent, Name: string(key)}
+	if !m.allows(agent) {
+		return id, fmt.Errorf("%w: the hub has no applications in namespace %q: add it to the principal's --allowed-namespaces", ErrPlace, agent)
+	}
+	return id, nil
 }
 
 // FromSpoke takes the name as the key.
@@ -118,6 +117,9 @@ var _ Mapping = ByDestination{}
 // Name implements Mapping.
 func (ByDestination) Name() string { return "destination" }
 
+// Autonomous returns a mapping by namespace, of any agent: the allowed namespaces are those of managed agents' applications.
+func (m ByDestination) Autonomous() Mapping { return ByNamespace{Spoke: m.Spoke} }
+
 // Agent takes the destination's name as the agent's, unless it is the hub itself.
 func (m ByDestination) Agent(hub types.NamespacedName, destination string) (agent string, allowed bool) {
 	if destination == "" || destination == argocd.InCluster {
@@ -130,9 +132,12 @@ func (m ByDestination) Agent(hub types.NamespacedName, destination string) (agen
 func (m ByDestination) FromHub(hub types.NamespacedName) converge.Key { return relative(hub, m.Hub) }
 
 // ToHub implements Mapping.
-func (m ByDestination) ToHub(_ string, key converge.Key) types.NamespacedName {
-	return absolute(key, m.Hub)
+func (m ByDestination) ToHub(_ string, key converge.Key) (types.NamespacedName, error) {
+	return absolute(key, m.Hub), nil
 }
+
+// HubNamespace implements Mapping. Agents share namespaces.
+func (ByDestination) HubNamespace(string) string { return "" }
 
 // FromSpoke implements Mapping.
 func (m ByDestination) FromSpoke(spoke types.NamespacedName) converge.Key {

@@ -25,19 +25,23 @@ func TestTheNamespaceOnTheHubIsTheAgent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, spoke, place)
 	require.Equal(t, key, m.FromSpoke(spoke))
-	require.Equal(t, hub, m.ToHub(agent, m.FromSpoke(spoke)))
+	back, err := m.ToHub(agent, m.FromSpoke(spoke))
+	require.NoError(t, err)
+	require.Equal(t, hub, back)
+	require.Equal(t, "berlin", m.HubNamespace(agent))
+	require.Equal(t, m, m.Autonomous())
 	require.Equal(t, "shop", m.Instance(key))
 }
 
 func TestAgentsShareNoKey(t *testing.T) {
 	m := mapping.ByNamespace{}
 	for _, agent := range []string{"berlin", "paris"} {
-		place := m.ToHub(agent, "shop")
+		place, err := m.ToHub(agent, "shop")
+		require.NoError(t, err)
 		meant, _ := m.Agent(place, "")
 		require.Equal(t, agent, meant)
 		require.Equal(t, converge.Key("shop"), m.FromHub(place))
 	}
-	require.NotEqual(t, m.ToHub("berlin", "shop"), m.ToHub("paris", "shop"))
 }
 
 func TestOnlyAllowedNamespacesAreAgents(t *testing.T) {
@@ -46,6 +50,8 @@ func TestOnlyAllowedNamespacesAreAgents(t *testing.T) {
 		agent, allowed := m.Agent(types.NamespacedName{Namespace: namespace, Name: "shop"}, "")
 		require.Equal(t, namespace, agent, "whom it is meant for is known")
 		require.Equal(t, want, allowed)
+		_, err := m.ToHub(namespace, "shop")
+		require.Equal(t, want, err == nil, "%v", err)
 	}
 }
 
@@ -73,7 +79,9 @@ func TestTheDestinationIsTheAgent(t *testing.T) {
 			place, err := spoke.ToSpoke(hub.FromHub(onHub))
 			require.NoError(t, err)
 			require.Equal(t, onSpoke, place)
-			require.Equal(t, onHub, hub.ToHub("berlin", spoke.FromSpoke(onSpoke)))
+			back, err := hub.ToHub("berlin", spoke.FromSpoke(onSpoke))
+			require.NoError(t, err)
+			require.Equal(t, onHub, back)
 			require.Equal(t, c.instance, hub.Instance(hub.FromHub(onHub)))
 		})
 	}
@@ -85,6 +93,8 @@ func TestTheDestinationIsTheAgent(t *testing.T) {
 	agent, allowed := hub.Agent(named("kitchen/shop"), "berlin")
 	require.Equal(t, "berlin", agent, "whom it is meant for is known")
 	require.False(t, allowed)
+	require.Empty(t, hub.HubNamespace("berlin"))
+	require.Equal(t, mapping.ByNamespace{}, hub.Autonomous(), "the allowed namespaces are not autonomous agents'")
 }
 
 // What has no place on the spoke is said with what to do about it, and is never put in the place of something else.

@@ -46,7 +46,7 @@ func (s *accessSettings) read(set *settings.Set) {
 	set.Bool(&s.redis.InsecureSkipVerify, "redis-tls-insecure", "ARGOCD_AGENT_REDIS_TLS_INSECURE", false, "INSECURE: trust any Redis")
 	set.Rule(func() error {
 		if s.redis.Folder != "" && (s.redis.Username != "" || s.redis.Password != "") {
-			return errors.New(set.Names("redis-creds-dir-path", "redis-username", "redis-password") + ": set the folder or the two others")
+			return errors.New("set the folder or the two others")
 		}
 		return nil
 	}, "redis-creds-dir-path", "redis-username", "redis-password")

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
@@ -14,8 +16,6 @@ import (
 
 // agentSettings are what an operator decides. The names are those of the documentation of argocd-agent.
 type agentSettings struct {
-	help string
-
 	kube      kube.Options
 	namespace string
 	sharing   sharingSettings
@@ -37,17 +37,16 @@ type agentSettings struct {
 	access accessSettings
 }
 
-// Help returns what to tell people who ask for help.
-func (s *agentSettings) Help() string { return s.help }
+func newCommand(lookup program.Lookup) *cobra.Command {
+	return program.New("agent", "Keep a spoke's Applications and those of the hub equal, and give the hub access to the spoke", lookup, &agentSettings{}, run)
+}
 
-func readSettings(args []string, lookup func(string) (string, bool)) (*agentSettings, error) {
-	s := &agentSettings{}
-	set := settings.New("agent", lookup)
+// Declare implements program.Settings.
+func (s *agentSettings) Declare(set *settings.Set) {
 	set.String(&s.kube.Kubeconfig, "kubeconfig", "", "", "path of a kubeconfig file, when not running in a pod", settings.File)
 	set.String(&s.kube.Context, "kubecontext", "", "", "context in the kubeconfig file, if not its current one")
-	set.String(&s.namespace, "namespace", "ARGOCD_AGENT_NAMESPACE", "argocd",
+	set.StringP(&s.namespace, "namespace", "n", "ARGOCD_AGENT_NAMESPACE", "argocd",
 		"namespace of Argo CD on the spoke, whose applications are managed", settings.NonEmpty, settings.DNSLabel)
-	set.Shorthand("namespace", "n")
 	s.sharing.declare(set)
 	set.String(&s.serverAddress, "server-address", "ARGOCD_AGENT_REMOTE_SERVER", "", "host name of the principal",
 		settings.NonEmpty, settings.Host)
@@ -76,18 +75,14 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*agentSett
 	s.access.read(set)
 	set.Rule(func() error {
 		if (s.certFile == "") != (s.keyFile == "") {
-			return errors.New(set.Names("tls-client-cert", "tls-client-key") + ": set both or neither")
+			return errors.New("set both or neither")
 		}
 		return nil
 	}, "tls-client-cert", "tls-client-key")
 	set.Rule(func() (err error) {
-		if s.policy, err = certs.ParsePolicy(s.tlsMin, s.tlsMax, s.tlsSuites); err != nil {
-			return fmt.Errorf("%s: %w", set.Names("tls-min-version", "tls-max-version", "tls-ciphersuites"), err)
-		}
-		return nil
+		s.policy, err = certs.ParsePolicy(s.tlsMin, s.tlsMax, s.tlsSuites)
+		return err
 	}, "tls-min-version", "tls-max-version", "tls-ciphersuites")
-	s.help = set.Help()
-	return s, set.Parse(args)
 }
 
 // checkCredentials accepts "mtls:" followed by anything, as the documentation of argocd-agent has it.

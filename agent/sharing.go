@@ -52,7 +52,7 @@ func (s *sharingSettings) declare(set *settings.Set) {
 		settings.OneOf(facets.RecreateIgnore, facets.RecreateClearStatus, facets.RecreateResync))
 	set.Rule(func() error {
 		if !s.byDestination && (s.createNamespaces || len(s.allowed) > 0) {
-			return errors.New(set.Names("create-namespace", "allowed-namespaces") + ": they need " + set.Names("destination-based-mapping"))
+			return errors.New("set --create-namespace and --allowed-namespaces only with --destination-based-mapping")
 		}
 		return nil
 	}, "destination-based-mapping", "create-namespace", "allowed-namespaces")

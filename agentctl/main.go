@@ -14,9 +14,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := commands.Main(ctx, program.Invocation{
-		Name: "argocd-agentctl", Args: os.Args[1:], Lookup: os.LookupEnv, Output: os.Stdout, Log: os.Stderr,
-	})
+	code := program.Main(ctx, commands.New(os.LookupEnv))
 	stop()
 	os.Exit(code)
 }

@@ -2,9 +2,10 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
@@ -15,8 +16,6 @@ import (
 
 // proxySettings are what an operator decides.
 type proxySettings struct {
-	help string
-
 	listenHost string
 	listenPort int
 	operations program.Operations
@@ -34,20 +33,18 @@ type proxySettings struct {
 	principal uplink.Settings
 }
 
-// Help returns what to tell people who ask for help.
-func (s *proxySettings) Help() string { return s.help }
+func newCommand(lookup program.Lookup) *cobra.Command {
+	return program.New("kubeproxy", "Be the API server of every spoke for argocd-server and kubectl, through the principal", lookup, &proxySettings{}, run)
+}
 
-func readSettings(args []string, lookup func(string) (string, bool)) (*proxySettings, error) {
-	s := &proxySettings{}
-	set := settings.New("kubeproxy", lookup)
+// Declare implements program.Settings.
+func (s *proxySettings) Declare(set *settings.Set) {
 	set.String(&s.listenHost, "listen-host", "ARGOCD_KUBEPROXY_LISTEN_HOST", "", "address to listen on for callers; all addresses if empty",
 		settings.Host)
 	set.Int(&s.listenPort, "listen-port", "ARGOCD_KUBEPROXY_LISTEN_PORT", 9090, "port to listen on for callers", settings.Port)
 	s.operations.Declare(set, "ARGOCD_KUBEPROXY", 8004, 8005)
 	s.declareCallers(set)
 	s.principal.Declare(set, "ARGOCD_KUBEPROXY")
-	s.help = set.Help()
-	return s, set.Parse(args)
 }
 
 // declareCallers declares what concerns those who ask.
@@ -71,10 +68,8 @@ func (s *proxySettings) declareCallers(set *settings.Set) {
 		"how long an agent may take to begin its answer, except to a watch, log, exec, attach or port-forward; at least 1s",
 		settings.AtLeast(time.Second))
 	set.Rule(func() (err error) {
-		if s.policy, err = certs.ParsePolicy(s.tlsMin, s.tlsMax, s.tlsSuites); err != nil {
-			return fmt.Errorf("%s: %w", set.Names("tls-min-version", "tls-max-version", "tls-ciphersuites"), err)
-		}
-		return nil
+		s.policy, err = certs.ParsePolicy(s.tlsMin, s.tlsMax, s.tlsSuites)
+		return err
 	}, "tls-min-version", "tls-max-version", "tls-ciphersuites")
 }
 

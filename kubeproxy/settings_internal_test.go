@@ -3,14 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
-	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings/settingstest"
 )
 
+// nothing is an environment without variables.
 func nothing(string) (string, bool) { return "", false }
 
 // required are the flags without which nothing runs.
@@ -21,66 +23,49 @@ func required() []string {
 	}
 }
 
-func TestEveryFlagWithABadValueSaysWhatWouldBeRight(t *testing.T) {
+func TestFlags(t *testing.T) {
 	t.Parallel()
-	for flag, c := range map[string]struct {
-		variable, want string
-		values         []string
-	}{
-		"listen-host":              {"ARGOCD_KUBEPROXY_LISTEN_HOST", "want a host name", []string{"0.0.0.0:9090", "https://hub"}},
-		"listen-port":              {"ARGOCD_KUBEPROXY_LISTEN_PORT", "want", []string{"0", "65536", "https"}},
-		"metrics-port":             {"ARGOCD_KUBEPROXY_METRICS_PORT", "want", []string{"-1", "http"}},
-		"healthz-port":             {"ARGOCD_KUBEPROXY_HEALTH_CHECK_PORT", "want", []string{"-1", "1.5"}},
-		"pprof-port":               {"ARGOCD_KUBEPROXY_PPROF_PORT", "want", []string{"-1", "yes"}},
-		"log-level":                {"ARGOCD_KUBEPROXY_LOG_LEVEL", "want [component=]level", []string{"loud", "=info"}},
-		"log-format":               {"ARGOCD_KUBEPROXY_LOG_FORMAT", "want one of text, json", []string{"xml"}},
-		"tls-cert":                 {"ARGOCD_KUBEPROXY_TLS_SERVER_CERT_PATH", "want a value", []string{""}},
-		"tls-key":                  {"ARGOCD_KUBEPROXY_TLS_SERVER_KEY_PATH", "want a value", []string{""}},
-		"root-ca-path":             {"ARGOCD_KUBEPROXY_TLS_SERVER_ROOT_CA_PATH", "want a value", []string{""}},
-		"tls-min-version":          {"ARGOCD_KUBEPROXY_TLS_MIN_VERSION", "use one of tls1.1", []string{"1.2"}},
-		"tls-max-version":          {"ARGOCD_KUBEPROXY_TLS_MAX_VERSION", "use one of tls1.1", []string{"ssl3"}},
-		"tls-ciphersuites":         {"ARGOCD_KUBEPROXY_TLS_CIPHERSUITES", "want one of", []string{"ROT13"}},
-		"auth":                     {"ARGOCD_KUBEPROXY_AUTH", "use for example", []string{"header:x", "mtls:(", "oidc"}},
-		"all-agents-callers":       {"ARGOCD_KUBEPROXY_ALL_AGENTS_CALLERS", "want a common name, or a SPIFFE ID", []string{"https://x", "a,spiffe:///x", "spiffe://"}},
-		"request-timeout":          {"ARGOCD_KUBEPROXY_REQUEST_TIMEOUT", "want", []string{"0", "5", "10ms"}},
-		"principal-address":        {"ARGOCD_KUBEPROXY_PRINCIPAL_ADDRESS", "want", []string{"", "hub:8443"}},
-		"principal-port":           {"ARGOCD_KUBEPROXY_PRINCIPAL_PORT", "want", []string{"0", "x"}},
-		"principal-client-cert":    {"ARGOCD_KUBEPROXY_PRINCIPAL_CLIENT_CERT_PATH", "want a value", []string{""}},
-		"principal-client-key":     {"ARGOCD_KUBEPROXY_PRINCIPAL_CLIENT_KEY_PATH", "want a value", []string{""}},
-		"principal-ca-path":        {"ARGOCD_KUBEPROXY_PRINCIPAL_ROOT_CA_PATH", "want a value", []string{""}},
-		"keep-alive-ping-interval": {"ARGOCD_KUBEPROXY_KEEP_ALIVE_PING_INTERVAL", "want at least 10s", []string{"1s"}},
-	} {
-		for _, value := range c.values {
-			_, err := readSettings(append(required(), "--"+flag+"="+value), nothing)
-			require.ErrorContains(t, err, "--"+flag+" or "+c.variable)
-			require.ErrorContains(t, err, c.want)
-			if value == "" {
-				continue
-			}
-			_, err = readSettings(required(), func(name string) (string, bool) { return value, name == c.variable })
-			require.ErrorContains(t, err, "--"+flag+" or "+c.variable)
-		}
-	}
+	settingstest.Check(t, settingstest.Program{
+		Declare:  func(set *settings.Set) { new(proxySettings).Declare(set) },
+		Required: required(),
+		Flags: map[string]settingstest.Flag{
+			"listen-host":              {Want: "want a host name", Bad: []string{"0.0.0.0:9090", "https://hub"}},
+			"listen-port":              {Want: "want", Bad: []string{"0", "65536", "https"}},
+			"metrics-port":             {Want: "want", Bad: []string{"-1", "http"}},
+			"healthz-port":             {Want: "want", Bad: []string{"-1", "1.5"}},
+			"pprof-port":               {Want: "want", Bad: []string{"-1", "yes"}},
+			"log-level":                {Want: "want [component=]level", Bad: []string{"loud", "=info"}},
+			"log-format":               {Want: "want one of text, json", Bad: []string{"xml"}},
+			"tls-cert":                 {Want: "want a value", Bad: []string{""}},
+			"tls-key":                  {Want: "want a value", Bad: []string{""}},
+			"root-ca-path":             {Want: "want a value", Bad: []string{""}},
+			"tls-min-version":          {Want: "use one of tls1.1", Bad: []string{"1.2"}},
+			"tls-max-version":          {Want: "use one of tls1.1", Bad: []string{"ssl3"}},
+			"tls-ciphersuites":         {Want: "want one of", Bad: []string{"ROT13"}},
+			"auth":                     {Want: "use for example", Bad: []string{"header:x", "mtls:(", "oidc"}},
+			"all-agents-callers":       {Want: "want a common name, or a SPIFFE ID", Bad: []string{"https://x", "a,spiffe:///x", "spiffe://"}},
+			"request-timeout":          {Want: "want", Bad: []string{"0", "5", "10ms"}},
+			"principal-address":        {Want: "want", Bad: []string{"", "hub:8443"}},
+			"principal-port":           {Want: "want", Bad: []string{"0", "x"}},
+			"principal-client-cert":    {Want: "want a value", Bad: []string{""}},
+			"principal-client-key":     {Want: "want a value", Bad: []string{""}},
+			"principal-ca-path":        {Want: "want a value", Bad: []string{""}},
+			"keep-alive-ping-interval": {Want: "want at least 10s", Bad: []string{"1s"}},
+		},
+		Any: []string{"jwt-key"},
+	})
 }
 
-func TestEveryFlagHasAVariable(t *testing.T) {
+func TestHelp(t *testing.T) {
 	t.Parallel()
-	s, err := readSettings(required(), nothing)
-	require.NoError(t, err)
-	require.Equal(t, time.Minute, s.timeout)
-	require.Equal(t, 9090, s.listenPort)
-	for _, line := range regexp.MustCompile(`(?m)^ +(-\w, )?--[^\n]+`).FindAllString(s.help, -1) {
-		require.Contains(t, line, "[ARGOCD_KUBEPROXY_", line)
-	}
-	_, err = readSettings(nil, nothing)
-	require.ErrorContains(t, err, "--principal-ca-path")
+	settingstest.Help(t, newCommand(nothing))
 }
 
 // The program begins with nothing but its settings, says what it waits for, and ends when it is told to.
 func TestItRunsAndEnds(t *testing.T) {
 	t.Parallel()
-	s, err := readSettings(append(required(), "--metrics-port=0", "--healthz-port=0", "--listen-host=127.0.0.1", "--jwt-key="+t.TempDir()), nothing)
-	require.NoError(t, err)
+	s := &proxySettings{}
+	require.NoError(t, settingstest.Parse(s.Declare, nil, append(required(), "--metrics-port=0", "--healthz-port=0", "--listen-host=127.0.0.1", "--jwt-key="+t.TempDir())...))
 	s.listenPort = 0 // any that is free
 	log := &listening{heard: make(chan struct{}), line: "Listen for callers"}
 	ctx, stop := context.WithCancel(t.Context())

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings/settingstest"
 )
 
 // An agent that sends keep-alive pings is dropped for it only when it does so more often than the operator allows.
@@ -27,8 +29,8 @@ func TestKeepAlivePingsMayComeAsOftenAsIsAllowed(t *testing.T) {
 		"less often":      {[]string{"--keepalive-min-interval=1m"}, connectivity.Idle},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := readSettings(c.args, nothing)
-			require.NoError(t, err)
+			s := &principalSettings{}
+			require.NoError(t, settingstest.Parse(s.Declare, nil, c.args...))
 			synctest.Test(t, func(t *testing.T) {
 				listener := bufconn.Listen(1 << 20)
 				server := grpc.NewServer(s.transport()...)

@@ -13,9 +13,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := program.Main(ctx, program.Invocation{
-		Name: "principal", Args: os.Args[1:], Lookup: os.LookupEnv, Output: os.Stdout, Log: os.Stderr,
-	}, readSettings, run)
+	code := program.Main(ctx, newCommand(os.LookupEnv))
 	stop()
 	os.Exit(code)
 }

@@ -2,8 +2,9 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
@@ -14,8 +15,6 @@ import (
 
 // principalSettings are what an operator decides. The names are those of the documentation of argocd-agent.
 type principalSettings struct {
-	help string
-
 	kube      kube.Options
 	namespace string
 
@@ -34,17 +33,16 @@ type principalSettings struct {
 	keepAliveMin, compareEvery time.Duration
 }
 
-// Help returns what to tell people who ask for help.
-func (s *principalSettings) Help() string { return s.help }
+func newCommand(lookup program.Lookup) *cobra.Command {
+	return program.New("principal", "Serve agents and the hub's components: keep the hub's Applications and those of the spokes equal", lookup, &principalSettings{}, run)
+}
 
-func readSettings(args []string, lookup func(string) (string, bool)) (*principalSettings, error) {
-	s := &principalSettings{}
-	set := settings.New("principal", lookup)
+// Declare implements program.Settings.
+func (s *principalSettings) Declare(set *settings.Set) {
 	set.String(&s.kube.Kubeconfig, "kubeconfig", "", "", "path of a kubeconfig file, when not running in a pod", settings.File)
 	set.String(&s.kube.Context, "kubecontext", "", "", "context in the kubeconfig file, if not its current one")
-	set.String(&s.namespace, "namespace", "ARGOCD_PRINCIPAL_NAMESPACE", "argocd",
+	set.StringP(&s.namespace, "namespace", "n", "ARGOCD_PRINCIPAL_NAMESPACE", "argocd",
 		"namespace of Argo CD on the hub, which holds the principal's Secrets", settings.NonEmpty, settings.DNSLabel)
-	set.Shorthand("namespace", "n")
 	set.String(&s.listenHost, "listen-host", "ARGOCD_PRINCIPAL_LISTEN_HOST", "", "address to listen on for agents; all addresses if empty",
 		settings.Host)
 	set.Int(&s.listenPort, "listen-port", "ARGOCD_PRINCIPAL_LISTEN_PORT", 8443, "port to listen on for agents", settings.Port)
@@ -72,16 +70,12 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*principal
 	s.sharing.declare(set)
 	set.Rule(func() error {
 		if (s.certFile == "") != (s.keyFile == "") {
-			return errors.New(set.Names("tls-cert", "tls-key") + ": set both or neither")
+			return errors.New("set both or neither")
 		}
 		return nil
 	}, "tls-cert", "tls-key")
 	set.Rule(func() (err error) {
-		if s.policy, err = certs.ParsePolicy(s.tlsMin, s.tlsMax, s.tlsSuites); err != nil {
-			return fmt.Errorf("%s: %w", set.Names("tls-min-version", "tls-max-version", "tls-ciphersuites"), err)
-		}
-		return nil
+		s.policy, err = certs.ParsePolicy(s.tlsMin, s.tlsMax, s.tlsSuites)
+		return err
 	}, "tls-min-version", "tls-max-version", "tls-ciphersuites")
-	s.help = set.Help()
-	return s, set.Parse(args)
 }

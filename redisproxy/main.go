@@ -19,9 +19,7 @@ func main() {
 	if _, decided := os.LookupEnv("GOMAXPROCS"); !decided {
 		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/2))
 	}
-	code := program.Main(ctx, program.Invocation{
-		Name: "redisproxy", Args: os.Args[1:], Lookup: os.LookupEnv, Output: os.Stdout, Log: os.Stderr,
-	}, readSettings, run)
+	code := program.Main(ctx, newCommand(os.LookupEnv))
 	stop()
 	os.Exit(code)
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/uplink"
@@ -11,8 +13,6 @@ import (
 
 // proxySettings are what an operator decides.
 type proxySettings struct {
-	help string
-
 	listenHost        string
 	listenPort        int
 	operations        program.Operations
@@ -34,12 +34,12 @@ type redisSettings struct {
 	insecure  bool
 }
 
-// Help returns what to tell people who ask for help.
-func (s *proxySettings) Help() string { return s.help }
+func newCommand(lookup program.Lookup) *cobra.Command {
+	return program.New("redisproxy", "Be Redis for argocd-server: the hub's own, and those of the spokes through the principal", lookup, &proxySettings{}, run)
+}
 
-func readSettings(args []string, lookup func(string) (string, bool)) (*proxySettings, error) {
-	s := &proxySettings{}
-	set := settings.New("redisproxy", lookup)
+// Declare implements program.Settings.
+func (s *proxySettings) Declare(set *settings.Set) {
 	set.String(&s.listenHost, "listen-host", "ARGOCD_REDISPROXY_LISTEN_HOST", "", "address to listen on for clients; all addresses if empty",
 		settings.Host)
 	set.Int(&s.listenPort, "listen-port", "ARGOCD_REDISPROXY_LISTEN_PORT", 6379, "port to listen on for clients", settings.Port)
@@ -51,14 +51,12 @@ func readSettings(args []string, lookup func(string) (string, bool)) (*proxySett
 		"how long an agent may take to answer; at least 100ms", settings.AtLeast(100*time.Millisecond))
 	set.Rule(func() error {
 		if (s.certFile == "") != (s.keyFile == "") {
-			return errors.New(set.Names("tls-cert", "tls-key") + ": set both or neither")
+			return errors.New("set both or neither")
 		}
 		return nil
 	}, "tls-cert", "tls-key")
 	s.redis.declare(set)
 	s.principal.Declare(set, "ARGOCD_REDISPROXY")
-	s.help = set.Help()
-	return s, set.Parse(args)
 }
 
 // declare declares what concerns the hub's Redis.
@@ -73,7 +71,7 @@ func (r *redisSettings) declare(set *settings.Set) {
 	set.Bool(&r.insecure, "redis-tls-insecure", "ARGOCD_REDISPROXY_REDIS_TLS_INSECURE", false, "INSECURE: trust any Redis")
 	set.Rule(func() error {
 		if !r.tls && (r.caFile != "" || r.insecure) {
-			return errors.New(set.Names("redis-ca-path", "redis-tls-insecure") + ": these need --redis-tls-enabled")
+			return errors.New("the CA and the trust in any Redis need TLS: set --redis-tls-enabled")
 		}
 		return nil
 	}, "redis-tls-enabled", "redis-ca-path", "redis-tls-insecure")

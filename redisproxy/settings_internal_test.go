@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -14,10 +13,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings/settingstest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/redistest"
 )
 
+// nothing is an environment without variables.
 func nothing(string) (string, bool) { return "", false }
 
 // required are the flags without which nothing runs.
@@ -25,66 +27,44 @@ func required() []string {
 	return []string{"--principal-client-cert=d", "--principal-client-key=e", "--principal-ca-path=f"}
 }
 
-func TestEveryFlagWithABadValueSaysWhatWouldBeRight(t *testing.T) {
+func TestFlags(t *testing.T) {
 	t.Parallel()
-	for flag, c := range map[string]struct {
-		variable, want string
-		values         []string
-	}{
-		"listen-host":              {"ARGOCD_REDISPROXY_LISTEN_HOST", "want a host name", []string{"0.0.0.0:6379", "redis://hub"}},
-		"listen-port":              {"ARGOCD_REDISPROXY_LISTEN_PORT", "want", []string{"0", "65536", "redis"}},
-		"metrics-port":             {"ARGOCD_REDISPROXY_METRICS_PORT", "want", []string{"-1", "http"}},
-		"healthz-port":             {"ARGOCD_REDISPROXY_HEALTH_CHECK_PORT", "want", []string{"-1", "1.5"}},
-		"pprof-port":               {"ARGOCD_REDISPROXY_PPROF_PORT", "want", []string{"-1", "yes"}},
-		"log-level":                {"ARGOCD_REDISPROXY_LOG_LEVEL", "want [component=]level", []string{"loud", "=info"}},
-		"log-format":               {"ARGOCD_REDISPROXY_LOG_FORMAT", "want one of text, json", []string{"xml"}},
-		"cache-size":               {"ARGOCD_REDISPROXY_CACHE_SIZE", "want", []string{"-1", "64MiB"}},
-		"agent-timeout":            {"ARGOCD_REDISPROXY_AGENT_TIMEOUT", "want at least 100ms", []string{"0", "1ms", "-1s"}},
-		"redis-address":            {"ARGOCD_REDISPROXY_REDIS_ADDRESS", "want", []string{"", "redis", ":6379", "redis:x", "redis:0"}},
-		"redis-tls-enabled":        {"ARGOCD_REDISPROXY_REDIS_TLS_ENABLED", "want true or false", []string{"maybe"}},
-		"redis-tls-insecure":       {"ARGOCD_REDISPROXY_REDIS_TLS_INSECURE", "want true or false", []string{"maybe"}},
-		"principal-address":        {"ARGOCD_REDISPROXY_PRINCIPAL_ADDRESS", "want", []string{"", "hub:8443"}},
-		"principal-port":           {"ARGOCD_REDISPROXY_PRINCIPAL_PORT", "want", []string{"0", "x"}},
-		"principal-client-cert":    {"ARGOCD_REDISPROXY_PRINCIPAL_CLIENT_CERT_PATH", "want a value", []string{""}},
-		"principal-client-key":     {"ARGOCD_REDISPROXY_PRINCIPAL_CLIENT_KEY_PATH", "want a value", []string{""}},
-		"principal-ca-path":        {"ARGOCD_REDISPROXY_PRINCIPAL_ROOT_CA_PATH", "want a value", []string{""}},
-		"keep-alive-ping-interval": {"ARGOCD_REDISPROXY_KEEP_ALIVE_PING_INTERVAL", "want at least 10s", []string{"1s"}},
-	} {
-		for _, value := range c.values {
-			_, err := readSettings(append(required(), "--"+flag+"="+value), nothing)
-			require.ErrorContains(t, err, "--"+flag+" or "+c.variable)
-			require.ErrorContains(t, err, c.want)
-			if value == "" {
-				continue
-			}
-			_, err = readSettings(required(), func(name string) (string, bool) { return value, name == c.variable })
-			require.ErrorContains(t, err, "--"+flag+" or "+c.variable)
-		}
-	}
+	settingstest.Check(t, settingstest.Program{
+		Declare:  func(set *settings.Set) { new(proxySettings).Declare(set) },
+		Required: required(),
+		Flags: map[string]settingstest.Flag{
+			"listen-host":              {Want: "want a host name", Bad: []string{"0.0.0.0:6379", "redis://hub"}},
+			"listen-port":              {Want: "want", Bad: []string{"0", "65536", "redis"}},
+			"metrics-port":             {Want: "want", Bad: []string{"-1", "http"}},
+			"healthz-port":             {Want: "want", Bad: []string{"-1", "1.5"}},
+			"pprof-port":               {Want: "want", Bad: []string{"-1", "yes"}},
+			"log-level":                {Want: "want [component=]level", Bad: []string{"loud", "=info"}},
+			"log-format":               {Want: "want one of text, json", Bad: []string{"xml"}},
+			"cache-size":               {Want: "want", Bad: []string{"-1", "64MiB"}},
+			"agent-timeout":            {Want: "want at least 100ms", Bad: []string{"0", "1ms", "-1s"}},
+			"redis-address":            {Want: "want", Bad: []string{"", "redis", ":6379", "redis:x", "redis:0"}},
+			"principal-address":        {Want: "want", Bad: []string{"", "hub:8443"}},
+			"principal-port":           {Want: "want", Bad: []string{"0", "x"}},
+			"principal-client-cert":    {Want: "want a value", Bad: []string{""}},
+			"principal-client-key":     {Want: "want a value", Bad: []string{""}},
+			"principal-ca-path":        {Want: "want a value", Bad: []string{""}},
+			"keep-alive-ping-interval": {Want: "want at least 10s", Bad: []string{"1s"}},
+		},
+		Any: []string{"tls-cert", "tls-key", "redis-key-prefix", "redis-ca-path"},
+	})
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	settingstest.Help(t, newCommand(nothing))
 }
 
 func TestSettingsThatBelongTogether(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--tls-cert=a", "--tls-key=b", "--redis-ca-path=c", "--redis-tls-insecure"} {
-		_, err := readSettings(append(required(), flag), nothing)
 		name, _, _ := strings.Cut(flag, "=")
-		require.ErrorContains(t, err, name)
+		require.ErrorContains(t, settingstest.Parse(new(proxySettings).Declare, nil, append(required(), flag)...), name)
 	}
-}
-
-func TestEveryFlagHasAVariable(t *testing.T) {
-	t.Parallel()
-	s, err := readSettings(required(), nothing)
-	require.NoError(t, err)
-	require.Equal(t, 6379, s.listenPort)
-	require.Equal(t, "argocd-redis:6379", s.redis.address)
-	require.Equal(t, 64, s.cacheSize)
-	require.Equal(t, 10*time.Second, s.agentTimeout)
-	for _, line := range regexp.MustCompile(`(?m)^ +(-\w, )?--[^\n]+`).FindAllString(s.help, -1) {
-		require.Contains(t, line, "[ARGOCD_REDISPROXY_", line)
-	}
-	_, err = readSettings(nil, nothing)
-	require.ErrorContains(t, err, "--principal-ca-path")
 }
 
 // listening is a log that tells when the program listens, and where.
@@ -115,12 +95,12 @@ func TestItRunsAndEnds(t *testing.T) {
 	}
 	ca, cert, key := file("ca", authority.PEM().Certificate), file("cert", pair.Certificate), file("key", pair.Key)
 	hub := redistest.StartTLS(t, cert, key, ca)
-	s, err := readSettings([]string{
+	s := &proxySettings{}
+	require.NoError(t, settingstest.Parse(s.Declare, nil, []string{
 		"--principal-client-cert=" + cert, "--principal-client-key=" + key, "--principal-ca-path=" + ca, "--principal-address=localhost", "--principal-port=1",
 		"--metrics-port=0", "--healthz-port=0", "--listen-host=127.0.0.1", "--tls-cert=" + cert, "--tls-key=" + key,
 		"--redis-address=" + hub.Address, "--redis-tls-enabled", "--redis-ca-path=" + ca,
-	}, nothing)
-	require.NoError(t, err)
+	}...))
 	s.listenPort = 0 // any that is free
 	heard := make(listening, 1)
 	ctx, stop := context.WithCancel(t.Context())

@@ -14,6 +14,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
@@ -148,7 +149,7 @@ func listCommand(e *endpoints) *cobra.Command {
 	var f format
 	var selector string
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the agents that the hub knows", Args: nothing,
+		Use: "list", Short: "List the agents that the hub knows", Args: program.NoArguments,
 		Example: "  argocd-agentctl agent list --selector region=eu",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := labels.Parse(selector); err != nil {

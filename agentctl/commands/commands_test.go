@@ -33,11 +33,11 @@ users: [{name: somebody, user: {token: secret}}]
 contexts: [{name: hub, context: {cluster: hub, user: somebody}}, {name: berlin, context: {cluster: berlin, user: somebody}}]
 `), 0o600))
 	var output, errors bytes.Buffer
-	code := commands.Main(t.Context(), program.Invocation{
-		Name: "argocd-agentctl", Args: append(args, "--kubeconfig="+kubeconfig), Output: &output, Log: &errors,
-		Lookup: func(name string) (string, bool) { value, ok := environment[name]; return value, ok },
-	})
-	return outcome{code, output.String(), errors.String()}
+	cmd := commands.New(func(name string) (string, bool) { value, ok := environment[name]; return value, ok })
+	cmd.SetArgs(append(args, "--kubeconfig="+kubeconfig))
+	cmd.SetOut(&output)
+	cmd.SetErr(&errors)
+	return outcome{program.Main(t.Context(), cmd), output.String(), errors.String()}
 }
 
 // What cannot be right is said before any cluster is asked: none is there.

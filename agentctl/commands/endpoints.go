@@ -1,17 +1,15 @@
 package commands
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
 
-// Flags that say where the hub and the spoke are, and the variables that stand in for them.
+// Flags that say where the hub and the spoke are.
 const (
 	principalContextFlag   = "principal-context"
 	principalNamespaceFlag = "principal-namespace"
@@ -19,9 +17,6 @@ const (
 	agentNamespaceFlag     = "agent-namespace"
 	namespaceFlag          = "namespace"
 	sameContextFlag        = "same-context"
-
-	principalNamespaceVariable = "ARGOCD_AGENT_PRINCIPAL_NAMESPACE"
-	agentNamespaceVariable     = "ARGOCD_AGENT_AGENT_NAMESPACE"
 )
 
 // endpoints is where the hub and the spoke are, as a person says.
@@ -32,23 +27,17 @@ type endpoints struct {
 	namespace                            string // the principal's, by its other flag
 }
 
-// declare declares the flags that all commands have. A flag wins over its variable.
-func (e *endpoints) declare(flags *pflag.FlagSet, lookup func(string) (string, bool)) {
-	text := func(target *string, flag, variable, fallback, usage string) {
-		if value, ok := lookup(variable); ok && value != "" {
-			fallback = value
-		}
-		flags.StringVar(target, flag, fallback, usage+" [$"+variable+"]")
-	}
-	flags.StringVar(&e.kubeconfig, "kubeconfig", "", "kubeconfig file; what kubectl would use if empty")
-	text(&e.principalContext, principalContextFlag, "ARGOCD_AGENT_PRINCIPAL_CONTEXT", "",
+// declare declares the flags that all commands have.
+func (e *endpoints) declare(set *settings.Set) {
+	set.String(&e.kubeconfig, "kubeconfig", "", "", "kubeconfig file; what kubectl would use if empty")
+	set.String(&e.principalContext, principalContextFlag, "ARGOCD_AGENT_PRINCIPAL_CONTEXT", "",
 		"context of the hub's cluster in the kubeconfig; the current one if empty")
-	text(&e.principalNamespace, principalNamespaceFlag, principalNamespaceVariable, "argocd",
-		"namespace of the principal and Argo CD on the hub")
-	text(&e.agentContext, agentContextFlag, "ARGOCD_AGENT_AGENT_CONTEXT", "",
+	set.String(&e.principalNamespace, principalNamespaceFlag, "ARGOCD_AGENT_PRINCIPAL_NAMESPACE", "argocd",
+		"namespace of the principal and Argo CD on the hub", settings.NonEmpty, settings.DNSLabel)
+	set.String(&e.agentContext, agentContextFlag, "ARGOCD_AGENT_AGENT_CONTEXT", "",
 		"context of the agent's cluster in the kubeconfig; the current one if empty")
-	text(&e.agentNamespace, agentNamespaceFlag, agentNamespaceVariable, "argocd",
-		"namespace of the agent on its cluster")
+	set.String(&e.agentNamespace, agentNamespaceFlag, "ARGOCD_AGENT_AGENT_NAMESPACE", "argocd",
+		"namespace of the agent on its cluster", settings.NonEmpty, settings.DNSLabel)
 }
 
 // alsoNamespace gives commands that concern the hub alone the flag that kubectl has for a namespace.
@@ -57,22 +46,18 @@ func (e *endpoints) alsoNamespace(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// check refuses flags that cannot be right, before anything is asked of a cluster.
-func (e *endpoints) check(cmd *cobra.Command) error {
-	if e.namespace != "" {
-		if cmd.Flags().Changed(principalNamespaceFlag) && e.principalNamespace != e.namespace {
-			return fmt.Errorf("--%s is %s and --%s is %s, and both mean the same: set one", namespaceFlag, e.namespace,
-				principalNamespaceFlag, e.principalNamespace)
-		}
-		e.principalNamespace = e.namespace
+// resolve checks the flags before a cluster is asked.
+func (e *endpoints) resolve(cmd *cobra.Command, set *settings.Set) error {
+	if err := set.Resolve(); err != nil || e.namespace == "" {
+		return err
 	}
-	for _, c := range []struct{ flag, variable, value string }{
-		{principalNamespaceFlag, principalNamespaceVariable, e.principalNamespace},
-		{agentNamespaceFlag, agentNamespaceVariable, e.agentNamespace},
-	} {
-		if err := errors.Join(settings.NonEmpty(c.value), settings.DNSLabel(c.value)); err != nil {
-			return fmt.Errorf("--%s or %s: %q: %w", c.flag, c.variable, c.value, err)
-		}
+	if cmd.Flags().Changed(principalNamespaceFlag) && e.principalNamespace != e.namespace {
+		return fmt.Errorf("--%s is %s and --%s is %s, and both mean the same: set one", namespaceFlag, e.namespace,
+			principalNamespaceFlag, e.principalNamespace)
+	}
+	e.principalNamespace = e.namespace
+	if err := settings.DNSLabel(e.namespace); err != nil {
+		return fmt.Errorf("--%s: %q: %w", namespaceFlag, e.namespace, err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
@@ -66,7 +67,7 @@ func issuePrincipalCommand(e *endpoints) *cobra.Command {
 	var m making
 	var o outside
 	cmd := &cobra.Command{
-		Use: "principal", Short: "Issue the certificates of the principal and the hub's components", Args: nothing,
+		Use: "principal", Short: "Issue the certificates of the principal and the hub's components", Args: program.NoArguments,
 		Long: `Issue the certificate that agents see, for the names and addresses by which they reach the principal, and the
 certificates by which the principal knows kubeproxy and redisproxy.`,
 		Example: "  argocd-agentctl pki issue principal --principal-context hub --dns hub.example.com --ip 192.0.2.1",
@@ -97,7 +98,7 @@ func issueServerCommand(e *endpoints, use, of string, wanted func(string, ca.Out
 	var m making
 	var o outside
 	cmd := &cobra.Command{
-		Use: use, Short: "Issue the certificate of " + of, Args: nothing,
+		Use: use, Short: "Issue the certificate of " + of, Args: program.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			from, err := o.parse()
 			if err != nil {

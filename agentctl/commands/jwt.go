@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/signingkey"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
@@ -18,7 +19,7 @@ func jwtCommands(e *endpoints) *cobra.Command {
 func createKeyCommand(e *endpoints) *cobra.Command {
 	var m making
 	cmd := &cobra.Command{
-		Use: "create-key", Short: "Make the key that signs agents' bearer tokens", Args: nothing,
+		Use: "create-key", Short: "Make the key that signs agents' bearer tokens", Args: program.NoArguments,
 		Long: "Make the key that signs agents' bearer tokens, in the Secret " + signingkey.SecretName + " on the hub. One that is there and good stays.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			kind, err := m.key()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
@@ -24,7 +25,7 @@ good enough, have another authority issue the certificates, into the same Secret
 func initCommand(e *endpoints) *cobra.Command {
 	var m making
 	cmd := &cobra.Command{
-		Use: "init", Short: "Make the authority", Args: nothing,
+		Use: "init", Short: "Make the authority", Args: program.NoArguments,
 		Long:    "Make the authority, in the Secret " + ca.SecretName + " on the hub. One that is there and good stays.",
 		Example: "  argocd-agentctl pki init --principal-context hub",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,7 +53,7 @@ func propagateCommand(e *endpoints) *cobra.Command {
 	var m making
 	var sameContext bool
 	cmd := &cobra.Command{
-		Use: "propagate", Short: "Have an agent's cluster trust the hub's authority", Args: nothing,
+		Use: "propagate", Short: "Have an agent's cluster trust the hub's authority", Args: program.NoArguments,
 		Long: "Copy the authority's certificate, without its key, into the Secret " + ca.SecretName + " on an agent's cluster.\n" +
 			"argocd-agentctl pki issue agent does so too.",
 		Example: "  argocd-agentctl pki propagate --principal-context hub --agent-context berlin",
@@ -85,7 +86,7 @@ func declareSameContext(cmd *cobra.Command, target *bool) {
 func pkiInspectCommand(e *endpoints) *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
-		Use: "inspect", Short: "Show the authority and the hub's certificates, and what is wrong with them", Args: nothing,
+		Use: "inspect", Short: "Show the authority and the hub's certificates, and what is wrong with them", Args: program.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			hub, err := e.hub()
 			if err != nil {

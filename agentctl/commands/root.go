@@ -3,42 +3,29 @@
 package commands
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
 )
 
-// Main runs one command and returns the exit code.
-func Main(ctx context.Context, i program.Invocation) int {
-	root := newRoot(i) //nolint:contextcheck // cobra hands the context over with the command
-	root.SetArgs(i.Args)
-	root.SetOut(i.Output)
-	root.SetErr(i.Log)
-	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintf(i.Log, "error: %v\n", err)
-		return 1
-	}
-	return 0
-}
+// Name is what the tool is called.
+const Name = "argocd-agentctl"
 
-// newRoot returns the command that all others are below.
-func newRoot(i program.Invocation) *cobra.Command {
+// New returns the command that all others are below.
+func New(lookup program.Lookup) *cobra.Command {
 	e := &endpoints{}
 	root := group(&cobra.Command{
-		Use:           i.Name,
-		Short:         "Set up a hub and its spokes: certificates, keys, and which agents there are",
-		SilenceErrors: true, SilenceUsage: true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return e.check(cmd) },
-	}, agentCommands(e), pkiCommands(e), jwtCommands(e), versionCommand(i.Name))
-	e.declare(root.PersistentFlags(), i.Lookup)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())
-	})
+		Use:   Name,
+		Short: "Set up a hub and its spokes: certificates, keys, and which agents there are",
+	}, agentCommands(e), pkiCommands(e), jwtCommands(e), versionCommand())
+	set := settings.New(root.PersistentFlags(), lookup)
+	e.declare(set)
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return e.resolve(cmd, set) }
 	return root
 }
 
@@ -60,14 +47,6 @@ func group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// nothing is for commands that take no words.
-func nothing(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("%s takes no argument, and %q is one: see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
-	}
-	return nil
-}
-
 // one is for commands that take one word, such as a name.
 func one(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
@@ -82,11 +61,11 @@ func one(what string) cobra.PositionalArgs {
 	}
 }
 
-func versionCommand(name string) *cobra.Command {
+func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Say which build this is", Args: nothing,
+		Use: "version", Short: "Say which build this is", Args: program.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return say(cmd, "%s %s (%s)", name, version.Version(), version.Revision())
+			return say(cmd, "%s %s (%s)", Name, version.Version(), version.Revision())
 		},
 	}
 }

@@ -2,44 +2,54 @@ package program
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+
+	"github.com/spf13/cobra"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
 
-// Invocation is how a program was started.
-type Invocation struct {
-	// Name is what the program is called by people who start it, such as "principal".
-	Name string
-	Args []string
-	// Lookup returns an environment variable, and whether it is set.
-	Lookup func(variable string) (string, bool)
-	// Output takes the help, Log all else.
-	Output, Log io.Writer
-}
+// Lookup returns an environment variable, and whether it is set.
+type Lookup = func(variable string) (string, bool)
 
 // Settings are what an operator decides about a program.
 type Settings interface {
-	// Help returns what to tell people who ask for help.
-	Help() string
+	// Declare declares the settings.
+	Declare(set *settings.Set)
 }
 
-// Main reads a program's settings and runs it to its end, and returns the exit code.
-func Main[S Settings](ctx context.Context, i Invocation,
-	read func(args []string, lookup func(string) (string, bool)) (S, error),
-	run func(ctx context.Context, s S, log io.Writer) error,
-) int {
-	s, err := read(i.Args, i.Lookup)
-	switch {
-	case errors.Is(err, settings.ErrHelp):
-		_, err = io.WriteString(i.Output, s.Help())
-	case err == nil:
-		err = run(ctx, s, i.Log)
+// New returns the command of a program that runs until its context ends. It takes flags only. Once all settings are right,
+// run is called with the writer that takes the program's log.
+func New[S Settings](name, short string, lookup Lookup, s S, run func(ctx context.Context, s S, log io.Writer) error) *cobra.Command {
+	cmd := &cobra.Command{Use: name, Short: short, Args: NoArguments}
+	set := settings.New(cmd.Flags(), lookup)
+	s.Declare(set)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := set.Resolve(); err != nil {
+			return err
+		}
+		return run(cmd.Context(), s, cmd.ErrOrStderr())
 	}
-	if err != nil {
-		fmt.Fprintf(i.Log, "%s: %v\n", i.Name, err)
+	return cmd
+}
+
+// NoArguments is for commands that take flags only.
+func NoArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no argument, and %q is one: see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// Main runs a command to its end, and returns the exit code.
+func Main(ctx context.Context, cmd *cobra.Command) int {
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())
+	})
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "error: %v\n", err)
 		return 1
 	}
 	return 0

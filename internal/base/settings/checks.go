@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 const maxPort = 65535
@@ -131,27 +133,18 @@ func File(path string) error {
 	return nil
 }
 
-// DNSLabel accepts what Kubernetes takes as the name of a namespace. Nothing at all is accepted too: add NonEmpty.
-func DNSLabel(name string) error {
-	const longest = 63
-	wrong := strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" ||
-		strings.HasPrefix(name, "-") || strings.HasSuffix(name, "-") || len(name) > longest
-	if wrong {
-		return fmt.Errorf("want at most %d lower-case letters, digits and inner hyphens", longest)
-	}
-	return nil
-}
+// DNSLabel accepts what Kubernetes accepts as the name of a namespace. Nothing at all is accepted too: add NonEmpty.
+func DNSLabel(name string) error { return dnsName(name, validation.IsDNS1123Label) }
 
-// DNSSubdomain accepts what Kubernetes takes as the name of a Secret. Nothing at all is accepted too: add NonEmpty.
-func DNSSubdomain(name string) error {
-	const longest = 253
+// DNSSubdomain accepts what Kubernetes accepts as the name of a Secret. Nothing at all is accepted too: add NonEmpty.
+func DNSSubdomain(name string) error { return dnsName(name, validation.IsDNS1123Subdomain) }
+
+func dnsName(name string, problems func(string) []string) error {
 	if name == "" {
 		return nil
 	}
-	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || DNSLabel(label) != nil || len(name) > longest {
-			return fmt.Errorf("want at most %d lower-case letters, digits and inner hyphens and dots", longest)
-		}
+	if found := problems(name); len(found) > 0 {
+		return errors.New(strings.Join(found, "; "))
 	}
 	return nil
 }

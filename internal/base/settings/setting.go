@@ -1,93 +1,111 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/spf13/pflag"
 )
 
-// setting is one declared setting, whatever its kind.
+// setting is one declared setting. It takes the place of its flag's value and accepts any text until it is resolved: pflag
+// stops at the first value that is refused, and all problems are to be reported.
 type setting struct {
-	flag, shorthand, variable, usage string
+	pflag.Value // sets the target
 
-	kind     string // for help
-	fallback string // for help
-	bare     string // what the flag without a value means; empty when it needs one
-	list     bool   // the flag may be given again, to add
-
-	// accept parses, checks and stores a value; its error says what would be right. acceptFallback does so for the
-	// default.
-	accept         func(raw string) error
-	acceptFallback func() error
+	flag     *pflag.Flag
+	variable string
+	check    func() error
+	given    []string // by the flag, in order
 }
 
-// kind is how one type of value is read and shown.
-type kind[T any] struct {
-	name   string
-	parse  func(raw string) (T, error)
-	format func(value T) string
-}
-
-// declare adds a setting of the kind, and gives its target the default at once.
-func declare[T any](s *Set, target *T, of kind[T], fallback T, d setting, checks []Check[T]) {
-	store := func(value T) error {
+// declare makes a setting of a flag, whose value is the target.
+func declare[T any](s *Set, target *T, flag, variable string, checks []Check[T]) {
+	f := s.flags.Lookup(flag)
+	one := &setting{Value: f.Value, flag: f, variable: variable, check: func() error {
 		for _, check := range checks {
-			if err := check(value); err != nil {
+			if err := check(*target); err != nil {
 				return err
 			}
 		}
-		*target = value
 		return nil
+	}}
+	f.Value = one
+	if variable != "" {
+		f.Usage += " [" + variable + "]"
 	}
-	*target = fallback
-	d.kind, d.fallback = of.name, of.format(fallback)
-	d.acceptFallback = func() error { return store(fallback) }
-	d.accept = func(raw string) error {
-		value, err := of.parse(raw)
-		if err != nil {
-			return err
-		}
-		return store(value)
-	}
-	s.settings = append(s.settings, &d)
+	s.settings = append(s.settings, one)
 }
 
-// resolve takes the value from where it has been given: the flag, else the variable, else the default.
-func (d *setting) resolve(given []string, lookup func(string) (string, bool)) error {
-	if len(given) > 0 {
-		raw := given[len(given)-1]
-		if d.list {
-			raw = strings.Join(given, ",")
-		}
-		return d.problem(raw, "by flag", d.accept(raw))
-	}
-	if d.variable != "" {
-		if raw, ok := lookup(d.variable); ok && raw != "" {
-			return d.problem(raw, "by environment", d.accept(raw))
-		}
-	}
-	return d.problem(d.fallback, "by default", d.acceptFallback())
+// Set implements pflag.Value.
+func (s *setting) Set(raw string) error {
+	s.given = append(s.given, raw)
+	return nil
 }
 
-// problem makes an error complete: both names of the setting, the value, where it came from, and what would be right.
-func (d *setting) problem(raw, origin string, err error) error {
-	if err == nil {
-		return nil
+// resolve sets the target and checks it.
+func (s *setting) resolve(lookup func(variable string) (string, bool)) error {
+	raw, from := s.flag.DefValue, "by default"
+	if value, ok := lookup(s.variable); ok && value != "" && s.variable != "" {
+		raw, from = value, "by environment"
 	}
-	return fmt.Errorf("%s: %q (%s): %w", d.names(), raw, origin, err)
+	if len(s.given) > 0 {
+		raw, from = s.given[len(s.given)-1], "by flag"
+		if _, ok := s.Value.(list); ok {
+			raw = strings.Join(s.given, ",")
+		}
+	}
+	err := s.Value.Set(raw)
+	if err != nil {
+		err = s.want(err)
+	} else {
+		err = s.check()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %q (%s): %w", s.names(), raw, from, err)
+	}
+	return nil
+}
+
+// want says what would be right in place of text that is no value of this type.
+func (s *setting) want(err error) error {
+	switch s.Type() {
+	case "int":
+		return errors.New("want a whole number")
+	case "bool":
+		return errors.New("want true or false")
+	case "duration":
+		return errors.New("want a length of time with its unit, such as 30s or 5m")
+	default:
+		return err
+	}
 }
 
 // names is what the setting is called on the command line and in the environment.
-func (d *setting) names() string {
-	if d.variable == "" {
-		return "--" + d.flag
+func (s *setting) names() string {
+	if s.variable == "" {
+		return "--" + s.flag.Name
 	}
-	return "--" + d.flag + " or " + d.variable
+	return "--" + s.flag.Name + " or " + s.variable
 }
 
-// help is the usage with the variable named.
-func (d *setting) help() string {
-	if d.variable == "" {
-		return d.usage
+// list is a flag's value with commas between. Unlike pflag's own lists it leaves out spaces around values, and empty ones,
+// and has no quotes: "a, b," is a and b.
+type list struct{ target *[]string }
+
+// Set implements pflag.Value.
+func (l list) Set(raw string) error {
+	*l.target = nil
+	for value := range strings.SplitSeq(raw, ",") {
+		if value = strings.TrimSpace(value); value != "" {
+			*l.target = append(*l.target, value)
+		}
 	}
-	return fmt.Sprintf("%s [%s]", d.usage, d.variable)
+	return nil
 }
+
+// String implements pflag.Value.
+func (l list) String() string { return strings.Join(*l.target, ",") }
+
+// Type implements pflag.Value.
+func (l list) Type() string { return "strings" }

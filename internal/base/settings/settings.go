@@ -1,6 +1,6 @@
-// Package settings reads what an operator decides about a program: each setting has one flag and one environment
-// variable, the flag wins over the variable and the variable over the default. Everything is checked once, at the start,
-// and everything that is wrong is said at once. What a setting means is left to the package that it is for.
+// Package settings declares what an operator decides about a program. Each setting is a flag and, with few exceptions, an
+// environment variable. The flag wins over the variable, and the variable over the default. All values are checked once, at
+// the start, and all problems are reported together. What a setting means is left to the package that it is for.
 package settings
 
 import (
@@ -13,12 +13,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ErrHelp is what Parse returns when the operator asked for help: print Set.Help and end well.
-var ErrHelp = pflag.ErrHelp
-
-// Set is the settings of one program. It is declared, parsed once, and then done with.
+// Set is the settings of one command.
 type Set struct {
-	program  string
+	flags    *pflag.FlagSet
 	lookup   func(variable string) (string, bool)
 	settings []*setting
 	rules    []rule
@@ -30,107 +27,90 @@ type rule struct {
 	check func() error
 }
 
-// New returns an empty set for the program of that name. Environment variables are read through lookup, which main takes
-// from the os package and a test from a map.
-func New(program string, lookup func(variable string) (string, bool)) *Set {
-	return &Set{program: program, lookup: lookup}
+// New returns an empty set, which declares its settings as flags of the flag set. Environment variables are read through
+// lookup: os.LookupEnv in a program, a map in a test.
+func New(flags *pflag.FlagSet, lookup func(variable string) (string, bool)) *Set {
+	return &Set{flags: flags, lookup: lookup}
 }
 
-// Check looks at a value and says in its error what would be right: "want a port, 1 to 65535".
+// Check looks at a value. Its error says what would be right: "want a port, 1 to 65535".
 type Check[T any] func(value T) error
 
-// String declares a setting that is text. In this and all that follow, the target holds the fallback at once and the
-// operator's value after Parse, the variable may be empty when only the flag is to set it, and a variable that is set to
-// nothing counts as not set, because that is what an empty key of a ConfigMap means.
+// String declares a setting that is text.
+//
+// This holds for all kinds of settings: the target has the fallback at once, and the operator's value after Resolve. The
+// variable may be empty when only the flag sets it. A variable that is set to nothing counts as not set, because that is
+// what an empty key of a ConfigMap means.
 func (s *Set) String(target *string, flag, variable, fallback, usage string, checks ...Check[string]) {
-	declare(s, target, kind[string]{"string", parseString, formatString}, fallback,
-		setting{flag: flag, variable: variable, usage: usage}, checks)
+	s.StringP(target, flag, "", variable, fallback, usage, checks...)
 }
 
-// Strings declares a setting that is a list: values with commas between, and the flag may be given again to add more.
+// StringP is String with a short form of the flag: "namespace", "n".
+func (s *Set) StringP(target *string, flag, shorthand, variable, fallback, usage string, checks ...Check[string]) {
+	s.flags.StringVarP(target, flag, shorthand, fallback, usage)
+	declare(s, target, flag, variable, checks)
+}
+
+// Strings declares a setting that is a list: values with commas between. The flag may be given again to add more.
 func (s *Set) Strings(target *[]string, flag, variable string, fallback []string, usage string, checks ...Check[[]string]) {
-	declare(s, target, kind[[]string]{"strings", parseStrings, formatStrings}, fallback,
-		setting{flag: flag, variable: variable, usage: usage, list: true}, checks)
+	*target = fallback
+	s.flags.Var(list{target}, flag, usage)
+	declare(s, target, flag, variable, checks)
 }
 
 // Int declares a setting that is a whole number.
 func (s *Set) Int(target *int, flag, variable string, fallback int, usage string, checks ...Check[int]) {
-	declare(s, target, kind[int]{"int", parseInt, formatInt}, fallback,
-		setting{flag: flag, variable: variable, usage: usage}, checks)
+	s.flags.IntVar(target, flag, fallback, usage)
+	declare(s, target, flag, variable, checks)
 }
 
 // Bool declares a switch. The bare flag turns it on.
 func (s *Set) Bool(target *bool, flag, variable string, fallback bool, usage string) {
-	declare(s, target, kind[bool]{"bool", parseBool, formatBool}, fallback,
-		setting{flag: flag, variable: variable, usage: usage, bare: "true"}, nil)
+	s.flags.BoolVar(target, flag, fallback, usage)
+	declare[bool](s, target, flag, variable, nil)
 }
 
 // Duration declares a setting that is a length of time, with its unit: 30s, 5m.
 func (s *Set) Duration(target *time.Duration, flag, variable string, fallback time.Duration, usage string, checks ...Check[time.Duration]) {
-	declare(s, target, kind[time.Duration]{"duration", parseDuration, time.Duration.String}, fallback,
-		setting{flag: flag, variable: variable, usage: usage}, checks)
+	s.flags.DurationVar(target, flag, fallback, usage)
+	declare(s, target, flag, variable, checks)
 }
 
-// Shorthand gives a declared flag a short form of one letter: "namespace", "n".
-func (s *Set) Shorthand(flag, letter string) {
-	for _, declared := range s.settings {
-		if declared.flag == flag {
-			declared.shorthand = letter
-			return
-		}
-	}
-	s.Rule(func() error { return fmt.Errorf("-%s: stands for --%s, which is no flag", letter, flag) })
-}
-
-// Rule adds a check over the settings of these flags: a certificate needs its key. It is asked when each of these is right
-// by itself, so that it need not think about bad ones.
+// Rule adds a check over the settings of these flags, such as a certificate that needs its key. It is called only when each
+// of them is right by itself. Its error need not name them.
 func (s *Set) Rule(check func() error, flags ...string) {
 	s.rules = append(s.rules, rule{flags, check})
 }
 
-// Names returns what declared settings are called, each by its flag and its variable, for the error of a Rule about them.
-func (s *Set) Names(flags ...string) string {
-	var names []string
-	for _, flag := range flags {
-		for _, declared := range s.settings {
-			if declared.flag == flag {
-				names = append(names, declared.names())
-			}
-		}
-	}
-	return strings.Join(names, ", ")
-}
-
-// Parse reads the arguments (without the program's name) and the environment, and fills the targets. Its error joins
-// one error for each thing that is wrong; nothing should run on targets that come with an error.
-func (s *Set) Parse(args []string) error {
-	given, whole, problems := s.read(args)
-	if errors.Is(errors.Join(problems...), ErrHelp) {
-		return ErrHelp
-	}
+// Resolve takes each value from its flag, else from its variable, and checks all of them. Call it after the command line
+// was parsed. Its error joins one error for each problem; do not use the targets then.
+func (s *Set) Resolve() error {
+	var problems []error
 	wrong := make(map[string]bool) // by flag
-	for _, declared := range s.settings {
-		if err := declared.resolve(given[declared.flag], s.lookup); err != nil {
+	for _, one := range s.settings {
+		if err := one.resolve(s.lookup); err != nil {
 			problems = append(problems, err)
-			wrong[declared.flag] = true
+			wrong[one.flag.Name] = true
 		}
-	}
-	if !whole {
-		return errors.Join(problems...) // what a rule finds missing may be there
 	}
 	for _, r := range s.rules {
 		if slices.ContainsFunc(r.flags, func(flag string) bool { return wrong[flag] }) {
 			continue
 		}
 		if err := r.check(); err != nil {
-			problems = append(problems, err)
+			problems = append(problems, fmt.Errorf("%s: %w", s.names(r.flags), err))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// Help describes every setting: its flag, what it is for, its default and its variable.
-func (s *Set) Help() string {
-	flags, _ := s.flagSet()
-	return fmt.Sprintf("Usage: %s [flags]\n\n%s", s.program, flags.FlagUsages())
+// names lists what settings are called, each by its flag and its variable.
+func (s *Set) names(flags []string) string {
+	var names []string
+	for _, one := range s.settings {
+		if slices.Contains(flags, one.flag.Name) {
+			names = append(names, one.names())
+		}
+	}
+	return strings.Join(names, ", ")
 }

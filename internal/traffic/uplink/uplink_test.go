@@ -20,6 +20,7 @@ import (
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings/settingstest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/uplink"
@@ -28,16 +29,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// parse reads the settings of a program from its flags, and from variables without their prefix.
+// parse resolves the settings of a program from its flags, and from variables without their prefix.
 func parse(args []string, variables map[string]string) (*uplink.Settings, error) {
 	s := &uplink.Settings{}
-	set := settings.New("program", func(name string) (string, bool) {
-		short, ours := strings.CutPrefix(name, "PROGRAM_")
-		value, ok := variables[short]
-		return value, ours && ok
-	})
-	s.Declare(set, "PROGRAM")
-	return s, set.Parse(args)
+	environment := make(map[string]string)
+	for name, value := range variables {
+		environment["PROGRAM_"+name] = value
+	}
+	return s, settingstest.Parse(func(set *settings.Set) { s.Declare(set, "PROGRAM") }, environment, args...)
 }
 
 // files are those of a component that a principal accepts.

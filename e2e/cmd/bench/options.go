@@ -1,12 +1,18 @@
 package main
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
+	"context"
 	"io"
+	"net"
+	"os"
 	"path/filepath"
 
+	"github.com/spf13/cobra"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/relay"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
 
@@ -29,19 +35,38 @@ type options struct {
 	redisproxyArgs []string
 }
 
-// parse reads the arguments; help goes to out.
-func parse(args []string, out io.Writer) (options, error) {
-	var o options
-	repository, err := toolset.Repository()
-	if err != nil {
-		return o, err
-	}
+// newCommand returns the benchmark's command. It can be one of the programs that are measured, too.
+func newCommand() *cobra.Command {
+	none := func(string) (string, bool) { return "", false } // what is measured is not left to the environment
+	cmd := program.New("bench", "Measure all programs, and beside them the least that the same work can take", none, &options{},
+		func(ctx context.Context, o *options, _ io.Writer) error {
+			repository, err := toolset.Repository()
+			if err != nil {
+				return err
+			}
+			o.json = cmp.Or(o.json, filepath.Join(repository, "bin", "bench.json"))
+			return run(ctx, *o, os.Stdout)
+		})
+	cmd.AddCommand(&cobra.Command{
+		Use: relay.Command, Hidden: true, Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var config net.ListenConfig
+			listener, err := config.Listen(cmd.Context(), "tcp", args[0])
+			if err != nil {
+				return err
+			}
+			return relay.Serve(cmd.Context(), listener, args[1])
+		},
+	})
+	return cmd
+}
+
+// Declare implements program.Settings.
+func (o *options) Declare(set *settings.Set) {
 	var names []string
 	for _, s := range o.suites() {
 		names = append(names, s.names...)
 	}
-	none := func(string) (string, bool) { return "", false } // what is measured is not left to the environment
-	set := settings.New("bench", none)
 	set.Strings(&o.only, "only", "", names, "Parts to measure", settings.Each(settings.OneOf(names...)))
 	set.Int(&o.applications, "applications", "", 1000, "Applications in bulk, first-sync, status and reconnect", settings.Positive)
 	set.Int(&o.samples, "samples", "", 200, "Applications in propagate, one at a time", settings.Positive)
@@ -52,15 +77,10 @@ func parse(args []string, out io.Writer) (options, error) {
 	set.Int(&o.requests, "requests", "", 100_000, "Requests of redis-benchmark with one connection; with 50, three times as many",
 		settings.Positive)
 	set.Int(&o.runs, "runs", "", 3, "Times to measure all but status; figures are medians", settings.Positive)
-	set.String(&o.json, "json", "", filepath.Join(repository, "bin", "bench.json"), "File for the figures", settings.NonEmpty)
+	set.String(&o.json, "json", "", "", "File for the figures; bin/bench.json of the repository if empty")
 	set.Bool(&o.floorOnly, "floor-only", "", false, "Measure the floor alone")
 	set.Strings(&o.principalArgs, "principal-arg", "", nil, "One more flag for the principal, such as --pprof-port=6060")
 	set.Strings(&o.agentArgs, "agent-arg", "", nil, "One more flag for the agent")
 	set.Strings(&o.kubeproxyArgs, "kubeproxy-arg", "", nil, "One more flag for the kubeproxy")
 	set.Strings(&o.redisproxyArgs, "redisproxy-arg", "", nil, "One more flag for the redisproxy")
-	err = set.Parse(args)
-	if errors.Is(err, settings.ErrHelp) {
-		fmt.Fprint(out, set.Help())
-	}
-	return o, err
 }

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings/settingstest"
 )
 
 // known are the parts of all suites, each of which only one suite has.
@@ -24,9 +22,10 @@ func known(t *testing.T, o options) map[string]bool {
 }
 
 func TestWithoutFlagsEverythingIsMeasured(t *testing.T) {
-	o, err := parse(nil, io.Discard)
+	o := &options{}
+	err := settingstest.Parse(o.Declare, nil)
 	require.NoError(t, err)
-	require.Len(t, known(t, o), len(o.only))
+	require.Len(t, known(t, *o), len(o.only))
 	for _, s := range o.suites() {
 		require.Len(t, s.wanted(o.only), len(s.names))
 	}
@@ -34,7 +33,8 @@ func TestWithoutFlagsEverythingIsMeasured(t *testing.T) {
 
 // A lab takes a while to start, and CPU while it runs: there is none that nobody needs.
 func TestOnlySuitesThatAreAskedForHaveALab(t *testing.T) {
-	o, err := parse([]string{"--only", "redis,footprint"}, io.Discard)
+	o := &options{}
+	err := settingstest.Parse(o.Declare, nil, "--only", "redis,footprint")
 	require.NoError(t, err)
 	var wanted []map[string]bool
 	for _, s := range o.suites() {
@@ -47,13 +47,9 @@ func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 	for flag, want := range map[string]string{
 		"--only=teapot": "propagate", "--seconds=0": "seconds", "--megabytes=-1": "megabytes", "--requests=few": "requests",
 	} {
-		_, err := parse([]string{flag}, io.Discard)
+		err := settingstest.Parse(new(options).Declare, nil, flag)
 		require.ErrorContains(t, err, want, flag)
 	}
-	var help bytes.Buffer
-	_, err := parse([]string{"--help"}, &help)
-	require.ErrorIs(t, err, settings.ErrHelp)
-	require.Contains(t, help.String(), "--kubeproxy-arg")
 }
 
 func TestTargetsAreThoseOfParts(t *testing.T) {

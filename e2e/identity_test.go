@@ -15,12 +15,12 @@ import (
 func TestInvalidAgentNamesAreRejected(t *testing.T) {
 	t.Parallel()
 	for name, reasons := range map[string][]string{
-		"Upper":         {`agent name \"Upper\": it has upper-case letters: rename the agent`},
-		"under_score":   {`agent name \"under_score\": it has characters other than lower-case letters, digits and '-': rename the agent`},
-		"a.b":           {`agent name \"a.b\": it has characters other than`},
-		"-dash":         {`agent name \"-dash\": it begins or ends with '-': rename the agent`},
+		"Upper":         {`agent name \"Upper\": a lowercase RFC 1123 label must consist of`},
+		"under_score":   {`agent name \"under_score\": a lowercase RFC 1123 label must consist of`},
+		"a.b":           {`agent name \"a.b\": must not contain dots: rename the agent`},
+		"-dash":         {`agent name \"-dash\": a lowercase RFC 1123 label must consist of`},
 		lab.Namespace:   {`agent name \"argocd\": it is the name of the hub's own namespace`, "rename the agent"},
-		"kube/system=1": {`agent name \"kube/system=1\": it has characters other than`},
+		"kube/system=1": {`agent name \"kube/system=1\": a lowercase RFC 1123 label must consist of`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -187,7 +187,7 @@ func (c *chaos) requireGoroutines(ctx context.Context, t *testing.T, before map[
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // for connections that end late
 	defer cancel()
 	for {
-		conversations, err := metric(ctx, c.lab.Principal.MetricsURL, "argocd_principal_tunnel_conversations")
+		conversations, err := metric(ctx, c.lab.Principal.MetricsURL, "argocd_principal_tunnel_connections")
 		require.NoError(t, err)
 		now, good := c.goroutines(ctx, t), true
 		for name, n := range now {

@@ -60,7 +60,7 @@ func TestTerminalEndsWithItsConversation(t *testing.T) {
 	disconnect()
 	select {
 	case <-ended:
-	case <-time.After(relaytest.Patience):
+	case <-time.After(relaytest.Timeout):
 		require.NoError(t, terminal.Close())
 		require.FailNow(t, "it goes on")
 	}

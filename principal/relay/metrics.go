@@ -7,40 +7,36 @@ import (
 )
 
 type metrics struct {
-	dials         *prometheus.CounterVec
-	conversations *prometheus.GaugeVec
-	bytes         *prometheus.CounterVec
+	dials       *prometheus.CounterVec
+	connections *prometheus.GaugeVec
+	bytes       *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) metrics {
 	m := metrics{
 		dials: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argocd_principal_tunnel_dials_total", Help: "Conversations with agents that components of the hub asked for.",
+			Name: "argocd_principal_tunnel_dials_total", Help: "Tunnel connections to agents that components of the hub dialled.",
 		}, []string{"target", "result"}),
-		conversations: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "argocd_principal_tunnel_conversations", Help: "Conversations between components of the hub and agents.",
+		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "argocd_principal_tunnel_connections", Help: "Open tunnel connections between components of the hub and agents.",
 		}, []string{"target"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argocd_principal_tunnel_bytes_total", Help: "What conversations carried.",
+			Name: "argocd_principal_tunnel_bytes_total", Help: "Bytes that tunnel connections carried.",
 		}, []string{"target", "direction"}),
 	}
-	r.MustRegister(m.dials, m.conversations, m.bytes)
+	r.MustRegister(m.dials, m.connections, m.bytes)
 	return m
 }
 
-func (m metrics) way(target, direction string) prometheus.Counter {
-	return m.bytes.WithLabelValues(target, direction)
-}
-
-// result names what became of a Dial.
-func result(err error) string {
+// dialResult is the label for how a Dial ended.
+func dialResult(err error) string {
 	switch status.Code(err) {
 	case codes.OK:
-		return "taken"
+		return "accepted"
 	case codes.NotFound:
 		return "unknown"
 	case codes.FailedPrecondition:
-		return "away"
+		return "disconnected"
 	case codes.DeadlineExceeded:
 		return "timeout"
 	default:

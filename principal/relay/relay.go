@@ -1,6 +1,5 @@
-// Package relay puts the hub's components through to agents, like a telephone exchange: an agent listens, a component
-// dials, and what the two say to each other passes through. Each conversation is a pair of gRPC streams, whose ends mind how
-// much is under way; the exchange itself buffers nothing.
+// Package relay carries tunnel connections between the hub's components and agents: an agent listens, a component dials, and
+// the relay copies frames between their two gRPC streams. The ends limit how much is in flight, so the relay buffers nothing.
 package relay
 
 import (
@@ -15,137 +14,138 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
-// patience is how long an agent may take to take up a conversation.
-const patience = 10 * time.Second
+// dialTimeout is how long an agent may take to accept a connection.
+const dialTimeout = 10 * time.Second
 
-// Options configure an Exchange.
+// Options configure a Relay.
 type Options struct {
 	// Gate admits agents and components. Its Run must run.
 	Gate *authn.Gate
-	// Directory is what components watch. The exchange records in it who is connected.
+	// Directory is what components watch. The relay records in it which agents are connected.
 	Directory *Directory
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 }
 
-// Exchange implements the gRPC services Tunnel and Relay.
-type Exchange struct {
+// Relay implements the gRPC services Tunnel and Relay.
+type Relay struct {
 	tunnelv1.UnimplementedTunnelServer
 	tunnelv1.UnimplementedRelayServer
 
 	options Options
 	metrics metrics
-	pumps   sync.WaitGroup // what carries conversations
+	copying sync.WaitGroup // connections whose frames are being copied
 
 	draining chan struct{} // closed when Run ends, with mu held
 
-	mu        sync.Mutex
-	listeners map[string]*listener // by agent
-	calls     map[string]*call     // that wait for their agent, by their ids
-	open      map[*call]struct{}   // that are being carried
+	mu      sync.Mutex
+	agents  map[string]*agentStream  // by agent. Guarded by mu
+	pending map[string]*tunnelConn   // that no agent has accepted yet, by the ids of their dials. Guarded by mu
+	open    map[*tunnelConn]struct{} // that were accepted. Guarded by mu
 }
 
-// New returns an exchange.
-func New(o Options) *Exchange {
-	return &Exchange{
+// New returns a relay.
+func New(o Options) *Relay {
+	return &Relay{
 		options: o, metrics: newMetrics(o.Registerer), draining: make(chan struct{}),
-		listeners: make(map[string]*listener), calls: make(map[string]*call), open: make(map[*call]struct{}),
+		agents: make(map[string]*agentStream), pending: make(map[string]*tunnelConn), open: make(map[*tunnelConn]struct{}),
 	}
 }
 
-// Run serves until the context ends, and returns when all conversations are over. Agents are told to connect again.
-func (e *Exchange) Run(ctx context.Context) {
+// Run serves until the context ends, and returns when all connections are closed. It tells agents and components to connect
+// again.
+func (r *Relay) Run(ctx context.Context) {
 	<-ctx.Done()
-	e.mu.Lock()
-	close(e.draining)
-	for _, l := range e.listeners {
-		l.end(authn.ErrDraining)
+	r.mu.Lock()
+	close(r.draining)
+	for _, s := range r.agents {
+		s.end(authn.ErrDraining)
 	}
-	for c := range e.open {
-		c.finish(authn.ErrDraining)
+	for c := range r.open {
+		c.close(authn.ErrDraining)
 	}
-	e.mu.Unlock()
-	e.pumps.Wait()
+	r.mu.Unlock()
+	r.copying.Wait()
 }
 
-// listener is an agent's Listen call.
-type listener struct {
+// agentStream is an agent's Listen stream.
+type agentStream struct {
 	agent string
-	dials chan *tunnelv1.Dial
-	ended chan struct{} // closed by end
-	cause error         // why, once it has ended
+	dials chan *tunnelv1.Dial // to be sent
+	ended chan struct{}       // closed by end
+	cause error               // why, once it has ended
 	once  sync.Once
 }
 
-func (l *listener) end(cause error) {
-	l.once.Do(func() {
-		l.cause = cause
-		close(l.ended)
+func (s *agentStream) end(cause error) {
+	s.once.Do(func() {
+		s.cause = cause
+		close(s.ended)
 	})
 }
 
-// Listen serves an agent.
-func (e *Exchange) Listen(request *tunnelv1.ListenRequest, stream tunnelv1.Tunnel_ListenServer) error {
-	ctx, who, err := e.options.Gate.Agent(stream.Context())
+// Listen sends an agent what components dial.
+func (r *Relay) Listen(request *tunnelv1.ListenRequest, stream tunnelv1.Tunnel_ListenServer) error {
+	ctx, grant, err := r.options.Gate.Agent(stream.Context())
 	if err != nil {
 		return err
 	}
-	defer who.End()
-	l := &listener{agent: string(who.Agent), dials: make(chan *tunnelv1.Dial), ended: make(chan struct{})}
-	if err := e.enter(l, request.GetBuild()); err != nil {
+	defer grant.End()
+	s := &agentStream{agent: string(grant.Agent), dials: make(chan *tunnelv1.Dial), ended: make(chan struct{})}
+	if err := r.register(s, request.GetBuild()); err != nil {
 		return err
 	}
-	defer e.leave(l)
+	defer r.unregister(s)
 	for {
 		select {
-		case d := <-l.dials:
-			if err := stream.Send(d); err != nil {
+		case dial := <-s.dials:
+			if err := stream.Send(dial); err != nil {
 				return err
 			}
-		case <-l.ended:
-			return l.cause
+		case <-s.ended:
+			return s.cause
 		case <-ctx.Done():
-			return over(ctx)
+			return contextStatus(ctx)
 		}
 	}
 }
 
-// enter has an agent be reached by l, and by no older one.
-func (e *Exchange) enter(l *listener, build string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if isClosed(e.draining) {
+// register makes s the stream over which an agent is dialled, and ends an older one.
+func (r *Relay) register(s *agentStream, build string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if isClosed(r.draining) {
 		return authn.ErrDraining
 	}
-	if older := e.listeners[l.agent]; older != nil {
+	if older := r.agents[s.agent]; older != nil {
 		older.end(authn.ErrSuperseded)
 	}
-	e.listeners[l.agent] = l
-	e.options.Directory.connected(l.agent, build)
+	r.agents[s.agent] = s
+	r.options.Directory.connected(s.agent, build)
 	return nil
 }
 
-func (e *Exchange) leave(l *listener) {
-	e.mu.Lock()
-	if e.listeners[l.agent] == l {
-		delete(e.listeners, l.agent)
-		e.options.Directory.disconnected(l.agent)
+func (r *Relay) unregister(s *agentStream) {
+	r.mu.Lock()
+	if r.agents[s.agent] == s {
+		delete(r.agents, s.agent)
+		r.options.Directory.disconnected(s.agent)
 	}
-	e.mu.Unlock()
-	l.end(errors.New("the agent was disconnected")) // whoever still waits for it looks for another, and does not find this one
+	r.mu.Unlock()
+	s.end(errors.New("the agent was disconnected")) // whoever waits for it looks for another stream, and does not find this one
 }
 
-// find returns how to reach an agent.
-func (e *Exchange) find(agent string) (*listener, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if isClosed(e.draining) {
+// streamOf returns the stream over which to dial an agent.
+func (r *Relay) streamOf(agent string) (*agentStream, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if isClosed(r.draining) {
 		return nil, authn.ErrDraining
 	}
-	if l := e.listeners[agent]; l != nil {
-		return l, nil
+	if s := r.agents[agent]; s != nil {
+		return s, nil
 	}
-	return nil, e.options.Directory.absence(agent)
+	return nil, r.options.Directory.absence(agent)
 }
 
 func isClosed(c <-chan struct{}) bool {
@@ -157,5 +157,5 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// over returns the status of a stream whose context has ended.
-func over(ctx context.Context) error { return authn.Status(context.Cause(ctx)) }
+// contextStatus returns the status of a stream whose context has ended.
+func contextStatus(ctx context.Context) error { return authn.Status(context.Cause(ctx)) }

@@ -25,129 +25,129 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// news is what a component is told.
-type news struct {
-	stream    tunnelv1.Relay_WatchClient
-	agents    map[string]*tunnelv1.Agent
-	owners    map[string]string // agents, by the instances of their applications
-	there     map[string]string // what those are called on the spokes
-	mentioned map[string]bool   // instances, in whatever way
+// component is a component's view of the directory.
+type component struct {
+	stream         tunnelv1.Relay_WatchClient
+	agents         map[string]*tunnelv1.Agent
+	owners         map[string]string // agents, by the instances of their applications
+	spokeInstances map[string]string // of the same
+	mentioned      map[string]bool   // instances, whatever was said of them
 }
 
-// watch begins to watch as a component does.
-func watch(t *testing.T, w *relaytest.Works) *news {
+// watch watches the directory as a component does.
+func watch(t *testing.T, w *relaytest.World) *component {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), relaytest.Patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), relaytest.Timeout)
 	t.Cleanup(cancel)
 	stream, err := tunnelv1.NewRelayClient(w.Hub).Watch(ctx, &tunnelv1.WatchRequest{})
 	require.NoError(t, err)
-	return &news{
+	return &component{
 		stream: stream, agents: make(map[string]*tunnelv1.Agent),
-		owners: make(map[string]string), there: make(map[string]string), mentioned: make(map[string]bool),
+		owners: make(map[string]string), spokeInstances: make(map[string]string), mentioned: make(map[string]bool),
 	}
 }
 
-// hear takes one message in.
-func (n *news) hear(t *testing.T) *tunnelv1.Roster {
+// receive takes in one update.
+func (c *component) receive(t *testing.T) *tunnelv1.Roster {
 	t.Helper()
-	said, err := n.stream.Recv()
+	said, err := c.stream.Recv()
 	require.NoError(t, err)
 	for _, a := range said.GetAgents() {
-		n.agents[a.GetName()] = a
+		c.agents[a.GetName()] = a
 	}
 	for _, name := range said.GetRemoved() {
-		delete(n.agents, name)
+		delete(c.agents, name)
 	}
 	for _, a := range said.GetAssigned() {
-		n.owners[a.GetInstance()], n.there[a.GetInstance()] = a.GetAgent(), a.GetSpokeInstance()
-		n.mentioned[a.GetInstance()] = true
+		c.owners[a.GetInstance()], c.spokeInstances[a.GetInstance()] = a.GetAgent(), a.GetSpokeInstance()
+		c.mentioned[a.GetInstance()] = true
 	}
 	for _, instance := range said.GetUnassigned() {
-		delete(n.owners, instance)
-		n.mentioned[instance] = true
+		delete(c.owners, instance)
+		c.mentioned[instance] = true
 	}
 	return said
 }
 
-// until takes news in until what is known is as it should be.
-func (n *news) until(t *testing.T, is func() bool) {
+// until takes in updates until something is true.
+func (c *component) until(t *testing.T, is func() bool) {
 	t.Helper()
 	for !is() {
-		n.hear(t)
+		c.receive(t)
 	}
 }
 
-func TestComponentsAreToldOfAgents(t *testing.T) {
+func TestDirectorySendsAgents(t *testing.T) {
 	w := relaytest.Open(t)
-	n := watch(t, w)
-	n.until(t, func() bool { return n.agents["a"].GetConnected() && n.agents[relaytest.Echo].GetConnected() })
-	require.Equal(t, "dev", n.agents["a"].GetBuild())
-	require.Equal(t, "a", n.agents["a"].GetNamespace())
-	require.WithinDuration(t, time.Now(), n.agents["a"].GetSince().AsTime(), time.Minute)
-	require.Empty(t, n.agents["a"].GetServer())
+	seen := watch(t, w)
+	seen.until(t, func() bool { return seen.agents["a"].GetConnected() && seen.agents[relaytest.Echo].GetConnected() })
+	require.Equal(t, "dev", seen.agents["a"].GetBuild())
+	require.Equal(t, "a", seen.agents["a"].GetNamespace())
+	require.WithinDuration(t, time.Now(), seen.agents["a"].GetSince().AsTime(), time.Minute)
+	require.Empty(t, seen.agents["a"].GetServer())
 
 	w.Directory.SetCluster("a", "https://a")
-	n.until(t, func() bool { return n.agents["a"].GetServer() == "https://a" })
+	seen.until(t, func() bool { return seen.agents["a"].GetServer() == "https://a" })
 	w.Directory.SetCluster("b", "https://b")
-	n.until(t, func() bool { return n.agents["b"] != nil && !n.agents["b"].GetConnected() })
+	seen.until(t, func() bool { return seen.agents["b"] != nil && !seen.agents["b"].GetConnected() })
 	w.Disconnect()
-	n.until(t, func() bool { return !n.agents["a"].GetConnected() })
-	require.Equal(t, "dev", n.agents["a"].GetBuild(), "what it was is known still")
+	seen.until(t, func() bool { return !seen.agents["a"].GetConnected() })
+	require.Equal(t, "dev", seen.agents["a"].GetBuild(), "the last build is kept")
 	w.Directory.RemoveCluster("b")
-	n.until(t, func() bool { return n.agents["b"] == nil })
+	seen.until(t, func() bool { return seen.agents["b"] == nil })
 	w.Directory.RemoveCluster("a")
-	n.until(t, func() bool { return n.agents["a"] == nil })
+	seen.until(t, func() bool { return seen.agents["a"] == nil })
 }
 
 // The principal keeps nothing of an agent that has neither a connection nor a cluster Secret.
 func TestAgentWithoutClusterSecretIsForgottenWhenItDisconnects(t *testing.T) {
 	w := relaytest.Open(t)
-	n := watch(t, w)
-	n.until(t, func() bool { return n.agents["a"].GetConnected() })
+	seen := watch(t, w)
+	seen.until(t, func() bool { return seen.agents["a"].GetConnected() })
 	w.Disconnect()
-	n.until(t, func() bool { return n.agents["a"] == nil })
+	seen.until(t, func() bool { return seen.agents["a"] == nil })
 	_, err := w.Dialer.Dial(t.Context(), "a", tunnel.Kube)
 	require.ErrorIs(t, err, tunnel.ErrUnknown)
 }
 
-// What is told first stands in place of all that was known: whoever lost a principal that was restarted is not to take for
-// gone what the new one has yet to find.
-func TestNothingIsToldBeforeAllIsKnown(t *testing.T) {
+// A component whose principal restarted replaces what it knew by the first update. It must not miss what the new principal
+// has yet to find.
+func TestNoUpdateBeforeDirectoryIsComplete(t *testing.T) {
 	w := relaytest.OpenIncomplete(t)
-	n := watch(t, w)
+	seen := watch(t, w)
 	_, err := w.Dialer.Dial(t.Context(), "nobody", tunnel.Kube) // on the same connection, and later
 	require.ErrorContains(t, err, "no such agent")
 	w.Directory.SetCluster("late", "https://late")
 	w.Directory.SetComplete()
-	require.False(t, n.hear(t).GetMore())
-	require.NotNil(t, n.agents["late"])
+	require.False(t, seen.receive(t).GetMore())
+	require.NotNil(t, seen.agents["late"])
 }
 
-func TestDrainBeforeAllIsKnown(t *testing.T) {
+func TestDrainBeforeDirectoryIsComplete(t *testing.T) {
 	w := relaytest.OpenIncomplete(t)
-	n := watch(t, w)
+	seen := watch(t, w)
 	w.Drain()
-	_, err := n.stream.Recv()
+	_, err := seen.stream.Recv()
 	require.ErrorContains(t, err, "shutting down")
 }
 
-// What one agent says of itself keeps no component from hearing of the others.
-func TestBuildIsCut(t *testing.T) {
+// An agent cannot keep components from the others by a version that no message has room for.
+func TestLongBuildIsTruncated(t *testing.T) {
 	w := relaytest.Open(t)
 	for _, name := range []string{"talks", "talks-too"} {
-		conn := w.Dial(t, name)
+		conn := w.ClientConn(t, name)
 		defer conn.Close()
 		_, err := tunnelv1.NewTunnelClient(conn).Listen(t.Context(), &tunnelv1.ListenRequest{Build: strings.Repeat("€", 1<<20)})
 		require.NoError(t, err)
-		n := watch(t, w)
-		n.until(t, func() bool { return n.agents[name].GetConnected() })
-		require.Equal(t, strings.Repeat("€", 21), n.agents[name].GetBuild())
-		require.True(t, n.agents["a"].GetConnected())
+		seen := watch(t, w)
+		seen.until(t, func() bool { return seen.agents[name].GetConnected() })
+		require.Equal(t, strings.Repeat("€", 21), seen.agents[name].GetBuild())
+		require.True(t, seen.agents["a"].GetConnected())
 	}
 }
 
-// However many agents there are and however much is known of them, no message is too large for a component.
-func TestManyAgentsAreToldInSeveralMessages(t *testing.T) {
+// However many agents there are, no message is too large for a component.
+func TestManyAgentsAreSentInSeveralMessages(t *testing.T) {
 	w := relaytest.Open(t)
 	const count = 15_000
 	name := func(i int) string { return fmt.Sprintf("%s-%05d", strings.Repeat("a", 57), i) }
@@ -158,10 +158,10 @@ func TestManyAgentsAreToldInSeveralMessages(t *testing.T) {
 	}
 	change("first")
 	w.Directory.SetCluster("large", "https://"+strings.Repeat("x", 1<<20)) // as much as a Secret holds
-	n := watch(t, w)
+	seen := watch(t, w)
 	told, messages := 0, 0
 	for more := true; more; messages++ {
-		said, err := n.stream.Recv()
+		said, err := seen.stream.Recv()
 		require.NoError(t, err)
 		told += len(said.GetAgents())
 		require.Less(t, proto.Size(said), 5<<19)
@@ -172,23 +172,23 @@ func TestManyAgentsAreToldInSeveralMessages(t *testing.T) {
 
 	change("second")
 	for told = 0; told < count; {
-		said, err := n.stream.Recv()
+		said, err := seen.stream.Recv()
 		require.NoError(t, err)
 		require.Less(t, proto.Size(said), 5<<19)
-		require.False(t, said.GetMore(), "changes are each for itself")
+		require.False(t, said.GetMore(), "only the first update has several parts")
 		for _, a := range said.GetAgents() {
 			if strings.HasPrefix(a.GetServer(), "https://second") {
 				told++
 			}
 		}
 	}
-	require.Equal(t, count, told, "each is told once")
+	require.Equal(t, count, told, "each is sent once")
 }
 
-// What concerns all agents is for components alone, and what concerns one is for that one.
+// Agents cannot dial or watch, and components cannot listen.
 func TestOnlyComponentsReachAgents(t *testing.T) {
 	w := relaytest.Open(t)
-	agent := w.Dial(t, "a")
+	agent := w.ClientConn(t, "a")
 	defer agent.Close()
 	_, err := tunnel.NewDialer(agent, "an agent").Dial(t.Context(), relaytest.Echo, tunnel.Kube)
 	require.ErrorContains(t, err, "--hub-components")
@@ -204,7 +204,7 @@ func TestOnlyComponentsReachAgents(t *testing.T) {
 	require.ErrorContains(t, err, "no agent")
 }
 
-// listen listens as an agent by its own hand.
+// listen opens a Listen stream as an agent.
 func listen(t *testing.T, conn grpc.ClientConnInterface) tunnelv1.Tunnel_ListenClient {
 	t.Helper()
 	stream, err := tunnelv1.NewTunnelClient(conn).Listen(t.Context(), &tunnelv1.ListenRequest{})
@@ -212,7 +212,7 @@ func listen(t *testing.T, conn grpc.ClientConnInterface) tunnelv1.Tunnel_ListenC
 	return stream
 }
 
-// accept takes up a conversation by its id, and returns how that ends.
+// accept accepts a connection by its id, and returns how that ends.
 func accept(t *testing.T, conn grpc.ClientConnInterface, ids ...string) error {
 	t.Helper()
 	ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{tunnel.MetadataDial: ids})
@@ -222,14 +222,14 @@ func accept(t *testing.T, conn grpc.ClientConnInterface, ids ...string) error {
 	return err
 }
 
-// A conversation is taken up once, by the agent that was asked.
-func TestConversationIsTakenUpOnceByItsAgent(t *testing.T) {
+// Only the agent that was dialled can accept a connection, and only once.
+func TestConnectionIsAcceptedOnceByItsAgent(t *testing.T) {
 	w := relaytest.Open(t)
-	n := watch(t, w)
-	conn := w.Dial(t, "mine")
+	seen := watch(t, w)
+	conn := w.ClientConn(t, "mine")
 	defer conn.Close()
 	calls := listen(t, conn)
-	n.until(t, func() bool { return n.agents["mine"].GetConnected() })
+	seen.until(t, func() bool { return seen.agents["mine"].GetConnected() })
 
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -243,9 +243,9 @@ func TestConversationIsTakenUpOnceByItsAgent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "redis", dial.GetTarget())
 
-	other := w.Dial(t, "another")
+	other := w.ClientConn(t, "another")
 	defer other.Close()
-	require.Equal(t, codes.NotFound, status.Code(accept(t, other, dial.GetId())), "it is not asked")
+	require.Equal(t, codes.NotFound, status.Code(accept(t, other, dial.GetId())), "it was not dialled")
 	require.Equal(t, codes.NotFound, status.Code(accept(t, conn, "guessed")))
 	require.Equal(t, codes.InvalidArgument, status.Code(accept(t, conn)))
 	require.Equal(t, codes.InvalidArgument, status.Code(accept(t, conn, dial.GetId(), dial.GetId())))
@@ -254,7 +254,7 @@ func TestConversationIsTakenUpOnceByItsAgent(t *testing.T) {
 	mine, err := tunnelv1.NewTunnelClient(conn).Accept(ctx)
 	require.NoError(t, err)
 	c := <-dialled
-	require.Equal(t, codes.NotFound, status.Code(accept(t, conn, dial.GetId())), "it is taken")
+	require.Equal(t, codes.NotFound, status.Code(accept(t, conn, dial.GetId())), "it was accepted before")
 	require.NoError(t, mine.Send(&tunnelv1.Frame{Data: []byte("word"), End: tunnelv1.End_END_CLOSE}))
 	require.NoError(t, mine.CloseSend())
 	said, err := io.ReadAll(c)
@@ -267,15 +267,15 @@ func TestConversationIsTakenUpOnceByItsAgent(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// Of two agents by one name the newer is reached. Who waited for the older is put through to it.
-func TestNewerAgentIsReached(t *testing.T) {
+// Of two agents of one name the newer is dialled, also by who waited for the older.
+func TestNewerAgentOfSameNameIsDialled(t *testing.T) {
 	w := relaytest.Open(t)
-	n := watch(t, w)
-	older, newer := w.Dial(t, "twin"), w.Dial(t, "twin")
+	seen := watch(t, w)
+	older, newer := w.ClientConn(t, "twin"), w.ClientConn(t, "twin")
 	defer older.Close()
 	defer newer.Close()
 	first := listen(t, older)
-	n.until(t, func() bool { return n.agents["twin"].GetConnected() })
+	seen.until(t, func() bool { return seen.agents["twin"].GetConnected() })
 
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -286,14 +286,14 @@ func TestNewerAgentIsReached(t *testing.T) {
 	require.NoError(t, err)
 	second := listen(t, newer)
 	dial, err := second.Recv()
-	require.NoError(t, err, "the question goes to the newer one")
+	require.NoError(t, err, "the newer one is dialled")
 	require.Equal(t, "kube", dial.GetTarget())
 	_, err = first.Recv()
 	require.Equal(t, codes.Aborted, status.Code(err))
-	n.until(t, func() bool { return n.agents["twin"].GetConnected() })
+	seen.until(t, func() bool { return seen.agents["twin"].GetConnected() })
 }
 
-// A principal that ends tells everybody to come again.
+// A principal that shuts down tells everybody to connect again.
 func TestDrain(t *testing.T) {
 	w := relaytest.Open(t)
 	c, err := w.Dialer.Dial(t.Context(), relaytest.Echo, tunnel.Kube)
@@ -302,11 +302,11 @@ func TestDrain(t *testing.T) {
 	require.NoError(t, err)
 	_, err = io.ReadFull(c, make([]byte, 4))
 	require.NoError(t, err)
-	conn := w.Dial(t, "listening")
+	conn := w.ClientConn(t, "listening")
 	defer conn.Close()
-	n := watch(t, w)
+	seen := watch(t, w)
 	calls := listen(t, conn)
-	n.until(t, func() bool { return n.agents["listening"].GetConnected() })
+	seen.until(t, func() bool { return seen.agents["listening"].GetConnected() })
 
 	w.Drain()
 	_, err = calls.Recv()
@@ -317,7 +317,7 @@ func TestDrain(t *testing.T) {
 	_, err = w.Dialer.Dial(t.Context(), relaytest.Echo, tunnel.Kube)
 	require.ErrorContains(t, err, "shutting down")
 	for err = nil; err == nil; {
-		_, err = n.stream.Recv()
+		_, err = seen.stream.Recv()
 	}
 	require.ErrorContains(t, err, "shutting down")
 }

@@ -7,23 +7,23 @@ import (
 
 // Watch sends a component the directory once that is complete, and then its changes. The first update replaces everything
 // that the component knew.
-func (e *Exchange) Watch(_ *tunnelv1.WatchRequest, stream tunnelv1.Relay_WatchServer) error {
-	ctx, who, err := e.options.Gate.Component(stream.Context())
+func (r *Relay) Watch(_ *tunnelv1.WatchRequest, stream tunnelv1.Relay_WatchServer) error {
+	ctx, grant, err := r.options.Gate.Component(stream.Context())
 	if err != nil {
 		return err
 	}
-	defer who.End()
+	defer grant.End()
 	select {
-	case <-e.options.Directory.complete:
-	case <-e.draining:
+	case <-r.options.Directory.complete:
+	case <-r.draining:
 		return authn.ErrDraining
 	case <-ctx.Done():
-		return over(ctx)
+		return contextStatus(ctx)
 	}
-	w := e.options.Directory.watch()
-	defer e.options.Directory.unwatch(w)
+	w := r.options.Directory.watch()
+	defer r.options.Directory.unwatch(w)
 	for first := true; ; first = false {
-		updates := e.options.Directory.updates(w)
+		updates := r.options.Directory.updates(w)
 		for i, update := range updates {
 			update.More = first && i < len(updates)-1
 			if err := stream.Send(update); err != nil {
@@ -32,10 +32,10 @@ func (e *Exchange) Watch(_ *tunnelv1.WatchRequest, stream tunnelv1.Relay_WatchSe
 		}
 		select {
 		case <-w.changed:
-		case <-e.draining:
+		case <-r.draining:
 			return authn.ErrDraining
 		case <-ctx.Done():
-			return over(ctx)
+			return contextStatus(ctx)
 		}
 	}
 }

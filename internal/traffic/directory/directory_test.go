@@ -38,7 +38,7 @@ func follow(t *testing.T, hub grpc.ClientConnInterface) *directory.Roster {
 
 func until(t *testing.T, r *directory.Roster, is func() bool) {
 	t.Helper()
-	directorytest.Until(t, r, relaytest.Patience, is)
+	directorytest.Until(t, r, relaytest.Timeout, is)
 }
 
 func TestRosterIsWhatThePrincipalSays(t *testing.T) {

@@ -27,7 +27,7 @@ func processor(b *testing.B) {
 // BenchmarkStream measures a long answer: one MB per operation, written in pieces as an HTTP server does.
 func BenchmarkStream(b *testing.B) {
 	w := relaytest.Open(b)
-	hub, spoke := w.Converse(b)
+	hub, spoke := w.Connect(b)
 	const size, written = 1 << 20, 64 << 10
 	b.SetBytes(size)
 	b.ReportAllocs()
@@ -50,7 +50,7 @@ func BenchmarkStream(b *testing.B) {
 // BenchmarkRoundTrip measures a short question and a short answer.
 func BenchmarkRoundTrip(b *testing.B) {
 	w := relaytest.Open(b)
-	hub, spoke := w.Converse(b)
+	hub, spoke := w.Connect(b)
 	var work sync.WaitGroup
 	work.Go(func() {
 		_, _ = io.CopyBuffer(struct{ io.Writer }{spoke}, struct{ io.Reader }{spoke}, make([]byte, 1<<10))

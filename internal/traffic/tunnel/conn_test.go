@@ -31,7 +31,7 @@ func TestConversationIsAConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
-				hub, spoke := w.Converse(t)
+				hub, spoke := w.Connect(t)
 				one, other := turn(hub, spoke)
 				return one, other, func() { hub.Close(); spoke.Close() }, nil
 			})
@@ -42,7 +42,7 @@ func TestConversationIsAConnection(t *testing.T) {
 // What one end has written is read to its end, though it writes no more, and it can still read.
 func TestHalfClose(t *testing.T) {
 	w := relaytest.Open(t)
-	hub, spoke := w.Converse(t)
+	hub, spoke := w.Connect(t)
 	question := bytes.Repeat([]byte("question"), 100_000)
 	var work sync.WaitGroup
 	work.Go(func() {
@@ -68,7 +68,7 @@ func TestHalfClose(t *testing.T) {
 // An end that is closed is a broken pipe to whoever writes to it, soon.
 func TestWriteToWhoIsGone(t *testing.T) {
 	w := relaytest.Open(t)
-	hub, spoke := w.Converse(t)
+	hub, spoke := w.Connect(t)
 	require.NoError(t, spoke.Close())
 	_, err := hub.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
@@ -79,12 +79,12 @@ func TestWriteToWhoIsGone(t *testing.T) {
 // A reader that does not read stops its own writer, and nobody else.
 func TestSlowReaderStopsNobodyElse(t *testing.T) {
 	w := relaytest.Open(t)
-	slow, _ := w.Converse(t)
+	slow, _ := w.Connect(t)
 	n := flood(t, slow)
 	require.LessOrEqual(t, n, tunnel.FirstUnread, "what nobody reads must not be kept")
 	require.GreaterOrEqual(t, n, tunnel.FirstWindow)
 
-	hub, spoke := w.Converse(t)
+	hub, spoke := w.Connect(t)
 	var echo sync.WaitGroup
 	echo.Go(func() {
 		_, err := io.Copy(spoke, spoke)
@@ -106,7 +106,7 @@ func TestSlowReaderStopsNobodyElse(t *testing.T) {
 // An agent that dies in the middle of what it says is not one that has said all.
 func TestLostConversationIsNoEnd(t *testing.T) {
 	w := relaytest.Open(t)
-	hub, spoke := w.Converse(t)
+	hub, spoke := w.Connect(t)
 	_, err := spoke.Write([]byte("half of"))
 	require.NoError(t, err)
 	_, err = io.ReadFull(hub, make([]byte, 7))
@@ -181,11 +181,11 @@ func TestManyConversations(t *testing.T) {
 		})
 	}
 	work.Wait()
-	w.Settled(t)
+	w.WaitClosed(t)
 }
 
 // exchangeWords has one conversation, of which the spoke's end is an echo.
-func exchangeWords(ctx context.Context, w *relaytest.Works) error {
+func exchangeWords(ctx context.Context, w *relaytest.World) error {
 	c, err := w.Dialer.Dial(ctx, relaytest.Echo, tunnel.Kube)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 )
 
 // rude begins a conversation with agent a whose hub end the test plays itself, and returns the spoke's end too.
-func rude(t *testing.T, w *relaytest.Works) (hub tunnelv1.Relay_DialClient, spoke net.Conn) {
+func rude(t *testing.T, w *relaytest.World) (hub tunnelv1.Relay_DialClient, spoke net.Conn) {
 	t.Helper()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), tunnel.MetadataAgent, "a", tunnel.MetadataTarget, string(tunnel.Kube))
 	hub, err := tunnelv1.NewRelayClient(w.Hub).Dial(ctx)
@@ -36,7 +36,7 @@ func TestWhoSendsTooMuch(t *testing.T) {
 	for sent := 0; sent < 2*tunnel.InboxSize && hub.Send(&tunnelv1.Frame{Data: piece}) == nil; sent += len(piece) {
 	}
 	<-spoke.(*tunnel.Conn).Context().Done()
-	require.NoError(t, spoke.SetDeadline(time.Now().Add(relaytest.Patience)))
+	require.NoError(t, spoke.SetDeadline(time.Now().Add(relaytest.Timeout)))
 	kept, err := io.Copy(io.Discard, spoke)
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	require.EqualValues(t, tunnel.InboxSize, kept)
@@ -47,7 +47,7 @@ func TestWhoAcknowledgesTooMuch(t *testing.T) {
 	w := relaytest.Open(t)
 	hub, spoke := rude(t, w)
 	require.NoError(t, hub.Send(&tunnelv1.Frame{Read: 1}))
-	require.NoError(t, spoke.SetDeadline(time.Now().Add(relaytest.Patience)))
+	require.NoError(t, spoke.SetDeadline(time.Now().Add(relaytest.Timeout)))
 	_, err := spoke.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 }
@@ -55,7 +55,7 @@ func TestWhoAcknowledgesTooMuch(t *testing.T) {
 // One way does not wait for the other: what nobody reads yet is no reason not to hear how much the other end has read.
 func TestWaysAreIndependent(t *testing.T) {
 	w := relaytest.Open(t)
-	hub, spoke := w.Converse(t)
+	hub, spoke := w.Connect(t)
 	unread := bytes.Repeat([]byte("u"), 200<<10)
 	_, err := spoke.Write(unread)
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestWaysAreIndependent(t *testing.T) {
 		relaytest.Check(t, err)
 	})
 	got := make([]byte, len(sent))
-	require.NoError(t, spoke.SetReadDeadline(time.Now().Add(relaytest.Patience)))
+	require.NoError(t, spoke.SetReadDeadline(time.Now().Add(relaytest.Timeout)))
 	_, err = io.ReadFull(spoke, got)
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(sent, got))
@@ -82,7 +82,7 @@ func TestWaysAreIndependent(t *testing.T) {
 // An end that has finished writing still says how much it reads.
 func TestReadsAfterHalfClose(t *testing.T) {
 	w := relaytest.Open(t)
-	hub, spoke := w.Converse(t)
+	hub, spoke := w.Connect(t)
 	require.NoError(t, hub.(*tunnel.Conn).CloseWrite())
 	var writing sync.WaitGroup
 	writing.Go(func() {
@@ -90,7 +90,7 @@ func TestReadsAfterHalfClose(t *testing.T) {
 		relaytest.Check(t, err)
 		relaytest.Check(t, spoke.Close())
 	})
-	require.NoError(t, hub.SetReadDeadline(time.Now().Add(relaytest.Patience)))
+	require.NoError(t, hub.SetReadDeadline(time.Now().Add(relaytest.Timeout)))
 	n, err := io.Copy(io.Discard, hub)
 	require.NoError(t, err)
 	require.EqualValues(t, 10<<20, n)
@@ -102,10 +102,10 @@ func TestCloseWhileThereIsNoRoom(t *testing.T) {
 	for name, end := range map[string]func(*tunnel.Conn) error{"Close": (*tunnel.Conn).Close, "CloseWrite": (*tunnel.Conn).CloseWrite} {
 		t.Run(name, func(t *testing.T) {
 			w := relaytest.Open(t)
-			hub, spoke := w.Converse(t)
+			hub, spoke := w.Connect(t)
 			n := flood(t, spoke)
 			require.NoError(t, end(spoke.(*tunnel.Conn)))
-			require.NoError(t, hub.SetReadDeadline(time.Now().Add(relaytest.Patience)))
+			require.NoError(t, hub.SetReadDeadline(time.Now().Add(relaytest.Timeout)))
 			got, err := io.Copy(io.Discard, hub)
 			require.NoError(t, err)
 			require.EqualValues(t, n, got)
@@ -116,7 +116,7 @@ func TestCloseWhileThereIsNoRoom(t *testing.T) {
 // Whoever writes before it reads gets to read what the other end wrote before it closed, though that read nothing.
 func TestCloseWithBothWaysFull(t *testing.T) {
 	w := relaytest.Open(t)
-	hub, spoke := w.Converse(t)
+	hub, spoke := w.Connect(t)
 	n := flood(t, spoke)
 	var writing sync.WaitGroup
 	var read int64

@@ -34,7 +34,7 @@ func flood(t *testing.T, to net.Conn) (taken int) {
 // An agent that lost its principal connects again, also when somebody on the spoke does not read what came before.
 func TestDisconnectionWaitsForNoReader(t *testing.T) {
 	w := relaytest.Open(t)
-	hub, spoke := w.Converse(t)
+	hub, spoke := w.Connect(t)
 	flood(t, hub)
 	done := make(chan struct{})
 	go func() {
@@ -43,7 +43,7 @@ func TestDisconnectionWaitsForNoReader(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(relaytest.Patience):
+	case <-time.After(relaytest.Timeout):
 		spoke.Close()
 		<-done
 		require.FailNow(t, "it waits for somebody who does not read")
@@ -55,10 +55,10 @@ func TestDisconnectionWaitsForNoReader(t *testing.T) {
 // Who does not read learns that the conversation is lost when it writes.
 func TestWriterLearnsOfLoss(t *testing.T) {
 	w := relaytest.Open(t)
-	hub, spoke := w.Converse(t)
+	hub, spoke := w.Connect(t)
 	flood(t, spoke)
 	w.Kill()
-	require.NoError(t, hub.SetWriteDeadline(time.Now().Add(relaytest.Patience)))
+	require.NoError(t, hub.SetWriteDeadline(time.Now().Add(relaytest.Timeout)))
 	var err error
 	for err == nil {
 		_, err = hub.Write([]byte("word"))

@@ -17,7 +17,7 @@ import (
 // says has one end say a word, which the other hears.
 func says(t *testing.T, from, to net.Conn, word string) {
 	t.Helper()
-	require.NoError(t, to.SetReadDeadline(time.Now().Add(relaytest.Patience)))
+	require.NoError(t, to.SetReadDeadline(time.Now().Add(relaytest.Timeout)))
 	_, err := from.Write([]byte(word))
 	require.NoError(t, err)
 	heard := make([]byte, len(word))
@@ -39,11 +39,11 @@ func TestConversationsOutliveListening(t *testing.T) {
 			defer stop()
 			listening, retire := context.WithCancel(ctx)
 			defer retire()
-			conn := w.Dial(t, "retiring")
+			conn := w.ClientConn(t, "retiring")
 			defer func() { relaytest.Check(t, conn.Close()) }()
 			served := make(chan error, 1)
 			go func() { served <- tunnel.NewServer(slog.New(slog.DiscardHandler), kube).Serve(ctx, listening, conn) }()
-			w.Await(t, "retiring", true)
+			w.AwaitConnected(t, "retiring", true)
 			hub, err := w.Dialer.Dial(t.Context(), "retiring", tunnel.Kube)
 			require.NoError(t, err)
 			defer hub.Close()
@@ -54,7 +54,7 @@ func TestConversationsOutliveListening(t *testing.T) {
 			says(t, hub, spoke, "before")
 			w.Directory.SetCluster("retiring", "https://retiring")
 			retire()
-			w.Await(t, "retiring", false)
+			w.AwaitConnected(t, "retiring", false)
 			_, err = w.Dialer.Dial(t.Context(), "retiring", tunnel.Kube)
 			require.ErrorIs(t, err, tunnel.ErrAway)
 			says(t, hub, spoke, "and after")
@@ -64,7 +64,7 @@ func TestConversationsOutliveListening(t *testing.T) {
 			select {
 			case err := <-served:
 				require.Error(t, err)
-			case <-time.After(relaytest.Patience):
+			case <-time.After(relaytest.Timeout):
 				require.FailNow(t, "it serves on")
 			}
 		})

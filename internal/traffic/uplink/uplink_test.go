@@ -85,7 +85,7 @@ func connect(t *testing.T, s *uplink.Settings) *grpc.ClientConn {
 // ask asks the principal which agents there are.
 func ask(t *testing.T, principal *grpc.ClientConn) (*tunnelv1.Roster, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), relaytest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), relaytest.Timeout)
 	defer cancel()
 	stream, err := tunnelv1.NewRelayClient(principal).Watch(ctx, &tunnelv1.WatchRequest{})
 	if err != nil {
@@ -201,7 +201,7 @@ func TestARenewedCertificateIsShownWhenTheOldOneHasExpired(t *testing.T) {
 	}
 	require.Equal(t, codes.Unauthenticated, status.Code(err), err)
 	require.ErrorContains(t, err, "expired")
-	require.Eventually(t, func() bool { _, err = ask(t, principal); return err == nil }, relaytest.Patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, err = ask(t, principal); return err == nil }, relaytest.Timeout, 10*time.Millisecond)
 	require.NoError(t, err)
 }
 
@@ -220,6 +220,6 @@ func TestMissingFilesAreNamed(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	for _, want := range []string{"none.crt", "--principal-client-cert", "--principal-client-key", "none-ca.crt", "--principal-ca-path"} {
-		require.Eventually(t, func() bool { return strings.Contains(material.Ready().Error(), want) }, relaytest.Patience, time.Millisecond, want)
+		require.Eventually(t, func() bool { return strings.Contains(material.Ready().Error(), want) }, relaytest.Timeout, time.Millisecond, want)
 	}
 }

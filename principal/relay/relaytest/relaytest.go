@@ -1,4 +1,4 @@
-// Package relaytest opens a principal's exchange, a component of the hub and agents, over real TLS on loopback, for tests.
+// Package relaytest runs a principal's relay, a component of the hub and agents over real TLS on loopback, for tests.
 package relaytest
 
 import (
@@ -31,11 +31,11 @@ import (
 )
 
 const (
-	// Patience is how long a test waits for what must happen.
-	Patience = 20 * time.Second
+	// Timeout is how long a test waits for what must happen.
+	Timeout = 2 * time.Minute
 	// Component is the name of the hub's component.
 	Component = "argocd-agent-test"
-	// Echo is an agent whose API server says what it is told.
+	// Echo is an agent whose API server sends back what it receives.
 	Echo = "echo"
 	// ByName is how the names of agents begin that have no namespaces of their own.
 	ByName = "by-name"
@@ -47,15 +47,15 @@ func Check(tb testing.TB, err error) {
 	assert.NoError(tb, err)
 }
 
-// Works are a principal, a component of the hub that dials, and the agents "a" and Echo.
-type Works struct {
-	Exchange   *relay.Exchange
+// World is a principal, a component of the hub that dials, and the agents "a" and Echo.
+type World struct {
+	Relay      *relay.Relay
 	Directory  *relay.Directory
 	Hub        *grpc.ClientConn // of the component
 	Dialer     *tunnel.Dialer   // the same
 	Disconnect func()           // ends agent a; returns when the principal knows
-	Drain      func()           // has the principal end all conversations; returns when they are over
-	Kill       func()           // ends the principal without a word
+	Drain      func()           // has the principal close all connections; returns when they are closed
+	Kill       func()           // stops the principal without draining
 	Address    string           // of the principal
 	Authority  *pki.Authority   // of all certificates
 
@@ -63,10 +63,10 @@ type Works struct {
 	draining atomic.Bool
 }
 
-// Open opens the works, with the agents a and echo, until the test is over.
-func Open(tb testing.TB) *Works {
+// Open runs a world with the agents a and Echo until the test is over.
+func Open(tb testing.TB) *World {
 	tb.Helper()
-	w := begin(tb)
+	w := newWorld(tb)
 	w.Directory.SetComplete()
 	w.Disconnect = w.Agent(tb, "a", w.kube)
 
@@ -90,18 +90,18 @@ func Open(tb testing.TB) *Works {
 	return w
 }
 
-// OpenIncomplete opens works without agents, whose directory is not complete.
-func OpenIncomplete(tb testing.TB) *Works {
+// OpenIncomplete runs a world without agents whose directory is not complete.
+func OpenIncomplete(tb testing.TB) *World {
 	tb.Helper()
-	w := begin(tb)
+	w := newWorld(tb)
 	w.connect(tb)
 	return w
 }
 
-// begin opens a principal.
-func begin(tb testing.TB) *Works {
+// newWorld runs a principal.
+func newWorld(tb testing.TB) *World {
 	tb.Helper()
-	w := &Works{kube: tunnel.NewListener(tunnel.Kube), Directory: relay.NewDirectory(namespaceOf)}
+	w := &World{kube: tunnel.NewListener(tunnel.Kube), Directory: relay.NewDirectory(namespaceOf)}
 	var err error
 	w.Authority, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
 	require.NoError(tb, err)
@@ -118,15 +118,15 @@ func namespaceOf(agent string) string {
 }
 
 // connect connects the hub's component.
-func (w *Works) connect(tb testing.TB) {
+func (w *World) connect(tb testing.TB) {
 	tb.Helper()
-	w.Hub = w.Dial(tb, Component)
+	w.Hub = w.ClientConn(tb, Component)
 	w.Dialer = tunnel.NewDialer(w.Hub, "the test")
 	tb.Cleanup(func() { Check(tb, w.Hub.Close()); w.Dialer.Wait() })
 }
 
-// source follows material that does not change, until the test is over.
-func (w *Works) source(tb testing.TB, pair pki.Pair) *certs.Source {
+// source returns certificates that do not change.
+func (w *World) source(tb testing.TB, pair pki.Pair) *certs.Source {
 	tb.Helper()
 	source, err := certs.New(certs.Options{
 		Name: "test", Logger: slog.New(slog.DiscardHandler), Metrics: certs.NewMetrics(prometheus.NewRegistry()),
@@ -139,7 +139,7 @@ func (w *Works) source(tb testing.TB, pair pki.Pair) *certs.Source {
 	return source
 }
 
-// run runs something until the test is over, or the function that it returns is called, which waits for its end.
+// run runs something until the test is over, or stop is called. stop waits for its end.
 func run(tb testing.TB, something func(context.Context)) (stop func()) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
@@ -154,7 +154,7 @@ func run(tb testing.TB, something func(context.Context)) (stop func()) {
 }
 
 // serve serves a principal.
-func (w *Works) serve(tb testing.TB) {
+func (w *World) serve(tb testing.TB) {
 	tb.Helper()
 	pair, err := w.Authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(tb, err)
@@ -162,13 +162,13 @@ func (w *Works) serve(tb testing.TB) {
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{Component}})
 	require.NoError(tb, err)
 	g := authn.New(authn.Options{Identify: identify, Trust: material, Logger: slog.New(slog.DiscardHandler)})
-	w.Exchange = relay.New(relay.Options{Gate: g, Directory: w.Directory, Registerer: prometheus.NewRegistry()})
+	w.Relay = relay.New(relay.Options{Gate: g, Directory: w.Directory, Registerer: prometheus.NewRegistry()})
 	run(tb, g.Run)
 	server := grpc.NewServer(append(tunnel.ServerOptions(),
 		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: material})),
 		grpc.ForceServerCodecV2(relay.NewCodec(encoding.GetCodecV2("proto"))))...)
-	tunnelv1.RegisterTunnelServer(server, w.Exchange)
-	tunnelv1.RegisterRelayServer(server, w.Exchange)
+	tunnelv1.RegisterTunnelServer(server, w.Relay)
+	tunnelv1.RegisterRelayServer(server, w.Relay)
 	var config net.ListenConfig
 	listener, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err)
@@ -178,12 +178,12 @@ func (w *Works) serve(tb testing.TB) {
 		Check(tb, server.Serve(listener))
 	})
 	w.Kill = func() { w.draining.Store(true); kill() }
-	drain := run(tb, w.Exchange.Run)
+	drain := run(tb, w.Relay.Run)
 	w.Drain = func() { w.draining.Store(true); drain() }
 }
 
-// Dial connects to the principal with a certificate of that name.
-func (w *Works) Dial(tb testing.TB, name string) *grpc.ClientConn {
+// ClientConn connects to the principal with a certificate of that name.
+func (w *World) ClientConn(tb testing.TB, name string) *grpc.ClientConn {
 	tb.Helper()
 	pair, err := w.Authority.IssueClient(pki.ClientOptions{CommonName: name})
 	require.NoError(tb, err)
@@ -193,10 +193,10 @@ func (w *Works) Dial(tb testing.TB, name string) *grpc.ClientConn {
 	return conn
 }
 
-// Agent has an agent listen, and returns when the principal knows. The function that it returns has it go.
-func (w *Works) Agent(tb testing.TB, name string, listeners ...*tunnel.Listener) (disconnect func()) {
+// Agent runs an agent, and returns when it is connected. disconnect stops it.
+func (w *World) Agent(tb testing.TB, name string, listeners ...*tunnel.Listener) (disconnect func()) {
 	tb.Helper()
-	conn := w.Dial(tb, name)
+	conn := w.ClientConn(tb, name)
 	tb.Cleanup(func() { Check(tb, conn.Close()) })
 	server := tunnel.NewServer(slog.New(slog.DiscardHandler), listeners...)
 	stop := run(tb, func(ctx context.Context) {
@@ -204,26 +204,26 @@ func (w *Works) Agent(tb testing.TB, name string, listeners ...*tunnel.Listener)
 			Check(tb, err)
 		}
 	})
-	w.Await(tb, name, true)
-	return func() { stop(); w.Await(tb, name, false) }
+	w.AwaitConnected(tb, name, true)
+	return func() { stop(); w.AwaitConnected(tb, name, false) }
 }
 
-// Listen has an agent listen that takes nothing up.
-func (w *Works) Listen(tb testing.TB, name string) (stop func()) {
+// Listen runs an agent that accepts nothing.
+func (w *World) Listen(tb testing.TB, name string) (stop func()) {
 	tb.Helper()
-	conn := w.Dial(tb, name)
+	conn := w.ClientConn(tb, name)
 	_, err := tunnelv1.NewTunnelClient(conn).Listen(tb.Context(), &tunnelv1.ListenRequest{})
 	require.NoError(tb, err)
-	w.Await(tb, name, true)
+	w.AwaitConnected(tb, name, true)
 	return func() { Check(tb, conn.Close()) }
 }
 
-// Await waits until the principal tells its components that an agent is connected, or is not.
-func (w *Works) Await(tb testing.TB, name string, connected bool) {
+// AwaitConnected waits until the directory says that an agent is connected, or is not.
+func (w *World) AwaitConnected(tb testing.TB, name string, connected bool) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
+	ctx, cancel := context.WithTimeout(tb.Context(), Timeout)
 	defer cancel()
-	conn := w.Dial(tb, Component)
+	conn := w.ClientConn(tb, Component)
 	defer func() { Check(tb, conn.Close()) }()
 	updates, err := tunnelv1.NewRelayClient(conn).Watch(ctx, &tunnelv1.WatchRequest{})
 	require.NoError(tb, err)
@@ -241,8 +241,8 @@ func (w *Works) Await(tb testing.TB, name string, connected bool) {
 	}
 }
 
-// Converse has a conversation begin between the hub and agent a, and returns both ends.
-func (w *Works) Converse(tb testing.TB) (hub, spoke net.Conn) {
+// Connect opens a tunnel connection from the hub to agent a, and returns both ends.
+func (w *World) Connect(tb testing.TB) (hub, spoke net.Conn) {
 	tb.Helper()
 	accepted := make(chan net.Conn, 1)
 	go func() { accepted <- w.Accept(tb) }()
@@ -253,8 +253,8 @@ func (w *Works) Converse(tb testing.TB) (hub, spoke net.Conn) {
 	return hub, spoke
 }
 
-// Accept returns agent a's end of the next conversation that is begun with it.
-func (w *Works) Accept(tb testing.TB) net.Conn {
+// Accept returns agent a's end of the next connection to it.
+func (w *World) Accept(tb testing.TB) net.Conn {
 	tb.Helper()
 	c, err := w.kube.Accept()
 	if !errors.Is(err, net.ErrClosed) {
@@ -263,14 +263,14 @@ func (w *Works) Accept(tb testing.TB) net.Conn {
 	return c
 }
 
-// Settled returns when all conversations that were dialled are over.
-func (w *Works) Settled(tb testing.TB) {
+// WaitClosed returns when all connections that were dialled are closed.
+func (w *World) WaitClosed(tb testing.TB) {
 	tb.Helper()
 	done := make(chan struct{})
 	go func() { w.Dialer.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(Patience):
-		require.FailNow(tb, "conversations are left")
+	case <-time.After(Timeout):
+		require.FailNow(tb, "connections are left open")
 	}
 }

@@ -33,7 +33,7 @@ func TestInvalidAgentNamesAreRejected(t *testing.T) {
 			start(t, agent.Start)
 			t.Cleanup(func() { stopped(t, agent.Stop) })
 			says(t, agent, append(reasons, "Not connected to the principal")...)
-			saysNow(t, shared.Principal, mark, append(reasons, "An agent was refused")...)
+			saysNow(t, shared.Principal, mark, append(reasons, "Refused connection")...)
 			requireNotReady(t, agent.HealthURL, "connection: not ready")
 		})
 	}

@@ -43,7 +43,7 @@ import (
 const drain = 15 * time.Second
 
 // maxStreams is how many streams may be open over one connection. A component of the hub has one for each conversation with
-// any spoke. Agents are held to less, see gate.MaxStreams.
+// any spoke. Agents are held to less, see authn.MaxStreams.
 const maxStreams = 50_000
 
 // name is what the principal is called in logs and on the hub.
@@ -79,7 +79,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
 	service := sessions.New(sessions.Options{
-		Gate: admission, Ready: allOf(hubState.Ready, itself.Ready, clusterStore.Ready), Modes: facets.Modes(),
+		Authn: admission, Ready: allOf(hubState.Ready, itself.Ready, clusterStore.Ready), Modes: facets.Modes(),
 		Mode: clusterStore.Mode, Hello: func() wire.Hello { return s.hello(itself.UID()) },
 		Share: hubState.Sharing(s.compareEvery, func(agent string) converge.Observer {
 			return desk.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
@@ -87,7 +87,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
 	syncmetrics.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
-	switchboard := relay.New(relay.Options{Gate: admission, Directory: directory, Registerer: registry})
+	switchboard := relay.New(relay.Options{Authn: admission, Directory: directory, Registerer: registry})
 	// Whoever hears of changes subscribes before anything runs.
 	clusterStore.Subscribe(directory)
 	clusterStore.Subscribe(hubState)
@@ -130,7 +130,7 @@ func (s *principalSettings) share(cluster kube.Cluster, clusterStore hub.Cluster
 }
 
 // gate returns what admits agents and the hub's components, and the material that this rests on.
-func (s *principalSettings) gate(client kubernetes.Interface, registry *prometheus.Registry, logger *slog.Logger) (*certs.Source, *authn.Gate, error) {
+func (s *principalSettings) gate(client kubernetes.Interface, registry *prometheus.Registry, logger *slog.Logger) (*certs.Source, *authn.Authenticator, error) {
 	material, err := certs.New(s.certificates(client, logger, certs.NewMetrics(registry)))
 	if err != nil {
 		return nil, nil, err

@@ -1,4 +1,5 @@
-// Package authn says who may call the principal, and for how long: agents, and the hub's own components.
+// Package authn authenticates agents and the hub's own components, and ends their streams when their certificates are no
+// longer valid.
 package authn
 
 import (
@@ -15,125 +16,126 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 )
 
-// Refusals are logged a few at a time, like those of TLS: an agent can cause thousands in a second.
+// The log of refusals is limited like that of TLS: an agent can cause thousands in a second.
 const (
 	refusalLogInterval = 5 * time.Second
 	refusalLogBurst    = 20
 )
 
-// MaxStreams is how many streams an agent may have open: one to synchronise, one to listen, and one for each conversation of
-// people with its cluster, such as those who watch logs and terminals. Each costs some 25 KiB before a word was said.
+// MaxStreams is how many streams an agent may have open: one to synchronise, one to listen, and one for each tunnel
+// connection, such as those of people who watch logs and terminals. Each costs some 25 KiB even when it is idle.
 const MaxStreams = 1000
 
-// Why a stream ends that did not fail. The texts are for the people who look after the agent.
+// Why a stream ends that did not fail. The texts are for whoever looks after the agent.
 var (
 	// ErrSuperseded means that a newer stream of the same agent is served.
 	ErrSuperseded = status.Error(codes.Aborted, "another agent connected by the same name, and the newer one is served: "+
 		"give one of the two a certificate of its own name")
-	// ErrDraining means that the principal ends.
+	// ErrDraining means that the principal shuts down.
 	ErrDraining = status.Error(codes.Unavailable, "the principal is shutting down: connect again")
 )
 
-// Options configure a Gate.
+// Options configure an Authenticator.
 type Options struct {
-	// Identify tells which agent or component the peer of a connection is.
+	// Identify returns which agent or component the peer of a connection is.
 	Identify *identity.Authenticator
-	// Trust tells which of those that it told are to be believed still.
+	// Trust verifies that peer's certificate for as long as a stream is open.
 	Trust identity.Trust
-	// Logger takes who was refused.
+	// Logger gets the refusals.
 	Logger *slog.Logger
 }
 
-// Gate admits callers of gRPC streams.
-type Gate struct {
+// Authenticator authenticates callers of gRPC streams.
+type Authenticator struct {
 	options  Options
 	monitor  *identity.CertificateMonitor
 	refusals *rate.Limiter // of their log
 
-	mu   sync.Mutex
-	open map[identity.Agent]int // how many streams agents have. Guarded by mu
+	mu      sync.Mutex
+	streams map[identity.Agent]int // how many each agent has open. Guarded by mu
 }
 
-// New returns a gate.
-func New(o Options) *Gate {
-	return &Gate{
+// New returns an authenticator.
+func New(o Options) *Authenticator {
+	return &Authenticator{
 		options: o, monitor: identity.NewCertificateMonitor(o.Trust),
-		refusals: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst), open: make(map[identity.Agent]int),
+		refusals: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst), streams: make(map[identity.Agent]int),
 	}
 }
 
-// Run ends streams whose proof is no longer good, until the context ends.
-func (g *Gate) Run(ctx context.Context) { g.monitor.Run(ctx) }
+// Run ends streams whose certificates are no longer valid, until the context ends.
+func (a *Authenticator) Run(ctx context.Context) { a.monitor.Run(ctx) }
 
-// Pass is a caller's, for one stream.
-type Pass struct {
+// Grant is a caller's permission for one stream.
+type Grant struct {
 	identity.Peer
 	// End must be called when the stream is over.
 	End context.CancelFunc
 }
 
-// Agent admits an agent to a stream, whose context it is given. The context that it returns ends when the stream may no
-// longer rest on who the agent has proven to be; Status makes something of its cause. Errors are gRPC's, for the agent, and were logged.
-func (g *Gate) Agent(ctx context.Context) (context.Context, Pass, error) {
-	who, err := g.options.Identify.Authenticate(ctx)
-	ctx, pass, err := g.admit(ctx, who, err)
+// Agent authenticates the agent that opened the stream of a context. The context that it returns ends when the agent's
+// certificate is no longer valid; Status makes a status of its cause. Errors are gRPC's, for the agent, and were logged.
+func (a *Authenticator) Agent(ctx context.Context) (context.Context, Grant, error) {
+	peer, err := a.options.Identify.Authenticate(ctx)
+	ctx, grant, err := a.bind(ctx, peer, err)
 	if err != nil {
-		return nil, Pass{}, err
+		return nil, Grant{}, err
 	}
-	if !g.enter(who.Agent) {
-		pass.End()
+	if !a.acquireStream(peer.Agent) {
+		grant.End()
 		err := status.Errorf(codes.ResourceExhausted, "the agent has %d streams open, which is the limit", MaxStreams)
-		g.Refused(g.options.Logger.With("agent", string(who.Agent), "address", who.Address), err)
-		return nil, Pass{}, err
+		a.LogRefusal(a.options.Logger.With("agent", string(peer.Agent), "address", peer.Address), err)
+		return nil, Grant{}, err
 	}
-	end := pass.End
-	pass.End = func() { g.leave(who.Agent); end() }
-	return ctx, pass, nil
+	end := grant.End
+	grant.End = func() { a.releaseStream(peer.Agent); end() }
+	return ctx, grant, nil
 }
 
-// enter reports whether an agent may have one more stream, and counts it.
-func (g *Gate) enter(agent identity.Agent) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.open[agent] >= MaxStreams {
+// acquireStream reports whether an agent may have one more stream, and counts it.
+func (a *Authenticator) acquireStream(agent identity.Agent) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.streams[agent] >= MaxStreams {
 		return false
 	}
-	g.open[agent]++
+	a.streams[agent]++
 	return true
 }
 
-func (g *Gate) leave(agent identity.Agent) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.open[agent]--; g.open[agent] == 0 {
-		delete(g.open, agent)
+func (a *Authenticator) releaseStream(agent identity.Agent) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.streams[agent]--; a.streams[agent] == 0 {
+		delete(a.streams, agent)
 	}
 }
 
-// Component admits one of the hub's own components to a stream, as Agent does an agent.
-func (g *Gate) Component(ctx context.Context) (context.Context, Pass, error) {
-	who, err := g.options.Identify.AuthenticateComponent(ctx)
-	return g.admit(ctx, who, err)
+// Component authenticates one of the hub's own components, as Agent does an agent.
+func (a *Authenticator) Component(ctx context.Context) (context.Context, Grant, error) {
+	peer, err := a.options.Identify.AuthenticateComponent(ctx)
+	return a.bind(ctx, peer, err)
 }
 
-func (g *Gate) admit(ctx context.Context, who identity.Peer, err error) (context.Context, Pass, error) {
+// bind binds a stream to the certificate of its caller, unless that could not be identified.
+func (a *Authenticator) bind(ctx context.Context, peer identity.Peer, err error) (context.Context, Grant, error) {
 	if err != nil {
-		g.Refused(g.options.Logger, err)
-		return nil, Pass{}, status.Error(codes.Unauthenticated, err.Error())
+		a.LogRefusal(a.options.Logger, err)
+		return nil, Grant{}, status.Error(codes.Unauthenticated, err.Error())
 	}
-	ctx, end, err := g.monitor.Bind(ctx, who)
+	ctx, end, err := a.monitor.Bind(ctx, peer)
 	if err != nil {
 		err = Status(err)
-		g.Refused(g.options.Logger.With("agent", string(who.Agent), "address", who.Address), err)
-		return nil, Pass{}, err
+		a.LogRefusal(a.options.Logger.With("agent", string(peer.Agent), "address", peer.Address), err)
+		return nil, Grant{}, err
 	}
-	return ctx, Pass{who, end}, nil
+	return ctx, Grant{peer, end}, nil
 }
 
-// Refused tells people that a caller was refused, unless many were lately.
-func (g *Gate) Refused(logger *slog.Logger, err error) {
-	if g.refusals.Allow() {
-		logger.Warn("An agent was refused", "reason", status.Convert(err).Message())
+// LogRefusal logs that a caller was refused, unless many were lately.
+func (a *Authenticator) LogRefusal(logger *slog.Logger, err error) {
+	if a.refusals.Allow() {
+		logger.Warn("Refused connection", "reason", status.Convert(err).Message())
 	}
 }
 

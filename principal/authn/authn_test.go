@@ -23,7 +23,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
-// trust believes everybody until it does not.
+// trust trusts every certificate until doubt is set.
 type trust struct {
 	mu      sync.Mutex
 	doubt   error
@@ -52,18 +52,18 @@ func (s *trust) change(doubt error) {
 
 const component = "argocd-agent-kubeproxy"
 
-// open returns a gate that runs until the test is over.
-func open(t *testing.T) (*authn.Gate, *trust, *bytes.Buffer) {
+// open runs an authenticator until the test is over.
+func open(t *testing.T) (*authn.Authenticator, *trust, *bytes.Buffer) {
 	t.Helper()
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{component}})
 	require.NoError(t, err)
 	s, log := &trust{changed: make(chan struct{})}, &bytes.Buffer{}
-	g := authn.New(authn.Options{Identify: identify, Trust: s, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	a := authn.New(authn.Options{Identify: identify, Trust: s, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { g.Run(ctx) })
+	running.Go(func() { a.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	return g, s, log
+	return a, s, log
 }
 
 // stream returns the context of a stream whose caller has a certificate of that name.
@@ -84,29 +84,29 @@ func stream(t *testing.T, name string) context.Context {
 	})
 }
 
-func TestAgentsAndComponentsAreToldApart(t *testing.T) {
-	g, _, log := open(t)
-	_, who, err := g.Agent(stream(t, "berlin"))
+func TestAgentIsNoComponentAndComponentNoAgent(t *testing.T) {
+	a, _, log := open(t)
+	_, who, err := a.Agent(stream(t, "berlin"))
 	require.NoError(t, err)
 	require.EqualValues(t, "berlin", who.Agent)
 	who.End()
-	_, who, err = g.Component(stream(t, component))
+	_, who, err = a.Component(stream(t, component))
 	require.NoError(t, err)
 	require.Equal(t, component, who.Component)
 	who.End()
 
-	_, _, err = g.Agent(stream(t, component))
+	_, _, err = a.Agent(stream(t, component))
 	require.Equal(t, codes.Unauthenticated, status.Code(err))
 	require.ErrorContains(t, err, "is no agent")
-	_, _, err = g.Component(stream(t, "berlin"))
+	_, _, err = a.Component(stream(t, "berlin"))
 	require.Equal(t, codes.Unauthenticated, status.Code(err))
 	require.ErrorContains(t, err, "--hub-components")
-	require.Equal(t, 2, strings.Count(log.String(), "An agent was refused"))
+	require.Equal(t, 2, strings.Count(log.String(), "Refused connection"))
 }
 
-func TestTrustThatIsWithdrawnEndsStreams(t *testing.T) {
-	g, s, _ := open(t)
-	ctx, who, err := g.Agent(stream(t, "berlin"))
+func TestRevokedCertificateEndsStreams(t *testing.T) {
+	a, s, _ := open(t)
+	ctx, who, err := a.Agent(stream(t, "berlin"))
 	require.NoError(t, err)
 	defer who.End()
 	s.change(nil)
@@ -116,29 +116,29 @@ func TestTrustThatIsWithdrawnEndsStreams(t *testing.T) {
 	err = authn.Status(context.Cause(ctx))
 	require.Equal(t, codes.Unauthenticated, status.Code(err))
 	require.ErrorContains(t, err, "the agent's certificate is no longer trusted: blocked")
-	_, _, err = g.Agent(stream(t, "berlin"))
+	_, _, err = a.Agent(stream(t, "berlin"))
 	require.ErrorContains(t, err, "no longer trusted")
 }
 
-// An agent has as many streams as it needs, and no more than the principal has memory for. Others are not concerned.
-func TestAnAgentHasSoManyStreamsAndNoMore(t *testing.T) {
-	g, _, _ := open(t)
+// One agent's streams do not count for others.
+func TestStreamsPerAgentAreLimited(t *testing.T) {
+	a, _, _ := open(t)
 	berlin := stream(t, "berlin")
 	var ends []func()
 	for range authn.MaxStreams {
-		_, who, err := g.Agent(berlin)
+		_, who, err := a.Agent(berlin)
 		require.NoError(t, err)
 		ends = append(ends, who.End)
 	}
-	_, _, err := g.Agent(berlin)
+	_, _, err := a.Agent(berlin)
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
-	_, who, err := g.Agent(stream(t, "paris"))
+	_, who, err := a.Agent(stream(t, "paris"))
 	require.NoError(t, err)
 	who.End()
 	for _, end := range ends {
 		end()
 	}
-	_, who, err = g.Agent(berlin)
+	_, who, err = a.Agent(berlin)
 	require.NoError(t, err)
 	who.End()
 }

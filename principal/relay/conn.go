@@ -37,7 +37,7 @@ func (c *tunnelConn) close(cause error) {
 
 // Dial connects a component to a target of an agent.
 func (r *Relay) Dial(stream tunnelv1.Relay_DialServer) error {
-	ctx, grant, err := r.options.Gate.Component(stream.Context())
+	ctx, grant, err := r.options.Authn.Component(stream.Context())
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (r *Relay) withdraw(id string) bool {
 
 // Accept is the agent's end of a connection that a component dialled.
 func (r *Relay) Accept(stream tunnelv1.Tunnel_AcceptServer) error {
-	ctx, grant, err := r.options.Gate.Agent(stream.Context())
+	ctx, grant, err := r.options.Authn.Agent(stream.Context())
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,8 @@ const dialTimeout = 10 * time.Second
 
 // Options configure a Relay.
 type Options struct {
-	// Gate admits agents and components. Its Run must run.
-	Gate *authn.Gate
+	// Authn authenticates agents and components. Its Run must run.
+	Authn *authn.Authenticator
 	// Directory is what components watch. The relay records in it which agents are connected.
 	Directory *Directory
 	// Registerer takes the metrics.
@@ -86,7 +86,7 @@ func (s *agentStream) end(cause error) {
 
 // Listen sends an agent what components dial.
 func (r *Relay) Listen(request *tunnelv1.ListenRequest, stream tunnelv1.Tunnel_ListenServer) error {
-	ctx, grant, err := r.options.Gate.Agent(stream.Context())
+	ctx, grant, err := r.options.Authn.Agent(stream.Context())
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 // Watch sends a component the directory once that is complete, and then its changes. The first update replaces everything
 // that the component knew.
 func (r *Relay) Watch(_ *tunnelv1.WatchRequest, stream tunnelv1.Relay_WatchServer) error {
-	ctx, grant, err := r.options.Gate.Component(stream.Context())
+	ctx, grant, err := r.options.Authn.Component(stream.Context())
 	if err != nil {
 		return err
 	}

@@ -145,7 +145,7 @@ func TestRefusalsAreLoggedAFewAtATime(t *testing.T) {
 				for range 200 {
 					require.Error(t, <-begin(t, o))
 				}
-				require.Equal(t, 20, strings.Count(o.log.String(), "An agent was refused"))
+				require.Equal(t, 20, strings.Count(o.log.String(), "Refused connection"))
 				<-time.After(5 * time.Second)
 				require.Error(t, <-begin(t, o))
 				require.Equal(t, 21, strings.Count(o.log.String(), "\n"))

@@ -96,7 +96,7 @@ type office struct {
 	authority *pki.Authority
 	roots     *roots        // what the service trusts
 	material  *certs.Source // of the service
-	gate      *authn.Gate
+	authn     *authn.Authenticator
 	address   string
 	registry  *prometheus.Registry
 	log       *logtest.Log
@@ -125,9 +125,9 @@ func newOffice(t *testing.T) *office {
 	o.material = source(t, o.roots, pair)
 	who, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Reserved: []string{reserved}})
 	require.NoError(t, err)
-	o.gate = authn.New(authn.Options{Identify: who, Trust: o.material, Logger: slog.New(slog.NewTextHandler(o.log, nil))})
+	o.authn = authn.New(authn.Options{Identify: who, Trust: o.material, Logger: slog.New(slog.NewTextHandler(o.log, nil))})
 	o.Service = sessions.New(sessions.Options{
-		Gate: o.gate, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
+		Authn: o.authn, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
 		Mode:   func(agent string) string { return map[string]string{"settled": "autonomous"}[agent] },
 		Logger: slog.New(slog.NewTextHandler(o.log, nil)),
 		Share: func(agent, _ string) converge.Options {
@@ -149,7 +149,7 @@ func (o *office) run(t *testing.T) {
 	go func() {
 		defer close(o.stopped)
 		var parts sync.WaitGroup
-		parts.Go(func() { o.gate.Run(ctx) })
+		parts.Go(func() { o.authn.Run(ctx) })
 		o.Run(ctx)
 		parts.Wait()
 	}()

@@ -30,8 +30,8 @@ var errNoHello = status.Error(codes.DeadlineExceeded, "no hello came")
 
 // Options configure a Service.
 type Options struct {
-	// Gate admits agents. Its Run must run.
-	Gate *authn.Gate
+	// Authn authenticates agents. Its Run must run.
+	Authn *authn.Authenticator
 	// Ready returns nil when conversations may begin, and otherwise why not: until the hub's objects are all known,
 	// agents would be told to delete what is not known yet.
 	Ready func() error
@@ -145,7 +145,7 @@ func (s *Service) peer(name string) *converge.Peer {
 
 // Connect serves one agent over one stream.
 func (s *Service) Connect(grpcStream syncv1.Sync_ConnectServer) error {
-	ctx, who, err := s.options.Gate.Agent(grpcStream.Context())
+	ctx, who, err := s.options.Authn.Agent(grpcStream.Context())
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (s *Service) Connect(grpcStream syncv1.Sync_ConnectServer) error {
 	if err != nil {
 		// One that goes without a hello is no news: it was never here.
 		if err = asStatus(err); err != nil && grpcStream.Context().Err() == nil {
-			s.options.Gate.Refused(logger, err)
+			s.options.Authn.LogRefusal(logger, err)
 		}
 		return err
 	}

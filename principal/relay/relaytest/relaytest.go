@@ -161,9 +161,9 @@ func (w *World) serve(tb testing.TB) {
 	material := w.source(tb, pair)
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{Component}})
 	require.NoError(tb, err)
-	g := authn.New(authn.Options{Identify: identify, Trust: material, Logger: slog.New(slog.DiscardHandler)})
-	w.Relay = relay.New(relay.Options{Gate: g, Directory: w.Directory, Registerer: prometheus.NewRegistry()})
-	run(tb, g.Run)
+	authenticator := authn.New(authn.Options{Identify: identify, Trust: material, Logger: slog.New(slog.DiscardHandler)})
+	w.Relay = relay.New(relay.Options{Authn: authenticator, Directory: w.Directory, Registerer: prometheus.NewRegistry()})
+	run(tb, authenticator.Run)
 	server := grpc.NewServer(append(tunnel.ServerOptions(),
 		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: material})),
 		grpc.ForceServerCodecV2(relay.NewCodec(encoding.GetCodecV2("proto"))))...)

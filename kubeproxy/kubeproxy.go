@@ -56,14 +56,14 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	dialer := tunnel.NewDialer(principal, name)
 	dial := func(ctx context.Context, agent string) (net.Conn, error) { return dialer.Dial(ctx, agent, tunnel.Kube) }
 	agents := directory.New(principal, logging.Component(logger, "roster"))
-	admission := callers.Options{Identify: identify, Everywhere: s.everywhere, Agents: agents}
+	admission := callers.Options{Trust: material, Identify: identify, AllAgents: s.everywhere, Agents: agents}
 	keys := token.NewSource(s.jwtKey, logging.Component(logger, "tokens"))
 	if s.jwtKey != "" {
 		admission.Tokens = keys
 	}
-	proofs := callers.NewProofs(material)
+	who := callers.New(admission)
 	requests := gateway.New(gateway.Options{
-		Proofs: proofs, Callers: callers.New(admission), Dial: dial, Timeout: s.timeout, Drain: drain,
+		Callers: who, Dial: dial, Timeout: s.timeout, Drain: drain,
 		Registerer: registry, Logger: logging.Component(logger, "requests"),
 	})
 	operations, err := s.operations.Serve(ctx, base,
@@ -79,7 +79,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	if s.jwtKey != "" {
 		group.Go(func() error { return keys.Run(ctx) })
 	}
-	group.Go(func() error { proofs.Run(ctx); return nil })
+	group.Go(func() error { who.Run(ctx); return nil })
 	group.Go(func() error {
 		defer dialer.Wait()
 		defer func() { _ = principal.Close() }() // it only ever says that it was closed before

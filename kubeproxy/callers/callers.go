@@ -1,7 +1,7 @@
 // Package callers answers two questions about a request: who asks, and which agent is meant?
 //
-// Proofs says what the caller's certificate proves, and for how long; Callers what follows from that, from a bearer token
-// and from the path. What the caller may do at the agent is for the agent to say.
+// The answers follow from the client certificate, from a bearer token and from the path. What the caller may do at the agent
+// is for the agent to decide.
 package callers
 
 import (
@@ -31,13 +31,15 @@ type Agents interface {
 
 // Options configures Callers.
 type Options struct {
+	// Trust verifies client certificates. Without it there is no Bind.
+	Trust identity.Trust
 	// Identify tells which agent a certificate names.
 	Identify *identity.Authenticator
 	// Tokens is nil where no key is configured: then every token is refused.
 	Tokens Tokens
-	// Everywhere are the callers who may reach every agent: common names, or SPIFFE IDs as in spiffe://example.org/argocd.
+	// AllAgents are the callers that may reach every agent: common names, or SPIFFE IDs as in spiffe://example.org/argocd.
 	// No agent may have such a name.
-	Everywhere []string
+	AllAgents []string
 	// Agents is asked about the name of a certificate that comes with a token for another one.
 	Agents Agents
 }
@@ -45,10 +47,13 @@ type Options struct {
 // Callers tells who asks. It is safe for concurrent use.
 type Callers struct {
 	options Options
+	monitor *identity.CertificateMonitor
 }
 
 // New returns Callers.
-func New(options Options) *Callers { return &Callers{options: options} }
+func New(options Options) *Callers {
+	return &Callers{options: options, monitor: identity.NewCertificateMonitor(options.Trust)}
+}
 
 // Call is who asks whom for what.
 type Call struct {
@@ -60,12 +65,12 @@ type Call struct {
 	Path string
 }
 
-// holder is what a certificate says of who has it.
-type holder struct {
-	name       string         // for people
-	agent      identity.Agent // empty when it names none, or one that may go everywhere
-	everywhere bool
-	nameless   error // why it names no agent
+// certificate is whom a client certificate names.
+type certificate struct {
+	name      string         // for people
+	agent     identity.Agent // empty if it names none
+	allAgents bool           // it names one of Options.AllAgents
+	noAgent   error          // why it names no agent
 }
 
 // Admit returns what a request of the peer is about. Its errors are *apihttp.Error.
@@ -81,15 +86,15 @@ func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 		return Call{}, err
 	}
 	bearer, given := bearerOf(r.Header)
-	has := c.remembered(r.Context(), peer)
+	named := c.certificateOf(r.Context(), peer)
 	if given {
-		return c.byToken(has, bearer, way)
+		return c.byToken(named, bearer, way)
 	}
-	return byCertificate(has, way)
+	return byCertificate(named, way)
 }
 
 // byToken lets a token decide. It never widens what the certificate says: one that names an agent has no other one.
-func (c *Callers) byToken(has *holder, bearer string, way Way) (Call, error) {
+func (c *Callers) byToken(named *certificate, bearer string, way Way) (Call, error) {
 	if c.options.Tokens == nil {
 		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "bearer tokens are not accepted here: set --jwt-key, or come with the agent's own certificate and no token")
 	}
@@ -101,68 +106,68 @@ func (c *Callers) byToken(has *holder, bearer string, way Way) (Call, error) {
 		return Call{}, apihttp.Errorf(http.StatusForbidden, "the token is for agent %q, the path for agent %q: leave the token out, or ask for its agent",
 			says.Agent, way.Agent)
 	}
-	if has.agent != "" && has.agent != says.Agent {
-		known, err := c.options.Agents.Known(string(has.agent))
+	if named.agent != "" && named.agent != says.Agent {
+		known, err := c.options.Agents.Known(string(named.agent))
 		if err != nil {
-			return Call{}, apihttp.Errorf(http.StatusBadGateway, "whether the certificate's name %q is that of an agent could not be told: %v", has.agent, err)
+			return Call{}, apihttp.Errorf(http.StatusBadGateway, "whether the certificate's name %q is that of an agent could not be told: %v", named.agent, err)
 		}
 		if known {
 			return Call{}, apihttp.Errorf(http.StatusForbidden, "the token is for agent %q, the certificate is that of agent %q: "+
-				"use the one's token with the one's certificate", says.Agent, has.agent)
+				"use the one's token with the one's certificate", says.Agent, named.agent)
 		}
 	}
 	return Call{Caller: string(says.Agent), Agent: says.Agent, Path: way.Path}, nil
 }
 
 // byCertificate lets the certificate decide.
-func byCertificate(has *holder, way Way) (Call, error) {
+func byCertificate(named *certificate, way Way) (Call, error) {
 	switch {
-	case has.everywhere && way.Agent == "":
-		return Call{}, apihttp.Errorf(http.StatusBadRequest, "caller %q may reach every agent: say which by the path, %s<name>/…", has.name, prefix)
-	case has.everywhere:
-		return Call{Caller: has.name, Agent: way.Agent, Path: way.Path}, nil
-	case errors.Is(has.nameless, identity.ErrAgentName):
-		return Call{}, apihttp.Errorf(http.StatusForbidden, "%v", has.nameless)
-	case has.nameless != nil:
-		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "%v", has.nameless)
-	case way.Agent != "" && way.Agent != has.agent:
+	case named.allAgents && way.Agent == "":
+		return Call{}, apihttp.Errorf(http.StatusBadRequest, "caller %q may reach every agent: say which by the path, %s<name>/…", named.name, prefix)
+	case named.allAgents:
+		return Call{Caller: named.name, Agent: way.Agent, Path: way.Path}, nil
+	case errors.Is(named.noAgent, identity.ErrAgentName):
+		return Call{}, apihttp.Errorf(http.StatusForbidden, "%v", named.noAgent)
+	case named.noAgent != nil:
+		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "%v", named.noAgent)
+	case way.Agent != "" && way.Agent != named.agent:
 		return Call{}, apihttp.Errorf(http.StatusForbidden, "the certificate is that of agent %q, which may not reach agent %q: "+
-			"name the caller in --all-agents-callers if it is to reach every agent", has.agent, way.Agent)
+			"name the caller in --all-agents-callers if it is to reach every agent", named.agent, way.Agent)
 	default:
-		return Call{Caller: has.name, Agent: has.agent, Path: way.Path}, nil
+		return Call{Caller: named.name, Agent: named.agent, Path: way.Path}, nil
 	}
 }
 
-// remembered returns what a peer's certificate says, from memory where there is one of its connection.
-func (c *Callers) remembered(ctx context.Context, peer identity.Peer) *holder {
-	memory := memoryOf(ctx)
-	has := memory.holder.Load()
-	if has == nil { // a connection has one certificate as long as it lasts
-		has = c.holderOf(peer.Certificates[0])
-		memory.holder.Store(has)
+// certificateOf returns whom the certificate of a connection names.
+func (c *Callers) certificateOf(ctx context.Context, peer identity.Peer) *certificate {
+	conn := connectionOf(ctx)
+	named := conn.certificate.Load()
+	if named == nil {
+		named = c.readCertificate(peer.Certificates[0])
+		conn.certificate.Store(named)
 	}
-	return has
+	return named
 }
 
-// holderOf returns what a certificate says.
-func (c *Callers) holderOf(certificate *x509.Certificate) *holder {
-	common, commonErr := identity.CommonName(certificate)
-	id, idErr := identity.URI(certificate)
-	has := &holder{name: common}
+// readCertificate returns whom a certificate names.
+func (c *Callers) readCertificate(x *x509.Certificate) *certificate {
+	common, commonErr := identity.CommonName(x)
+	id, idErr := identity.URI(x)
+	named := &certificate{name: common}
 	if commonErr != nil {
-		has.name = id
+		named.name = id
 	}
 	switch {
-	case commonErr == nil && slices.Contains(c.options.Everywhere, common):
-		has.everywhere = true
-	case idErr == nil && slices.Contains(c.options.Everywhere, id):
-		has.name, has.everywhere = id, true
+	case commonErr == nil && slices.Contains(c.options.AllAgents, common):
+		named.allAgents = true
+	case idErr == nil && slices.Contains(c.options.AllAgents, id):
+		named.name, named.allAgents = id, true
 	default:
-		if has.agent, has.nameless = c.options.Identify.AgentOf(certificate); has.nameless == nil {
-			has.name = string(has.agent)
+		if named.agent, named.noAgent = c.options.Identify.AgentOf(x); named.noAgent == nil {
+			named.name = string(named.agent)
 		}
 	}
-	return has
+	return named
 }
 
 // bearerOf returns the bearer token, and whether one is given. Other kinds of authorization prove nothing here and are

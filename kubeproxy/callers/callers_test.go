@@ -43,7 +43,7 @@ func TestCallersAreKnownByEitherName(t *testing.T) {
 		t.Run(auth, func(t *testing.T) {
 			identify, err := identity.New(identity.Options{Auth: auth})
 			require.NoError(t, err)
-			who := callers.New(callers.Options{Identify: identify, Everywhere: []string{server, "argo"}})
+			who := callers.New(callers.Options{Identify: identify, AllAgents: []string{server, "argo"}})
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, c.target, http.NoBody)
 			call, err := who.Admit(r, peerOf(t, pki.ClientOptions{CommonName: c.common, SPIFFEID: c.id}))
 			require.NoError(t, err)
@@ -74,11 +74,10 @@ func (believed) Verify(string) (token.Token, error) { return token.Token{Agent: 
 func TestEachRequestOfAConnectionSaysWhatItIsFor(t *testing.T) {
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
 	require.NoError(t, err)
-	who := callers.New(callers.Options{Identify: identify, Tokens: believed{}, Everywhere: []string{"argo"}})
-	var proofs *callers.Proofs
+	who := callers.New(callers.Options{Identify: identify, Tokens: believed{}, AllAgents: []string{"argo"}})
 	argo, agent := peerOf(t, pki.ClientOptions{CommonName: "argo"}), peerOf(t, pki.ClientOptions{CommonName: "a"})
 	const first, second = 0, 1
-	connections := []context.Context{proofs.Connection(t.Context(), nil), proofs.Connection(t.Context(), nil)}
+	connections := []context.Context{callers.WithConnection(t.Context(), nil), callers.WithConnection(t.Context(), nil)}
 	for _, c := range []struct {
 		connection    int
 		peer          identity.Peer

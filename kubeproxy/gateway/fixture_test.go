@@ -98,12 +98,11 @@ func open(t *testing.T, change ...func(*options)) *hub {
 	require.NoError(t, err)
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
 	require.NoError(t, err)
-	proofs := callers.NewProofs(h.material)
+	who := callers.New(callers.Options{
+		Trust: h.material, Identify: identify, Tokens: h.keys, AllAgents: []string{everywhere}, Agents: h,
+	})
 	g := gateway.New(gateway.Options{
-		Proofs: proofs, Dial: h.dial, Timeout: o.timeout, Drain: time.Second, Registerer: h.registry,
-		Callers: callers.New(callers.Options{
-			Identify: identify, Tokens: h.keys, Everywhere: []string{everywhere}, Agents: h,
-		}),
+		Callers: who, Dial: h.dial, Timeout: o.timeout, Drain: time.Second, Registerer: h.registry,
 		Logger: slog.New(slog.NewTextHandler(h.log, nil)),
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -112,7 +111,7 @@ func open(t *testing.T, change ...func(*options)) *hub {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.stop = cancel
 	var running sync.WaitGroup
-	running.Go(func() { proofs.Run(ctx) })
+	running.Go(func() { who.Run(ctx) })
 	running.Go(func() { h.stopped <- g.Serve(ctx, listener, certs.ServerTLS(certs.ServerOptions{Source: h.material})) })
 	t.Cleanup(func() {
 		cancel()

@@ -38,8 +38,7 @@ type Dial func(ctx context.Context, agent string) (net.Conn, error)
 
 // Options configures a Gateway.
 type Options struct {
-	// Proofs and Callers say who asks and which agent is meant.
-	Proofs  *callers.Proofs
+	// Callers knows who asks and which agent is meant.
 	Callers *callers.Callers
 	Dial    Dial
 	// Timeout is how long an agent may take to begin its answer, save for watches, logs and upgrades.
@@ -110,13 +109,13 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer g.open.Done()
-	peer, proven, end, err := g.options.Proofs.Rest(r)
+	peer, ctx, end, err := g.options.Callers.Bind(r)
 	if err != nil {
 		g.refuse(w, r, "", err)
 		return
 	}
 	defer end()
-	g.admit(w, proven, peer)
+	g.admit(w, r.WithContext(ctx), peer)
 }
 
 // admit passes a request on if it is one to be passed on.

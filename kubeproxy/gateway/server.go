@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )
 
 const (
@@ -42,7 +43,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener, config *tls.
 		DisableGeneralOptionsHandler: true,
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pongWithin},
 		BaseContext:                  func(net.Listener) context.Context { return serving },
-		ConnContext:                  g.options.Proofs.Connection,
+		ConnContext:                  callers.WithConnection,
 		ErrorLog:                     slog.NewLogLogger(newLimited(g.options.Logger.Handler()), slog.LevelInfo),
 	}
 	stopped := make(chan struct{})

@@ -22,7 +22,7 @@ func explain(ctx context.Context, agent string, err error) *apihttp.Error {
 		known   *apihttp.Error
 		dialled dialError
 	)
-	if known = callers.Unproven(ctx); known != nil {
+	if known = callers.CertificateError(ctx); known != nil {
 		return known
 	}
 	switch cause := context.Cause(ctx); {

@@ -49,7 +49,7 @@ func (tr *trust) change(err error) {
 }
 
 // request is one over a connection whose caller has a certificate for so long.
-func request(t *testing.T, proofs *callers.Proofs, validFor time.Duration) *http.Request {
+func request(t *testing.T, validFor time.Duration) *http.Request {
 	t.Helper()
 	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "authority"})
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func request(t *testing.T, proofs *callers.Proofs, validFor time.Duration) *http
 	require.NoError(t, err)
 	certificate, err := pair.TLS()
 	require.NoError(t, err)
-	r := httptest.NewRequestWithContext(proofs.Connection(t.Context(), nil), http.MethodGet, "/api", http.NoBody)
+	r := httptest.NewRequestWithContext(callers.WithConnection(t.Context(), nil), http.MethodGet, "/api", http.NoBody)
 	r.TLS = &tls.ConnectionState{
 		HandshakeComplete: true, PeerCertificates: []*x509.Certificate{certificate.Leaf},
 		VerifiedChains: [][]*x509.Certificate{{certificate.Leaf, authority.Certificate()}},
@@ -67,74 +67,74 @@ func request(t *testing.T, proofs *callers.Proofs, validFor time.Duration) *http
 	return r
 }
 
-func TestAConnectionIsVerifiedOnceUntilSomethingChanges(t *testing.T) {
+func TestCertificateIsVerifiedOncePerConnectionUntilTrustChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &trust{changed: make(chan struct{})}
-		proofs := callers.NewProofs(tr)
-		r := request(t, proofs, time.Hour)
-		rest := func() error {
-			_, _, end, err := proofs.Rest(r)
+		who := callers.New(callers.Options{Trust: tr})
+		r := request(t, time.Hour)
+		bind := func() error {
+			_, _, end, err := who.Bind(r)
 			if err == nil {
 				end()
 			}
 			return err
 		}
 		for range 10 {
-			require.NoError(t, rest())
+			require.NoError(t, bind())
 		}
 		require.Equal(t, 1, tr.asked)
 		<-time.After(61 * time.Second)
-		require.NoError(t, rest())
+		require.NoError(t, bind())
 		require.Equal(t, 2, tr.asked, "an authority may have expired")
 		tr.change(errors.New("revoked"))
-		require.ErrorContains(t, rest(), "revoked")
+		require.ErrorContains(t, bind(), "revoked")
 		tr.change(nil)
-		require.NoError(t, rest())
+		require.NoError(t, bind())
 		<-time.After(time.Hour)
-		require.ErrorContains(t, rest(), "has expired")
+		require.ErrorContains(t, bind(), "has expired")
 	})
 }
 
-func TestRequestsEndWithTheirProof(t *testing.T) {
+func TestRequestEndsWhenItsCertificateExpiresOrIsRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &trust{changed: make(chan struct{})}
-		proofs := callers.NewProofs(tr)
+		who := callers.New(callers.Options{Trust: tr})
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { proofs.Run(ctx) })
+		running.Go(func() { who.Run(ctx) })
 		defer running.Wait()
 		defer stop()
 
-		_, first, end, err := proofs.Rest(request(t, proofs, time.Hour))
+		_, first, end, err := who.Bind(request(t, time.Hour))
 		require.NoError(t, err)
 		defer end()
 		began := time.Now()
-		<-first.Context().Done()
+		<-first.Done()
 		require.Equal(t, time.Hour, time.Since(began))
-		require.ErrorContains(t, context.Cause(first.Context()), "has expired")
+		require.ErrorContains(t, context.Cause(first), "has expired")
 
-		_, second, end, err := proofs.Rest(request(t, proofs, time.Hour))
+		_, second, end, err := who.Bind(request(t, time.Hour))
 		require.NoError(t, err)
 		defer end()
 		tr.change(nil)
 		synctest.Wait()
-		require.NoError(t, second.Context().Err())
+		require.NoError(t, second.Err())
 		tr.change(errors.New("revoked"))
-		<-second.Context().Done()
-		refusal := callers.Unproven(second.Context())
+		<-second.Done()
+		refusal := callers.CertificateError(second)
 		require.NotNil(t, refusal)
 		require.Equal(t, http.StatusUnauthorized, refusal.Code)
 		require.ErrorContains(t, refusal, "no longer trusted: revoked")
 	})
 }
 
-func TestAConnectionWithoutACertificateProvesNothing(t *testing.T) {
-	proofs := callers.NewProofs(&trust{changed: make(chan struct{})})
+func TestRequestWithoutClientCertificateIsUnauthorized(t *testing.T) {
+	who := callers.New(callers.Options{Trust: &trust{changed: make(chan struct{})}})
 	for name, state := range map[string]*tls.ConnectionState{"plain": nil, "no certificate": {}} {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody)
 			r.TLS = state
-			_, _, _, err := proofs.Rest(r)
+			_, _, _, err := who.Bind(r)
 			refusal := new(apihttp.Error)
 			require.ErrorAs(t, err, &refusal)
 			require.Equal(t, http.StatusUnauthorized, refusal.Code)

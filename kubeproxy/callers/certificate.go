@@ -1,0 +1,102 @@
+package callers
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
+)
+
+// reverifyAfter is how long a verification holds while the trusted CAs stay the same: one of the CAs may expire.
+const reverifyAfter = time.Minute
+
+// connectionKey is the context key of a connection.
+type connectionKey struct{}
+
+// connection is what Callers remember of a connection, whose certificate never changes.
+type connection struct {
+	verified    atomic.Pointer[verified]
+	certificate atomic.Pointer[certificate]
+}
+
+// verified is a peer whose certificate was good when it was last verified.
+type verified struct {
+	peer    identity.Peer
+	changed <-chan struct{} // closed when the trusted CAs have changed since
+	until   time.Time
+}
+
+// WithConnection is for http.Server.ConnContext: it lets Callers remember what they found out about a connection. Without
+// it they verify the certificate for every request.
+func WithConnection(ctx context.Context, _ net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, &connection{})
+}
+
+func connectionOf(ctx context.Context) *connection {
+	if conn, ok := ctx.Value(connectionKey{}).(*connection); ok {
+		return conn
+	}
+	return &connection{}
+}
+
+// Bind returns the peer of a request, and a context for the request that ends when the peer's certificate is no longer good;
+// see CertificateError. Call the returned function when the request is over. The error is an *apihttp.Error.
+func (c *Callers) Bind(r *http.Request) (identity.Peer, context.Context, context.CancelFunc, error) {
+	conn := connectionOf(r.Context())
+	last := conn.verified.Load()
+	if last == nil {
+		peer, err := identity.PeerOf(r.TLS, r.RemoteAddr)
+		if err != nil {
+			return identity.Peer{}, nil, nil, unauthorized(err)
+		}
+		last = &verified{peer: peer}
+	}
+	peer := last.peer
+	ctx, end := c.monitor.Watch(r.Context(), peer) // from here on the monitor notices changes
+	now, changed := time.Now(), c.options.Trust.Changed()
+	if last.changed == changed && now.Before(last.until) {
+		return peer, ctx, end, nil
+	}
+	err := c.monitor.Verify(peer)
+	if err == nil && now.After(peer.NotAfter) {
+		err = identity.ErrExpired
+	}
+	if err != nil {
+		end()
+		return identity.Peer{}, nil, nil, unauthorized(err)
+	}
+	until := now.Add(reverifyAfter)
+	if peer.NotAfter.Before(until) {
+		until = peer.NotAfter
+	}
+	conn.verified.Store(&verified{peer: peer, changed: changed, until: until})
+	return peer, ctx, end, nil
+}
+
+// Run ends the contexts of Bind whose certificates are no longer trusted, until the context ends.
+func (c *Callers) Run(ctx context.Context) { c.monitor.Run(ctx) }
+
+// CertificateError returns why the context of Bind has ended, nil if that is not because of the caller's certificate.
+func CertificateError(ctx context.Context) *apihttp.Error {
+	if err := context.Cause(ctx); wasGood(err) {
+		return unauthorized(err)
+	}
+	return nil
+}
+
+func unauthorized(err error) *apihttp.Error {
+	if wasGood(err) {
+		return apihttp.Errorf(http.StatusUnauthorized, "the client's %v", err)
+	}
+	return apihttp.Errorf(http.StatusUnauthorized, "%v", err)
+}
+
+// wasGood reports whether an error means that a certificate is no longer good.
+func wasGood(err error) bool {
+	return errors.Is(err, identity.ErrExpired) || errors.Is(err, identity.ErrRevoked)
+}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
@@ -14,11 +13,6 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// Nearly all of its time goes into system calls. Beside those whom it serves, on a machine of few cores, threads that
-	// wake each other up cost more than they bring.
-	if _, decided := os.LookupEnv("GOMAXPROCS"); !decided {
-		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/2))
-	}
 	code := program.Main(ctx, newCommand(os.LookupEnv))
 	stop()
 	os.Exit(code)

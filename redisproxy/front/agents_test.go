@@ -92,7 +92,7 @@ func TestNobodyReadsAgentKeysWithoutBeingAccepted(t *testing.T) {
 	require.Contains(t, r.ask("HELLO", "3", "AUTH", "default", "secret", "SETNAME", "me"), "%7")
 	require.Equal(t, bulk("tree"), r.ask("GET", treeHub))
 
-	// Clients of different users never share a connection.
+	// Each client has the rights of its own user.
 	hub := w.client(t, 3, func(o *redis.Options) { o.Password = "secret" })
 	require.NoError(t, hub.Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@read", "+ping").Err())
 	var clients sync.WaitGroup
@@ -117,6 +117,36 @@ func TestNobodyReadsAgentKeysWithoutBeingAccepted(t *testing.T) {
 	clients.Wait()
 }
 
+// A user may read of agents' keys what Redis would let it read of its own.
+func TestAgentKeysAreReadWithTheRightsOfTheUser(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
+	hub := w.client(t, 3)
+	require.NoError(t, hub.Do(t.Context(), "ACL", "SETUSER", "some", "on", "nopass", "~app|resources-tree|*", "+get").Err())
+	r := dial(t, w.address)
+	require.Equal(t, "+OK\r\n", r.ask("AUTH", "some", ""))
+	require.Equal(t, bulk("tree"), r.ask("GET", treeHub))
+	require.Contains(t, r.ask("GET", stateHub), "-NOPERM")
+	require.Contains(t, r.ask("STRLEN", treeHub), "-NOPERM")
+	require.NoError(t, hub.Do(t.Context(), "ACL", "DELUSER", "some").Err())
+	r.say(command("GET", treeHub))
+	r.over() // Redis has disconnected it
+}
+
+// Who has let go of its name causes nothing on a spoke, however soon it asks.
+func TestNothingIsAskedOfAnAgentAfterReset(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{redisArgs: []string{"--requirepass", "secret"}})
+	r := dial(t, w.address)
+	r.say(command("AUTH", "secret") + command("PING") + command("RESET") + command("GET", treeHub) + command("SET", treeHub, "x"))
+	for _, want := range []string{"+OK\r\n", "+PONG\r\n", "+RESET\r\n", "-NOAUTH Authentication required.\r\n", "-NOAUTH Authentication required.\r\n"} {
+		require.Equal(t, want, r.hear())
+	}
+	require.Zero(t, w.agent.Asked("GET"))
+	require.Zero(t, w.agent.Asked("HELLO"))
+}
+
 // A user that needs no password is still not the one that clients are at first.
 func TestAUserWithoutAPassword(t *testing.T) {
 	t.Parallel()
@@ -134,9 +164,8 @@ func TestAUserWithoutAPassword(t *testing.T) {
 	}
 }
 
-// Who a client is, Redis reads off its HELLO option by option, and so do we: we never try the hub's Redis with credentials
-// that nobody gave.
-func TestAHelloIsReadOptionByOption(t *testing.T) {
+// Who a client is, Redis reads off its HELLO, and Redis is never tried with credentials that nobody gave.
+func TestHelloWithOptions(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{redisArgs: []string{"--requirepass", "secret"}})
 	direct := redistest.Client(t, w.hub.Address, 3, func(o *redis.Options) { o.Password = "secret" })
@@ -155,7 +184,7 @@ func TestAHelloIsReadOptionByOption(t *testing.T) {
 			r := dial(t, w.address)
 			require.Contains(t, r.ask(append([]string{"HELLO", "3"}, o...)...), "%7", "%q", o)
 			require.Equal(t, bulk(want), r.ask("ACL", "WHOAMI"), "%q", o)
-			require.Equal(t, "+OK\r\n", r.ask("SET", "a", "1"), "%q", o) // over a connection that it shares with others
+			require.Equal(t, "+OK\r\n", r.ask("SET", "a", "1"), "%q", o)
 			refused, err := direct.Do(t.Context(), "ACL", "LOG").Slice()
 			require.NoError(t, err)
 			require.Empty(t, refused, "%q", o)

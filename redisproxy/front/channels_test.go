@@ -246,6 +246,35 @@ func TestARepliesWordsAreNotAMessage(t *testing.T) {
 	}
 }
 
+// What agents announce while a large reply is on its way comes before it or after it.
+func TestMessagesDoNotSplitReplies(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	r := dial(t, w.address)
+	r.ask("HELLO", "3")
+	value := strings.Repeat("x", 1<<20)
+	require.Equal(t, "+OK\r\n", r.ask("SET", "large", value))
+	require.Equal(t, told("3", "subscribe", newsHub, ":1"), r.ask("SUBSCRIBE", newsHub))
+	require.Equal(t, message("3", newsHub, ""), r.hear())
+	const count = 20
+	var announcing sync.WaitGroup
+	announcing.Go(func() {
+		for range 50 * count {
+			w.spoke.Publish(t.Context(), newsSpoke, "news")
+		}
+	})
+	defer announcing.Wait()
+	r.say(strings.Repeat(command("GET", "large"), count))
+	for values := 0; values < count; {
+		got := r.hear()
+		if got == message("3", newsHub, "news") {
+			continue
+		}
+		require.True(t, bulk(value) == got, "%.100q", got)
+		values++
+	}
+}
+
 // What may be told unasked besides messages goes through as well.
 func TestTrackingAndMonitorGoThrough(t *testing.T) {
 	t.Parallel()
@@ -262,6 +291,10 @@ func TestTrackingAndMonitorGoThrough(t *testing.T) {
 	require.Equal(t, "+OK\r\n", m.ask("MONITOR"))
 	hub.Set(t.Context(), "b", "1", 0)
 	require.Contains(t, m.hear(), `"b" "1"`)
+	m.say(command("PING"))
+	heard := m.hear() + m.hear()
+	require.Contains(t, heard, `"PING"`)
+	require.Contains(t, heard, "+PONG\r\n")
 }
 
 // Many follow and let go at once, while an agent speaks.

@@ -144,6 +144,14 @@ func (w *world) client(tb testing.TB, protocol int, change ...func(*redis.Option
 	return redistest.Client(tb, w.address, protocol, change...)
 }
 
+// direct is a client of the hub's Redis itself.
+func (w *world) direct(tb testing.TB, protocol string) *raw {
+	tb.Helper()
+	r := dial(tb, w.hub.Address)
+	r.ask("HELLO", protocol)
+	return r
+}
+
 // metric returns the value of a metric, of all its labels together, or of one value of a label.
 func (w *world) metric(tb testing.TB, name, label string) (sum float64) {
 	tb.Helper()

@@ -63,8 +63,7 @@ func TestHubCommandsAreAnsweredAsByRedis(t *testing.T) {
 	}
 }
 
-// Many clients at once, which share a connection: everyone gets its own replies, in order, and transactions and databases
-// do not leak.
+// Many clients at once: everyone gets its own replies, in order, and transactions and databases do not leak.
 func TestManyClientsGetTheirOwnReplies(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
@@ -171,10 +170,8 @@ func TestTheHubsRedisRestarts(t *testing.T) {
 	for i := range clients {
 		clients[i] = dial(t, w.address)
 	}
-	for range 20 { // over connections of their own, and shared ones
-		for _, c := range clients {
-			require.Equal(t, "+PONG\r\n", c.ask("PING"))
-		}
+	for _, c := range clients {
+		require.Equal(t, "+PONG\r\n", c.ask("PING"))
 	}
 	w.hub.Stop()
 	for _, c := range clients {
@@ -196,27 +193,28 @@ func TestTheHubsRedisRestarts(t *testing.T) {
 	require.NoError(t, client.Ping(t.Context()).Err(), "go-redis gets over it by itself")
 }
 
-// A client that does not read costs nobody else anything, and not more memory than is allowed.
-func TestAClientThatDoesNotReadHurtsNobody(t *testing.T) {
+// A client that does not read has Redis wait for it, and nobody else, and is answered once it reads.
+func TestSlowClientStopsOnlyItself(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{limits: front.Limits{Backlog: 4 << 20}})
 	client := w.client(t, 2)
-	require.NoError(t, client.Set(t.Context(), "large", strings.Repeat("x", 12<<20), 0).Err())
-	var stuck []*raw
-	for range 6 {
-		c := dial(t, w.address)
-		require.Equal(t, "+PONG\r\n", c.ask("PING"), "and shares a connection from now on")
-		c.say(command("GET", "large"))
-		stuck = append(stuck, c)
+	value := strings.Repeat("x", 12<<20)
+	require.NoError(t, client.Set(t.Context(), "large", value, 0).Err())
+	slow := make([]*raw, 6)
+	for i := range slow {
+		slow[i] = dial(t, w.address)
+		slow[i].say(command("GET", "large") + command("GET", "a"))
 	}
 	for i := range 200 {
 		require.NoError(t, client.Set(t.Context(), "a", i, 0).Err())
 	}
-	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients_overrun_total", "") >= 5 }, 10*time.Second, 10*time.Millisecond)
-	for _, c := range stuck {
+	require.True(t, bulk(value) == slow[0].hear()) //nolint:testifylint // 12 MB are not to be printed
+	require.Contains(t, slow[0].hear(), "$")
+	require.Zero(t, w.metric(t, "argocd_redisproxy_clients_overrun_total", ""))
+	for _, c := range slow {
 		_ = c.Close()
 	}
-	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 1 }, patience, 10*time.Millisecond)
 }
 
 // certificate is one for a server.
@@ -249,5 +247,55 @@ func TestATransactionIsWhatRedisTakesForOne(t *testing.T) {
 		require.Equal(t, "+QUEUED\r\n", r.ask("GET", treeHub))
 		require.Contains(t, r.ask("EXEC"), "-EXECABORT")
 		require.Equal(t, null("2"), r.ask("GET", "a"))
+	}
+}
+
+// What agents have is as much part of a transaction as what Redis has: it is read by Redis, and what may not be written spoils it.
+func TestAgentKeysInATransaction(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
+	for _, protocol := range []string{"2", "3"} {
+		r := dial(t, w.address)
+		r.ask("HELLO", protocol)
+		reads := [][]string{{"GET", treeHub}, {"TYPE", treeHub}, {"MGET", "own", treeHub}, {"EXISTS", "own", treeHub}, {"STRLEN", treeHub}}
+		transaction := command("SET", "own", "1") + command("MULTI")
+		for _, words := range reads {
+			transaction += command(words...)
+		}
+		r.say(transaction + command("EXEC") + command("GET", treeHub))
+		require.Equal(t, "+OK\r\n", r.hear())
+		require.Equal(t, "+OK\r\n", r.hear())
+		for range reads {
+			require.Equal(t, "+QUEUED\r\n", r.hear())
+		}
+		require.Equal(t, "*5\r\n"+null(protocol)+"+none\r\n*2\r\n"+bulk("1")+null(protocol)+":1\r\n:0\r\n", r.hear())
+		require.Equal(t, bulk("tree"), r.hear())
+
+		require.Equal(t, "+OK\r\n", r.ask("MULTI"))
+		require.Equal(t, "+QUEUED\r\n", r.ask("SET", "own", "2"))
+		require.Contains(t, r.ask("SET", treeHub, "x"), "-ERR ")
+		require.Contains(t, r.ask("EXEC"), "-EXECABORT")
+		require.Equal(t, bulk("1"), r.ask("GET", "own"))
+		require.Equal(t, null(protocol), w.direct(t, protocol).ask("GET", treeHub), "nothing is written to the hub's Redis")
+	}
+}
+
+// A client may ask for more at once than is looked at ahead, of Redis and of agents in turn, before it reads anything.
+func TestLongPipelineOfAgentKeysIsAnsweredInOrder(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{})
+	tree := strings.Repeat("t", 2000)
+	w.spoke.Set(t.Context(), treeSpoke, tree, 0)
+	r := dial(t, w.address)
+	const count = 5000 // 10 MB of replies
+	pipeline := ""
+	for i := range count {
+		pipeline += command("ECHO", itoa(i)) + command("GET", treeHub)
+	}
+	r.say(pipeline)
+	for i := range count {
+		require.Equal(t, bulk(itoa(i)), r.hear())
+		require.Equal(t, bulk(tree), r.hear())
 	}
 }

@@ -103,6 +103,20 @@ func TestAClientSendsAllBeforeItReads(t *testing.T) {
 	require.True(t, want == string(got)) //nolint:testifylint // 40 MB are not to be printed
 }
 
+// A client that goes while it waits for an agent, or in the middle of a command, is missed.
+func TestClientGoesInTheMiddle(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{timeout: time.Minute})
+	w.agent.Hold()
+	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
+	r := dial(t, w.address)
+	r.say(command("GET", treeHub) + "*2\r\n$3\r\nGET")
+	w.agent.Wait(t, func(asked map[string]int) bool { return asked["GET"] == 1 })
+	require.NoError(t, r.Conn.(*net.TCPConn).SetLinger(0)) // as when its machine has lost it
+	require.NoError(t, r.Close())
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 0 }, patience, 5*time.Millisecond)
+}
+
 // A client may say that it will send no more before it reads, as one in a shell's pipe does.
 func TestAClientThatIsDoneSendingIsAnswered(t *testing.T) {
 	t.Parallel()
@@ -118,6 +132,15 @@ func TestAClientThatIsDoneSendingIsAnswered(t *testing.T) {
 		require.Equal(t, bulk("then"), r.hear())
 		r.over()
 	}
+	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
+	r := dial(t, w.address)
+	r.say(strings.Repeat(command("GET", treeHub)+command("PING"), 100))
+	require.NoError(t, r.Conn.(*net.TCPConn).CloseWrite())
+	for range 100 {
+		require.Equal(t, bulk("tree"), r.hear())
+		require.Equal(t, "+PONG\r\n", r.hear())
+	}
+	r.over()
 }
 
 func TestQuitIsAnsweredAndEnds(t *testing.T) {

@@ -1,12 +1,11 @@
-// Package front serves clients: it reads their commands, has each answered by the hub's Redis or by an agent, and hands back
-// the replies in the order of the commands.
+// Package front serves clients: it passes their commands on to the hub's Redis, has an agent answer those that read the
+// agent's keys, and hands back the replies in the order of the commands.
 //
-// A client's commands go to Redis in one of three ways. While it is the only one that waits for Redis, they go over
-// a connection of its own, which its goroutine writes to and reads from by itself: there is nobody to hand anything to.
-// While several wait, they go together over a connection that all share that are the same to Redis, as long as they leave
-// nothing behind on it. And once a client may be told things unasked, because it subscribed, what Redis says on its own
-// connection is read by a goroutine of its own. The client's goroutine waits until all that it sent one way is answered
-// before it goes another, and before it answers a command itself: so replies and effects stay in order.
+// Each client has a connection to the hub's Redis of its own, over which all of its commands go, also those about agents' keys:
+// who the client is, what it may do, whether it is in a transaction and what it is subscribed to is what Redis says. One
+// goroutine reads commands, and notes what is to be done with the reply; one reads replies, and puts an agent's answer in the
+// place of Redis' if Redis did not refuse the command; and one writes to the client. What waits to be written is bounded: a
+// client that does not read has Redis wait, and is disconnected if agents have too much to tell it.
 //
 // The loop is not that of redcon, whose server puts no bound on what it keeps of a client, and copies each command. Its
 // parsing of lines, its writing of replies and its patterns are.
@@ -67,17 +66,13 @@ type Options struct {
 // Server serves clients.
 type Server struct {
 	options  Options
-	commands commands
+	commands map[string]commandInfo // by name, in lower case
 	limits   resp.Limits
 	metrics  metrics
-	pool     *upstream.Pool
-	buffers  sync.Pool               // of *[]byte, for replies on their way
-	latest   atomic.Pointer[session] // who had something to ask last
-	large    atomic.Int64            // bytes of commands that are larger than most
-	down     atomic.Bool             // the hub's Redis could not be reached
+	large    atomic.Int64 // bytes of commands that are larger than most
+	down     atomic.Bool  // the hub's Redis could not be reached
 
 	clients sync.WaitGroup
-	drains  sync.WaitGroup // that write what clients did not take at once
 	mu      sync.Mutex
 	open    map[net.Conn]struct{} // Guarded by mu
 	closed  bool                  // Guarded by mu
@@ -86,23 +81,16 @@ type Server struct {
 // New returns a server.
 func New(o Options) *Server {
 	o.Limits = o.Limits.complete()
-	s := &Server{
-		options: o, commands: newCommands(), metrics: newMetrics(o.Registerer), pool: upstream.NewPool(o.Upstream),
+	return &Server{
+		options: o, commands: newCommands(), metrics: newMetrics(o.Registerer),
 		limits: resp.Limits{Args: o.Limits.Args, Bulk: o.Limits.Bulk, Inline: 64 << 10}, open: make(map[net.Conn]struct{}),
 	}
-	s.buffers.New = func() any {
-		b := make([]byte, replyBuffer)
-		return &b
-	}
-	return s
 }
 
 // Serve serves those who connect to the listener until the context ends, which is no error, and returns when all clients
 // are gone. The listener is closed then.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer s.drains.Wait()
-	defer s.pool.Close()
 	defer s.clients.Wait()
 	defer s.closeAll()
 	defer cancel()
@@ -150,7 +138,7 @@ func (s *Server) admit(ctx context.Context, conn net.Conn) {
 	}
 	s.metrics.clients.Inc()
 	s.clients.Go(func() {
-		newSession(s, conn).run(ctx)
+		newClient(s, conn).run(ctx)
 		s.mu.Lock()
 		delete(s.open, conn)
 		s.mu.Unlock()
@@ -168,14 +156,15 @@ func (s *Server) closeAll() {
 	}
 }
 
-// reached notes whether the hub's Redis can be reached, and tells people when that changes.
-func (s *Server) reached(err error) {
+// reportUpstream logs when the hub's Redis cannot be reached any more, and when it can again.
+func (s *Server) reportUpstream(err error) {
 	if was := s.down.Swap(err != nil); was == (err != nil) {
 		return
 	}
 	if err != nil {
-		s.options.Logger.Error("The hub's Redis cannot be reached: see --redis-address", "reason", err.Error())
+		s.options.Logger.Error("Connection to the hub's Redis failed; clients are disconnected", "address", s.options.Upstream.Address,
+			"setting", "--redis-address", "err", err)
 	} else {
-		s.options.Logger.Info("The hub's Redis can be reached again")
+		s.options.Logger.Info("Connected to the hub's Redis again", "address", s.options.Upstream.Address)
 	}
 }

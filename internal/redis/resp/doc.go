@@ -3,8 +3,8 @@
 //
 // It stands in front of redcon, whose parsers take a length for granted: one near the largest integer makes them panic, a
 // large one makes them grow without end, and a command that comes in pieces is looked at again from its start with every
-// piece. What this package lets pass is a subset of what Redis accepts, so that no client can make Redis close a connection
-// that it shares with others.
+// piece. What this package lets pass is a subset of what Redis accepts, so that Redis and we always agree on where a command
+// ends.
 package resp
 
 import "errors"

@@ -1,0 +1,99 @@
+package front
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// writeBuffer is what a client has not been sent yet.
+type writeBuffer struct {
+	conn  net.Conn
+	limit int
+
+	mu      sync.Mutex
+	changed sync.Cond
+	bytes   []byte // Guarded by mu
+	spare   []byte // the buffer that was written last. Guarded by mu
+	partial bool   // what was put last goes on. Guarded by mu
+	held    []byte // what was pushed meanwhile. Guarded by mu
+	closed  bool   // nothing more will be added. Guarded by mu
+	failed  bool   // the client takes nothing more. Guarded by mu
+}
+
+func newWriteBuffer(conn net.Conn, limit int) *writeBuffer {
+	w := &writeBuffer{conn: conn, limit: limit}
+	w.changed.L = &w.mu
+	return w
+}
+
+// put adds something that the client asked for, and waits until there is room. If it is partial, the next put goes on with it,
+// and what is pushed before waits.
+func (w *writeBuffer) put(p []byte, partial bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.bytes) > 0 && len(w.bytes)+len(p) > w.limit && !w.failed && !w.closed {
+		w.changed.Wait()
+	}
+	if w.failed || w.closed {
+		return net.ErrClosed
+	}
+	w.bytes = append(w.bytes, p...)
+	if w.partial = partial; !partial && len(w.held) > 0 {
+		w.bytes, w.held = append(w.bytes, w.held...), nil
+	}
+	w.changed.Broadcast()
+	return nil
+}
+
+// push adds something that the client did not ask for, and reports whether there was room. It does not wait.
+func (w *writeBuffer) push(p []byte) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.bytes)+len(w.held)+len(p) > w.limit {
+		return false
+	}
+	if w.partial {
+		w.held = append(w.held, p...)
+		return true
+	}
+	w.bytes = append(w.bytes, p...)
+	w.changed.Broadcast()
+	return true
+}
+
+// run writes to the client until it is gone, or all is written and close was called.
+func (w *writeBuffer) run() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		for len(w.bytes) == 0 && !w.closed {
+			w.changed.Wait()
+		}
+		if len(w.bytes) == 0 {
+			return
+		}
+		bytes := w.bytes
+		w.bytes = w.spare[:0]
+		w.mu.Unlock()
+		_, err := w.conn.Write(bytes)
+		w.mu.Lock()
+		if w.spare = nil; cap(bytes) <= usualBuffer {
+			w.spare = bytes
+		}
+		w.changed.Broadcast()
+		if err != nil {
+			w.failed = true
+			return
+		}
+	}
+}
+
+// close says that nothing more comes. The client has a moment to read what there is.
+func (w *writeBuffer) close() {
+	_ = w.conn.SetWriteDeadline(time.Now().Add(drainTimeout)) // fails only if it is closed
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	w.changed.Broadcast()
+}

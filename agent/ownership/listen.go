@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 )
 
 // silence is how long nothing may come before the connection is tried. When it is tried in vain it is given up.
@@ -43,7 +45,7 @@ func (t *Trees) listen(ctx context.Context) {
 
 // subscribe hears announcements until that fails, and reports whether it worked for a time.
 func (t *Trees) subscribe(ctx context.Context) (worked bool, err error) {
-	subscription := t.options.Redis.PSubscribe(ctx, glob(t.options.KeyPrefix+noticeKey))
+	subscription := t.options.Redis.PSubscribe(ctx, t.space().Pattern(keys.Managed))
 	// A read does not end with the context, but with the connection.
 	stop := context.AfterFunc(ctx, func() { _ = subscription.Close() })
 	defer func() {
@@ -86,14 +88,15 @@ func (t *Trees) doubt(subscribed bool) {
 
 // notice takes note that an application's tree has changed.
 func (t *Trees) notice(channel string) {
-	name, version, ok := parseChannel(t.options.KeyPrefix, channel)
+	key, ok := t.space().Channel(channel)
 	if !ok {
 		return
 	}
+	name, version := key.Name, key.Format().Version
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.tick()
-	if version != t.format.version && version != t.announced {
+	if version != t.format.Version && version != t.announced {
 		t.doubted = now // everything is looked for under the new version
 	}
 	t.announced = version

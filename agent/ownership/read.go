@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 )
 
 const (
@@ -22,7 +24,7 @@ const (
 // reread reads the trees of applications again that are not believed, under the version that the controller announces.
 func (t *Trees) reread(ctx context.Context, numbers []uint32, since uint64) error {
 	t.mu.RLock()
-	upgraded := t.announced != "" && t.announced != t.format.version
+	upgraded := t.announced != "" && t.announced != t.format.Version
 	t.mu.RUnlock()
 	if upgraded {
 		if err := t.list(ctx, since); err != nil {
@@ -136,10 +138,10 @@ func (t *Trees) know(name string) *application {
 }
 
 // fetch reads trees from Redis. One that cannot be read counts as empty: what is in it is then found on the API server.
-func (t *Trees) fetch(ctx context.Context, f format, readings []reading) error {
+func (t *Trees) fetch(ctx context.Context, f keys.Format, readings []reading) error {
 	names := make([]string, len(readings))
 	for i, r := range readings {
-		names[i] = f.key(t.options.KeyPrefix, r.name, 0)
+		names[i] = t.space().Tree(r.name, 0, f)
 	}
 	values, err := t.get(ctx, names)
 	if err != nil {
@@ -165,18 +167,18 @@ func (t *Trees) fetch(ctx context.Context, f format, readings []reading) error {
 }
 
 // whole returns the nodes of a tree, the first part of which is given.
-func (t *Trees) whole(ctx context.Context, f format, name string, value []byte) ([]node, error) {
+func (t *Trees) whole(ctx context.Context, f keys.Format, name string, value []byte) ([]node, error) {
 	left := t.options.MaxTree
 	first, err := t.decode(f, value, &left)
 	if err != nil || first.ShardsCount <= 1 {
 		return first.Nodes, err
 	}
 	nodes := first.Nodes
-	var keys []string
+	var parts []string
 	for shard := 1; shard < first.ShardsCount; shard++ {
-		keys = append(keys, f.key(t.options.KeyPrefix, name, shard))
+		parts = append(parts, t.space().Tree(name, shard, f))
 	}
-	for some := range slices.Chunk(keys, atOnce) {
+	for some := range slices.Chunk(parts, atOnce) {
 		values, err := t.get(ctx, some)
 		if err != nil {
 			return nil, err
@@ -199,14 +201,14 @@ func (t *Trees) whole(ctx context.Context, f format, name string, value []byte) 
 var errRedis = errors.New("read")
 
 // get returns the values of keys, nil where there is none.
-func (t *Trees) get(ctx context.Context, keys []string) ([][]byte, error) {
+func (t *Trees) get(ctx context.Context, names []string) ([][]byte, error) {
 	pipeline := t.options.Redis.Pipeline()
-	answers := make([]*redis.StringCmd, len(keys))
-	for i, key := range keys {
+	answers := make([]*redis.StringCmd, len(names))
+	for i, key := range names {
 		answers[i] = pipeline.Get(ctx, key)
 	}
 	_, _ = pipeline.Exec(ctx) // each answer has its own error, also of this
-	values := make([][]byte, len(keys))
+	values := make([][]byte, len(names))
 	for i, answer := range answers {
 		value, err := answer.Bytes()
 		switch {
@@ -251,11 +253,11 @@ func (t *Trees) list(ctx context.Context, since uint64) error {
 	if known {
 		return nil
 	}
-	found := make(map[format][]string)
-	scan := t.options.Redis.Scan(ctx, 0, glob(t.options.KeyPrefix+treeKey), 1000).Iterator()
+	found := make(map[keys.Format][]string)
+	scan := t.options.Redis.Scan(ctx, 0, t.space().Pattern(keys.Tree), 1000).Iterator()
 	for n := 0; n < maxApplications && scan.Next(ctx); {
-		if name, f, ok := parseKey(t.options.KeyPrefix, scan.Val()); ok {
-			found[f] = append(found[f], name)
+		if key := t.space().Key([]byte(scan.Val())); key.Kind == keys.Tree && !key.Sharded() {
+			found[key.Format()] = append(found[key.Format()], key.Name)
 			n++
 		}
 	}
@@ -267,16 +269,16 @@ func (t *Trees) list(ctx context.Context, since uint64) error {
 }
 
 // listed takes over which trees there are.
-func (t *Trees) listed(found map[format][]string, started uint64) {
-	counts := make(map[format]int, len(found))
+func (t *Trees) listed(found map[keys.Format][]string, started uint64) {
+	counts := make(map[keys.Format]int, len(found))
 	for f, names := range found {
 		counts[f] = len(names)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	expected := format{version: t.options.CacheVersion, compressed: !t.options.Uncompressed}
+	expected := keys.Format{Version: t.options.CacheVersion, Compressed: !t.options.Uncompressed}
 	if f := choose(counts, t.announced, expected); f != t.format {
-		t.options.Logger.Info("Argo CD's keys in Redis have another format", "version", f.version, "compressed", f.compressed)
+		t.options.Logger.Info("Argo CD's keys in Redis have another format", "version", f.Version, "compressed", f.Compressed)
 		t.format = f
 		for _, a := range t.apps {
 			a.read = 0

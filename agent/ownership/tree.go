@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 )
 
 // DefaultMaxTree is how large a tree's text may become, all its parts together: a hundred times what a thousand objects take.
@@ -36,12 +38,12 @@ type reference struct {
 
 // decode reads a tree, or a part of one, as it is in Redis. Of how long its text may be it leaves what it did not need: what
 // is packed is as long as its writer likes.
-func (t *Trees) decode(f format, value []byte, left *int64) (tree, error) {
+func (t *Trees) decode(f keys.Format, value []byte, left *int64) (tree, error) {
 	var (
 		part  tree
 		plain io.Reader = bytes.NewReader(value)
 	)
-	if f.compressed {
+	if f.Compressed {
 		inflated, err := gzip.NewReader(plain)
 		if err != nil {
 			return part, fmt.Errorf("inflate: %w", err)

@@ -11,6 +11,7 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
 
 	corev1 "k8s.io/api/core/v1"
@@ -83,7 +84,7 @@ type Trees struct {
 	doubted    uint64 // when notices may last have been missed: what was read before is old
 	scanned    uint64 // when the keys were last listed
 	subscribed bool
-	format     format
+	format     keys.Format
 	announced  string // version of the last notice
 }
 
@@ -111,7 +112,7 @@ func New(o Options) (*Trees, error) {
 	t := &Trees{
 		options: o, kinds: kinds, settings: followSettings(o.ConfigMaps, o.Namespace), scanning: make(chan struct{}, 1),
 		index: newIndex(), names: make(map[string]uint32), apps: make(map[uint32]*application),
-		clock: 1, doubted: 1, format: format{version: o.CacheVersion, compressed: !o.Uncompressed},
+		clock: 1, doubted: 1, format: keys.Format{Version: o.CacheVersion, Compressed: !o.Uncompressed},
 	}
 	t.live, err = newLive(t)
 	if err != nil {
@@ -246,6 +247,9 @@ func (t *Trees) find(some []mark, q question) []mark {
 func (t *Trees) believed(a *application, since uint64) bool {
 	return a.read > since || t.subscribed && a.read > a.noticed && a.read > t.doubted
 }
+
+// space is all keys of the spoke's Argo CD.
+func (t *Trees) space() keys.Space { return keys.Space{Prefix: t.options.KeyPrefix} }
 
 // tick returns a new time. t.mu is held for writing.
 func (t *Trees) tick() uint64 {

@@ -19,6 +19,7 @@ import (
 	"github.com/tidwall/redcon"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
@@ -37,15 +38,6 @@ const (
 	stalled = time.Minute
 	// chunk is how much is passed on at a time.
 	chunk = 32 << 10
-)
-
-// What the hub may read: an application's resource tree, its managed resources, and what is known of the cluster. The
-// controller announces changes on channels that are called as the managed resources are.
-const (
-	treeKey    = "app|resources-tree|"
-	managedKey = "app|managed-resources|"
-	clusterKey = "cluster|info|"
-	appKeys    = "app|"
 )
 
 // Options configure a Server.
@@ -218,51 +210,39 @@ func enter(unanswered chan<- struct{}, gone <-chan struct{}) bool {
 	}
 }
 
-// allow returns nil if the hub may give a command.
+// allow returns nil if the hub may give a command. It may read an application's resource tree, its managed resources, and what
+// is known of the cluster, and hear which of them change.
 func (s *Server) allow(name string, args [][]byte) error {
-	var allowed []string
-	begins := func(arg []byte) string { return string(arg) }
+	space := keys.Space{Prefix: s.options.KeyPrefix}
+	allowed := func(arg string) bool { return space.Begins(arg, keys.Managed) } // the channels are called like them
 	switch name {
 	case "ping":
 		return nil
 	case "get":
-		allowed = []string{treeKey, managedKey, clusterKey}
+		allowed = func(arg string) bool { return space.Begins(arg, keys.Tree, keys.Managed, keys.Cluster) }
 		if len(args) != 1 {
 			return errors.New("GET wants one key")
 		}
 	case "subscribe", "unsubscribe":
-		allowed = []string{managedKey}
 	case "psubscribe", "punsubscribe":
-		allowed, begins = []string{managedKey}, head
+		allowed = func(arg string) bool { return space.Begins(keys.PatternHead(arg), keys.Managed) }
 	case "client":
-		keys, err := tracked(args)
+		prefixes, err := tracked(args)
 		if err != nil {
 			return err
 		}
-		args, allowed = keys, []string{appKeys, clusterKey}
+		args, allowed = prefixes, func(arg string) bool {
+			return slices.ContainsFunc(space.Tracked(), func(p string) bool { return strings.HasPrefix(arg, p) })
+		}
 	default:
 		return fmt.Errorf("%.64q is no command for the hub", name)
 	}
 	for _, arg := range args {
-		rest, ok := strings.CutPrefix(begins(arg), s.options.KeyPrefix)
-		if !ok || !slices.ContainsFunc(allowed, func(p string) bool { return strings.HasPrefix(rest, p) }) {
+		if !allowed(string(arg)) {
 			return fmt.Errorf("%s of %.128q is not for the hub", strings.ToUpper(name), arg)
 		}
 	}
 	return nil
-}
-
-// head returns what the names that a pattern matches begin with: what stands before its first wildcard, without the
-// backslashes by which characters stand for themselves. A prefix may have such characters in it.
-func head(pattern []byte) string {
-	var literal []byte
-	for i := 0; i < len(pattern) && strings.IndexByte("*?[", pattern[i]) < 0; i++ {
-		if pattern[i] == '\\' && i+1 < len(pattern) {
-			i++
-		}
-		literal = append(literal, pattern[i])
-	}
-	return string(literal)
 }
 
 // tracked returns the prefixes of keys whose changes are asked for: CLIENT TRACKING ON BCAST PREFIX p [PREFIX p ...].

@@ -212,7 +212,7 @@ func (p *spoke) exchange(ctx context.Context, at *conn, c *call, path string) (v
 	if err := at.SetDeadline(time.Now().Add(limit)); err != nil {
 		return nil, err
 	}
-	if _, err := at.Write(command("GET", at.prefix+path)); err != nil {
+	if _, err := at.Write(command("GET", at.space.Prefix+path)); err != nil {
 		return nil, err
 	}
 	held := 0

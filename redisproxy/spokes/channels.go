@@ -131,12 +131,8 @@ func (s *Spokes) SubscribePattern(member Subscriber, pattern string) {
 
 // concerns reports whether a pattern may match an agent's channel.
 func (s *Spokes) concerns(pattern string) bool {
-	literal := pattern
-	if end := strings.IndexAny(pattern, `*?[\`); end >= 0 {
-		literal = pattern[:end]
-	}
-	all := s.options.Space.Prefix + keys.Key{Kind: keys.Managed}.Path("")
-	return strings.HasPrefix(all, literal) || strings.HasPrefix(literal, all)
+	head, all := keys.PatternHead(pattern), s.options.Space.Prefix+keys.Key{Kind: keys.Managed}.Path("")
+	return strings.HasPrefix(all, head) || strings.HasPrefix(head, all)
 }
 
 // followPatterns has all agents followed that are there, if somebody wants to know of any.

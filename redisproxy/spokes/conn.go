@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 )
 
@@ -22,8 +23,8 @@ type conn struct {
 	net.Conn
 
 	reader *bufio.Reader
-	prefix string    // of its keys
-	used   time.Time // when it was given back. Guarded by Spokes.mu
+	space  keys.Space // its keys
+	used   time.Time  // when it was given back. Guarded by Spokes.mu
 }
 
 // open connects to an agent and greets it.
@@ -63,7 +64,7 @@ func (c *conn) greet() error {
 	for i := 0; i < len(fields); i += 2 {
 		if name, _ := resp.Text(fields[i]); string(name) == "key-prefix" {
 			prefix, _ := resp.Text(fields[i+1])
-			c.prefix = string(prefix)
+			c.space.Prefix = string(prefix)
 		}
 	}
 	return nil

@@ -46,8 +46,11 @@ func (p *spoke) start(c *conn) (tracked bool, err error) {
 	if err := c.SetDeadline(time.Now().Add(p.spokes.options.Timeout)); err != nil {
 		return false, err
 	}
-	commands := command("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", c.prefix+"app|", "PREFIX", c.prefix+"cluster|info|")
-	commands = append(commands, command("PSUBSCRIBE", escape(c.prefix)+"app|managed-resources|*")...)
+	words := []string{"CLIENT", "TRACKING", "ON", "BCAST"}
+	for _, prefix := range c.space.Tracked() {
+		words = append(words, "PREFIX", prefix)
+	}
+	commands := append(command(words...), command("PSUBSCRIBE", c.space.Pattern(keys.Managed))...)
 	if _, err := c.Write(commands); err != nil {
 		return false, err
 	}
@@ -72,19 +75,6 @@ func (p *spoke) start(c *conn) (tracked bool, err error) {
 			return tracked, nil
 		} // a change may be told before
 	}
-}
-
-// escape makes that a prefix stands for itself in a pattern.
-func escape(prefix string) string {
-	escaped := make([]byte, 0, len(prefix))
-	for _, c := range []byte(prefix) {
-		switch c {
-		case '*', '?', '[', ']', '\\', '^':
-			escaped = append(escaped, '\\')
-		}
-		escaped = append(escaped, c)
-	}
-	return string(escaped)
 }
 
 // begun notes that the feed is there. Whoever follows a channel may have missed something before.
@@ -161,7 +151,7 @@ func (p *spoke) told(c *conn, frame []byte) {
 		}
 		name, _ := resp.Text(elements[2])
 		payload, _ := resp.Text(elements[3])
-		if key, ok := (keys.Space{Prefix: c.prefix}).Channel(string(name)); ok {
+		if key, ok := c.space.Channel(string(name)); ok {
 			p.announced(key, payload)
 		}
 	}
@@ -181,10 +171,10 @@ func (p *spoke) changed(c *conn, list []byte) {
 	}
 	for _, one := range resp.Elements(list) {
 		name, _ := resp.Text(one)
-		if len(name) < len(c.prefix) {
+		if len(name) < len(c.space.Prefix) {
 			continue
 		}
-		path := string(name[len(c.prefix):])
+		path := string(name[len(c.space.Prefix):])
 		if e := s.cache.Get(cache.ID{Agent: p.name, Path: path}); e != nil {
 			e.Outdated = true
 		}

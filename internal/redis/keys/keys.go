@@ -16,9 +16,10 @@ import "strings"
 const maxLength = 2048
 
 const (
-	tree    = "app|resources-tree|"
-	managed = "app|managed-resources|"
-	cluster = "cluster|info|"
+	application = "app|"
+	tree        = application + "resources-tree|"
+	managed     = application + "managed-resources|"
+	cluster     = "cluster|info|"
 
 	// local is how an Argo CD calls the cluster that it runs on.
 	local = "https://kubernetes.default.svc"
@@ -62,7 +63,7 @@ func (k Key) Path(name string) string {
 func (k Key) LocalCluster() string { return cluster + local + k.Rest }
 
 // Compressed reports whether what is kept under the key went through gzip.
-func (k Key) Compressed() bool { return strings.HasSuffix(k.Rest, ".gz") }
+func (k Key) Compressed() bool { return strings.HasSuffix(k.Rest, gzipped) }
 
 // Space is all keys and channels of one Argo CD, which may share its Redis with others.
 type Space struct {
@@ -85,7 +86,7 @@ func (s Space) Maybe(raw []byte) bool {
 	}
 	switch rest := raw[len(s.Prefix):]; rest[0] {
 	case 'a':
-		return string(rest[:4]) == "app|"
+		return string(rest[:len(application)]) == application
 	case 'c':
 		return string(rest[:len(cluster)]) == cluster
 	default:
@@ -131,7 +132,7 @@ func parse(path string) Key {
 
 // plain reports whether it may be a version with its ending.
 func plain(version string) bool {
-	return version != "" && version != ".gz" && !strings.Contains(version, "|")
+	return version != "" && version != gzipped && !strings.Contains(version, "|")
 }
 
 func digits(text string) bool {

@@ -55,6 +55,41 @@ func TestChannels(t *testing.T) {
 	}
 }
 
+func TestTreeKeys(t *testing.T) {
+	t.Parallel()
+	space := keys.Space{Prefix: "hub:"}
+	for want, f := range map[string]keys.Format{"1.8.3.gz": {Version: "1.8.3", Compressed: true}, "2": {Version: "2"}} {
+		first, third := space.Tree("ns_guestbook", 0, f), space.Tree("ns_guestbook", 3, f)
+		require.Equal(t, "hub:app|resources-tree|ns_guestbook|"+want, first)
+		require.Equal(t, "hub:app|resources-tree|ns_guestbook|3|"+want, third)
+		for _, raw := range []string{first, third} {
+			key := space.Key([]byte(raw))
+			require.Equal(t, keys.Tree, key.Kind)
+			require.Equal(t, f, key.Format())
+			require.Equal(t, raw == third, key.Sharded())
+		}
+	}
+}
+
+func TestNamesThatBeginAsKeysDo(t *testing.T) {
+	t.Parallel()
+	space := keys.Space{Prefix: "p|"}
+	require.True(t, space.Begins("p|app|resources-tree|x", keys.Managed, keys.Tree))
+	require.False(t, space.Begins("p|app|resources-tree|x", keys.Managed, keys.Cluster))
+	require.False(t, space.Begins("app|resources-tree|x", keys.Tree))
+	require.Equal(t, []string{"p|app|", "p|cluster|info|"}, space.Tracked())
+}
+
+func TestPatterns(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, `x\*\[y\]\?\^\\app|managed-resources|*`, keys.Space{Prefix: `x*[y]?^\`}.Pattern(keys.Managed))
+	for pattern, head := range map[string]string{
+		`x\*\[y\]\?\^\\app|*`: `x*[y]?^\app|`, "app|*": "app|", "*": "", "a?c": "a", "a[bc]": "a", `a\`: `a\`, "": "", "abc": "abc",
+	} {
+		require.Equal(t, head, keys.PatternHead(pattern), pattern)
+	}
+}
+
 // A key that is taken apart can be put together again, and one that is called otherwise on the spoke is a key there.
 func FuzzKey(f *testing.F) {
 	for _, seed := range []string{
@@ -75,6 +110,11 @@ func FuzzKey(f *testing.F) {
 		require.Equal(t, keys.Key{Kind: key.Kind, Name: "other", Rest: key.Rest}, keys.Space{}.Key([]byte(key.Path("other"))))
 		if key.Kind != keys.Cluster {
 			require.NotContains(t, key.Name, "|")
+		}
+		require.True(t, space.Begins(string(raw), key.Kind))
+		require.Equal(t, prefix+keys.Key{Kind: key.Kind}.Path(""), keys.PatternHead(space.Pattern(key.Kind)))
+		if key.Kind == keys.Tree && !key.Sharded() {
+			require.Equal(t, string(raw), space.Tree(key.Name, 0, key.Format()))
 		}
 		if channel, ok := space.Channel(string(raw)); ok {
 			require.Equal(t, key, channel)

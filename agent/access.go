@@ -40,9 +40,9 @@ func (s *accessSettings) read(set *settings.Set) {
 	set.String(&s.keyPrefix, "redis-key-prefix", "ARGOCD_REDIS_KEY_PREFIX", "", "what all keys of Argo CD in Redis begin with")
 	set.Bool(&s.redis.TLS, "redis-tls-enabled", "ARGOCD_AGENT_REDIS_TLS_ENABLED", false, "whether Redis speaks TLS")
 	set.String(&s.caFile, "redis-tls-ca-path", "ARGOCD_AGENT_REDIS_TLS_CA_PATH", "",
-		"file of the authority that Redis' certificate comes from, instead of the Secret")
+		"file of the CA that Redis' certificate comes from, instead of the Secret")
 	set.String(&s.caSecret, "redis-tls-ca-secret-name", "ARGOCD_AGENT_REDIS_TLS_CA_SECRET_NAME", "argocd-redis-tls",
-		"Secret of that authority", settings.NonEmpty, settings.DNSSubdomain)
+		"Secret of that CA", settings.NonEmpty, settings.DNSSubdomain)
 	set.Bool(&s.redis.InsecureSkipVerify, "redis-tls-insecure", "ARGOCD_AGENT_REDIS_TLS_INSECURE", false, "INSECURE: trust any Redis")
 	set.Rule(func() error {
 		if s.redis.Folder != "" && (s.redis.Username != "" || s.redis.Password != "") {
@@ -72,14 +72,14 @@ func (s *agentSettings) open(cluster kube.Cluster, shared *spoke.Spoke, registry
 	})
 }
 
-// roots says where the authorities for Redis' certificate are.
+// roots says where the CAs for Redis' certificate are.
 func (s *accessSettings) roots(cluster kube.Cluster, namespace string, logger *slog.Logger, metrics *certs.Metrics) certs.Options {
 	o := certs.Options{
 		Name: "redis", Logger: logging.Component(logger, "certificates"), Metrics: metrics,
-		Roots: secret.Roots(cluster.Client.CoreV1(), namespace, s.caSecret), RootsRemedy: "see --redis-tls-ca-secret-name",
+		Roots: secret.Roots(cluster.Client.CoreV1(), namespace, s.caSecret), RootsHint: "see --redis-tls-ca-secret-name",
 	}
 	if s.caFile != "" {
-		o.Roots, o.RootsRemedy = certs.RootsFile(s.caFile), "see --redis-tls-ca-path"
+		o.Roots, o.RootsHint = certs.RootsFile(s.caFile), "see --redis-tls-ca-path"
 	}
 	return o
 }

@@ -115,22 +115,22 @@ func (s *agentSettings) hello() wire.Hello {
 	return h
 }
 
-// certificates says where the agent's certificate and the principal's authority are.
+// certificates says where the agent's certificate and the principal's CA are.
 func (s *agentSettings) certificates(client kubernetes.Interface, logger *slog.Logger, metrics *certs.Metrics) certs.Options {
 	o := certs.Options{
-		Name:        "agent",
-		Pair:        secret.Pair(client.CoreV1(), s.namespace, s.certSecret),
-		PairRemedy:  "create it with: argocd-agentctl pki issue agent",
-		Roots:       secret.Roots(client.CoreV1(), s.namespace, s.caSecret),
-		RootsRemedy: "create it with: argocd-agentctl pki propagate",
-		Logger:      logging.Component(logger, "certificates"),
-		Metrics:     metrics,
+		Name:      "agent",
+		Pair:      secret.Pair(client.CoreV1(), s.namespace, s.certSecret),
+		PairHint:  "create it with: argocd-agentctl pki issue agent",
+		Roots:     secret.Roots(client.CoreV1(), s.namespace, s.caSecret),
+		RootsHint: "create it with: argocd-agentctl pki propagate",
+		Logger:    logging.Component(logger, "certificates"),
+		Metrics:   metrics,
 	}
 	if s.certFile != "" {
-		o.Pair, o.PairRemedy = certs.PairFiles(s.certFile, s.keyFile), "see --tls-client-cert and --tls-client-key"
+		o.Pair, o.PairHint = certs.PairFiles(s.certFile, s.keyFile), "see --tls-client-cert and --tls-client-key"
 	}
 	if s.caFile != "" {
-		o.Roots, o.RootsRemedy = certs.RootsFile(s.caFile), "see --root-ca-path"
+		o.Roots, o.RootsHint = certs.RootsFile(s.caFile), "see --root-ca-path"
 	}
 	return o
 }

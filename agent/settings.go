@@ -58,8 +58,8 @@ func (s *agentSettings) Declare(set *settings.Set) {
 	set.String(&s.certFile, "tls-client-cert", "ARGOCD_AGENT_TLS_CLIENT_CERT_PATH", "", "file of the agent's certificate, instead of the Secret")
 	set.String(&s.keyFile, "tls-client-key", "ARGOCD_AGENT_TLS_CLIENT_KEY_PATH", "", "file of its key")
 	set.String(&s.caSecret, "root-ca-secret-name", "ARGOCD_AGENT_TLS_ROOT_CA_SECRET_NAME", "argocd-agent-ca",
-		"Secret of the authority that the principal's certificate comes from", settings.NonEmpty, settings.DNSSubdomain)
-	set.String(&s.caFile, "root-ca-path", "ARGOCD_AGENT_TLS_ROOT_CA_PATH", "", "file of that authority, instead of the Secret")
+		"Secret of the CA that the principal's certificate comes from", settings.NonEmpty, settings.DNSSubdomain)
+	set.String(&s.caFile, "root-ca-path", "ARGOCD_AGENT_TLS_ROOT_CA_PATH", "", "file of that CA, instead of the Secret")
 	set.Bool(&s.insecureTLS, "insecure-tls", "ARGOCD_AGENT_TLS_INSECURE", false, "INSECURE: trust any principal")
 	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_AGENT_TLS_MIN_VERSION", "", "oldest TLS version to use", certs.CheckVersion)
 	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_AGENT_TLS_MAX_VERSION", "", "newest TLS version to use", certs.CheckVersion)

@@ -1,4 +1,4 @@
-// Command agentctl, built as argocd-agentctl, is for people who set up a hub and its spokes: it keeps the authority and the
+// Command agentctl, built as argocd-agentctl, is for people who set up a hub and its spokes: it keeps the CA and the
 // certificates, and tells the hub of agents.
 package main
 

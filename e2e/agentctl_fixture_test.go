@@ -95,7 +95,7 @@ type agentReport struct {
 	}
 	Spoke struct {
 		Certificate certificateReport
-		Authorities []certificateReport
+		CAs         []certificateReport
 	}
 	Problems []string
 }
@@ -163,10 +163,10 @@ func (a admin) creates(t *testing.T, name string, data map[string][]byte) {
 }
 
 // authority returns the authority that argocd-agentctl has made.
-func (a admin) authority(t *testing.T) *pki.Authority {
+func (a admin) authority(t *testing.T) *pki.CA {
 	t.Helper()
 	data := a.secret(t, "argocd-agent-ca").Data
-	loaded, err := pki.LoadAuthority(data["tls.crt"], data["tls.key"])
+	loaded, err := pki.LoadCA(data["tls.crt"], data["tls.key"])
 	require.NoError(t, err)
 	return loaded
 }

@@ -57,10 +57,10 @@ func TestAgentInspectReportsProblems(t *testing.T) {
 		"behind another":   {func(s *corev1.Secret) { s.Data["server"] = []byte("https://other:9090?agentName=berlin") }, "not for other: issue it for that name, or change the server"},
 		"no configuration": {func(s *corev1.Secret) { s.Data["config"] = nil }, "its key config is not what Argo CD expects"},
 		"insecure":         {with(func(_, tls map[string]any) { tls["insecure"] = true }), "it is insecure"},
-		"no authority":     {with(func(_, tls map[string]any) { delete(tls, "caData") }), "it has no authority (caData)"},
-		"bad authority":    {with(func(_, tls map[string]any) { tls["caData"] = []byte("nonsense") }), "its authority (caData) cannot be read: no certificate in PEM form"},
+		"no authority":     {with(func(_, tls map[string]any) { delete(tls, "caData") }), "it has no CA (caData)"},
+		"bad authority":    {with(func(_, tls map[string]any) { tls["caData"] = []byte("nonsense") }), "its CA (caData) cannot be read: no certificate in PEM form"},
 		"strange authority": {with(func(_, tls map[string]any) { tls["caData"] = strangers.PEM().Certificate }),
-			"the resource proxy's certificate: it was issued by CN=argocd-agent-ca, which is none of the authorities in this Secret (caData)"},
+			"the resource proxy's certificate: it was issued by CN=argocd-agent-ca, which is none of the CAs in this Secret (caData)"},
 		"no certificate":  {with(func(_, tls map[string]any) { delete(tls, "certData") }), "it has no client certificate (certData)"},
 		"bad certificate": {with(func(_, tls map[string]any) { tls["certData"] = []byte("nonsense") }), "its client certificate (certData) cannot be read"},
 		"another key":     {with(func(_, tls map[string]any) { tls["keyData"] = strangers.PEM().Key }), "its client certificate: key pair: tls: private key does not match public key"},
@@ -125,7 +125,7 @@ func TestAgentInspectChecksSpokeSecrets(t *testing.T) {
 	require.Len(t, wrong.Problems, 1, wrong.Problems)
 	require.Contains(t, wrong.Problems[0], `its common name is "paris"`)
 	require.Equal(t, "CN=paris", wrong.Spoke.Certificate.Subject)
-	require.Equal(t, "CN=argocd-agent-ca", wrong.Spoke.Authorities[0].Subject)
+	require.Equal(t, "CN=argocd-agent-ca", wrong.Spoke.CAs[0].Subject)
 	require.Contains(t, a.does(t, "agent inspect berlin --agent-context spoke-b").output, "what the agent shows to the principal:\n  subject  CN=paris")
 }
 
@@ -208,5 +208,5 @@ func TestAgentCreateUsesCertificatesOfAnotherCA(t *testing.T) {
 	a.changes(t, "berlin-principal", func(s *corev1.Secret) { s.Data["tls.key"] = pair.Key })
 	a.fails(t, command, "Secret "+a.hub+"/berlin-principal on the hub (context hub): key pair: tls: private key does not match public key")
 	a.changes(t, "berlin-principal", func(s *corev1.Secret) { s.Data["tls.key"], s.Data["ca.crt"] = renewed.Key, nil })
-	a.fails(t, command, "is not an authority, and it has no key ca.crt")
+	a.fails(t, command, "is not a CA, and it has no key ca.crt")
 }

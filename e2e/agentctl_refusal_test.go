@@ -30,7 +30,7 @@ func TestAgentctlRefusesToOverwriteWithoutUpsert(t *testing.T) {
 	}{
 		"of a stranger": {component, func(t *testing.T, _ admin) func(*corev1.Secret) {
 			return replacing(clientPair(t, strangers, "argocd-agent-kubeproxy", pki.Validity{}))
-		}, "pki issue component kubeproxy", "it was issued by CN=strangers, which is none of the authorities in Secret"},
+		}, "pki issue component kubeproxy", "it was issued by CN=strangers, which is none of the CAs in Secret"},
 		"expired": {component, func(t *testing.T, a admin) func(*corev1.Secret) {
 			return replacing(clientPair(t, a.authority(t), "argocd-agent-kubeproxy", past))
 		}, "pki issue component kubeproxy", "it expired at "},
@@ -55,7 +55,7 @@ func TestAgentctlRefusesToOverwriteWithoutUpsert(t *testing.T) {
 		}, "jwt create-key --key-algorithm ed25519", "no key in PEM form"},
 		"an authority that is none": {"argocd-agent-ca", func(t *testing.T, a admin) func(*corev1.Secret) {
 			return replacing(clientPair(t, a.authority(t), "x", pki.Validity{}))
-		}, "pki init", "which is not an authority, and it has no key ca.crt: replace it with --force, and issue all certificates again"},
+		}, "pki init", "which is not a CA, and it has no key ca.crt: replace it with --force, and issue all certificates again"},
 		"an authority that is expired": {"argocd-agent-ca", func(t *testing.T, _ admin) func(*corev1.Secret) {
 			return replacing(newAuthority(t, "old", past).PEM())
 		}, "pki init", "it expired at "},
@@ -101,7 +101,7 @@ func TestAgentctlNeverOverwritesForeignSecrets(t *testing.T) {
 	b.does(t, "pki init")
 	both := "--principal-namespace " + a.hub + " --agent-context hub --agent-namespace " + b.hub
 	for _, command := range []string{"pki propagate ", "pki issue agent berlin "} {
-		a.fails(t, command+both, "it has a private key, as an authority's own Secret does, which would be lost",
+		a.fails(t, command+both, "it has a private key, as a CA's own Secret does, which would be lost",
 			"--agent-context and --agent-namespace say where that is")
 		a.fails(t, command+both+" --upsert", "it is there already, and is not replaced")
 	}
@@ -185,10 +185,10 @@ func TestPKIInitForceReplacesCA(t *testing.T) {
 	before := a.secret(t, "argocd-agent-ca")
 	got := a.does(t, "pki init --force")
 	require.Contains(t, got.output, "argocd-agent-ca on the hub (context hub): replaced")
-	require.Contains(t, got.warnings, "no certificate of the older authority is good any more")
+	require.Contains(t, got.warnings, "no certificate of the older CA is good any more")
 	require.NotEqual(t, before.Data, a.secret(t, "argocd-agent-ca").Data)
 	for _, command := range []string{"pki issue principal", "agent create berlin"} {
-		a.fails(t, command, "it was issued by CN=argocd-agent-ca, which is none of the authorities in")
+		a.fails(t, command, "it was issued by CN=argocd-agent-ca, which is none of the CAs in")
 	}
 	a.fails(t, "pki propagate --agent-context spoke-b", "it has CN=argocd-agent-ca (SHA-256 ", ", and the hub has CN=argocd-agent-ca (SHA-256 ")
 	berlin := a.inspects(t, "berlin --agent-context spoke-b")

@@ -179,7 +179,7 @@ func TestAgentctlKeyAlgorithms(t *testing.T) {
 	berlin := a.inspects(t, "berlin")
 	require.Equal(t, "Ed25519", berlin.Certificate.Key)
 	require.WithinDuration(t, time.Now().AddDate(0, 0, 30), berlin.Certificate.NotAfter, time.Hour, "none outlives its authority")
-	a.fails(t, "pki issue component redisproxy --days 31", "choose an earlier end, or renew the authority first")
+	a.fails(t, "pki issue component redisproxy --days 31", "choose an earlier end, or renew the CA first")
 }
 
 // An agent runs with what argocd-agentctl makes, and takes a renewal without a restart.

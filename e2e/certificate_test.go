@@ -64,14 +64,14 @@ func (f files) holds(t *testing.T, authorities []byte, pair pki.Pair) {
 	}
 }
 
-func newAuthority(t *testing.T, name string, validity pki.Validity) *pki.Authority {
+func newAuthority(t *testing.T, name string, validity pki.Validity) *pki.CA {
 	t.Helper()
-	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: name, Validity: validity})
+	authority, err := pki.NewCA(pki.CAOptions{CommonName: name, Validity: validity})
 	require.NoError(t, err)
 	return authority
 }
 
-func serverPair(t *testing.T, authority *pki.Authority, validity pki.Validity) pki.Pair {
+func serverPair(t *testing.T, authority *pki.CA, validity pki.Validity) pki.Pair {
 	t.Helper()
 	pair, err := authority.IssueServer(pki.ServerOptions{
 		CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}, Validity: validity,
@@ -80,7 +80,7 @@ func serverPair(t *testing.T, authority *pki.Authority, validity pki.Validity) p
 	return pair
 }
 
-func clientPair(t *testing.T, authority *pki.Authority, name string, validity pki.Validity) pki.Pair {
+func clientPair(t *testing.T, authority *pki.CA, name string, validity pki.Validity) pki.Pair {
 	t.Helper()
 	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: name, Validity: validity})
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ type hubAndSpoke struct {
 	principal      *lab.Principal
 	site           *site
 	ours, theirs   keyring
-	authority      *pki.Authority
+	authority      *pki.CA
 	server, client pki.Pair
 }
 
@@ -141,7 +141,7 @@ func (h *hubAndSpoke) issue(t *testing.T, name string) {
 	}
 }
 
-func certificates(authority *pki.Authority, pair pki.Pair) *lab.Certificates {
+func certificates(authority *pki.CA, pair pki.Pair) *lab.Certificates {
 	return &lab.Certificates{CA: authority.PEM().Certificate, Certificate: pair.Certificate, Key: pair.Key}
 }
 
@@ -265,7 +265,7 @@ func TestConnectionEndsWhenCAIsRemoved(t *testing.T) {
 	mark, seen := h.site.agent.Mark(), h.principal.Mark()
 	h.ours.holds(t, second.PEM().Certificate, pki.Pair{})
 	saysNow(t, h.site.agent, mark, "the agent's certificate is no longer trusted",
-		"which is none of the authorities trusted here", "the other side refused our client certificate")
+		"which is none of the CAs trusted here", "the other side refused our client certificate")
 	saysNow(t, h.principal, seen, "An agent disconnected\" component=agents agent="+h.site.name, "TLS handshake refused")
 	trusted.newTwin("undisturbed").create(t).arrives(t)
 	_, metrics := get(t, trusted.agent.MetricsURL)
@@ -296,8 +296,8 @@ func TestPrincipalRejectsInvalidAgentCertificates(t *testing.T) {
 		},
 		"wrong-ca": {
 			clientPair(t, strangers, "wrong-ca", pki.Validity{}),
-			[]string{"the other side refused our client certificate CN=wrong-ca", "strangers", "issue it by a trusted authority"},
-			[]string{"client certificate CN=wrong-ca was issued by CN=strangers, which is none of the authorities trusted here", "issue it by one of those"},
+			[]string{"the other side refused our client certificate CN=wrong-ca", "strangers", "issue it by a trusted CA"},
+			[]string{"client certificate CN=wrong-ca was issued by CN=strangers, which is none of the CAs trusted here", "issue it by one of those"},
 		},
 		"for-servers": {
 			serverPair(t, shared.CA, pki.Validity{}),
@@ -332,7 +332,7 @@ func TestAgentRejectsInvalidPrincipalCertificates(t *testing.T) {
 		},
 		"hub-wrong-ca": {
 			serverPair(t, strangers, pki.Validity{}),
-			[]string{"server certificate CN=principal was issued by CN=strangers, which is none of the authorities trusted here"},
+			[]string{"server certificate CN=principal was issued by CN=strangers, which is none of the CAs trusted here"},
 			[]string{"the other side refused our server certificate CN=principal", "issued by CN=strangers"},
 		},
 		"hub-wrong-name": {

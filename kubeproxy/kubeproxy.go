@@ -102,12 +102,12 @@ func (s *proxySettings) serve(ctx context.Context, requests *gateway.Gateway, ma
 	return requests.Serve(ctx, listener, certs.ServerTLS(certs.ServerOptions{Source: material, Policy: s.policy}))
 }
 
-// certificates says where kubeproxy's own certificate and the callers' authority are.
+// certificates says where kubeproxy's own certificate and the callers' CA are.
 func (s *proxySettings) certificates(logger *slog.Logger, metrics *certs.Metrics) certs.Options {
 	return certs.Options{
 		Name: "kubeproxy", Logger: logging.Component(logger, "certificates"), Metrics: metrics,
-		Pair:       certs.PairFiles(s.certFile, s.keyFile),
-		PairRemedy: "mount the Secret argocd-agent-resource-proxy-tls, or create it with: argocd-agentctl pki issue resource-proxy",
-		Roots:      certs.RootsFile(s.caFile), RootsRemedy: "see --root-ca-path",
+		Pair:     certs.PairFiles(s.certFile, s.keyFile),
+		PairHint: "mount the Secret argocd-agent-resource-proxy-tls, or create it with: argocd-agentctl pki issue resource-proxy",
+		Roots:    certs.RootsFile(s.caFile), RootsHint: "see --root-ca-path",
 	}
 }

@@ -52,7 +52,7 @@ func (s *proxySettings) declareCallers(set *settings.Set) {
 	set.String(&s.certFile, "tls-cert", "ARGOCD_KUBEPROXY_TLS_SERVER_CERT_PATH", "", "file of the certificate that callers see", settings.NonEmpty)
 	set.String(&s.keyFile, "tls-key", "ARGOCD_KUBEPROXY_TLS_SERVER_KEY_PATH", "", "file of its key", settings.NonEmpty)
 	set.String(&s.caFile, "root-ca-path", "ARGOCD_KUBEPROXY_TLS_SERVER_ROOT_CA_PATH", "",
-		"file of the authority that callers' certificates come from", settings.NonEmpty)
+		"file of the CA that callers' certificates come from", settings.NonEmpty)
 	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_KUBEPROXY_TLS_MIN_VERSION", "tls1.3", "oldest TLS version to accept", certs.CheckVersion)
 	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_KUBEPROXY_TLS_MAX_VERSION", "", "newest TLS version to accept", certs.CheckVersion)
 	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_KUBEPROXY_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to accept",

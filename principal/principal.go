@@ -215,22 +215,22 @@ func (s *principalSettings) enforcement() keepalive.EnforcementPolicy {
 	return keepalive.EnforcementPolicy{MinTime: max(s.keepAliveMin, time.Nanosecond), PermitWithoutStream: true}
 }
 
-// certificates says where the principal's certificate and the agents' authority are.
+// certificates says where the principal's certificate and the agents' CA are.
 func (s *principalSettings) certificates(client kubernetes.Interface, logger *slog.Logger, metrics *certs.Metrics) certs.Options {
 	o := certs.Options{
-		Name:        "principal",
-		Pair:        secret.Pair(client.CoreV1(), s.namespace, s.certSecret),
-		PairRemedy:  "create it with: argocd-agentctl pki issue principal",
-		Roots:       secret.Roots(client.CoreV1(), s.namespace, s.caSecret),
-		RootsRemedy: "create it with: argocd-agentctl pki init",
-		Logger:      logging.Component(logger, "certificates"),
-		Metrics:     metrics,
+		Name:      "principal",
+		Pair:      secret.Pair(client.CoreV1(), s.namespace, s.certSecret),
+		PairHint:  "create it with: argocd-agentctl pki issue principal",
+		Roots:     secret.Roots(client.CoreV1(), s.namespace, s.caSecret),
+		RootsHint: "create it with: argocd-agentctl pki init",
+		Logger:    logging.Component(logger, "certificates"),
+		Metrics:   metrics,
 	}
 	if s.certFile != "" {
-		o.Pair, o.PairRemedy = certs.PairFiles(s.certFile, s.keyFile), "see --tls-cert and --tls-key"
+		o.Pair, o.PairHint = certs.PairFiles(s.certFile, s.keyFile), "see --tls-cert and --tls-key"
 	}
 	if s.caFile != "" {
-		o.Roots, o.RootsRemedy = certs.RootsFile(s.caFile), "see --root-ca-path"
+		o.Roots, o.RootsHint = certs.RootsFile(s.caFile), "see --root-ca-path"
 	}
 	return o
 }

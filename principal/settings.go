@@ -57,8 +57,8 @@ func (s *principalSettings) Declare(set *settings.Set) {
 	set.String(&s.certFile, "tls-cert", "ARGOCD_PRINCIPAL_TLS_SERVER_CERT_PATH", "", "file of the principal's certificate, instead of the Secret")
 	set.String(&s.keyFile, "tls-key", "ARGOCD_PRINCIPAL_TLS_SERVER_KEY_PATH", "", "file of its key")
 	set.String(&s.caSecret, "tls-ca-secret-name", "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_SECRET_NAME", "argocd-agent-ca",
-		"Secret of the authority that agents' certificates come from", settings.NonEmpty, settings.DNSSubdomain)
-	set.String(&s.caFile, "root-ca-path", "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_PATH", "", "file of that authority, instead of the Secret")
+		"Secret of the CA that agents' certificates come from", settings.NonEmpty, settings.DNSSubdomain)
+	set.String(&s.caFile, "root-ca-path", "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_PATH", "", "file of that CA, instead of the Secret")
 	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_PRINCIPAL_TLS_MIN_VERSION", "tls1.3", "oldest TLS version to accept", certs.CheckVersion)
 	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_PRINCIPAL_TLS_MAX_VERSION", "", "newest TLS version to accept", certs.CheckVersion)
 	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_PRINCIPAL_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to accept",

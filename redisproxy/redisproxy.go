@@ -35,7 +35,7 @@ const redisTimeout = 5 * time.Second
 type material struct {
 	client *certs.Source // for the principal
 	server *certs.Source // for clients; nil without TLS
-	redis  *certs.Source // the authority of the hub's Redis; nil when it is the operating system's
+	redis  *certs.Source // the CA of the hub's Redis; nil when it is the operating system's
 }
 
 // run runs a redisproxy until the context ends. It is the one place where its parts are put together.
@@ -131,7 +131,7 @@ func (s *proxySettings) certificates(logger *slog.Logger, metrics *certs.Metrics
 	if s.certFile != "" {
 		if m.server, err = certs.New(certs.Options{
 			Name: "redisproxy", Logger: logger, Metrics: metrics,
-			Pair: certs.PairFiles(s.certFile, s.keyFile), PairRemedy: "see --tls-cert and --tls-key",
+			Pair: certs.PairFiles(s.certFile, s.keyFile), PairHint: "see --tls-cert and --tls-key",
 		}); err != nil {
 			return nil, err
 		}
@@ -139,7 +139,7 @@ func (s *proxySettings) certificates(logger *slog.Logger, metrics *certs.Metrics
 	if s.redis.caFile != "" {
 		if m.redis, err = certs.New(certs.Options{
 			Name: "redisproxy-redis", Logger: logger, Metrics: metrics,
-			Roots: certs.RootsFile(s.redis.caFile), RootsRemedy: "see --redis-ca-path",
+			Roots: certs.RootsFile(s.redis.caFile), RootsHint: "see --redis-ca-path",
 		}); err != nil {
 			return nil, err
 		}

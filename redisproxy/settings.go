@@ -67,7 +67,7 @@ func (r *redisSettings) declare(set *settings.Set) {
 		"what the keys of the hub's Argo CD begin with: its ARGOCD_REDIS_KEY_PREFIX")
 	set.Bool(&r.tls, "redis-tls-enabled", "ARGOCD_REDISPROXY_REDIS_TLS_ENABLED", false, "use TLS to the hub's Redis")
 	set.String(&r.caFile, "redis-ca-path", "ARGOCD_REDISPROXY_REDIS_TLS_CA_PATH", "",
-		"file of the authority that its certificate comes from; the operating system's if empty")
+		"file of the CA that its certificate comes from; the operating system's if empty")
 	set.Bool(&r.insecure, "redis-tls-insecure", "ARGOCD_REDISPROXY_REDIS_TLS_INSECURE", false, "INSECURE: trust any Redis")
 	set.Rule(func() error {
 		if !r.tls && (r.caFile != "" || r.insecure) {

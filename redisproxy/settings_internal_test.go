@@ -84,7 +84,7 @@ func (l listening) Write(line []byte) (int, error) {
 func TestItRunsAndEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
+	authority, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
 	pair, err := authority.IssueServer(pki.ServerOptions{Names: []string{"localhost"}, Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)

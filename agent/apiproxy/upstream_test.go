@@ -29,9 +29,9 @@ import (
 // The file of the API server's CA is replaced before what is in it expires.
 func TestReplacedCAFileIsReloaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ca, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "ca"})
+		ca, err := pki.NewCA(pki.CAOptions{CommonName: "ca"})
 		require.NoError(t, err)
-		another, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "another"})
+		another, err := pki.NewCA(pki.CAOptions{CommonName: "another"})
 		require.NoError(t, err)
 		issued, err := ca.IssueServer(pki.ServerOptions{Names: []string{"spoke.example"}})
 		require.NoError(t, err)

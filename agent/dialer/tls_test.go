@@ -24,17 +24,17 @@ import (
 // patience is how long a test waits for what must happen.
 const patience = 20 * time.Second
 
-func newAuthority(t *testing.T) *pki.Authority {
+func newAuthority(t *testing.T) *pki.CA {
 	t.Helper()
-	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
+	authority, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
 	return authority
 }
 
-func fixed(authority *pki.Authority, pair pki.Pair) certs.Options {
+func fixed(authority *pki.CA, pair pki.Pair) certs.Options {
 	return certs.Options{
 		Pair:  certs.Fixed("pair", certs.Blocks{Certificate: pair.Certificate, Key: pair.Key}),
-		Roots: certs.Fixed("roots", certs.Blocks{Authorities: authority.PEM().Certificate}),
+		Roots: certs.Fixed("roots", certs.Blocks{CAs: authority.PEM().Certificate}),
 	}
 }
 
@@ -58,7 +58,7 @@ func follow(t *testing.T, options certs.Options) *certs.Source {
 }
 
 // serve runs a principal with TLS on loopback until the test is over, and returns its address.
-func serve(t *testing.T, p *principal, authority *pki.Authority) string {
+func serve(t *testing.T, p *principal, authority *pki.CA) string {
 	t.Helper()
 	pair, err := authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func serve(t *testing.T, p *principal, authority *pki.Authority) string {
 	return listener.Addr().String()
 }
 
-func issue(t *testing.T, authority *pki.Authority) pki.Pair {
+func issue(t *testing.T, authority *pki.CA) pki.Pair {
 	t.Helper()
 	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: "a"})
 	require.NoError(t, err)
@@ -120,7 +120,7 @@ func TestRenewedCertificateIsShown(t *testing.T) {
 	write(t, dir, first)
 	material := follow(t, certs.Options{
 		Pair:  certs.PairFiles(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")),
-		Roots: certs.Fixed("roots", certs.Blocks{Authorities: authority.PEM().Certificate}),
+		Roots: certs.Fixed("roots", certs.Blocks{CAs: authority.PEM().Certificate}),
 	})
 	p := newPrincipal()
 	o := newOffice(serve(t, p, authority), material.Changed, credential(material))
@@ -142,7 +142,7 @@ func TestReasonIsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		address string
 		pair    pki.Pair
-		trusted *pki.Authority
+		trusted *pki.CA
 		want    string
 	}{
 		"nobody listens":              {nobody.Addr().String(), issue(t, authority), authority, "connection refused"},

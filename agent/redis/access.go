@@ -26,7 +26,7 @@ const (
 type Access struct {
 	// Address is host:port.
 	Address string
-	// TLS says that Redis speaks TLS, with a certificate of Roots: nil for the operating system's authorities.
+	// TLS says that Redis speaks TLS, with a certificate of Roots: nil for the operating system's CAs.
 	TLS   bool
 	Roots *certs.Source
 	// InsecureSkipVerify accepts any certificate.

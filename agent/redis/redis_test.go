@@ -215,9 +215,9 @@ func TestRedisThatCannotBeReached(t *testing.T) {
 	}
 }
 
-// Redis may speak TLS, with a certificate of an authority that the agent is told of.
+// Redis may speak TLS, with a certificate of a CA that the agent is told of.
 func TestRedisByTLS(t *testing.T) {
-	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "redis"})
+	authority, err := pki.NewCA(pki.CAOptions{CommonName: "redis"})
 	require.NoError(t, err)
 	pair, err := authority.IssueServer(pki.ServerOptions{CommonName: "redis", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
@@ -231,7 +231,7 @@ func TestRedisByTLS(t *testing.T) {
 	spoke := redistest.StartTLS(t, file("tls.crt", pair.Certificate), file("tls.key", pair.Key), ca)
 	roots, err := certs.New(certs.Options{
 		Name: "redis", Logger: slog.New(slog.DiscardHandler), Metrics: certs.NewMetrics(prometheus.NewRegistry()),
-		Roots: certs.RootsFile(ca), RootsRemedy: "none",
+		Roots: certs.RootsFile(ca), RootsHint: "none",
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())

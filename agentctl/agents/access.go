@@ -21,26 +21,26 @@ type Access interface {
 	Differs(there argocd.ClusterTLS, agent string) []string
 }
 
-// Issued are certificates that the hub's authority issues.
+// Issued are certificates that the hub's CA issues.
 type Issued struct {
-	Authority *ca.Authority
-	New       ca.New
+	CA  *ca.CA
+	New ca.New
 }
 
 // Get issues a client certificate with the agent's name.
 func (i Issued) Get(agent string) (argocd.ClusterTLS, error) {
-	pair, err := i.Authority.Client(agent, i.New)
+	pair, err := i.CA.Client(agent, i.New)
 	if err != nil {
 		return argocd.ClusterTLS{}, err
 	}
-	return argocd.ClusterTLS{Certificate: pair.Certificate, Key: pair.Key, Authorities: i.Authority.Trusted.PEM}, nil
+	return argocd.ClusterTLS{Certificate: pair.Certificate, Key: pair.Key, CAData: i.CA.Trusted.PEM}, nil
 }
 
-// Differs says why certificates are not such as the authority would issue now.
+// Differs says why certificates are not such as the CA would issue now.
 func (i Issued) Differs(there argocd.ClusterTLS, agent string) []string {
-	differences := i.Authority.Differs(pki.Pair{Certificate: there.Certificate, Key: there.Key}, ca.Certificate{CommonName: agent})
-	if !bytes.Equal(there.Authorities, i.Authority.Trusted.PEM) {
-		differences = append(differences, "its authority (caData) is not what is in "+i.Authority.Trusted.Where)
+	differences := i.CA.Differs(pki.Pair{Certificate: there.Certificate, Key: there.Key}, ca.Certificate{CommonName: agent})
+	if !bytes.Equal(there.CAData, i.CA.Trusted.PEM) {
+		differences = append(differences, "its CA (caData) is not what is in "+i.CA.Trusted.Where)
 	}
 	return differences
 }
@@ -70,7 +70,7 @@ func (s Source) get(ctx context.Context) (*corev1.Secret, error) {
 // String names the Secret as people would look for it.
 func (s Source) String() string { return s.Place.Secret(s.Name) }
 
-// FromSecrets reads a certificate and its key from one Secret, and the authorities that the resource proxy's certificate
+// FromSecrets reads a certificate and its key from one Secret, and the CAs that the resource proxy's certificate
 // comes from out of another, or the same.
 func FromSecrets(ctx context.Context, pairSource, rootsSource Source) (Given, error) {
 	found, err := pairSource.get(ctx)
@@ -92,7 +92,7 @@ func FromSecrets(ctx context.Context, pairSource, rootsSource Source) (Given, er
 		return Given{}, err
 	}
 	return Given{
-		TLS:   argocd.ClusterTLS{Certificate: pair.Certificate, Key: pair.Key, Authorities: trusted.PEM},
+		TLS:   argocd.ClusterTLS{Certificate: pair.Certificate, Key: pair.Key, CAData: trusted.PEM},
 		Where: fmt.Sprintf("%s and %s", pairSource, rootsSource),
 	}, nil
 }
@@ -102,7 +102,7 @@ func (g Given) Get(string) (argocd.ClusterTLS, error) { return g.TLS, nil }
 
 // Differs says whether others are there.
 func (g Given) Differs(there argocd.ClusterTLS, _ string) []string {
-	if bytes.Equal(there.Certificate, g.TLS.Certificate) && bytes.Equal(there.Key, g.TLS.Key) && bytes.Equal(there.Authorities, g.TLS.Authorities) {
+	if bytes.Equal(there.Certificate, g.TLS.Certificate) && bytes.Equal(there.Key, g.TLS.Key) && bytes.Equal(there.CAData, g.TLS.CAData) {
 		return nil
 	}
 	return []string{"its certificates are not those of " + g.Where}

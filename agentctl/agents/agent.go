@@ -123,7 +123,7 @@ func of(ctx context.Context, hub *place.Place, name string) ([]corev1.Secret, er
 type known struct {
 	hub     *place.Place
 	trusted ca.Trusted          // empty if there is none
-	proxy   []*x509.Certificate // the resource proxy's, and those between it and its authority; none if there is none
+	proxy   []*x509.Certificate // the resource proxy's, and those between it and its CA; none if there is none
 	keys    tokenKeys
 	// hasNamespace reports whether the hub has a namespace.
 	hasNamespace func(ctx context.Context, name string) (bool, error)

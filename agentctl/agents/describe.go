@@ -77,29 +77,29 @@ func secretProblems(s *corev1.Secret, c argocd.Cluster, agent string) []string {
 // access says how Argo CD reaches the resource proxy, and what is wrong with that.
 func (k *known) access(c argocd.Cluster) (*certificate.Info, []string) {
 	var problems []string
-	authorities, err := certs.ParseCertificates(c.Access.TLS.Authorities)
+	cas, err := certs.ParseCertificates(c.Access.TLS.CAData)
 	switch {
 	case c.Access.TLS.Insecure:
 		problems = append(problems, "it is insecure: Argo CD trusts whoever answers in place of the resource proxy")
-	case len(c.Access.TLS.Authorities) == 0:
-		problems = append(problems, "it has no authority (caData): Argo CD would not trust the resource proxy's certificate")
+	case len(c.Access.TLS.CAData) == 0:
+		problems = append(problems, "it has no CA (caData): Argo CD would not trust the resource proxy's certificate")
 	case err != nil:
-		problems = append(problems, "its authority (caData) cannot be read: "+err.Error())
+		problems = append(problems, "its CA (caData) cannot be read: "+err.Error())
 	default:
-		problems = append(problems, k.proxyProblems(c, authorities)...)
+		problems = append(problems, k.proxyProblems(c, cas)...)
 	}
-	about, more := k.clientCertificate(c, authorities)
+	about, more := k.clientCertificate(c, cas)
 	return about, append(problems, more...)
 }
 
 // proxyProblems says why Argo CD would not trust the resource proxy.
-func (k *known) proxyProblems(c argocd.Cluster, authorities []*x509.Certificate) []string {
+func (k *known) proxyProblems(c argocd.Cluster, cas []*x509.Certificate) []string {
 	if len(k.proxy) == 0 { // it may have its certificate from elsewhere
 		return nil
 	}
 	const who = "the resource proxy's certificate"
 	var problems []string
-	use := certificate.Use{As: x509.ExtKeyUsageServerAuth, Authorities: authorities, Trusting: "this Secret (caData)"}
+	use := certificate.Use{As: x509.ExtKeyUsageServerAuth, CAs: cas, Trusting: "this Secret (caData)"}
 	for _, problem := range use.Problems(k.proxy, time.Now()) {
 		problems = append(problems, who+": "+problem)
 	}
@@ -112,7 +112,7 @@ func (k *known) proxyProblems(c argocd.Cluster, authorities []*x509.Certificate)
 }
 
 // clientCertificate says what Argo CD shows to the resource proxy, and why that would not accept it.
-func (k *known) clientCertificate(c argocd.Cluster, authorities []*x509.Certificate) (*certificate.Info, []string) {
+func (k *known) clientCertificate(c argocd.Cluster, cas []*x509.Certificate) (*certificate.Info, []string) {
 	pair := pki.Pair{Certificate: c.Access.TLS.Certificate, Key: c.Access.TLS.Key}
 	if len(pair.Certificate) == 0 {
 		return nil, []string{"it has no client certificate (certData): the resource proxy asks for one"}
@@ -126,9 +126,9 @@ func (k *known) clientCertificate(c argocd.Cluster, authorities []*x509.Certific
 	if _, err := pair.TLS(); err != nil {
 		problems = append(problems, whose+err.Error())
 	}
-	// Another authority than the hub's is one that the resource proxy was told of, as Argo CD was.
+	// Another CA than the hub's is one that the resource proxy was told of, as Argo CD was.
 	use := k.trusted.Use(x509.ExtKeyUsageClientAuth)
-	use.Authorities = slices.Concat(authorities, use.Authorities)
+	use.CAs = slices.Concat(cas, use.CAs)
 	use.Trusting = "this Secret (caData), nor on the hub"
 	for _, problem := range use.Problems(chain, time.Now()) {
 		problems = append(problems, whose+problem)

@@ -14,8 +14,8 @@ import (
 type Spoke struct {
 	// Certificate is what the agent shows to the principal; not there if it cannot be read.
 	Certificate *certificate.Info `json:"certificate,omitempty"`
-	// Authorities are those that the principal's certificate may come from.
-	Authorities []certificate.Info `json:"authorities,omitempty"`
+	// CAs are those that the principal's certificate may come from.
+	CAs []certificate.Info `json:"cas,omitempty"`
 }
 
 // visit looks at an agent's spoke, and adds what is there, and what is wrong.
@@ -50,7 +50,7 @@ func (k *known) visit(ctx context.Context, spoke *place.Place, agent *Agent) err
 		return nil
 	}
 	for _, one := range trusted.Certificates {
-		agent.Spoke.Authorities = append(agent.Spoke.Authorities, certificate.Describe(one))
+		agent.Spoke.CAs = append(agent.Spoke.CAs, certificate.Describe(one))
 	}
 	if len(k.trusted.Certificates) > 0 {
 		agent.add(trusted.Where, k.trusted.Differs(trusted))

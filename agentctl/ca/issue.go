@@ -35,7 +35,7 @@ func (c Certificate) as() x509.ExtKeyUsage {
 }
 
 // Issue issues a certificate into its Secret, unless there is a good one.
-func (a *Authority) Issue(ctx context.Context, into *place.Place, c Certificate, n New) (place.Result, error) {
+func (a *CA) Issue(ctx context.Context, into *place.Place, c Certificate, n New) (place.Result, error) {
 	written, outcome, err := into.Put(ctx, place.Change{
 		Name: c.SecretName, Replace: n.Replace, Flag: "--upsert",
 		Differs: func(there *corev1.Secret) []string {
@@ -68,11 +68,11 @@ func (a *Authority) Issue(ctx context.Context, into *place.Place, c Certificate,
 }
 
 // Client makes a certificate for a client, and keeps it nowhere.
-func (a *Authority) Client(name string, n New) (pki.Pair, error) {
+func (a *CA) Client(name string, n New) (pki.Pair, error) {
 	return a.sign(Certificate{CommonName: name}, n)
 }
 
-func (a *Authority) sign(c Certificate, n New) (pki.Pair, error) {
+func (a *CA) sign(c Certificate, n New) (pki.Pair, error) {
 	if c.as() == x509.ExtKeyUsageClientAuth {
 		return a.IssueClient(pki.ClientOptions{CommonName: c.CommonName, Validity: n.validity(), Key: n.Key})
 	}
@@ -106,7 +106,7 @@ func ReadPair(data map[string][]byte) ([]*x509.Certificate, error) {
 
 // Differs says why a pair will not do for a certificate. That it will not do for long is no reason, nor is that it will do for
 // more.
-func (a *Authority) Differs(pair pki.Pair, c Certificate) []string {
+func (a *CA) Differs(pair pki.Pair, c Certificate) []string {
 	chain, err := Chain(pair)
 	if err != nil {
 		return []string{err.Error()}

@@ -16,7 +16,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
 )
 
-// Propagate has a spoke trust the authorities: their certificates, never a key.
+// Propagate has a spoke trust the CAs: their certificates, never a key.
 func Propagate(ctx context.Context, t Trusted, spoke *place.Place, replace bool) (place.Result, error) {
 	_, outcome, err := spoke.Put(ctx, place.Change{
 		Name: SecretName, Replace: replace, Flag: "--upsert",
@@ -31,7 +31,7 @@ func Propagate(ctx context.Context, t Trusted, spoke *place.Place, replace bool)
 			if len(there.Data[secret.PrivateKeyKey]) == 0 {
 				return nil
 			}
-			return errors.New("it has a private key, as an authority's own Secret does, which would be lost: " +
+			return errors.New("it has a private key, as a CA's own Secret does, which would be lost: " +
 				"is this the spoke? --agent-context and --agent-namespace say where that is")
 		},
 		Write: func(s *corev1.Secret) error {
@@ -42,7 +42,7 @@ func Propagate(ctx context.Context, t Trusted, spoke *place.Place, replace bool)
 				return fmt.Errorf("it is of type %s, which needs a private key: delete it first: %s", s.Type,
 					spoke.Command("delete secret %s -n %s", SecretName, spoke.Namespace))
 			}
-			s.Data = map[string][]byte{secret.AuthorityKey: t.PEM}
+			s.Data = map[string][]byte{secret.CAKey: t.PEM}
 			return nil
 		},
 	})
@@ -56,7 +56,7 @@ func Propagate(ctx context.Context, t Trusted, spoke *place.Place, replace bool)
 	return result, nil
 }
 
-// Differs says why the authorities that are somewhere else will not do: they are not these.
+// Differs says why the CAs that are somewhere else will not do: they are not these.
 func (t Trusted) Differs(there Trusted) []string {
 	ours, theirs := raw(t.Certificates), raw(there.Certificates)
 	if len(without(ours, theirs))+len(without(theirs, ours)) == 0 {
@@ -73,7 +73,7 @@ func raw(certificates []*x509.Certificate) []string {
 	return texts
 }
 
-// subjects says in a few words which authorities these are. Two may have one name: they differ by their fingerprints.
+// subjects says in a few words which CAs these are. Two may have one name: they differ by their fingerprints.
 func subjects(certificates []*x509.Certificate) string {
 	var texts []string
 	for _, one := range certificates {

@@ -13,14 +13,14 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
 )
 
-// Report is what there is on the hub of the authority and its certificates.
+// Report is what there is on the hub of the CA and its certificates.
 type Report struct {
-	Secret      string             `json:"secret"`
-	Authorities []certificate.Info `json:"authorities"`
+	Secret string             `json:"secret"`
+	CAs    []certificate.Info `json:"cas"`
 	// PrivateKey says whether the key is there, without which nothing can be issued.
 	PrivateKey   bool    `json:"privateKey"`
 	Certificates []Entry `json:"certificates"`
-	// Problems are those of the authority.
+	// Problems are those of the CA.
 	Problems []string `json:"problems"`
 }
 
@@ -31,7 +31,7 @@ type Entry struct {
 	Problems    []string          `json:"problems"`
 }
 
-// Inspect looks at the authority and the hub's certificates.
+// Inspect looks at the CA and the hub's certificates.
 func Inspect(ctx context.Context, hub *place.Place) (Report, error) {
 	found, err := get(ctx, hub)
 	if err != nil {
@@ -43,7 +43,7 @@ func Inspect(ctx context.Context, hub *place.Place) (Report, error) {
 		return Report{}, err
 	}
 	for _, one := range trusted.Certificates {
-		report.Authorities = append(report.Authorities, certificate.Describe(one))
+		report.CAs = append(report.CAs, certificate.Describe(one))
 		report.Problems = append(report.Problems, certificate.Dates(one, time.Now())...)
 	}
 	if _, err := load(found.Data); err != nil {

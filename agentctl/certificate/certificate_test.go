@@ -13,9 +13,9 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-func authorityOf(t *testing.T, name string, validity pki.Validity) *pki.Authority {
+func authorityOf(t *testing.T, name string, validity pki.Validity) *pki.CA {
 	t.Helper()
-	made, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: name, Validity: validity})
+	made, err := pki.NewCA(pki.CAOptions{CommonName: name, Validity: validity})
 	require.NoError(t, err)
 	return made
 }
@@ -28,10 +28,10 @@ func chain(t *testing.T, pair pki.Pair, err error) []*x509.Certificate {
 	return []*x509.Certificate{loaded.Leaf}
 }
 
-func trusting(authorities ...*pki.Authority) certificate.Use {
+func trusting(cas ...*pki.CA) certificate.Use {
 	use := certificate.Use{As: x509.ExtKeyUsageClientAuth, Trusting: "the Secret"}
-	for _, one := range authorities {
-		use.Authorities = append(use.Authorities, one.Certificate())
+	for _, one := range cas {
+		use.CAs = append(use.CAs, one.Certificate())
 	}
 	return use
 }
@@ -41,7 +41,7 @@ func TestProblems(t *testing.T) {
 	const day = 24 * time.Hour
 	ours, theirs := authorityOf(t, "ours", pki.Validity{}), authorityOf(t, "theirs", pki.Validity{})
 	brief := authorityOf(t, "brief", pki.Validity{NotBefore: now.Add(-2 * day), NotAfter: now.Add(-day)})
-	client := func(from *pki.Authority, validity pki.Validity) []*x509.Certificate {
+	client := func(from *pki.CA, validity pki.Validity) []*x509.Certificate {
 		pair, err := from.IssueClient(pki.ClientOptions{CommonName: "berlin", Validity: validity})
 		return chain(t, pair, err)
 	}
@@ -53,18 +53,18 @@ func TestProblems(t *testing.T) {
 		now   time.Time
 		want  []string
 	}{
-		"nothing":                      {trusting(ours), client(ours, pki.Validity{}), now, nil},
-		"of one of several":            {trusting(theirs, ours), client(ours, pki.Validity{}), now, nil},
-		"of anybody":                   {trusting(), client(theirs, pki.Validity{}), now, nil},
-		"expired":                      {trusting(ours), client(ours, past), now, []string{"it expired at "}},
-		"early":                        {trusting(ours), client(ours, pki.Validity{}), now.Add(-day), []string{"it is not valid before"}},
-		"soon expired":                 {trusting(ours), client(ours, pki.Validity{}), now.Add(170 * day), []string{"in 9 days: renew it"}},
-		"very soon expired":            {trusting(ours), client(ours, pki.Validity{}), now.Add(179 * day), []string{"in 23h55m0s: renew it"}},
-		"of a stranger":                {trusting(ours), client(theirs, pki.Validity{}), now, []string{"it was issued by CN=theirs, which is none of the authorities in the Secret"}},
-		"of a stranger, and expired":   {trusting(ours), client(theirs, past), now, []string{"it expired at ", "it was issued by CN=theirs"}},
-		"for servers":                  {trusting(ours), chain(t, server, err), now, []string{"it is not for clients"}},
-		"of an expired authority":      {trusting(brief), client(brief, pki.Validity{NotBefore: now.Add(-2 * day)}), now.Add(-12 * time.Hour), []string{"it expired at"}},
-		"of an authority that is dead": {trusting(brief), outliving(t, brief, now), now, []string{"its authority CN=brief is not valid at"}},
+		"nothing":                    {trusting(ours), client(ours, pki.Validity{}), now, nil},
+		"of one of several":          {trusting(theirs, ours), client(ours, pki.Validity{}), now, nil},
+		"of anybody":                 {trusting(), client(theirs, pki.Validity{}), now, nil},
+		"expired":                    {trusting(ours), client(ours, past), now, []string{"it expired at "}},
+		"early":                      {trusting(ours), client(ours, pki.Validity{}), now.Add(-day), []string{"it is not valid before"}},
+		"soon expired":               {trusting(ours), client(ours, pki.Validity{}), now.Add(170 * day), []string{"in 9 days: renew it"}},
+		"very soon expired":          {trusting(ours), client(ours, pki.Validity{}), now.Add(179 * day), []string{"in 23h55m0s: renew it"}},
+		"of a stranger":              {trusting(ours), client(theirs, pki.Validity{}), now, []string{"it was issued by CN=theirs, which is none of the CAs in the Secret"}},
+		"of a stranger, and expired": {trusting(ours), client(theirs, past), now, []string{"it expired at ", "it was issued by CN=theirs"}},
+		"for servers":                {trusting(ours), chain(t, server, err), now, []string{"it is not for clients"}},
+		"of an expired CA":           {trusting(brief), client(brief, pki.Validity{NotBefore: now.Add(-2 * day)}), now.Add(-12 * time.Hour), []string{"it expired at"}},
+		"of a CA that is dead":       {trusting(brief), outliving(t, brief, now), now, []string{"its CA CN=brief is not valid at"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := c.use.Problems(c.chain, c.now)
@@ -76,10 +76,10 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// outliving is a certificate that is valid longer than its authority, as others issue them.
-func outliving(t *testing.T, brief *pki.Authority, now time.Time) []*x509.Certificate {
+// outliving is a certificate that is valid longer than its CA, as others issue them.
+func outliving(t *testing.T, brief *pki.CA, now time.Time) []*x509.Certificate {
 	t.Helper()
-	long, err := pki.LoadAuthority(brief.PEM().Certificate, brief.PEM().Key)
+	long, err := pki.LoadCA(brief.PEM().Certificate, brief.PEM().Key)
 	require.NoError(t, err)
 	long.Certificate().NotAfter = now.Add(time.Hour) // of the copy, by which it goes when it issues
 	pair, err := long.IssueClient(pki.ClientOptions{CommonName: "berlin"})
@@ -108,7 +108,7 @@ func TestDescribe(t *testing.T) {
 		if algorithm == pki.RSA {
 			kind.Bits = 2048
 		}
-		made, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "ours", Key: kind})
+		made, err := pki.NewCA(pki.CAOptions{CommonName: "ours", Key: kind})
 		require.NoError(t, err)
 		got := certificate.Describe(made.Certificate())
 		require.Equal(t, want, got.Key)

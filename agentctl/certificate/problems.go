@@ -14,14 +14,14 @@ const day = 24 * time.Hour
 type Use struct {
 	// As is what its holder does with it: x509.ExtKeyUsageServerAuth or x509.ExtKeyUsageClientAuth.
 	As x509.ExtKeyUsage
-	// Authorities are those that the other side trusts, and Trusting says where these are, e.g. "Secret argocd/argocd-agent-ca".
+	// CAs are those that the other side trusts, and Trusting says where these are, e.g. "Secret argocd/argocd-agent-ca".
 	// Without any, who issued the certificate does not matter.
-	Authorities []*x509.Certificate
-	Trusting    string
+	CAs      []*x509.Certificate
+	Trusting string
 }
 
 // Problems says what is wrong with a certificate for that use now. The chain begins with the certificate; others that are
-// between it and an authority may follow.
+// between it and a CA may follow.
 func (u Use) Problems(chain []*x509.Certificate, now time.Time) []string {
 	return append(Dates(chain[0], now), u.Trust(chain, now)...)
 }
@@ -58,15 +58,15 @@ func count(left time.Duration) string {
 
 func (u Use) verify(chain []*x509.Certificate, now time.Time) error {
 	leaf := chain[0]
-	if len(u.Authorities) == 0 {
+	if len(u.CAs) == 0 {
 		return nil
 	}
 	options := x509.VerifyOptions{
 		Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(),
 		KeyUsages: []x509.ExtKeyUsage{u.As}, CurrentTime: within(leaf, now),
 	}
-	for _, authority := range u.Authorities {
-		options.Roots.AddCert(authority)
+	for _, issuer := range u.CAs {
+		options.Roots.AddCert(issuer)
 	}
 	for _, between := range chain[1:] {
 		options.Intermediates.AddCert(between)
@@ -77,15 +77,15 @@ func (u Use) verify(chain []*x509.Certificate, now time.Time) error {
 	case err == nil:
 		return nil
 	case errors.As(err, new(x509.UnknownAuthorityError)):
-		return fmt.Errorf("it was issued by %s, which is none of the authorities in %s: issue it by one of those", leaf.Issuer, u.Trusting)
+		return fmt.Errorf("it was issued by %s, which is none of the CAs in %s: issue it by one of those", leaf.Issuer, u.Trusting)
 	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
 		return fmt.Errorf("it is not for %s: issue one that is", map[x509.ExtKeyUsage]string{
 			x509.ExtKeyUsageServerAuth: "servers", x509.ExtKeyUsageClientAuth: "clients",
 		}[u.As])
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && !options.CurrentTime.Equal(now):
-		return nil // what is wrong is the certificate's own dates: the authority may have been renewed since
+		return nil // what is wrong is the certificate's own dates: the CA may have been renewed since
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Errorf("its authority %s is not valid at %s: renew the authority, and issue it again", leaf.Issuer, Stamp(options.CurrentTime))
+		return fmt.Errorf("its CA %s is not valid at %s: renew the CA, and issue it again", leaf.Issuer, Stamp(options.CurrentTime))
 	default:
 		return err
 	}

@@ -48,7 +48,7 @@ that cluster through the resource proxy, and shows a certificate with the agent'
 	flags.StringVar(&c.proxy, "resource-proxy-server", agents.DefaultProxy, "host:port of the resource proxy, as Argo CD on the hub reaches it")
 	flags.StringSliceVarP(&c.labels, "label", "l", nil, "labels of the Secret, as key=value")
 	flags.StringVar(&c.tlsSecret, "tls-from-secret", "", "Secret, as [namespace/]name, of a certificate that is issued already; needs --ca-from-secret")
-	flags.StringVar(&c.caSecret, "ca-from-secret", "", "Secret, as [namespace/]name, of the authority that the resource proxy's certificate comes from")
+	flags.StringVar(&c.caSecret, "ca-from-secret", "", "Secret, as [namespace/]name, of the CA that the resource proxy's certificate comes from")
 	c.declareReplace(cmd)
 	c.declareCertificate(cmd, pki.LeafLifetime)
 	for _, former := range formerFlags() {
@@ -101,7 +101,7 @@ func (c *creating) access(cmd *cobra.Command, hub *place.Place) (agents.Access, 
 	switch {
 	case c.tlsSecret == "" && c.caSecret == "":
 		issuer, err := ca.Load(cmd.Context(), hub)
-		return agents.Issued{Authority: issuer, New: n}, err
+		return agents.Issued{CA: issuer, New: n}, err
 	case c.tlsSecret == "" || c.caSecret == "":
 		return nil, errors.New("--tls-from-secret and --ca-from-secret: set both or neither")
 	default:
@@ -232,9 +232,9 @@ func printAgent(out io.Writer, a agents.Agent) {
 	if a.Spoke != nil {
 		fmt.Fprintln(out, "what the agent shows to the principal:")
 		printCertificate(out, a.Spoke.Certificate)
-		for i := range a.Spoke.Authorities {
+		for i := range a.Spoke.CAs {
 			fmt.Fprintln(out, "whom the agent trusts:")
-			printCertificate(out, &a.Spoke.Authorities[i])
+			printCertificate(out, &a.Spoke.CAs[i])
 		}
 	}
 	printProblems(out, "", a.Problems)

@@ -18,8 +18,8 @@ import (
 
 func issueCommands(e *endpoints) *cobra.Command {
 	return group(&cobra.Command{
-		Use: "issue", Short: "Issue a certificate by the hub's authority",
-		Long: `Issue a certificate by the hub's authority, into the Secret where the program that it is for looks for it.
+		Use: "issue", Short: "Issue a certificate by the hub's CA",
+		Long: `Issue a certificate by the hub's CA, into the Secret where the program that it is for looks for it.
 
 A certificate that is there and good stays as it is. One that is there and is not as asked for is replaced with --upsert
 only. The programs follow their certificates: none is to be restarted.`,
@@ -168,9 +168,9 @@ func issueAgentCommand(e *endpoints) *cobra.Command {
 	var m making
 	var sameContext bool
 	cmd := &cobra.Command{
-		Use: "agent NAME", Short: "Issue the certificate of an agent, and have its cluster trust the authority", Args: one("the agent's name"),
+		Use: "agent NAME", Short: "Issue the certificate of an agent, and have its cluster trust the CA", Args: one("the agent's name"),
 		Long: `Issue the certificate by which the principal knows an agent, into the Secret ` + ca.AgentSecret + ` on the agent's
-cluster, and copy the authority's certificate there, as argocd-agentctl pki propagate does.`,
+cluster, and copy the CA's certificate there, as argocd-agentctl pki propagate does.`,
 		Example: "  argocd-agentctl pki issue agent berlin --principal-context hub --agent-context berlin",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := m.certificate(cmd)
@@ -194,13 +194,13 @@ cluster, and copy the authority's certificate there, as argocd-agentctl pki prop
 	return cmd
 }
 
-// issueAgent has a spoke trust the authority first: what refuses that, such as a spoke that is the hub, refuses all.
+// issueAgent has a spoke trust the CA first: what refuses that, such as a spoke that is the hub, refuses all.
 func issueAgent(cmd *cobra.Command, hub, spoke *place.Place, name string, n ca.New) error {
 	issuer, err := ca.Load(cmd.Context(), hub)
 	if err != nil {
 		return err
 	}
-	if !hub.Same(spoke) { // an agent beside the principal has the authority beside it
+	if !hub.Same(spoke) { // an agent beside the principal has the CA beside it
 		trust, err := ca.Propagate(cmd.Context(), issuer.Trusted, spoke, n.Replace)
 		if err != nil {
 			return err

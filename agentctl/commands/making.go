@@ -56,7 +56,7 @@ func (m *making) key() (pki.KeyKind, error) {
 	return kind, nil
 }
 
-// certificate returns what kind of certificate is asked for. Days that nobody asked for end with the authority at the latest.
+// certificate returns what kind of certificate is asked for. Days that nobody asked for end with the CA at the latest.
 func (m *making) certificate(cmd *cobra.Command) (ca.New, error) {
 	kind, err := m.key()
 	if err != nil {

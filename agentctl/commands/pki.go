@@ -14,19 +14,19 @@ import (
 
 func pkiCommands(e *endpoints) *cobra.Command {
 	return group(&cobra.Command{
-		Use: "pki", Short: "Keep an authority on the hub, and issue certificates by it",
-		Long: `Keep an authority on the hub, and issue certificates by it.
+		Use: "pki", Short: "Keep a CA on the hub, and issue certificates by it",
+		Long: `Keep a CA on the hub, and issue certificates by it.
 
-The authority's private key is in a Secret on the hub. Whoever can read that Secret can be any agent: where that is not
-good enough, have another authority issue the certificates, into the same Secrets.`,
+The CA's private key is in a Secret on the hub. Whoever can read that Secret can be any agent: where that is not
+good enough, have another CA issue the certificates, into the same Secrets.`,
 	}, initCommand(e), issueCommands(e), pkiInspectCommand(e), propagateCommand(e))
 }
 
 func initCommand(e *endpoints) *cobra.Command {
 	var m making
 	cmd := &cobra.Command{
-		Use: "init", Short: "Make the authority", Args: program.NoArguments,
-		Long:    "Make the authority, in the Secret " + ca.SecretName + " on the hub. One that is there and good stays.",
+		Use: "init", Short: "Make the CA", Args: program.NoArguments,
+		Long:    "Make the CA, in the Secret " + ca.SecretName + " on the hub. One that is there and good stays.",
 		Example: "  argocd-agentctl pki init --principal-context hub",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			n, err := m.certificate(cmd)
@@ -44,8 +44,8 @@ func initCommand(e *endpoints) *cobra.Command {
 			return tell(cmd, result)
 		},
 	}
-	m.declareCertificate(cmd, pki.AuthorityLifetime)
-	cmd.Flags().BoolVarP(&m.replace, forceFlag, "f", false, "replace the authority that is there: no certificate of it is good any more")
+	m.declareCertificate(cmd, pki.CALifetime)
+	cmd.Flags().BoolVarP(&m.replace, forceFlag, "f", false, "replace the CA that is there: no certificate of it is good any more")
 	return cmd
 }
 
@@ -53,8 +53,8 @@ func propagateCommand(e *endpoints) *cobra.Command {
 	var m making
 	var sameContext bool
 	cmd := &cobra.Command{
-		Use: "propagate", Short: "Have an agent's cluster trust the hub's authority", Args: program.NoArguments,
-		Long: "Copy the authority's certificate, without its key, into the Secret " + ca.SecretName + " on an agent's cluster.\n" +
+		Use: "propagate", Short: "Have an agent's cluster trust the hub's CA", Args: program.NoArguments,
+		Long: "Copy the CA's certificate, without its key, into the Secret " + ca.SecretName + " on an agent's cluster.\n" +
 			"argocd-agentctl pki issue agent does so too.",
 		Example: "  argocd-agentctl pki propagate --principal-context hub --agent-context berlin",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -86,7 +86,7 @@ func declareSameContext(cmd *cobra.Command, target *bool) {
 func pkiInspectCommand(e *endpoints) *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
-		Use: "inspect", Short: "Show the authority and the hub's certificates, and what is wrong with them", Args: program.NoArguments,
+		Use: "inspect", Short: "Show the CA and the hub's certificates, and what is wrong with them", Args: program.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			hub, err := e.hub()
 			if err != nil {
@@ -105,8 +105,8 @@ func pkiInspectCommand(e *endpoints) *cobra.Command {
 
 func printReport(out io.Writer, r ca.Report) {
 	fmt.Fprintf(out, "Secret %s\n", r.Secret)
-	for i := range r.Authorities {
-		printCertificate(out, &r.Authorities[i])
+	for i := range r.CAs {
+		printCertificate(out, &r.CAs[i])
 	}
 	key := "is there"
 	if !r.PrivateKey {

@@ -80,7 +80,7 @@ func (l *Lab) loadAuthority(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.CA, err = pki.LoadAuthority(found.Data[corev1.TLSCertKey], found.Data[corev1.TLSPrivateKeyKey])
+	l.CA, err = pki.LoadCA(found.Data[corev1.TLSCertKey], found.Data[corev1.TLSPrivateKeyKey])
 	return err
 }
 

@@ -26,8 +26,8 @@ const reportLines = 20
 type Lab struct {
 	Hub   *Cluster
 	Git   *gitserver.Server
-	CA    *pki.Authority // signs the certificates of principals and agents
-	Host  *host.Host     // owns all processes, links and files
+	CA    *pki.CA    // signs the certificates of principals and agents
+	Host  *host.Host // owns all processes, links and files
 	Tools *toolset.Set
 
 	// What Options.Agents asks for; nil without.
@@ -37,7 +37,7 @@ type Lab struct {
 
 	options    Options
 	repository string
-	clusterCA  *pki.Authority
+	clusterCA  *pki.CA
 	spokes     map[string]*Cluster
 
 	mu     sync.Mutex // guards agents
@@ -110,7 +110,7 @@ func (l *Lab) prepare() error {
 	if missing := l.Tools.Missing(); len(missing) > 0 {
 		return fmt.Errorf("%s not built: run `make tools`", strings.Join(missing, ", "))
 	}
-	if l.clusterCA, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "clusters of the lab"}); err != nil {
+	if l.clusterCA, err = pki.NewCA(pki.CAOptions{CommonName: "clusters of the lab"}); err != nil {
 		return err
 	}
 	l.Host, err = host.New(host.Options{Dir: l.options.Dir, Keep: l.options.Keep})

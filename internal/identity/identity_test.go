@@ -92,7 +92,7 @@ type holder struct {
 func named(name string) holder { return holder{subject: pkix.Name{CommonName: name}} }
 
 // issue signs a client certificate with a subject and URIs that package pki would not issue.
-func issue(t *testing.T, authority *pki.Authority, who holder) tls.Certificate {
+func issue(t *testing.T, authority *pki.CA, who holder) tls.Certificate {
 	t.Helper()
 	signer, err := authority.PEM().TLS()
 	require.NoError(t, err)
@@ -121,9 +121,9 @@ func issue(t *testing.T, authority *pki.Authority, who holder) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-func newAuthority(t *testing.T) *pki.Authority {
+func newAuthority(t *testing.T) *pki.CA {
 	t.Helper()
-	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "authority"})
+	authority, err := pki.NewCA(pki.CAOptions{CommonName: "CA"})
 	require.NoError(t, err)
 	return authority
 }
@@ -163,14 +163,14 @@ func ask(t *testing.T, authenticator *identity.Authenticator, server, client cre
 }
 
 // meet asks over mutual TLS.
-func meet(t *testing.T, auth string, authority *pki.Authority, certificate tls.Certificate) answer {
+func meet(t *testing.T, auth string, authority *pki.CA, certificate tls.Certificate) answer {
 	t.Helper()
 	authenticator, err := identity.New(identity.Options{Auth: auth, Reserved: []string{"argocd"}})
 	require.NoError(t, err)
 	return ask(t, authenticator, serverCredentials(t, authority, tls.RequireAndVerifyClientCert), clientCredentials(authority, certificate))
 }
 
-func serverCredentials(t *testing.T, authority *pki.Authority, clients tls.ClientAuthType) credentials.TransportCredentials {
+func serverCredentials(t *testing.T, authority *pki.CA, clients tls.ClientAuthType) credentials.TransportCredentials {
 	t.Helper()
 	pair, err := authority.IssueServer(pki.ServerOptions{Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
@@ -179,11 +179,11 @@ func serverCredentials(t *testing.T, authority *pki.Authority, clients tls.Clien
 	return credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{loaded}, ClientAuth: clients, ClientCAs: pool(authority)})
 }
 
-func clientCredentials(authority *pki.Authority, certificates ...tls.Certificate) credentials.TransportCredentials {
+func clientCredentials(authority *pki.CA, certificates ...tls.Certificate) credentials.TransportCredentials {
 	return credentials.NewTLS(&tls.Config{Certificates: certificates, RootCAs: pool(authority)})
 }
 
-func pool(authority *pki.Authority) *x509.CertPool {
+func pool(authority *pki.CA) *x509.CertPool {
 	trusted := x509.NewCertPool()
 	trusted.AddCert(authority.Certificate())
 	return trusted
@@ -227,7 +227,7 @@ func TestThePeerSaysWhatProvedIt(t *testing.T) {
 }
 
 func TestTheProofEndsWithTheAuthorityWhenThatIsFirst(t *testing.T) {
-	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "short", Validity: pki.Validity{NotAfter: time.Now().Add(10 * time.Minute)}})
+	authority, err := pki.NewCA(pki.CAOptions{CommonName: "short", Validity: pki.Validity{NotAfter: time.Now().Add(10 * time.Minute)}})
 	require.NoError(t, err)
 	got := meet(t, identity.DefaultAuth, authority, issue(t, authority, named("agent-a")))
 	require.NoError(t, got.err)

@@ -18,10 +18,10 @@ type Peer struct {
 	Agent Agent
 	// Component is the peer's name, if it is a component of the hub.
 	Component string
-	// NotAfter is when the proof ends: no stream may outlive it. It is when the certificate expires, or an authority
+	// NotAfter is when the proof ends: no stream may outlive it. It is when the certificate expires, or a CA
 	// that it depends on, whichever is first.
 	NotAfter time.Time
-	// Certificates are what the peer proved it with: its own first, then those between it and an authority, as the peer
+	// Certificates are what the peer proved it with: its own first, then those between it and a CA, as the peer
 	// presented them. Whoever serves the peer for long asks again whether they are still good.
 	Certificates []*x509.Certificate
 	// Subject is the certificate's subject, for people to read.

@@ -19,7 +19,7 @@ import (
 // peerOf is the peer with such a certificate.
 func peerOf(t *testing.T, options pki.ClientOptions) identity.Peer {
 	t.Helper()
-	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "authority"})
+	authority, err := pki.NewCA(pki.CAOptions{CommonName: "authority"})
 	require.NoError(t, err)
 	pair, err := authority.IssueClient(options)
 	require.NoError(t, err)

@@ -51,7 +51,7 @@ func (tr *trust) change(err error) {
 // request is one over a connection whose caller has a certificate for so long.
 func request(t *testing.T, validFor time.Duration) *http.Request {
 	t.Helper()
-	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "authority"})
+	authority, err := pki.NewCA(pki.CAOptions{CommonName: "authority"})
 	require.NoError(t, err)
 	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: "a", Validity: pki.Validity{
 		NotBefore: time.Now(), NotAfter: time.Now().Add(validFor),

@@ -306,7 +306,7 @@ func TestTrustEndsWithTheCertificate(t *testing.T) {
 		_, err = io.ReadAll(watch.Body)
 		require.Error(t, err, "the watch ends, and not as if it were whole")
 		response, body := ask()
-		requireStatus(t, response, body, http.StatusUnauthorized, "Unauthorized", "none of the authorities trusted here")
+		requireStatus(t, response, body, http.StatusUnauthorized, "Unauthorized", "none of the CAs trusted here")
 		require.True(t, response.Close, "a new connection is needed")
 	})
 }

@@ -43,7 +43,7 @@ const (
 
 // hub is a running gateway with the agents that it reaches.
 type hub struct {
-	authority *pki.Authority
+	authority *pki.CA
 	keys      *token.Keys
 	roots     chan certs.Blocks // what is trusted from now on
 	material  *certs.Source
@@ -140,10 +140,10 @@ func (h *hub) follow(t *testing.T) *certs.Source {
 }
 
 // trust has the hub trust these authorities, and no others.
-func (h *hub) trust(authorities ...*pki.Authority) {
+func (h *hub) trust(authorities ...*pki.CA) {
 	var blocks certs.Blocks
 	for _, a := range authorities {
-		blocks.Authorities = append(blocks.Authorities, a.PEM().Certificate...)
+		blocks.CAs = append(blocks.CAs, a.PEM().Certificate...)
 	}
 	h.roots <- blocks
 }
@@ -373,9 +373,9 @@ func eventually(t *testing.T, holds func() bool) {
 }
 
 // authority makes one.
-func authority(t *testing.T, name string) *pki.Authority {
+func authority(t *testing.T, name string) *pki.CA {
 	t.Helper()
-	made, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: name})
+	made, err := pki.NewCA(pki.CAOptions{CommonName: name})
 	require.NoError(t, err)
 	return made
 }

@@ -69,7 +69,7 @@ func open(t *testing.T) (*authn.Authenticator, *trust, *bytes.Buffer) {
 // stream returns the context of a stream whose caller has a certificate of that name.
 func stream(t *testing.T, name string) context.Context {
 	t.Helper()
-	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
+	authority, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
 	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: name})
 	require.NoError(t, err)

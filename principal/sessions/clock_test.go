@@ -151,7 +151,7 @@ func TestStreamDoesNotOutliveTheTrustInItsCertificate(t *testing.T) {
 			clocked(t, func(t *testing.T, o *office) {
 				a, ended := o.ring(t, "a", time.Hour)
 				begin(t, a)
-				other, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "other"})
+				other, err := pki.NewCA(pki.CAOptions{CommonName: "other"})
 				require.NoError(t, err)
 				began := time.Now()
 				o.roots.trust(o.authority, other)

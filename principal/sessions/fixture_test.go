@@ -93,7 +93,7 @@ func (witness) DeletionsResumed(converge.Facet)                           {}
 // office is a service with all that it needs.
 type office struct {
 	*sessions.Service
-	authority *pki.Authority
+	authority *pki.CA
 	roots     *roots        // what the service trusts
 	material  *certs.Source // of the service
 	authn     *authn.Authenticator
@@ -112,7 +112,7 @@ type office struct {
 // newOffice makes a service that does not run.
 func newOffice(t *testing.T) *office {
 	t.Helper()
-	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
+	authority, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
 	o := &office{
 		authority: authority, registry: prometheus.NewRegistry(), log: &logtest.Log{},
@@ -196,13 +196,13 @@ func (r *roots) Watch(ctx context.Context, report func(certs.Blocks, error)) err
 		case <-ctx.Done():
 			return nil
 		case text := <-r.texts:
-			report(certs.Blocks{Authorities: text}, nil)
+			report(certs.Blocks{CAs: text}, nil)
 		}
 	}
 }
 
 // trust makes these the trusted authorities.
-func (r *roots) trust(authorities ...*pki.Authority) {
+func (r *roots) trust(authorities ...*pki.CA) {
 	var text []byte
 	for _, a := range authorities {
 		text = append(text, a.PEM().Certificate...)
@@ -211,8 +211,8 @@ func (r *roots) trust(authorities ...*pki.Authority) {
 }
 
 // fixed are trusted authorities that do not change.
-func fixed(authority *pki.Authority) certs.Origin {
-	return certs.Fixed("roots", certs.Blocks{Authorities: authority.PEM().Certificate})
+func fixed(authority *pki.CA) certs.Origin {
+	return certs.Fixed("roots", certs.Blocks{CAs: authority.PEM().Certificate})
 }
 
 // source returns the material of one side, whose pair may be none.
@@ -300,13 +300,13 @@ type agent struct {
 }
 
 // connect opens a stream, over a connection of its own, as the agent that a certificate names.
-func (o *office) connect(t *testing.T, trusted *pki.Authority, pair pki.Pair) agent {
+func (o *office) connect(t *testing.T, trusted *pki.CA, pair pki.Pair) agent {
 	t.Helper()
 	return stream(t, o.dial(t, trusted, pair))
 }
 
 // dial makes a connection.
-func (o *office) dial(t *testing.T, trusted *pki.Authority, pair pki.Pair, options ...grpc.DialOption) *grpc.ClientConn {
+func (o *office) dial(t *testing.T, trusted *pki.CA, pair pki.Pair, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	connection, err := grpc.NewClient(o.address, append(options,
 		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: source(t, fixed(trusted), pair)})),

@@ -65,7 +65,7 @@ func TestComparisonIsAskedFor(t *testing.T) {
 // Who may not connect learns why, and is not served.
 func TestWhoIsNoAgentIsRefused(t *testing.T) {
 	o := open(t)
-	stranger, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "a stranger's"})
+	stranger, err := pki.NewCA(pki.CAOptions{CommonName: "a stranger's"})
 	require.NoError(t, err)
 	foreign, err := stranger.IssueClient(pki.ClientOptions{CommonName: "a"})
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestWhoIsNoAgentIsRefused(t *testing.T) {
 // An agent does not talk to a principal that it does not trust.
 func TestStrangePrincipalIsRefused(t *testing.T) {
 	o := open(t)
-	stranger, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "a stranger's"})
+	stranger, err := pki.NewCA(pki.CAOptions{CommonName: "a stranger's"})
 	require.NoError(t, err)
 	a := o.connect(t, stranger, o.certified(t, "a"))
 	require.Equal(t, codes.Unavailable, status.Code(a.ending(t)))
@@ -105,7 +105,7 @@ func TestStrangePrincipalIsRefused(t *testing.T) {
 // notice nothing.
 func TestAgentThatIsNoLongerTrustedIsLetGo(t *testing.T) {
 	o := open(t)
-	second, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "second"})
+	second, err := pki.NewCA(pki.CAOptions{CommonName: "second"})
 	require.NoError(t, err)
 	changed := o.material.Changed()
 	o.roots.trust(o.authority, second)
@@ -130,7 +130,7 @@ func TestAgentThatIsNoLongerTrustedIsLetGo(t *testing.T) {
 		err = a.ending(t)
 		require.Equal(t, codes.Unauthenticated, status.Code(err), "%v", err)
 		require.ErrorContains(t, err, "the agent's certificate is no longer trusted")
-		require.ErrorContains(t, err, "client certificate CN=a was issued by CN=test, which is none of the authorities trusted here")
+		require.ErrorContains(t, err, "client certificate CN=a was issued by CN=test, which is none of the CAs trusted here")
 	}
 	o.change("b", "guestbook", "two")
 	agents["b"].requirePut(t, "guestbook", "two")

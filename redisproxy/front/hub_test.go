@@ -220,7 +220,7 @@ func TestSlowClientStopsOnlyItself(t *testing.T) {
 // certificate is one for a server.
 func certificate(t *testing.T) *tls.Config {
 	t.Helper()
-	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
+	authority, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
 	pair, err := authority.IssueServer(pki.ServerOptions{Names: []string{"localhost"}})
 	require.NoError(t, err)

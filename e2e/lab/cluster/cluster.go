@@ -31,9 +31,9 @@ type Options struct {
 	Name  string // names its processes and files, such as "hub"
 	Host  *host.Host
 	Tools *toolset.Set
-	CA    *pki.Authority // signs the API server's certificate
-	Users []string       // besides Admin; they may do nothing until something in the cluster says so
-	Pods  bool           // whether Deployments and Pods come to life, and Namespaces
+	CA    *pki.CA  // signs the API server's certificate
+	Users []string // besides Admin; they may do nothing until something in the cluster says so
+	Pods  bool     // whether Deployments and Pods come to life, and Namespaces
 	// Namespaces says that those that are deleted end, with all that is in them.
 	Namespaces bool
 	Audit      bool // whether the API server writes down what Users ask

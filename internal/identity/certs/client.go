@@ -13,7 +13,7 @@ import (
 
 // ClientOptions says how a client uses a Source.
 type ClientOptions struct {
-	// Source may lack a Pair, and then presents no certificate; or Roots, and then trusts the operating system's authorities.
+	// Source may lack a Pair, and then presents no certificate; or Roots, and then trusts the operating system's CAs.
 	Source *Source
 	Policy Policy
 	// InsecureSkipVerify accepts any server. Our own certificate is presented all the same.
@@ -38,7 +38,7 @@ func (c *clientCredentials) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
-// ClientHandshake checks the server's name: the host of the authority.
+// ClientHandshake checks the server's name: the host of the connection's :authority.
 func (c *clientCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	ours := &side{peer: "server certificate", own: "our client certificate"}
 	var err error
@@ -61,7 +61,7 @@ func (c *clientCredentials) config(ours *side) *tls.Config {
 	config := c.options.Policy.config()
 	config.InsecureSkipVerify = c.options.InsecureSkipVerify
 	config.RootCAs = ours.material.Roots
-	// Left to itself, crypto/tls presents nothing when the server does not list our authority, and the server could
+	// Left to itself, crypto/tls presents nothing when the server does not list our CA, and the server could
 	// only say that a certificate is missing. It shall see ours, and say what is wrong with it.
 	config.GetClientCertificate = func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		ours.accepted = request.AcceptableCAs

@@ -22,10 +22,10 @@ func PairFiles(certificate, key string) Origin {
 	}}
 }
 
-// RootsFile returns an Origin that reads trusted authorities from one PEM file.
+// RootsFile returns an Origin that reads trusted CAs from one PEM file.
 func RootsFile(path string) Origin {
 	return fileOrigin{paths: []string{path}, blocks: func(contents [][]byte) Blocks {
-		return Blocks{Authorities: contents[0]}
+		return Blocks{CAs: contents[0]}
 	}}
 }
 

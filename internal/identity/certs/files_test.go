@@ -48,7 +48,7 @@ func (m *mount) origin() certs.Origin {
 }
 
 func TestAMountedSecretIsFollowedThroughEverySwap(t *testing.T) {
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	pair := clientPair(t, authority, "agent-a", pki.Validity{})
 	mounted := newMount(t, pair)
 	source := run(t, certs.Options{Pair: mounted.origin()}).ready(t)
@@ -64,7 +64,7 @@ func TestAMountedSecretIsFollowedThroughEverySwap(t *testing.T) {
 }
 
 func TestFilesThatAreRenamedOrWrittenInPlaceAreFollowed(t *testing.T) {
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	directory := t.TempDir()
 	certificate, key := writePair(t, directory, clientPair(t, authority, "agent-a", pki.Validity{}))
 	source := run(t, certs.Options{Pair: certs.PairFiles(certificate, key)}).ready(t)
@@ -84,8 +84,8 @@ func TestFilesThatAreRenamedOrWrittenInPlaceAreFollowed(t *testing.T) {
 func TestFilesMayAppearLateWithTheirDirectories(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "not", "yet", "there")
 	source := run(t, certs.Options{
-		Pair:       certs.PairFiles(filepath.Join(directory, "tls.crt"), filepath.Join(directory, "tls.key")),
-		PairRemedy: "mount the Secret",
+		Pair:     certs.PairFiles(filepath.Join(directory, "tls.crt"), filepath.Join(directory, "tls.key")),
+		PairHint: "mount the Secret",
 	})
 	line := source.log.await(t, "TLS material missing")
 	require.Contains(t, line, filepath.Join(directory, "tls.crt"))
@@ -93,14 +93,14 @@ func TestFilesMayAppearLateWithTheirDirectories(t *testing.T) {
 	require.Contains(t, line, "mount the Secret")
 
 	require.NoError(t, os.MkdirAll(directory, 0o700))
-	pair := clientPair(t, newAuthority(t, "authority"), "agent-a", pki.Validity{})
+	pair := clientPair(t, newAuthority(t, "CA"), "agent-a", pki.Validity{})
 	writePair(t, directory, pair)
 	source.ready(t)
 	require.Equal(t, serialOf(t, pair), source.serial(t))
 }
 
 func TestALinkAnywhereOnTheWayIsFollowed(t *testing.T) {
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	top := t.TempDir()
 	generation := func(name string) pki.Pair {
 		pair := clientPair(t, authority, "agent-a", pki.Validity{})
@@ -126,7 +126,7 @@ func TestALinkAnywhereOnTheWayIsFollowed(t *testing.T) {
 }
 
 func TestADirectoryThatIsReplacedIsFollowed(t *testing.T) {
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	top := t.TempDir()
 	directory := filepath.Join(top, "tls")
 	require.NoError(t, os.Mkdir(directory, 0o700))
@@ -149,7 +149,7 @@ func TestADirectoryThatIsReplacedIsFollowed(t *testing.T) {
 
 func TestFilesThatVanishKeepTheLastGood(t *testing.T) {
 	directory := t.TempDir()
-	pair := clientPair(t, newAuthority(t, "authority"), "agent-a", pki.Validity{})
+	pair := clientPair(t, newAuthority(t, "CA"), "agent-a", pki.Validity{})
 	certificate, key := writePair(t, directory, pair)
 	source := run(t, certs.Options{Pair: certs.PairFiles(certificate, key)}).ready(t)
 
@@ -160,7 +160,7 @@ func TestFilesThatVanishKeepTheLastGood(t *testing.T) {
 }
 
 func TestRootsFileMixesWithAPairFromElsewhere(t *testing.T) {
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	path := filepath.Join(t.TempDir(), "ca.crt")
 	write(t, path, authority.PEM().Certificate)
 	source := run(t, certs.Options{
@@ -172,6 +172,6 @@ func TestRootsFileMixesWithAPairFromElsewhere(t *testing.T) {
 	})
 	material, err := source.Current()
 	require.NoError(t, err)
-	require.Len(t, material.Authorities, 2)
+	require.Len(t, material.CAs, 2)
 	require.NotNil(t, material.Certificate)
 }

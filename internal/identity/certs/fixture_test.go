@@ -23,21 +23,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long a test waits for what must happen.
 const patience = 20 * time.Second
 
-func newAuthority(t *testing.T, name string) *pki.Authority {
+func newAuthority(t *testing.T, name string) *pki.CA {
 	t.Helper()
-	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: name})
+	authority, err := pki.NewCA(pki.CAOptions{CommonName: name})
 	require.NoError(t, err)
 	return authority
 }
 
-func clientPair(t *testing.T, authority *pki.Authority, name string, validity pki.Validity) pki.Pair {
+func clientPair(t *testing.T, authority *pki.CA, name string, validity pki.Validity) pki.Pair {
 	t.Helper()
 	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: name, Validity: validity})
 	require.NoError(t, err)
 	return pair
 }
 
-func serverPair(t *testing.T, authority *pki.Authority, validity pki.Validity) pki.Pair {
+func serverPair(t *testing.T, authority *pki.CA, validity pki.Validity) pki.Pair {
 	t.Helper()
 	pair, err := authority.IssueServer(pki.ServerOptions{
 		CommonName: "principal",
@@ -251,10 +251,10 @@ func pairBlocks(pair pki.Pair) certs.Blocks {
 	return certs.Blocks{Certificate: pair.Certificate, Key: pair.Key}
 }
 
-func rootsBlocks(authorities ...*pki.Authority) certs.Blocks {
+func rootsBlocks(authorities ...*pki.CA) certs.Blocks {
 	var blocks certs.Blocks
 	for _, authority := range authorities {
-		blocks.Authorities = append(blocks.Authorities, authority.PEM().Certificate...)
+		blocks.CAs = append(blocks.CAs, authority.PEM().Certificate...)
 	}
 	return blocks
 }

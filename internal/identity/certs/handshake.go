@@ -68,7 +68,7 @@ type side struct {
 	name string
 	// material is ours.
 	material Material
-	// accepted are the raw names of the authorities that the peer said it accepts.
+	// accepted are the raw names of the CAs that the peer said it accepts.
 	accepted [][]byte
 }
 
@@ -117,8 +117,8 @@ func (s side) explainVerification(err *tls.CertificateVerificationError) *Handsh
 		result.Reason, result.text = s.explainTime(leaf, invalid.Cert)
 	case errors.As(err.Err, &unknown):
 		result.Reason = UnknownAuthority
-		result.text = fmt.Sprintf("%s %s was issued by %s, which is none of the authorities trusted here (%s): "+
-			"issue it by one of those, or add its authority to them", s.peer, describe(leaf), quote(leaf.Issuer.String()), s.trusted())
+		result.text = fmt.Sprintf("%s %s was issued by %s, which is none of the CAs trusted here (%s): "+
+			"issue it by one of those, or add its CA to them", s.peer, describe(leaf), quote(leaf.Issuer.String()), s.trusted())
 	case errors.As(err.Err, &name):
 		result.Reason = WrongName
 		result.text = fmt.Sprintf("%s %s is for %s, but %s was wanted: connect by one of its names, or issue one that has this name",
@@ -129,11 +129,11 @@ func (s side) explainVerification(err *tls.CertificateVerificationError) *Handsh
 	return result
 }
 
-// explainTime explains a certificate that is not valid now: the peer's leaf, or one of its authorities.
+// explainTime explains a certificate that is not valid now: the peer's leaf, or one of its CAs.
 func (s side) explainTime(leaf, invalid *x509.Certificate) (Reason, string) {
 	whose := s.peer + " " + describe(leaf)
 	if invalid != nil && !invalid.Equal(leaf) {
-		whose = "authority " + describe(invalid) + " of " + whose
+		whose = "CA " + describe(invalid) + " of " + whose
 	} else {
 		invalid = leaf
 	}
@@ -155,10 +155,10 @@ func (s side) explainAlert(alert string) string {
 	case strings.Contains(alert, "certificate") && time.Now().Before(leaf.NotBefore):
 		return fmt.Sprintf("%s %s: it is not valid before %s: compare the clocks of both machines", refused, describe(leaf), stamp(leaf.NotBefore))
 	case alert == "expired certificate":
-		return fmt.Sprintf("%s %s as expired, although it is valid from %s to %s: compare the clocks of both machines, and look whether its authority expired",
+		return fmt.Sprintf("%s %s as expired, although it is valid from %s to %s: compare the clocks of both machines, and look whether its CA expired",
 			refused, describe(leaf), stamp(leaf.NotBefore), stamp(leaf.NotAfter))
 	case alert == "unknown certificate authority":
-		return fmt.Sprintf("%s %s: its issuer %s is not trusted there%s: issue it by a trusted authority, or add its authority there",
+		return fmt.Sprintf("%s %s: its issuer %s is not trusted there%s: issue it by a trusted CA, or add its CA there",
 			refused, describe(leaf), quote(leaf.Issuer.String()), s.trustedThere())
 	case strings.Contains(alert, "certificate"):
 		return fmt.Sprintf("%s %s for %s, issued by %s: it may not trust that issuer, or have wanted another name: its log says which",
@@ -172,10 +172,10 @@ func (s side) explainAlert(alert string) string {
 	}
 }
 
-// trusted lists the authorities that we trust.
+// trusted lists the CAs that we trust.
 func (s side) trusted() string {
 	var subjects []string
-	for _, authority := range s.material.Authorities {
+	for _, authority := range s.material.CAs {
 		subjects = append(subjects, quote(authority.Subject.String()))
 	}
 	if len(subjects) == 0 {
@@ -184,7 +184,7 @@ func (s side) trusted() string {
 	return strings.Join(subjects, ", ")
 }
 
-// trustedThere lists the authorities that the peer said it accepts, if it said so.
+// trustedThere lists the CAs that the peer said it accepts, if it said so.
 func (s side) trustedThere() string {
 	var subjects []string
 	for _, raw := range s.accepted {

@@ -29,7 +29,7 @@ type end struct {
 	pair, roots *memory
 }
 
-func newEnd(t *testing.T, pair pki.Pair, trusted *pki.Authority) *end {
+func newEnd(t *testing.T, pair pki.Pair, trusted *pki.CA) *end {
 	t.Helper()
 	e := &end{pair: newMemory(pairBlocks(pair)), roots: newMemory(rootsBlocks(trusted))}
 	e.rig = run(t, certs.Options{Pair: e.pair, Roots: e.roots}).ready(t)
@@ -75,7 +75,7 @@ func client(e *end) credentials.TransportCredentials {
 }
 
 func TestRefusedHandshakesExplainThemselvesOnBothSides(t *testing.T) {
-	authority, stranger := newAuthority(t, "authority"), newAuthority(t, "stranger")
+	authority, stranger := newAuthority(t, "CA"), newAuthority(t, "stranger")
 	goodServer := serverPair(t, authority, pki.Validity{})
 	goodClient := clientPair(t, authority, "agent-a", pki.Validity{})
 	elsewhere, err := authority.IssueServer(pki.ServerOptions{Names: []string{"elsewhere.test"}})
@@ -83,7 +83,7 @@ func TestRefusedHandshakesExplainThemselvesOnBothSides(t *testing.T) {
 
 	tests := map[string]struct {
 		server, client             pki.Pair
-		serverTrusts, clientTrusts *pki.Authority
+		serverTrusts, clientTrusts *pki.CA
 		reason                     certs.Reason // on the server
 		serverLogs, clientGets     []string
 	}{
@@ -97,10 +97,10 @@ func TestRefusedHandshakesExplainThemselvesOnBothSides(t *testing.T) {
 			serverLogs: []string{"client certificate", "not valid before", "clocks"},
 			clientGets: []string{"refused our client certificate", "not valid before", "clocks"},
 		},
-		"client of another authority": {
+		"client of another CA": {
 			client: clientPair(t, stranger, "agent-a", pki.Validity{}), reason: certs.UnknownAuthority,
-			serverLogs: []string{"issued by", "CN=stranger", "none of the authorities trusted here", "CN=authority"},
-			clientGets: []string{"refused our client certificate", "issuer CN=stranger is not trusted there", "it trusts CN=authority"},
+			serverLogs: []string{"issued by", "CN=stranger", "none of the CAs trusted here", "CN=CA"},
+			clientGets: []string{"refused our client certificate", "issuer CN=stranger is not trusted there", "it trusts CN=CA"},
 		},
 		"client with a server's certificate": {
 			client: goodServer, reason: certs.BadCertificate,
@@ -117,10 +117,10 @@ func TestRefusedHandshakesExplainThemselvesOnBothSides(t *testing.T) {
 			serverLogs: []string{"refused our server certificate", "not valid before"},
 			clientGets: []string{"server certificate", "not valid before", "clocks"},
 		},
-		"server of another authority": {
+		"server of another CA": {
 			clientTrusts: stranger, reason: certs.RefusedByPeer,
-			serverLogs: []string{"refused our server certificate", "CN=principal", "issued by", "CN=authority", "may not trust that issuer"},
-			clientGets: []string{"issued by CN=authority", "none of the authorities trusted here (CN=stranger)"},
+			serverLogs: []string{"refused our server certificate", "CN=principal", "issued by", "CN=CA", "may not trust that issuer"},
+			clientGets: []string{"issued by CN=CA", "none of the CAs trusted here (CN=stranger)"},
 		},
 		"server of another name": {
 			server: elsewhere, reason: certs.RefusedByPeer,
@@ -154,7 +154,7 @@ func either(pair, otherwise pki.Pair) pki.Pair {
 	return pair
 }
 
-func orAuthority(authority, otherwise *pki.Authority) *pki.Authority {
+func orAuthority(authority, otherwise *pki.CA) *pki.CA {
 	if authority == nil {
 		return otherwise
 	}
@@ -162,7 +162,7 @@ func orAuthority(authority, otherwise *pki.Authority) *pki.Authority {
 }
 
 func TestAMissingClientCertificateIsExplainedOnBothSides(t *testing.T) {
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
 	bare := run(t, certs.Options{Roots: newMemory(rootsBlocks(authority))}).ready(t)
 
@@ -174,7 +174,7 @@ func TestAMissingClientCertificateIsExplainedOnBothSides(t *testing.T) {
 }
 
 func TestTLS12RefusesAndExplainsAlike(t *testing.T) {
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
 	agent := newEnd(t, clientPair(t, authority, "agent-a", past()), authority)
 	older, err := certs.ParsePolicy("tls1.2", "tls1.2", nil)
@@ -191,7 +191,7 @@ func TestTLS12RefusesAndExplainsAlike(t *testing.T) {
 }
 
 func TestPlainTextIsExplained(t *testing.T) {
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
 	agent := newEnd(t, clientPair(t, authority, "agent-a", pki.Validity{}), authority)
 
@@ -201,7 +201,7 @@ func TestPlainTextIsExplained(t *testing.T) {
 }
 
 func TestAPeerThatHangsUpIsCountedButNotLogged(t *testing.T) {
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
 	near, far := net.Pipe()
 	require.NoError(t, near.Close())
@@ -214,7 +214,7 @@ func TestAPeerThatHangsUpIsCountedButNotLogged(t *testing.T) {
 }
 
 func TestRotationOfEverythingWithoutARestart(t *testing.T) {
-	old, renewed := newAuthority(t, "authority"), newAuthority(t, "authority")
+	old, renewed := newAuthority(t, "CA"), newAuthority(t, "CA")
 	principal := newEnd(t, serverPair(t, old, pki.Validity{}), old)
 	agent := newEnd(t, clientPair(t, old, "agent-a", past()), old)
 	address, dial := serve(t, server(principal)), client(agent)
@@ -223,7 +223,7 @@ func TestRotationOfEverythingWithoutARestart(t *testing.T) {
 	agent.after(t, func() { agent.pair.put(pairBlocks(clientPair(t, old, "agent-a", pki.Validity{}))) })
 	require.NoError(t, call(t, address, dial))
 
-	// The new authority has the old one's name. First both sides learn to trust it, then both get certificates of it.
+	// The new CA has the old one's name. First both sides learn to trust it, then both get certificates of it.
 	principal.after(t, func() { principal.roots.put(rootsBlocks(old, renewed)) })
 	agent.after(t, func() { agent.roots.put(rootsBlocks(old, renewed)) })
 	require.NoError(t, call(t, address, dial))
@@ -270,7 +270,7 @@ func TestSessionsAreNeverResumed(t *testing.T) {
 	require.NoError(t, exchange())
 	require.NoError(t, exchange())
 	principal.after(t, func() { principal.roots.put(rootsBlocks(renewed)) })
-	require.Error(t, exchange(), "a session of before must not get around the authorities of now")
+	require.Error(t, exchange(), "a session of before must not get around the CAs of now")
 }
 
 // greet accepts one connection and says one word.
@@ -285,7 +285,7 @@ func greet(listener net.Listener) error {
 }
 
 func TestInsecureSkipVerifyTrustsAnyServer(t *testing.T) {
-	authority, stranger := newAuthority(t, "authority"), newAuthority(t, "stranger")
+	authority, stranger := newAuthority(t, "CA"), newAuthority(t, "stranger")
 	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
 	agent := newEnd(t, clientPair(t, authority, "agent-a", pki.Validity{}), authority)
 	address := serve(t, server(principal))
@@ -314,17 +314,17 @@ func TestClientsAreVerifiedAgain(t *testing.T) {
 	require.NoError(t, principal.VerifyClient(agent))
 	principal.after(t, func() { principal.roots.put(rootsBlocks(second)) })
 	require.ErrorContains(t, principal.VerifyClient(agent),
-		"client certificate CN=agent-a was issued by CN=first, which is none of the authorities trusted here (CN=second)")
+		"client certificate CN=agent-a was issued by CN=first, which is none of the CAs trusted here (CN=second)")
 	require.NoError(t, principal.VerifyClient(presented(clientPair(t, second, "agent-a", pki.Validity{}))))
 
 	missing := run(t, certs.Options{Roots: &memory{}})
 	require.ErrorContains(t, missing.VerifyClient(agent), "has not been read yet")
 	rootless := run(t, certs.Options{Pair: newMemory(pairBlocks(serverPair(t, first, pki.Validity{})))}).ready(t)
-	require.ErrorContains(t, rootless.VerifyClient(agent), "this side needs trusted authorities")
+	require.ErrorContains(t, rootless.VerifyClient(agent), "this side needs trusted CAs")
 }
 
 func TestWithoutMaterialHandshakesFailAndSayWhy(t *testing.T) {
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	missing := run(t, certs.Options{Pair: &memory{}, Roots: newMemory(rootsBlocks(authority))})
 	agent := newEnd(t, clientPair(t, authority, "agent-a", pki.Validity{}), authority)
 
@@ -337,11 +337,11 @@ func TestWithoutMaterialHandshakesFailAndSayWhy(t *testing.T) {
 
 	rootless := run(t, certs.Options{Pair: newMemory(pairBlocks(serverPair(t, authority, pki.Validity{})))}).ready(t)
 	require.Error(t, call(t, serve(t, certs.ServerCredentials(certs.ServerOptions{Source: rootless.Source})), client(agent)))
-	require.Contains(t, rootless.log.await(t, "TLS handshake refused"), "a server needs a certificate and trusted authorities")
+	require.Contains(t, rootless.log.await(t, "TLS handshake refused"), "a server needs a certificate and trusted CAs")
 }
 
 func TestAFloodOfRefusalsIsCountedWholeButLoggedInPart(t *testing.T) {
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
 	transport := server(principal)
 	const flood = 100
@@ -360,9 +360,9 @@ func TestAFloodOfRefusalsIsCountedWholeButLoggedInPart(t *testing.T) {
 }
 
 func TestAnAuthorityThatExpiredIsNamed(t *testing.T) {
-	expired, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "ended", Validity: past()})
+	expired, err := pki.NewCA(pki.CAOptions{CommonName: "ended", Validity: past()})
 	require.NoError(t, err)
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	pair, err := expired.IssueClient(pki.ClientOptions{CommonName: "agent-a", Validity: pki.Validity{
 		NotBefore: expired.Certificate().NotBefore, NotAfter: expired.Certificate().NotAfter.Add(-time.Minute),
 	}})

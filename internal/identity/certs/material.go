@@ -13,10 +13,10 @@ import (
 type Material struct {
 	// Certificate is our own, with its key and Leaf set; nil when the Source has no Pair.
 	Certificate *tls.Certificate
-	// Roots are the authorities that the peer's certificate is verified against; nil when the Source has no Roots.
+	// Roots are the CAs that the peer's certificate is verified against; nil when the Source has no Roots.
 	Roots *x509.CertPool
-	// Authorities are the certificates in Roots.
-	Authorities []*x509.Certificate
+	// CAs are the certificates in Roots.
+	CAs []*x509.Certificate
 }
 
 // leaf returns our own leaf certificate, or nil.
@@ -50,12 +50,12 @@ func parsePair(blocks Blocks) (content, error) {
 	return content{pair: &pair, notBefore: pair.Leaf.NotBefore, notAfter: pair.Leaf.NotAfter}, nil
 }
 
-// parseRoots reads a pool of trusted authorities. It is of use as long as any of them is valid: during a rotation the
+// parseRoots reads a pool of trusted CAs. It is of use as long as any of them is valid: during a rotation the
 // old one stays beside the new one.
 func parseRoots(blocks Blocks) (content, error) {
-	authorities, err := ParseCertificates(blocks.Authorities)
+	authorities, err := ParseCertificates(blocks.CAs)
 	if err != nil {
-		return content{}, fmt.Errorf("trusted authorities: %w", err)
+		return content{}, fmt.Errorf("trusted CAs: %w", err)
 	}
 	parsed := content{roots: x509.NewCertPool(), authorities: authorities, notBefore: authorities[0].NotBefore}
 	for _, authority := range authorities {

@@ -6,7 +6,7 @@ import (
 )
 
 // Metrics are the figures that all Sources and credentials of a process share. The label name is the Source's name for
-// its certificate, and that name with "-ca" appended for its trusted authorities.
+// its certificate, and that name with "-ca" appended for its trusted CAs.
 type Metrics struct {
 	reloads  *prometheus.CounterVec
 	notAfter *prometheus.GaugeVec
@@ -29,7 +29,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		}, []string{"name", "result"}),
 		notAfter: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "argocd_agent_certificate_not_after_timestamp_seconds",
-			Help: "When the TLS material in use stops being valid: the certificate, or the last of the trusted authorities.",
+			Help: "When the TLS material in use stops being valid: the certificate, or the last of the trusted CAs.",
 		}, []string{"name"}),
 		failures: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "argocd_agent_tls_handshake_failures_total",

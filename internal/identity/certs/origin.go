@@ -6,17 +6,17 @@ import (
 	"errors"
 )
 
-// Blocks is PEM text as an Origin holds it: either a certificate (with its chain) and its key, or trusted authorities.
+// Blocks is PEM text as an Origin holds it: either a certificate (with its chain) and its key, or trusted CAs.
 type Blocks struct {
 	Certificate []byte
 	Key         []byte
-	Authorities []byte
+	CAs         []byte
 }
 
 // digest tells equal blocks from different ones.
 func (b Blocks) digest() [sha256.Size]byte {
 	hash := sha256.New()
-	for _, block := range [][]byte{b.Certificate, b.Key, b.Authorities} {
+	for _, block := range [][]byte{b.Certificate, b.Key, b.CAs} {
 		sum := sha256.Sum256(block)
 		hash.Write(sum[:])
 	}

@@ -33,17 +33,17 @@ func eachAPIServer(t *testing.T, test func(t *testing.T, server *apiServer)) {
 func secretSource(t *testing.T, server *apiServer) *rig {
 	t.Helper()
 	return run(t, certs.Options{
-		Name:        "agent",
-		Pair:        secret.Pair(server.client, namespace, tlsSecret),
-		PairRemedy:  "create it with: argocd-agentctl pki issue agent",
-		Roots:       secret.Roots(server.client, namespace, caSecret),
-		RootsRemedy: "create it with: argocd-agentctl pki propagate",
+		Name:      "agent",
+		Pair:      secret.Pair(server.client, namespace, tlsSecret),
+		PairHint:  "create it with: argocd-agentctl pki issue agent",
+		Roots:     secret.Roots(server.client, namespace, caSecret),
+		RootsHint: "create it with: argocd-agentctl pki propagate",
 	})
 }
 
 func TestSecretsAreFollowedThroughTheirWholeLife(t *testing.T) {
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
-		authority := newAuthority(t, "authority")
+		authority := newAuthority(t, "CA")
 		source := secretSource(t, server)
 		both := source.log.await(t, "missing") + source.log.await(t, "missing")
 		require.Contains(t, both, "Secret argocd/argocd-agent-client-tls: not found: create it with: argocd-agentctl pki issue agent")
@@ -72,7 +72,7 @@ func TestSecretsAreFollowedThroughTheirWholeLife(t *testing.T) {
 
 func TestWatchesThatEndAreTakenUpAgain(t *testing.T) {
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
-		authority := newAuthority(t, "authority")
+		authority := newAuthority(t, "CA")
 		server.put(caSecret, tlsData(authority.PEM()))
 		server.put(tlsSecret, tlsData(clientPair(t, authority, "agent-a", pki.Validity{})))
 		source := secretSource(t, server).ready(t)
@@ -99,10 +99,10 @@ func TestWatchesThatEndAreTakenUpAgain(t *testing.T) {
 func TestRefusedAccessSaysWhatToAllowAndIsTakenUpOnceAllowed(t *testing.T) {
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		server.allow(caSecret, false)
-		server.put(caSecret, tlsData(newAuthority(t, "authority").PEM()))
+		server.put(caSecret, tlsData(newAuthority(t, "CA").PEM()))
 		source := run(t, certs.Options{
-			Roots:       secret.Roots(server.client, namespace, caSecret),
-			RootsRemedy: "create it with: argocd-agentctl pki propagate",
+			Roots:     secret.Roots(server.client, namespace, caSecret),
+			RootsHint: "create it with: argocd-agentctl pki propagate",
 		})
 		line := source.log.await(t, "missing")
 		require.Contains(t, line, "Secret argocd/argocd-agent-ca: not allowed")
@@ -119,7 +119,7 @@ func TestRefusedAccessSaysWhatToAllowAndIsTakenUpOnceAllowed(t *testing.T) {
 
 func TestBadSecretsSayWhichKeyIsBad(t *testing.T) {
 	server := newAPIServer(t, true, tlsSecret, caSecret)
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	pair := clientPair(t, authority, "agent-a", pki.Validity{})
 	server.put(tlsSecret, map[string][]byte{"tls.crt": pair.Certificate})
 	server.put(caSecret, map[string][]byte{"ca.pem": authority.PEM().Certificate})
@@ -129,7 +129,7 @@ func TestBadSecretsSayWhichKeyIsBad(t *testing.T) {
 	require.Contains(t, both, "its keys tls.crt and ca.crt are both missing or empty")
 
 	server.put(caSecret, map[string][]byte{"tls.crt": pair.Certificate})
-	require.Contains(t, source.log.await(t, "missing"), "which is not an authority, and it has no key ca.crt")
+	require.Contains(t, source.log.await(t, "missing"), "which is not a CA, and it has no key ca.crt")
 	server.put(caSecret, map[string][]byte{"tls.crt": []byte("rubbish")})
 	require.Contains(t, source.log.await(t, "missing"), "its key tls.crt: no certificate in PEM form")
 	server.put(caSecret, tlsData(authority.PEM()))
@@ -138,13 +138,13 @@ func TestBadSecretsSayWhichKeyIsBad(t *testing.T) {
 }
 
 func TestRootsMayBeUnderEitherKey(t *testing.T) {
-	authority, issuer := newAuthority(t, "authority"), newAuthority(t, "issuer")
+	authority, issuer := newAuthority(t, "CA"), newAuthority(t, "issuer")
 	leaf := clientPair(t, authority, "agent-a", pki.Validity{})
 	for name, data := range map[string]map[string][]byte{
-		"the authority's own Secret":           tlsData(authority.PEM()),
-		"its certificate alone as ca.crt":      {"ca.crt": authority.PEM().Certificate},
-		"a leaf's Secret with its ca.crt":      {"tls.crt": leaf.Certificate, "tls.key": leaf.Key, "ca.crt": authority.PEM().Certificate},
-		"an authority's Secret and its issuer": {"tls.crt": authority.PEM().Certificate, "ca.crt": issuer.PEM().Certificate},
+		"the CA's own Secret":             tlsData(authority.PEM()),
+		"its certificate alone as ca.crt": {"ca.crt": authority.PEM().Certificate},
+		"a leaf's Secret with its ca.crt": {"tls.crt": leaf.Certificate, "tls.key": leaf.Key, "ca.crt": authority.PEM().Certificate},
+		"a CA's Secret and its issuer":    {"tls.crt": authority.PEM().Certificate, "ca.crt": issuer.PEM().Certificate},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newAPIServer(t, true, caSecret)
@@ -152,8 +152,8 @@ func TestRootsMayBeUnderEitherKey(t *testing.T) {
 			source := run(t, certs.Options{Roots: secret.Roots(server.client, namespace, caSecret)}).ready(t)
 			material, err := source.Current()
 			require.NoError(t, err)
-			require.Len(t, material.Authorities, 1)
-			require.Equal(t, "CN=authority", material.Authorities[0].Subject.String())
+			require.Len(t, material.CAs, 1)
+			require.Equal(t, "CN=CA", material.CAs[0].Subject.String())
 		})
 	}
 }
@@ -166,7 +166,7 @@ func TestAnAPIServerThatIsAwayIsWaitedFor(t *testing.T) {
 	t.Cleanup(transport.CloseIdleConnections)
 	client, err := typed.NewForConfigAndClient(&rest.Config{Host: address}, &http.Client{Transport: transport})
 	require.NoError(t, err)
-	source := run(t, certs.Options{Pair: secret.Pair(client, namespace, tlsSecret), PairRemedy: "issue it"})
+	source := run(t, certs.Options{Pair: secret.Pair(client, namespace, tlsSecret), PairHint: "issue it"})
 	line := source.log.await(t, "missing")
 	require.Contains(t, line, "unreachable")
 	require.NotContains(t, line, "issue it", "nobody knows yet whether it is missing")

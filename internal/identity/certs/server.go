@@ -26,7 +26,7 @@ type ServerOptions struct {
 }
 
 // ServerTLS returns a configuration for a server that requires clients to present a certificate, verified against the
-// authorities trusted at the time of each handshake. Session tickets are off, because Go does not verify certificates
+// CAs trusted at the time of each handshake. Session tickets are off, because Go does not verify certificates
 // again when a session is resumed.
 func ServerTLS(options ServerOptions) *tls.Config {
 	return serverConfig(options, options.Source.Current)
@@ -43,7 +43,7 @@ func serverConfig(options ServerOptions, current func() (Material, error)) *tls.
 			return nil, materialError{err}
 		}
 		if material.Certificate == nil || material.Roots == nil {
-			return nil, materialError{errors.New("a server needs a certificate and trusted authorities: configure both")}
+			return nil, materialError{errors.New("a server needs a certificate and trusted CAs: configure both")}
 		}
 		fresh := base.Clone()
 		fresh.Certificates = []tls.Certificate{*material.Certificate}
@@ -107,7 +107,7 @@ func (s *Source) VerifyClient(presented []*x509.Certificate) error {
 		return err
 	}
 	if ours.material.Roots == nil || len(presented) == 0 {
-		return errors.New("verify a client: it needs a certificate, and this side needs trusted authorities: configure both")
+		return errors.New("verify a client: it needs a certificate, and this side needs trusted CAs: configure both")
 	}
 	options := x509.VerifyOptions{
 		Roots: ours.material.Roots, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},

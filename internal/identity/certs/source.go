@@ -15,13 +15,13 @@ import (
 type Options struct {
 	// Name tells this Source from others of the process in logs, metrics and errors, e.g. "principal".
 	Name string
-	// Pair holds our own certificate and key. PairRemedy tells a person what to do when it is missing or bad,
+	// Pair holds our own certificate and key. PairHint tells a person what to do when it is missing or bad,
 	// e.g. "create it with: argocd-agentctl pki issue agent".
-	Pair       Origin
-	PairRemedy string
-	// Roots holds the authorities that peers are verified against. RootsRemedy is like PairRemedy.
-	Roots       Origin
-	RootsRemedy string
+	Pair     Origin
+	PairHint string
+	// Roots holds the CAs that peers are verified against. RootsHint is like PairHint.
+	Roots     Origin
+	RootsHint string
 
 	Logger *slog.Logger
 	// Metrics may be nil when nobody reads them.
@@ -70,13 +70,13 @@ func New(options Options) (*Source, error) {
 		s.metrics = NewMetrics(nil)
 	}
 	if options.Pair != nil {
-		s.parts = append(s.parts, &part{name: options.Name, origin: options.Pair, remedy: options.PairRemedy, parse: parsePair})
+		s.parts = append(s.parts, &part{name: options.Name, origin: options.Pair, remedy: options.PairHint, parse: parsePair})
 	}
 	if options.Roots != nil {
-		s.parts = append(s.parts, &part{name: options.Name + "-ca", origin: options.Roots, remedy: options.RootsRemedy, parse: parseRoots})
+		s.parts = append(s.parts, &part{name: options.Name + "-ca", origin: options.Roots, remedy: options.RootsHint, parse: parseRoots})
 	}
 	if len(s.parts) == 0 {
-		return nil, fmt.Errorf("TLS material %q: neither a certificate nor trusted authorities are configured", options.Name)
+		return nil, fmt.Errorf("TLS material %q: neither a certificate nor trusted CAs are configured", options.Name)
 	}
 	for _, p := range s.parts {
 		s.metrics.reloads.WithLabelValues(p.name, resultSuccess)
@@ -137,7 +137,7 @@ func (s *Source) Current() (Material, error) {
 		case p.content.pair != nil:
 			material.Certificate = p.content.pair
 		default:
-			material.Roots, material.Authorities = p.content.roots, p.content.authorities
+			material.Roots, material.CAs = p.content.roots, p.content.authorities
 		}
 	}
 	if len(missing) > 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 func TestABadChangeKeepsTheLastGoodAndALaterGoodOneWins(t *testing.T) {
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	first := clientPair(t, authority, "agent-a", pki.Validity{})
 	other := clientPair(t, authority, "agent-a", pki.Validity{})
 
@@ -32,7 +32,7 @@ func TestABadChangeKeepsTheLastGoodAndALaterGoodOneWins(t *testing.T) {
 	for name, test := range bad {
 		t.Run(name, func(t *testing.T) {
 			place := newMemory(pairBlocks(first))
-			source := run(t, certs.Options{Pair: place, PairRemedy: "issue it again"}).ready(t)
+			source := run(t, certs.Options{Pair: place, PairHint: "issue it again"}).ready(t)
 			require.Contains(t, source.log.next(t), "loaded")
 
 			place.put(test.blocks)
@@ -57,13 +57,13 @@ func TestABadChangeKeepsTheLastGoodAndALaterGoodOneWins(t *testing.T) {
 
 func TestABadPoolKeepsTheLastGood(t *testing.T) {
 	old, renewed := newAuthority(t, "old"), newAuthority(t, "new")
-	broken := append(rootsBlocks(renewed).Authorities,
+	broken := append(rootsBlocks(renewed).CAs,
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("rubbish")})...)
 	place := newMemory(rootsBlocks(old))
 	source := run(t, certs.Options{Roots: place}).ready(t)
 	require.Contains(t, source.log.next(t), "loaded")
 
-	for _, blocks := range []certs.Blocks{{}, {Authorities: []byte("\n")}, {Authorities: broken}, {Authorities: old.PEM().Key}} {
+	for _, blocks := range []certs.Blocks{{}, {CAs: []byte("\n")}, {CAs: broken}, {CAs: old.PEM().Key}} {
 		place.put(blocks)
 	}
 	require.Contains(t, source.log.next(t), "no certificate in PEM form") // and once only for three empty ones in a row
@@ -71,18 +71,18 @@ func TestABadPoolKeepsTheLastGood(t *testing.T) {
 	require.Contains(t, source.log.next(t), "no certificate in PEM form")
 	material, err := source.Current()
 	require.NoError(t, err)
-	require.Len(t, material.Authorities, 1)
-	require.Equal(t, "CN=old", material.Authorities[0].Subject.String())
+	require.Len(t, material.CAs, 1)
+	require.Equal(t, "CN=old", material.CAs[0].Subject.String())
 
 	source.after(t, func() { place.put(rootsBlocks(old, renewed)) })
 	material, err = source.Current()
 	require.NoError(t, err)
-	require.Len(t, material.Authorities, 2)
+	require.Len(t, material.CAs, 2)
 	require.Equal(t, 3.0, source.value(t, reloads, "test-ca", "failure"))
 }
 
 func TestTheHalvesChangeIndependently(t *testing.T) {
-	authority := newAuthority(t, "authority")
+	authority := newAuthority(t, "CA")
 	pairs := newMemory(pairBlocks(clientPair(t, authority, "agent-a", pki.Validity{})))
 	roots := newMemory(rootsBlocks(authority))
 	source := run(t, certs.Options{Pair: pairs, Roots: roots}).ready(t)
@@ -99,7 +99,7 @@ func TestTheHalvesChangeIndependently(t *testing.T) {
 }
 
 func TestAnExpiredCertificateIsUsedWhenThereIsNoBetterOne(t *testing.T) {
-	place := newMemory(pairBlocks(clientPair(t, newAuthority(t, "authority"), "agent-a", past())))
+	place := newMemory(pairBlocks(clientPair(t, newAuthority(t, "CA"), "agent-a", past())))
 	source := run(t, certs.Options{Pair: place}).ready(t)
 	line := source.log.next(t)
 	require.Contains(t, line, "level=WARN")
@@ -108,7 +108,7 @@ func TestAnExpiredCertificateIsUsedWhenThereIsNoBetterOne(t *testing.T) {
 
 func TestWaitSaysWhatIsMissingAndWhatToDo(t *testing.T) {
 	place := &memory{reports: make(chan report, 10)}
-	source := run(t, certs.Options{Pair: place, PairRemedy: "create it with: argocd-agentctl pki issue agent", Roots: newMemory(rootsBlocks(newAuthority(t, "authority")))})
+	source := run(t, certs.Options{Pair: place, PairHint: "create it with: argocd-agentctl pki issue agent", Roots: newMemory(rootsBlocks(newAuthority(t, "CA")))})
 	_, err := source.Current()
 	require.ErrorContains(t, err, "the test has not been read yet")
 
@@ -124,7 +124,7 @@ func TestWaitSaysWhatIsMissingAndWhatToDo(t *testing.T) {
 
 	waited := make(chan error, 1)
 	go func() { waited <- source.Wait(t.Context()) }()
-	place.put(pairBlocks(clientPair(t, newAuthority(t, "authority"), "agent-a", pki.Validity{})))
+	place.put(pairBlocks(clientPair(t, newAuthority(t, "CA"), "agent-a", pki.Validity{})))
 	require.NoError(t, <-waited)
 	require.NotContains(t, source.log.await(t, "name=test "), "missing", "the same cause is logged once")
 }
@@ -132,7 +132,7 @@ func TestWaitSaysWhatIsMissingAndWhatToDo(t *testing.T) {
 func TestNewRefusesWhatCannotWork(t *testing.T) {
 	_, logger := newJournal()
 	_, err := certs.New(certs.Options{Name: "agent", Logger: logger})
-	require.ErrorContains(t, err, "neither a certificate nor trusted authorities")
+	require.ErrorContains(t, err, "neither a certificate nor trusted CAs")
 	_, err = certs.New(certs.Options{Pair: newMemory(certs.Blocks{})})
 	require.ErrorContains(t, err, "required")
 }

@@ -23,7 +23,7 @@ type ServerOptions struct {
 }
 
 // IssueServer makes a key and signs a certificate for a TLS server.
-func (a *Authority) IssueServer(options ServerOptions) (Pair, error) {
+func (a *CA) IssueServer(options ServerOptions) (Pair, error) {
 	name := options.CommonName
 	switch {
 	case len(options.Names)+len(options.Addresses) == 0:
@@ -52,7 +52,7 @@ type ClientOptions struct {
 }
 
 // IssueClient makes a key and signs a certificate for a TLS client.
-func (a *Authority) IssueClient(options ClientOptions) (Pair, error) {
+func (a *CA) IssueClient(options ClientOptions) (Pair, error) {
 	if options.CommonName == "" {
 		return Pair{}, errors.New("client certificate: no common name: give the agent's name")
 	}
@@ -75,7 +75,7 @@ func (a *Authority) IssueClient(options ClientOptions) (Pair, error) {
 }
 
 // issue completes the template, which names the holder and the use, with validity and a new key, and signs it.
-func (a *Authority) issue(template *x509.Certificate, validity Validity, kind KeyKind) (Pair, error) {
+func (a *CA) issue(template *x509.Certificate, validity Validity, kind KeyKind) (Pair, error) {
 	holder := template.Subject.CommonName
 	validity, err := a.leafValidity(validity)
 	if err != nil {
@@ -99,9 +99,9 @@ func (a *Authority) issue(template *x509.Certificate, validity Validity, kind Ke
 	return Pair{Certificate: encodeCertificate(der), Key: keyPEM}, nil
 }
 
-// leafValidity fills in the defaults. No certificate may outlive its authority: it would stop working on a day that
+// leafValidity fills in the defaults. No certificate may outlive its CA: it would stop working on a day that
 // its own dates do not show. A default lifetime is shortened, one that was asked for is refused.
-func (a *Authority) leafValidity(asked Validity) (Validity, error) {
+func (a *CA) leafValidity(asked Validity) (Validity, error) {
 	end := a.certificate.NotAfter
 	validity, err := asked.resolve(LeafLifetime)
 	if err != nil {
@@ -114,6 +114,6 @@ func (a *Authority) leafValidity(asked Validity) (Validity, error) {
 		validity.NotAfter = end
 		return validity, nil
 	}
-	return validity, fmt.Errorf("validity: its authority %q ends at %s: choose an earlier end, or renew the authority first",
+	return validity, fmt.Errorf("validity: its CA %q ends at %s: choose an earlier end, or renew the CA first",
 		a.certificate.Subject.CommonName, end.UTC().Format(time.RFC3339))
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-func newAuthority(t *testing.T, options pki.AuthorityOptions) *pki.Authority {
+func newAuthority(t *testing.T, options pki.CAOptions) *pki.CA {
 	t.Helper()
 	if options.CommonName == "" {
-		options.CommonName = "test authority"
+		options.CommonName = "test CA"
 	}
-	authority, err := pki.NewAuthority(options)
+	authority, err := pki.NewCA(options)
 	require.NoError(t, err)
 	return authority
 }
@@ -30,7 +30,7 @@ func leaf(t *testing.T, pair pki.Pair) *x509.Certificate {
 	return loaded.Leaf
 }
 
-func verify(leaf *x509.Certificate, authority *pki.Authority, name string, usage x509.ExtKeyUsage) error {
+func verify(leaf *x509.Certificate, authority *pki.CA, name string, usage x509.ExtKeyUsage) error {
 	pool := x509.NewCertPool()
 	pool.AddCert(authority.Certificate())
 	_, err := leaf.Verify(x509.VerifyOptions{Roots: pool, DNSName: name, KeyUsages: []x509.ExtKeyUsage{usage}})
@@ -38,7 +38,7 @@ func verify(leaf *x509.Certificate, authority *pki.Authority, name string, usage
 }
 
 func TestServerCertificateIsGoodForItsNamesOnly(t *testing.T) {
-	authority := newAuthority(t, pki.AuthorityOptions{})
+	authority := newAuthority(t, pki.CAOptions{})
 	pair, err := authority.IssueServer(pki.ServerOptions{
 		Names:     []string{"principal.argocd.svc", "localhost"},
 		Addresses: []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -56,7 +56,7 @@ func TestServerCertificateIsGoodForItsNamesOnly(t *testing.T) {
 }
 
 func TestClientCertificateNamesItsAgent(t *testing.T) {
-	authority := newAuthority(t, pki.AuthorityOptions{})
+	authority := newAuthority(t, pki.CAOptions{})
 	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: "agent-a", SPIFFEID: "spiffe://example.org/ns/argocd/sa/agent-a"})
 	require.NoError(t, err)
 	certificate := leaf(t, pair)
@@ -69,16 +69,16 @@ func TestClientCertificateNamesItsAgent(t *testing.T) {
 }
 
 func TestAnotherAuthorityIsNotTrusted(t *testing.T) {
-	ours := newAuthority(t, pki.AuthorityOptions{})
-	theirs := newAuthority(t, pki.AuthorityOptions{CommonName: "test authority"})
+	ours := newAuthority(t, pki.CAOptions{})
+	theirs := newAuthority(t, pki.CAOptions{CommonName: "test CA"})
 	pair, err := theirs.IssueClient(pki.ClientOptions{CommonName: "agent-a"})
 	require.NoError(t, err)
 	require.ErrorAs(t, verify(leaf(t, pair), ours, "", x509.ExtKeyUsageClientAuth), new(x509.UnknownAuthorityError))
 }
 
 func TestAuthorityFromPEMGoesOnIssuing(t *testing.T) {
-	original := newAuthority(t, pki.AuthorityOptions{})
-	loaded, err := pki.LoadAuthority(original.PEM().Certificate, original.PEM().Key)
+	original := newAuthority(t, pki.CAOptions{})
+	loaded, err := pki.LoadCA(original.PEM().Certificate, original.PEM().Key)
 	require.NoError(t, err)
 
 	pair, err := loaded.IssueClient(pki.ClientOptions{CommonName: "agent-a"})
@@ -87,22 +87,22 @@ func TestAuthorityFromPEMGoesOnIssuing(t *testing.T) {
 }
 
 func TestLoadAuthorityRefusesWhatCannotSign(t *testing.T) {
-	authority := newAuthority(t, pki.AuthorityOptions{})
-	other := newAuthority(t, pki.AuthorityOptions{})
+	authority := newAuthority(t, pki.CAOptions{})
+	other := newAuthority(t, pki.CAOptions{})
 	client, err := authority.IssueClient(pki.ClientOptions{CommonName: "agent-a"})
 	require.NoError(t, err)
 
-	_, err = pki.LoadAuthority(authority.PEM().Certificate, other.PEM().Key)
+	_, err = pki.LoadCA(authority.PEM().Certificate, other.PEM().Key)
 	require.ErrorContains(t, err, "private key does not match")
-	_, err = pki.LoadAuthority(client.Certificate, client.Key)
-	require.ErrorContains(t, err, "not one of an authority")
-	_, err = pki.LoadAuthority([]byte("rubbish"), authority.PEM().Key)
+	_, err = pki.LoadCA(client.Certificate, client.Key)
+	require.ErrorContains(t, err, "not one of a CA")
+	_, err = pki.LoadCA([]byte("rubbish"), authority.PEM().Key)
 	require.Error(t, err)
 }
 
 func TestValidity(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
-	short := newAuthority(t, pki.AuthorityOptions{Validity: pki.Validity{NotAfter: now.Add(time.Hour)}})
+	short := newAuthority(t, pki.CAOptions{Validity: pki.Validity{NotAfter: now.Add(time.Hour)}})
 
 	t.Run("explicit times are kept, also past ones", func(t *testing.T) {
 		validity := pki.Validity{NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)}
@@ -111,26 +111,26 @@ func TestValidity(t *testing.T) {
 		require.True(t, leaf(t, pair).NotBefore.Equal(validity.NotBefore))
 		require.True(t, leaf(t, pair).NotAfter.Equal(validity.NotAfter))
 	})
-	t.Run("the default ends with the authority", func(t *testing.T) {
+	t.Run("the default ends with the CA", func(t *testing.T) {
 		pair, err := short.IssueClient(pki.ClientOptions{CommonName: "agent-a"})
 		require.NoError(t, err)
 		require.True(t, leaf(t, pair).NotAfter.Equal(short.Certificate().NotAfter))
 	})
 	t.Run("the default lifetimes", func(t *testing.T) {
-		long := newAuthority(t, pki.AuthorityOptions{})
-		require.WithinDuration(t, now.Add(pki.AuthorityLifetime), long.Certificate().NotAfter, time.Hour)
+		long := newAuthority(t, pki.CAOptions{})
+		require.WithinDuration(t, now.Add(pki.CALifetime), long.Certificate().NotAfter, time.Hour)
 		pair, err := long.IssueClient(pki.ClientOptions{CommonName: "agent-a"})
 		require.NoError(t, err)
 		require.WithinDuration(t, now.Add(pki.LeafLifetime), leaf(t, pair).NotAfter, time.Hour)
 	})
-	t.Run("none outlives its authority", func(t *testing.T) {
+	t.Run("none outlives its CA", func(t *testing.T) {
 		_, err := short.IssueClient(pki.ClientOptions{CommonName: "agent-a", Validity: pki.Validity{NotAfter: now.Add(2 * time.Hour)}})
-		require.ErrorContains(t, err, "renew the authority first")
+		require.ErrorContains(t, err, "renew the CA first")
 	})
-	t.Run("an expired authority issues nothing by default", func(t *testing.T) {
-		expired := newAuthority(t, pki.AuthorityOptions{Validity: pki.Validity{NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)}})
+	t.Run("an expired CA issues nothing by default", func(t *testing.T) {
+		expired := newAuthority(t, pki.CAOptions{Validity: pki.Validity{NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)}})
 		_, err := expired.IssueClient(pki.ClientOptions{CommonName: "agent-a"})
-		require.ErrorContains(t, err, "renew the authority first")
+		require.ErrorContains(t, err, "renew the CA first")
 	})
 	t.Run("an end before the start", func(t *testing.T) {
 		_, err := short.IssueClient(pki.ClientOptions{CommonName: "agent-a", Validity: pki.Validity{NotAfter: now.Add(-time.Hour)}})
@@ -139,7 +139,7 @@ func TestValidity(t *testing.T) {
 }
 
 func TestEveryAlgorithm(t *testing.T) {
-	authority := newAuthority(t, pki.AuthorityOptions{})
+	authority := newAuthority(t, pki.CAOptions{})
 	for _, algorithm := range []pki.Algorithm{pki.ECDSAP256, pki.ECDSAP384, pki.ECDSAP521, pki.Ed25519, pki.RSA} {
 		t.Run(string(algorithm), func(t *testing.T) {
 			parsed, err := pki.ParseAlgorithm(string(algorithm))
@@ -154,8 +154,8 @@ func TestEveryAlgorithm(t *testing.T) {
 }
 
 func TestMissingNamesAreRefused(t *testing.T) {
-	authority := newAuthority(t, pki.AuthorityOptions{})
-	_, err := pki.NewAuthority(pki.AuthorityOptions{})
+	authority := newAuthority(t, pki.CAOptions{})
+	_, err := pki.NewCA(pki.CAOptions{})
 	require.ErrorContains(t, err, "no common name")
 	_, err = authority.IssueServer(pki.ServerOptions{CommonName: "principal"})
 	require.ErrorContains(t, err, "no DNS name and no IP address")

@@ -101,7 +101,7 @@ func complete(claims jwt.RegisteredClaims) error {
 	}
 }
 
-// remedy says what to do about an error, where the library's own text does not.
+// hint says what to do about an error, where the library's own text does not.
 func remedy(err error, claims jwt.RegisteredClaims) string {
 	switch {
 	case errors.Is(err, jwt.ErrTokenExpired) && claims.ExpiresAt != nil:

@@ -62,7 +62,7 @@ type ClusterTLS struct {
 	Insecure    bool   `json:"insecure"`
 	Certificate []byte `json:"certData,omitempty"`
 	Key         []byte `json:"keyData,omitempty"`
-	Authorities []byte `json:"caData,omitempty"`
+	CAData      []byte `json:"caData,omitempty"`
 }
 
 // ClusterSecretName returns the name of the Secret that an agent's cluster is kept in.

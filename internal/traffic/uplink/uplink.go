@@ -43,20 +43,20 @@ func (s *Settings) Declare(set *settings.Set, prefix string) {
 		"file of the certificate that the principal sees", settings.NonEmpty)
 	set.String(&s.keyFile, "principal-client-key", prefix+"_PRINCIPAL_CLIENT_KEY_PATH", "", "file of its key", settings.NonEmpty)
 	set.String(&s.caFile, "principal-ca-path", prefix+"_PRINCIPAL_ROOT_CA_PATH", "",
-		"file of the authority that the principal's certificate comes from", settings.NonEmpty)
+		"file of the CA that the principal's certificate comes from", settings.NonEmpty)
 	set.Duration(&s.keepAlive, "keep-alive-ping-interval", prefix+"_KEEP_ALIVE_PING_INTERVAL", 10*time.Second,
 		"how often to see whether a quiet connection to the principal still works; at least 10s, 0 for never",
 		settings.OffOrAtLeast(10*time.Second))
 }
 
-// Certificates say where the certificate for the principal and the principal's authority are. The name tells people whose
+// Certificates say where the certificate for the principal and the principal's CA are. The name tells people whose
 // certificate it is.
 func (s *Settings) Certificates(name string, logger *slog.Logger, metrics *certs.Metrics) certs.Options {
 	return certs.Options{
 		Name: name, Logger: logger, Metrics: metrics,
-		Pair:       certs.PairFiles(s.certFile, s.keyFile),
-		PairRemedy: "see --principal-client-cert and --principal-client-key, or create it with: argocd-agentctl pki issue component",
-		Roots:      certs.RootsFile(s.caFile), RootsRemedy: "see --principal-ca-path",
+		Pair:     certs.PairFiles(s.certFile, s.keyFile),
+		PairHint: "see --principal-client-cert and --principal-client-key, or create it with: argocd-agentctl pki issue component",
+		Roots:    certs.RootsFile(s.caFile), RootsHint: "see --principal-ca-path",
 	}
 }
 

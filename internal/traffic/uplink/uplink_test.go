@@ -42,8 +42,8 @@ func parse(args []string, variables map[string]string) (*uplink.Settings, error)
 // files are those of a component that a principal accepts.
 type files struct{ cert, key, ca string }
 
-// write writes a component's certificate and the principal's authority to files.
-func write(t *testing.T, issuer, trusted *pki.Authority, name string) files {
+// write writes a component's certificate and the principal's CA to files.
+func write(t *testing.T, issuer, trusted *pki.CA, name string) files {
 	t.Helper()
 	pair, err := issuer.IssueClient(pki.ClientOptions{CommonName: name})
 	require.NoError(t, err)
@@ -138,20 +138,20 @@ func TestBadSettings(t *testing.T) {
 // Why the principal cannot be reached is said with what to do about it.
 func TestReasonsSayWhatToDo(t *testing.T) {
 	w := relaytest.Open(t)
-	stranger, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "stranger"})
+	stranger, err := pki.NewCA(pki.CAOptions{CommonName: "stranger"})
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		files files
 		code  codes.Code
 		want  []string
 	}{
-		"the principal's authority is another": {
+		"the principal's CA is another": {
 			write(t, w.Authority, stranger, relaytest.Component), codes.Unavailable,
-			[]string{"server certificate CN=principal", "none of the authorities trusted here (CN=stranger)", "add its authority"},
+			[]string{"server certificate CN=principal", "none of the CAs trusted here (CN=stranger)", "add its CA"},
 		},
 		"the principal trusts another": {
 			write(t, stranger, w.Authority, relaytest.Component), codes.Unavailable,
-			[]string{"refused our client certificate", "issue it by a trusted authority"},
+			[]string{"refused our client certificate", "issue it by a trusted CA"},
 		},
 		"it is no component": {
 			write(t, w.Authority, w.Authority, "somebody"), codes.Unauthenticated, []string{"somebody", "--hub-components"},

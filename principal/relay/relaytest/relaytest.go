@@ -57,7 +57,7 @@ type World struct {
 	Drain      func()           // has the principal close all connections; returns when they are closed
 	Kill       func()           // stops the principal without draining
 	Address    string           // of the principal
-	Authority  *pki.Authority   // of all certificates
+	Authority  *pki.CA          // of all certificates
 
 	kube     *tunnel.Listener // of agent a
 	draining atomic.Bool
@@ -103,7 +103,7 @@ func newWorld(tb testing.TB) *World {
 	tb.Helper()
 	w := &World{kube: tunnel.NewListener(tunnel.Kube), Directory: relay.NewDirectory(namespaceOf)}
 	var err error
-	w.Authority, err = pki.NewAuthority(pki.AuthorityOptions{CommonName: "test"})
+	w.Authority, err = pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(tb, err)
 	w.serve(tb)
 	return w
@@ -130,8 +130,8 @@ func (w *World) source(tb testing.TB, pair pki.Pair) *certs.Source {
 	tb.Helper()
 	source, err := certs.New(certs.Options{
 		Name: "test", Logger: slog.New(slog.DiscardHandler), Metrics: certs.NewMetrics(prometheus.NewRegistry()),
-		Pair: certs.Fixed("pair", certs.Blocks{Certificate: pair.Certificate, Key: pair.Key}), PairRemedy: "none",
-		Roots: certs.Fixed("roots", certs.Blocks{Authorities: w.Authority.PEM().Certificate}), RootsRemedy: "none",
+		Pair: certs.Fixed("pair", certs.Blocks{Certificate: pair.Certificate, Key: pair.Key}), PairHint: "none",
+		Roots: certs.Fixed("roots", certs.Blocks{CAs: w.Authority.PEM().Certificate}), RootsHint: "none",
 	})
 	require.NoError(tb, err)
 	run(tb, func(ctx context.Context) { Check(tb, source.Run(ctx)) })

@@ -22,11 +22,11 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 )
 
-// The keys of a Secret that hold PEM text: a certificate and its private key, and trusted authorities.
+// The keys of a Secret that hold PEM text: a certificate and its private key, and trusted CAs.
 const (
 	CertificateKey = corev1.TLSCertKey
 	PrivateKeyKey  = corev1.TLSPrivateKeyKey
-	AuthorityKey   = corev1.ServiceAccountRootCAKey
+	CAKey          = corev1.ServiceAccountRootCAKey
 )
 
 // origin is one Kubernetes Secret.
@@ -43,8 +43,8 @@ func Pair(client typed.SecretsGetter, namespace, name string) certs.Origin {
 	return origin{client: client, namespace: namespace, name: name, blocks: PairBlocks}
 }
 
-// Roots returns an Origin that reads trusted authorities from a Secret: from tls.crt when that is an authority's
-// certificate (so an authority's own Secret will do), else from ca.crt. It needs leave to list and watch that one Secret
+// Roots returns an Origin that reads trusted CAs from a Secret: from tls.crt when that is a CA's
+// certificate (so a CA's own Secret will do), else from ca.crt. It needs leave to list and watch that one Secret
 // only.
 func Roots(client typed.SecretsGetter, namespace, name string) certs.Origin {
 	return origin{client: client, namespace: namespace, name: name, blocks: RootsBlocks}
@@ -64,12 +64,12 @@ func PairBlocks(data map[string][]byte) (certs.Blocks, error) {
 
 // RootsBlocks returns what a Secret's data has for Roots, or why it has nothing.
 func RootsBlocks(data map[string][]byte) (certs.Blocks, error) {
-	own, authority := data[CertificateKey], data[AuthorityKey]
+	own, authority := data[CertificateKey], data[CAKey]
 	if len(own) == 0 && len(authority) == 0 {
-		return certs.Blocks{}, fmt.Errorf("its keys %s and %s are both missing or empty", CertificateKey, AuthorityKey)
+		return certs.Blocks{}, fmt.Errorf("its keys %s and %s are both missing or empty", CertificateKey, CAKey)
 	}
 	if len(own) == 0 {
-		return certs.Blocks{Authorities: authority}, nil
+		return certs.Blocks{CAs: authority}, nil
 	}
 	certificates, err := certs.ParseCertificates(own)
 	if err != nil {
@@ -77,12 +77,12 @@ func RootsBlocks(data map[string][]byte) (certs.Blocks, error) {
 	}
 	switch {
 	case certificates[0].IsCA:
-		return certs.Blocks{Authorities: own}, nil
+		return certs.Blocks{CAs: own}, nil
 	case len(authority) > 0:
-		return certs.Blocks{Authorities: authority}, nil
+		return certs.Blocks{CAs: authority}, nil
 	default:
-		return certs.Blocks{}, fmt.Errorf("its key %s holds the certificate of %q, which is not an authority, and it has no key %s",
-			CertificateKey, certificates[0].Subject.String(), AuthorityKey)
+		return certs.Blocks{}, fmt.Errorf("its key %s holds the certificate of %q, which is not a CA, and it has no key %s",
+			CertificateKey, certificates[0].Subject.String(), CAKey)
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package ca keeps the authority that agents' and the hub's certificates come from in a Secret on the hub, and the
+// Package ca keeps the CA that agents' and the hub's certificates come from in a Secret on the hub, and the
 // certificates in Secrets where their programs look for them.
 package ca
 
@@ -18,16 +18,16 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-// SecretName is the Secret of the authority: on the hub with its private key, on spokes without.
+// SecretName is the Secret of the CA: on the hub with its private key, on spokes without.
 const SecretName = "argocd-agent-ca"
 
 // commonName is what people see as the issuer.
 const commonName = "argocd-agent-ca"
 
-// create is what to do about an authority that is not there.
+// create is what to do about a CA that is not there.
 const create = "create it with: argocd-agentctl pki init"
 
-// Trusted are the authorities that certificates are verified against: that of the hub and, while it is replaced, an older
+// Trusted are the CAs that certificates are verified against: that of the hub and, while it is replaced, an older
 // one beside it.
 type Trusted struct {
 	PEM          []byte
@@ -35,18 +35,18 @@ type Trusted struct {
 	Where        string // the Secret, for messages
 }
 
-// Use is what a certificate is to be good for: with these authorities.
+// Use is what a certificate is to be good for: with these CAs.
 func (t Trusted) Use(as x509.ExtKeyUsage) certificate.Use {
-	return certificate.Use{As: as, Authorities: t.Certificates, Trusting: t.Where}
+	return certificate.Use{As: as, CAs: t.Certificates, Trusting: t.Where}
 }
 
-// Authority is the hub's authority with its private key.
-type Authority struct {
-	*pki.Authority
+// CA is the hub's CA with its private key.
+type CA struct {
+	*pki.CA
 	Trusted Trusted
 }
 
-// New is how a new authority or certificate is wanted.
+// New is how a new CA or certificate is wanted.
 type New struct {
 	// Replace lets what is there be replaced.
 	Replace bool
@@ -63,7 +63,7 @@ func (n New) validity() pki.Validity {
 	return pki.Validity{NotAfter: time.Now().Add(n.Lifetime)}
 }
 
-// Init makes the hub's authority, unless there is a good one. Once it is replaced, no certificate of the older one is good.
+// Init makes the hub's CA, unless there is a good one. Once it is replaced, no certificate of the older one is good.
 func Init(ctx context.Context, hub *place.Place, n New) (place.Result, error) {
 	written, outcome, err := hub.Put(ctx, place.Change{
 		Name: SecretName, Replace: n.Replace, Flag: "--force, and issue all certificates again",
@@ -78,7 +78,7 @@ func Init(ctx context.Context, hub *place.Place, n New) (place.Result, error) {
 			return nil
 		},
 		Write: func(s *corev1.Secret) error {
-			made, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: commonName, Validity: n.validity(), Key: n.Key})
+			made, err := pki.NewCA(pki.CAOptions{CommonName: commonName, Validity: n.validity(), Key: n.Key})
 			if err != nil {
 				return err
 			}
@@ -98,24 +98,24 @@ func Init(ctx context.Context, hub *place.Place, n New) (place.Result, error) {
 		Notes: certificate.Dates(found.Certificate(), time.Now()),
 	}
 	if outcome == place.Replaced {
-		result.Notes = append(result.Notes, "no certificate of the older authority is good any more: issue all of them again, "+
+		result.Notes = append(result.Notes, "no certificate of the older CA is good any more: issue all of them again, "+
 			"by argocd-agentctl pki issue and argocd-agentctl agent create, with --upsert")
 	}
 	return result, nil
 }
 
-// Load returns the hub's authority.
-func Load(ctx context.Context, hub *place.Place) (*Authority, error) {
+// Load returns the hub's CA.
+func Load(ctx context.Context, hub *place.Place) (*CA, error) {
 	found, err := get(ctx, hub)
 	if err != nil {
 		return nil, err
 	}
-	authority, err := load(found.Data)
+	issuer, err := load(found.Data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", hub.Secret(SecretName), err)
 	}
-	authority.Trusted.Where = hub.Secret(SecretName)
-	return authority, nil
+	issuer.Trusted.Where = hub.Secret(SecretName)
+	return issuer, nil
 }
 
 // LoadTrusted returns what is to be trusted, for which the private key need not be there.
@@ -127,7 +127,7 @@ func LoadTrusted(ctx context.Context, hub *place.Place) (Trusted, error) {
 	return ReadTrusted(found, hub)
 }
 
-// ReadTrusted returns the authorities that are in a Secret of the place.
+// ReadTrusted returns the CAs that are in a Secret of the place.
 func ReadTrusted(s *corev1.Secret, where *place.Place) (Trusted, error) {
 	trusted, err := parseTrusted(s.Data)
 	if err != nil {
@@ -145,38 +145,38 @@ func get(ctx context.Context, hub *place.Place) (*corev1.Secret, error) {
 	return found, err
 }
 
-// load reads an authority from the data of its Secret.
-func load(data map[string][]byte) (*Authority, error) {
+// load reads a CA from the data of its Secret.
+func load(data map[string][]byte) (*CA, error) {
 	trusted, err := parseTrusted(data)
 	if err != nil {
 		return nil, err
 	}
 	if len(data[secret.PrivateKeyKey]) == 0 {
 		return nil, fmt.Errorf("it has no private key (%s), as on a spoke, so nothing can be issued with it: is this the hub? "+
-			"If another authority issues certificates, see --tls-from-secret of argocd-agentctl agent create", secret.PrivateKeyKey)
+			"If another CA issues certificates, see --tls-from-secret of argocd-agentctl agent create", secret.PrivateKeyKey)
 	}
-	authority, err := pki.LoadAuthority(data[secret.CertificateKey], data[secret.PrivateKeyKey])
+	issuer, err := pki.LoadCA(data[secret.CertificateKey], data[secret.PrivateKeyKey])
 	if err != nil {
 		return nil, err
 	}
-	return &Authority{Authority: authority, Trusted: trusted}, nil
+	return &CA{CA: issuer, Trusted: trusted}, nil
 }
 
-// parseTrusted reads trusted authorities from the data of a Secret.
+// parseTrusted reads trusted CAs from the data of a Secret.
 func parseTrusted(data map[string][]byte) (Trusted, error) {
 	blocks, err := secret.RootsBlocks(data)
 	if err != nil {
 		return Trusted{}, err
 	}
-	certificates, err := certs.ParseCertificates(blocks.Authorities)
+	certificates, err := certs.ParseCertificates(blocks.CAs)
 	if err != nil {
-		return Trusted{}, fmt.Errorf("trusted authorities: %w", err)
+		return Trusted{}, fmt.Errorf("trusted CAs: %w", err)
 	}
-	return Trusted{PEM: blocks.Authorities, Certificates: certificates}, nil
+	return Trusted{PEM: blocks.CAs, Certificates: certificates}, nil
 }
 
-// writePair puts a certificate and its key into a Secret and, for a program that has one folder for both, the authorities.
-func writePair(s *corev1.Secret, pair pki.Pair, authorities []byte) {
+// writePair puts a certificate and its key into a Secret and, for a program that has one folder for both, the CAs.
+func writePair(s *corev1.Secret, pair pki.Pair, cas []byte) {
 	if s.Type == "" {
 		s.Type = corev1.SecretTypeTLS
 	}
@@ -184,9 +184,9 @@ func writePair(s *corev1.Secret, pair pki.Pair, authorities []byte) {
 		s.Data = make(map[string][]byte)
 	}
 	s.Data[secret.CertificateKey], s.Data[secret.PrivateKeyKey] = pair.Certificate, pair.Key
-	delete(s.Data, secret.AuthorityKey)
-	if authorities != nil {
-		s.Data[secret.AuthorityKey] = authorities
+	delete(s.Data, secret.CAKey)
+	if cas != nil {
+		s.Data[secret.CAKey] = cas
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// AuthorityLifetime is how long an authority is valid when its options do not say.
-	AuthorityLifetime = 3650 * 24 * time.Hour
-	// LeafLifetime is how long a certificate is valid when its options do not say, unless its authority ends earlier.
+	// CALifetime is how long a CA is valid when its options do not say.
+	CALifetime = 3650 * 24 * time.Hour
+	// LeafLifetime is how long a certificate is valid when its options do not say, unless its CA ends earlier.
 	LeafLifetime = 180 * 24 * time.Hour
 
 	// backdate makes new certificates acceptable to machines whose clock is a little behind.
@@ -43,33 +43,33 @@ func (v Validity) resolve(lifetime time.Duration) (Validity, error) {
 	return v, nil
 }
 
-// Authority is a certificate authority. It is safe for concurrent use.
-type Authority struct {
+// CA is a certificate authority. It is safe for concurrent use.
+type CA struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
 	pem         Pair
 }
 
-// AuthorityOptions says what an authority is called and how long it lives.
-type AuthorityOptions struct {
+// CAOptions says what a CA is called and how long it lives.
+type CAOptions struct {
 	// CommonName is required: people see it as the issuer of every certificate.
 	CommonName string
 	Validity   Validity
 	Key        KeyKind
 }
 
-// NewAuthority makes a self-signed authority with a new key.
-func NewAuthority(options AuthorityOptions) (*Authority, error) {
+// NewCA makes a self-signed CA with a new key.
+func NewCA(options CAOptions) (*CA, error) {
 	if options.CommonName == "" {
-		return nil, errors.New("authority: no common name: give it one that people will recognise")
+		return nil, errors.New("CA: no common name: give it one that people will recognise")
 	}
-	validity, err := options.Validity.resolve(AuthorityLifetime)
+	validity, err := options.Validity.resolve(CALifetime)
 	if err != nil {
-		return nil, fmt.Errorf("authority %q: %w", options.CommonName, err)
+		return nil, fmt.Errorf("CA %q: %w", options.CommonName, err)
 	}
 	key, err := newKey(options.Key)
 	if err != nil {
-		return nil, fmt.Errorf("authority %q: generate key: %w", options.CommonName, err)
+		return nil, fmt.Errorf("CA %q: generate key: %w", options.CommonName, err)
 	}
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: options.CommonName},
@@ -81,37 +81,37 @@ func NewAuthority(options AuthorityOptions) (*Authority, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("authority %q: sign: %w", options.CommonName, err)
+		return nil, fmt.Errorf("CA %q: sign: %w", options.CommonName, err)
 	}
 	keyPEM, err := encodeKey(key)
 	if err != nil {
-		return nil, fmt.Errorf("authority %q: %w", options.CommonName, err)
+		return nil, fmt.Errorf("CA %q: %w", options.CommonName, err)
 	}
-	return LoadAuthority(encodeCertificate(der), keyPEM)
+	return LoadCA(encodeCertificate(der), keyPEM)
 }
 
-// LoadAuthority reads an authority from PEM: its certificate, and its private key in PKCS #8, PKCS #1 or SEC 1 form.
-func LoadAuthority(certificatePEM, keyPEM []byte) (*Authority, error) {
+// LoadCA reads a CA from PEM: its certificate, and its private key in PKCS #8, PKCS #1 or SEC 1 form.
+func LoadCA(certificatePEM, keyPEM []byte) (*CA, error) {
 	pair := Pair{Certificate: certificatePEM, Key: keyPEM}
 	loaded, err := pair.TLS()
 	if err != nil {
-		return nil, fmt.Errorf("authority: %w", err)
+		return nil, fmt.Errorf("CA: %w", err)
 	}
 	key, ok := loaded.PrivateKey.(crypto.Signer)
 	if !ok {
-		return nil, errors.New("authority: its private key cannot sign")
+		return nil, errors.New("CA: its private key cannot sign")
 	}
 	if !loaded.Leaf.IsCA {
-		return nil, fmt.Errorf("authority: certificate of %q is not one of an authority: use one with the CA flag set", loaded.Leaf.Subject)
+		return nil, fmt.Errorf("CA: certificate of %q is not one of a CA: use one with the CA flag set", loaded.Leaf.Subject)
 	}
-	return &Authority{certificate: loaded.Leaf, key: key, pem: pair}, nil
+	return &CA{certificate: loaded.Leaf, key: key, pem: pair}, nil
 }
 
-// Certificate returns the authority's certificate. The caller must not change it.
-func (a *Authority) Certificate() *x509.Certificate { return a.certificate }
+// Certificate returns the CA's certificate. The caller must not change it.
+func (a *CA) Certificate() *x509.Certificate { return a.certificate }
 
-// PEM returns the authority's own certificate and private key. The caller must not change them.
-func (a *Authority) PEM() Pair { return a.pem }
+// PEM returns the CA's own certificate and private key. The caller must not change them.
+func (a *CA) PEM() Pair { return a.pem }
 
 // Pair is a certificate and its private key (PKCS #8 when made by this package), both as PEM.
 type Pair struct {

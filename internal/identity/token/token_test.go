@@ -134,7 +134,7 @@ func TestWhatIsNotToBeBelievedIsRefused(t *testing.T) {
 		"issue a new one":               func(c jwt.MapClaims) { c["exp"] = time.Now().Add(-time.Minute).Unix() },
 		"compare the clocks":            func(c jwt.MapClaims) { c["nbf"] = time.Now().Add(time.Minute).Unix() },
 		"used before issued":            func(c jwt.MapClaims) { c["iat"] = time.Now().Add(time.Minute).Unix() },
-		"it is empty":                   func(c jwt.MapClaims) { delete(c, "sub") },
+		"agent name \"\": a lowercase":  func(c jwt.MapClaims) { delete(c, "sub") },
 		"its subject":                   func(c jwt.MapClaims) { c["sub"] = "../b" },
 		"could not JSON decode claim":   func(c jwt.MapClaims) { c["exp"] = "tomorrow" },
 		"could not JSON decode claim: ": func(c jwt.MapClaims) { c["sub"] = []string{"a"} },

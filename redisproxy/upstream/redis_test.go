@@ -39,7 +39,7 @@ func TestDial(t *testing.T) {
 
 func TestDialTLS(t *testing.T) {
 	t.Parallel()
-	authority, err := pki.NewAuthority(pki.AuthorityOptions{CommonName: "redis"})
+	authority, err := pki.NewCA(pki.CAOptions{CommonName: "redis"})
 	require.NoError(t, err)
 	pair, err := authority.IssueServer(pki.ServerOptions{CommonName: "redis", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)

@@ -3,10 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -18,21 +20,25 @@ import (
 
 // options are what a person decides about a benchmark.
 type options struct {
-	only           []string
-	applications   int
-	samples        int
-	changes        int
-	seconds        int
-	megabytes      int
-	line           int
-	requests       int
-	runs           int
-	json           string
-	floorOnly      bool
-	principalArgs  []string
-	agentArgs      []string
-	kubeproxyArgs  []string
-	redisproxyArgs []string
+	only              []string
+	applications      int
+	samples           int
+	changes           int
+	seconds           int
+	megabytes         int
+	line              int
+	requests          int
+	runs              int
+	json              string
+	fleetSizes        []string
+	fleetApplications int
+	fleetMost         int
+	fleetSeconds      int
+	floorOnly         bool
+	principalArgs     []string
+	agentArgs         []string
+	kubeproxyArgs     []string
+	redisproxyArgs    []string
 }
 
 // newCommand returns the benchmark's command. It can be one of the programs that are measured, too.
@@ -77,10 +83,33 @@ func (o *options) Declare(set *settings.Set) {
 	set.Int(&o.requests, "requests", "", 100_000, "Requests of redis-benchmark with one connection; with 50, three times as many",
 		settings.Positive)
 	set.Int(&o.runs, "runs", "", 3, "Times to measure all but status; figures are medians", settings.Positive)
+	set.Strings(&o.fleetSizes, "fleet-sizes", "", []string{"100", "1000", "10000"}, "How many agents there are in fleet, one after the other",
+		settings.Each(checkSize))
+	set.Int(&o.fleetApplications, "fleet-applications", "", 10, "Applications of each of them; 0 for agents without any alone")
+	set.Int(&o.fleetMost, "fleet-most", "", 10_000, "Applications of all of them together: where that is less, only some agents have any", settings.Positive)
+	set.Int(&o.fleetSeconds, "fleet-seconds", "", 30, "Seconds that are measured while nothing happens, and while statuses change",
+		settings.Positive)
 	set.String(&o.json, "json", "", "", "File for the figures; bin/bench.json of the repository if empty")
 	set.Bool(&o.floorOnly, "floor-only", "", false, "Measure the floor alone")
 	set.Strings(&o.principalArgs, "principal-arg", "", nil, "One more flag for the principal, such as --pprof-port=6060")
 	set.Strings(&o.agentArgs, "agent-arg", "", nil, "One more flag for the agent")
 	set.Strings(&o.kubeproxyArgs, "kubeproxy-arg", "", nil, "One more flag for the kubeproxy")
 	set.Strings(&o.redisproxyArgs, "redisproxy-arg", "", nil, "One more flag for the redisproxy")
+}
+
+func checkSize(text string) error {
+	if n, err := strconv.Atoi(text); err != nil || n <= 0 {
+		return fmt.Errorf("%q: want a number of agents", text)
+	}
+	return nil
+}
+
+// sizes are how many agents there are in fleet.
+func (o options) sizes() []int {
+	var sizes []int
+	for _, text := range o.fleetSizes {
+		n, _ := strconv.Atoi(text) // which was checked
+		sizes = append(sizes, n)
+	}
+	return sizes
 }

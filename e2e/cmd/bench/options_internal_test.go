@@ -40,12 +40,13 @@ func TestOnlySuitesThatAreAskedForHaveALab(t *testing.T) {
 	for _, s := range o.suites() {
 		wanted = append(wanted, s.wanted(o.only))
 	}
-	require.Equal(t, []map[string]bool{{}, {"redis": true, "footprint": true}}, wanted)
+	require.Equal(t, []map[string]bool{{}, {"redis": true, "footprint": true}, {}}, wanted)
 }
 
 func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 	for flag, want := range map[string]string{
 		"--only=teapot": "propagate", "--seconds=0": "seconds", "--megabytes=-1": "megabytes", "--requests=few": "requests",
+		"--fleet-sizes=100,many": "want a number of agents",
 	} {
 		err := settingstest.Parse(new(options).Declare, nil, flag)
 		require.ErrorContains(t, err, want, flag)
@@ -53,7 +54,7 @@ func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
 }
 
 func TestTargetsAreThoseOfParts(t *testing.T) {
-	for _, s := range (options{}).suites() {
+	for _, s := range (options{fleetSizes: []string{"1"}}).suites() {
 		require.NotEmpty(t, s.targets)
 		for _, target := range s.targets {
 			require.Contains(t, s.names, target.Part, target.Figure)

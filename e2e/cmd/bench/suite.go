@@ -6,6 +6,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/carry"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/contest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/crowd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/figures"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/reach"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
@@ -49,6 +50,15 @@ func (o options) suites() []suite {
 				return reach.Parts(reach.Options{
 					Lab: l, Duration: time.Duration(o.seconds) * time.Second, Body: o.megabytes * 1_000_000, Line: o.line, Requests: o.requests,
 					KubeproxyArgs: o.kubeproxyArgs, RedisproxyArgs: o.redisproxyArgs,
+				})
+			},
+		},
+		{
+			names: crowd.Names(), lab: crowd.Lab(), targets: crowd.Targets(o.sizes()),
+			parts: func(l *lab.Lab) []contest.Part {
+				return crowd.Parts(crowd.Options{
+					Lab: l, Sizes: o.sizes(), Applications: o.fleetApplications, Most: o.fleetMost, Seconds: o.fleetSeconds,
+					PrincipalArgs: o.principalArgs,
 				})
 			},
 		},

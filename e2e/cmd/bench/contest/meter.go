@@ -60,12 +60,15 @@ type life struct {
 	cpu time.Duration
 }
 
-// NewMeter makes a meter for programs that are measured on a lab.
+// NewMeter makes a meter for programs that are measured on a lab, which may have no spoke.
 func NewMeter(l *lab.Lab, spoke string, measured []Program) *Meter {
-	return &Meter{measured: measured, host: l.Host, servers: []servers{
+	m := &Meter{measured: measured, host: l.Host, servers: []servers{
 		{"hub's API server", []*process.Process{l.Hub.Etcd, l.Hub.APIServer}},
-		{"spoke's API server", []*process.Process{l.Spoke(spoke).Etcd, l.Spoke(spoke).APIServer}},
 	}}
+	if s := l.Spoke(spoke); s != nil {
+		m.servers = append(m.servers, servers{"spoke's API server", []*process.Process{s.Etcd, s.APIServer}})
+	}
+	return m
 }
 
 // Start begins to count CPU time, and to look for the most memory.

@@ -18,6 +18,7 @@ const (
 	MegabytesPerSecond = "MB/s"
 	Kilobytes          = "kB" // a thousand bytes
 	Times              = "x"  // one figure divided by another
+	Number             = ""   // of what is counted
 )
 
 // Contenders, as people call them.

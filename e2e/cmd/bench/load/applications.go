@@ -40,7 +40,7 @@ func (s Site) client() dynamic.ResourceInterface { return s.Cluster.Of(argocd.Al
 
 // Create makes Applications, many at a time, that are to be deployed to the named cluster.
 func (s Site) Create(ctx context.Context, destination string, names ...string) error {
-	return each(ctx, names, func(ctx context.Context, name string) error {
+	return Each(ctx, names, func(ctx context.Context, name string) error {
 		object := argocd.New(argocd.Application{
 			Namespace: s.Namespace, Name: name, Destination: destination, Into: name,
 			RepoURL: "https://git.example.org/team/deployments.git", Path: "overlays/production",
@@ -52,7 +52,7 @@ func (s Site) Create(ctx context.Context, destination string, names ...string) e
 
 // Delete deletes Applications, many at a time.
 func (s Site) Delete(ctx context.Context, names ...string) error {
-	return each(ctx, names, func(ctx context.Context, name string) error {
+	return Each(ctx, names, func(ctx context.Context, name string) error {
 		return s.client().Delete(ctx, name, metav1.DeleteOptions{})
 	})
 }
@@ -102,8 +102,8 @@ func (s Site) writeStatus(ctx context.Context, name string, status Status) error
 	return err
 }
 
-// each does something for every name, several at a time.
-func each(ctx context.Context, names []string, do func(context.Context, string) error) error {
+// Each does something for every name, several at a time.
+func Each(ctx context.Context, names []string, do func(context.Context, string) error) error {
 	var next atomic.Int64
 	work, ctx := errgroup.WithContext(ctx)
 	for range min(workers, len(names)) {

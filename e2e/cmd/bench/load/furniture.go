@@ -43,7 +43,7 @@ func Credentials(namespace string) cluster.Selection {
 
 // Furnish creates furniture for an agent: projects whose Applications are in the namespace of its name and go to its cluster.
 func (s Site) Furnish(ctx context.Context, f Furniture, agent string) error {
-	projects := each(ctx, f.Projects, func(ctx context.Context, name string) error {
+	projects := Each(ctx, f.Projects, func(ctx context.Context, name string) error {
 		return s.create(ctx, Projects(s.Namespace), map[string]any{
 			"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
 			"metadata": map[string]any{"name": name},
@@ -57,7 +57,7 @@ func (s Site) Furnish(ctx context.Context, f Furniture, agent string) error {
 	for i, name := range f.Repositories {
 		projectOf[name] = f.Projects[i%len(f.Projects)]
 	}
-	credentials := each(ctx, f.Repositories, func(ctx context.Context, name string) error {
+	credentials := Each(ctx, f.Repositories, func(ctx context.Context, name string) error {
 		return s.create(ctx, Credentials(s.Namespace), map[string]any{
 			"apiVersion": "v1", "kind": "Secret",
 			"metadata": map[string]any{
@@ -85,7 +85,7 @@ func (s Site) WaitFurnished(ctx context.Context, f Furniture) error {
 // Strip deletes furniture, as far as it is there, and returns when it is gone.
 func (s Site) Strip(ctx context.Context, f Furniture) error {
 	for _, these := range s.furniture(f) {
-		err := each(ctx, these.names, func(ctx context.Context, name string) error {
+		err := Each(ctx, these.names, func(ctx context.Context, name string) error {
 			err := s.Cluster.Of(these.of).Delete(ctx, name, metav1.DeleteOptions{})
 			if apierrors.IsNotFound(err) {
 				return nil

@@ -31,8 +31,14 @@ func Statuses(n int) ([]Status, error) {
 	return statuses, nil
 }
 
+// JSON is the status itself.
+func (s Status) JSON() json.RawMessage {
+	const before, after = `{"status":`, `}`
+	return json.RawMessage(s.patch[len(before) : len(s.patch)-len(after)])
+}
+
 // Size is how many bytes of JSON it is.
-func (s Status) Size() int { return len(s.patch) - len(`{"status":}`) }
+func (s Status) Size() int { return len(s.JSON()) }
 
 func content(revision string, turn int) map[string]any {
 	at := fmt.Sprintf("2026-01-01T00:%02d:%02dZ", turn/60%60, turn%60)

@@ -1,0 +1,113 @@
+package fleet
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/dialer"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
+)
+
+// portsPerAddress is how many agents call from one address of loopback's, which has some 28,000 ports to call from. After a
+// restart those of the connections before are not free yet.
+const (
+	portsPerAddress = 5000
+	addresses       = 250
+)
+
+// bufferSize is that of gRPC's buffers. An agent that says little needs no more, and there are thousands.
+const bufferSize = 4 << 10
+
+// agent is a managed agent of a fleet.
+type agent struct {
+	name         string
+	peer         *converge.Peer
+	dialer       *dialer.Dialer
+	applications *memory
+	statuses     *memory
+
+	epoch int // in which it connected last. Guarded by Fleet.mu
+}
+
+func (f *Fleet) newAgent(o Options, index int, name string) (*agent, error) {
+	secure, err := clientCredentials(o.CA, name)
+	if err != nil {
+		return nil, err
+	}
+	a := &agent{name: name, applications: &memory{changed: f.held}, statuses: &memory{}}
+	replicas := map[converge.Facet]converge.ReplicaConfig{facets.Application: {Replica: a.applications}}
+	for _, facet := range []converge.Facet{facets.Intent, facets.AppProject, facets.Repository, facets.RepoCreds, facets.GPGKeys} {
+		replicas[facet] = converge.ReplicaConfig{Replica: &memory{}}
+	}
+	a.peer = converge.NewPeer(converge.Options{
+		Sources:  map[converge.Facet]converge.SourceConfig{facets.Status: {Source: a.statuses, GuardExempt: true}},
+		Replicas: replicas, Observer: silent{},
+	})
+	hello := wire.NewHello()
+	hello.Mode, hello.Mapping, hello.Heartbeat = string(facets.Managed), mapping.ByNamespace{}.Name(), o.Heartbeat.Milliseconds()
+	logger := slog.New(slog.DiscardHandler)
+	a.dialer = dialer.New(dialer.Options{
+		Address: o.Address, Credentials: secure, KeepAlive: o.KeepAlive, Peer: a.peer, Hello: hello, Greeted: f.greeted(a),
+		Tunnel: tunnel.NewServer(logger), Renewed: func() <-chan struct{} { return nil },
+		Dial: []grpc.DialOption{
+			grpc.WithContextDialer(from(index)), grpc.WithReadBufferSize(bufferSize), grpc.WithWriteBufferSize(bufferSize),
+		},
+		Registerer: prometheus.NewRegistry(), Logger: logger,
+	})
+	return a, nil
+}
+
+// clientCredentials are those of an agent.
+func clientCredentials(ca *pki.CA, name string) (credentials.TransportCredentials, error) {
+	pair, err := ca.IssueClient(pki.ClientOptions{CommonName: name})
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := pair.TLS()
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.Certificate())
+	return credentials.NewTLS(&tls.Config{
+		Certificates: []tls.Certificate{certificate}, RootCAs: roots, MinVersion: tls.VersionTLS13,
+	}), nil
+}
+
+// from dials from one of loopback's addresses.
+func from(index int) func(context.Context, string) (net.Conn, error) {
+	local := net.IPv4(127, 0, 1, byte(1+index/portsPerAddress%addresses)) //nolint:gosec // there are not that many addresses
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: local}}).DialContext(ctx, "tcp", address)
+	}
+}
+
+// report gives an Application a status.
+func (a *agent) report(application string, status json.RawMessage) error {
+	payload, err := json.Marshal(map[string]json.RawMessage{"status": status})
+	if err != nil {
+		return fmt.Errorf("status of %s: %w", application, err)
+	}
+	key := converge.Key(application)
+	uid := a.applications.Held(key).UID
+	if uid == "" {
+		return fmt.Errorf("status of %s: agent %s has no such Application", application, a.name)
+	}
+	a.statuses.put(key, converge.Object{State: converge.State{UID: uid, Version: converge.VersionOf(payload)}, Payload: payload})
+	a.peer.Changed(facets.Status, key)
+	return nil
+}

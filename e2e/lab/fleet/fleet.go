@@ -1,0 +1,159 @@
+// Package fleet is many agents in one process. What they say to a principal, and how, is what a real agent says: the same
+// code connects, over mutual TLS, keeps what is shared equal, and listens for what the hub dials. But behind each is no
+// cluster, only the memory of what it was sent. So one machine has thousands of them.
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+)
+
+// Options say what a fleet is. All are required but the last.
+type Options struct {
+	Address string   // of the principal, host:port
+	CA      *pki.CA  // that the principal's certificate comes from, and the agents'
+	Names   []string // of the agents
+	// Intervals are those of heartbeats and of pings; zero for a real agent's own.
+	Heartbeat, KeepAlive time.Duration
+}
+
+// What a real agent does unless it is told otherwise.
+const (
+	heartbeat = 30 * time.Second
+	keepAlive = 10 * time.Second
+)
+
+// Fleet is agents that connect to a principal, again and again. Its methods may be called by many goroutines, but for Start and
+// Close.
+type Fleet struct {
+	agents []*agent
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+
+	mu           sync.Mutex    // guards all below, and what agents say it guards
+	epoch        int           // of Expect
+	missing      int           // agents that have not connected in this epoch
+	arrived      chan struct{} // closed when none is missing
+	applications int           // that agents hold
+	awaited      int           // how many they are to hold
+	holding      chan struct{} // closed when they do
+}
+
+// New makes agents that do not connect before Start.
+func New(o Options) (*Fleet, error) {
+	if o.Heartbeat == 0 {
+		o.Heartbeat = heartbeat
+	}
+	if o.KeepAlive == 0 {
+		o.KeepAlive = keepAlive
+	}
+	f := &Fleet{holding: make(chan struct{})}
+	for i, name := range o.Names {
+		a, err := f.newAgent(o, i, name)
+		if err != nil {
+			return nil, fmt.Errorf("agent %s: %w", name, err)
+		}
+		f.agents = append(f.agents, a)
+	}
+	return f, nil
+}
+
+// Start has the agents connect, once, and stay until ctx ends or Close.
+func (f *Fleet) Start(ctx context.Context) {
+	f.Expect()
+	ctx, stop := context.WithCancel(ctx)
+	f.stop = stop
+	for _, a := range f.agents {
+		f.work.Go(func() { a.peer.Run(ctx) })
+		f.work.Go(func() { a.dialer.Run(ctx) })
+	}
+}
+
+// Close disconnects the agents, if they were started. Nothing of them is left then.
+func (f *Fleet) Close() {
+	if f.stop != nil {
+		f.stop()
+	}
+	f.work.Wait()
+}
+
+// Expect begins to wait for every agent to connect, whether it is connected now or not. It is what Start does, too.
+func (f *Fleet) Expect() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.epoch++
+	f.missing, f.arrived = len(f.agents), make(chan struct{})
+}
+
+// WaitConnected returns when every agent has connected since Expect: the principal has answered its hello.
+func (f *Fleet) WaitConnected(ctx context.Context) error {
+	f.mu.Lock()
+	arrived := f.arrived
+	f.mu.Unlock()
+	select {
+	case <-arrived:
+		return nil
+	case <-ctx.Done():
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := fmt.Errorf("%d of %d agents did not connect: %w", f.missing, len(f.agents), ctx.Err())
+	for _, a := range f.agents {
+		if a.epoch != f.epoch {
+			return fmt.Errorf("%w; %s: %w", err, a.name, a.dialer.Connected())
+		}
+	}
+	return err
+}
+
+// greeted says that an agent has connected.
+func (f *Fleet) greeted(a *agent) func(wire.Hello) {
+	return func(wire.Hello) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if a.epoch == f.epoch {
+			return
+		}
+		a.epoch = f.epoch
+		if f.missing--; f.missing == 0 {
+			close(f.arrived)
+		}
+	}
+}
+
+// WaitApplications returns when the agents together hold so many Applications. One waits at a time.
+func (f *Fleet) WaitApplications(ctx context.Context, count int) error {
+	f.mu.Lock()
+	f.awaited, f.holding = count, make(chan struct{})
+	holding := f.holding
+	f.mu.Unlock()
+	f.held(0)
+	select {
+	case <-holding:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the agents do not hold %d Applications: %w", count, ctx.Err())
+	}
+}
+
+// held says that agents hold so many Applications more, or fewer.
+func (f *Fleet) held(change int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.applications += change
+	if f.awaited > 0 && f.applications == f.awaited {
+		f.awaited = 0
+		close(f.holding)
+	}
+}
+
+// Report gives an Application of an agent a status, as an application controller would, for the agent to tell the hub of.
+func (f *Fleet) Report(agent int, application string, status json.RawMessage) error {
+	return f.agents[agent].report(application, status)
+}

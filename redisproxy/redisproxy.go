@@ -60,7 +60,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 		Dial: func(ctx context.Context, agent string) (net.Conn, error) {
 			return dialer.Dial(ctx, agent, tunnel.Redis)
 		},
-		Roster: agents, Space: space, CacheSize: int64(s.cacheSize) << 20, Timeout: s.agentTimeout,
+		Directory: agents, Space: space, CacheSize: int64(s.cacheSize) << 20, Timeout: s.agentTimeout,
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
 	clients := front.New(front.Options{

@@ -139,7 +139,7 @@ func TestHubReadsNothingElse(t *testing.T) {
 
 // A prefix may have characters in it that stand for others in a pattern. The hub hears what begins with it as it is, and not
 // what somebody else's Argo CD announces in the same Redis.
-func TestPrefixOfWildcards(t *testing.T) {
+func TestKeyPrefixWithWildcards(t *testing.T) {
 	const prefix, pattern = `x*[y]?^\`, `x\*\[y\]\?\^\\`
 	spoke := redistest.Start(t)
 	client := redis.Access{Address: spoke.Address}.Client()
@@ -170,7 +170,7 @@ func TestPrefixOfWildcards(t *testing.T) {
 
 func command(words ...string) string { return string(resp.AppendCommand(nil, words...)) }
 
-func TestBadCommandsEndTheConversation(t *testing.T) {
+func TestMalformedCommandsEndTheConnection(t *testing.T) {
 	spoke := redistest.Start(t)
 	dial := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}})
 	for name, words := range map[string]string{
@@ -200,7 +200,7 @@ func TestBadCommandsEndTheConversation(t *testing.T) {
 }
 
 // Why Redis cannot be reached is told to the hub.
-func TestRedisThatCannotBeReached(t *testing.T) {
+func TestRedisUnreachable(t *testing.T) {
 	spoke := redistest.Start(t, "--requirepass", "secret")
 	for want, access := range map[string]redis.Access{
 		"WRONGPASS":          {Address: spoke.Address, Password: "wrong"},
@@ -216,7 +216,7 @@ func TestRedisThatCannotBeReached(t *testing.T) {
 }
 
 // Redis may speak TLS, with a certificate of a CA that the agent is told of.
-func TestRedisByTLS(t *testing.T) {
+func TestRedisOverTLS(t *testing.T) {
 	authority, err := pki.NewCA(pki.CAOptions{CommonName: "redis"})
 	require.NoError(t, err)
 	pair, err := authority.IssueServer(pki.ServerOptions{CommonName: "redis", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
@@ -263,7 +263,7 @@ func TestCredentialsFromFiles(t *testing.T) {
 }
 
 // A Redis that goes takes the conversations with it: the hub asks again.
-func TestRedisThatGoes(t *testing.T) {
+func TestRedisDisconnects(t *testing.T) {
 	spoke := redistest.Start(t)
 	c := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}})(t).greeted(t)
 	c.says(t, "PING\r\n")

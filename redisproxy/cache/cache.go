@@ -1,4 +1,4 @@
-// Package cache keeps the last value of keys, up to so many bytes. What has not been asked for longest goes first.
+// Package cache is an LRU cache of agents' values that is bounded by bytes.
 package cache
 
 import (
@@ -13,24 +13,24 @@ const overhead = 256
 // ID is a key of an agent's Redis.
 type ID struct{ Agent, Path string }
 
-// Entry is a value that was read. All but Outdated is never changed.
+// Entry is a value that was read. All but Invalidated is never changed.
 type Entry struct {
 	ID ID
 	// Instance is the application that it is about, as the agent calls it. It is empty when it is about none.
 	Instance string
 	// Value is a RESP bulk string. It is nil when there was none.
 	Value []byte
-	// Life is which one of the agent's feeds would have told of a change.
-	Life uint64
-	// Outdated says that there has been a change, or may have been.
-	Outdated bool
+	// Generation is that of the invalidation stream that was open when the value was read; 0 if none was.
+	Generation uint64
+	// Invalidated says that the value has changed, or may have.
+	Invalidated bool
 }
 
 func (e *Entry) size() int64 {
 	return int64(len(e.ID.Agent) + len(e.ID.Path) + len(e.Instance) + len(e.Value) + overhead)
 }
 
-// group is all that is known of one application.
+// group identifies all entries of one application.
 type group struct{ agent, instance string }
 
 // Cache is not safe for concurrent use.
@@ -44,14 +44,14 @@ type Cache struct {
 // New returns a cache that holds up to so many bytes; 0 for nothing.
 func New(limit int64) *Cache {
 	c := &Cache{limit: limit, groups: make(map[group]map[ID]*Entry)}
-	c.lru, _ = simplelru.NewLRU(math.MaxInt, c.dropped) // it fails for a size below 1
+	c.lru, _ = simplelru.NewLRU(math.MaxInt, c.evicted) // it fails for a size below 1
 	return c
 }
 
-// Bytes is how much it holds.
+// Bytes returns how many bytes it holds.
 func (c *Cache) Bytes() int64 { return c.bytes }
 
-// Len is how many entries it holds.
+// Len returns how many entries it holds.
 func (c *Cache) Len() int { return c.lru.Len() }
 
 // Get returns an entry, or nil.
@@ -60,8 +60,8 @@ func (c *Cache) Get(id ID) *Entry {
 	return e
 }
 
-// Put keeps an entry instead of the one that has its ID, and lets go of others if it must. An entry that is larger than all
-// that may be held is not kept.
+// Put stores an entry in place of the one with its ID, and evicts others if it must. An entry that is larger than the limit is
+// not stored.
 func (c *Cache) Put(e *Entry) {
 	c.Remove(e.ID)
 	if e.size() > c.limit {
@@ -79,18 +79,18 @@ func (c *Cache) Put(e *Entry) {
 	}
 }
 
-// Remove lets go of an entry.
+// Remove removes an entry.
 func (c *Cache) Remove(id ID) { c.lru.Remove(id) }
 
-// Outdate notes that an agent's application has changed.
-func (c *Cache) Outdate(agent, instance string) {
+// Invalidate marks all entries of an agent's application as invalidated.
+func (c *Cache) Invalidate(agent, instance string) {
 	for _, e := range c.groups[group{agent, instance}] {
-		e.Outdated = true
+		e.Invalidated = true
 	}
 }
 
-// dropped is told of every entry that goes.
-func (c *Cache) dropped(id ID, e *Entry) {
+// evicted is called for every entry that leaves the cache.
+func (c *Cache) evicted(id ID, e *Entry) {
 	c.bytes -= e.size()
 	g := group{id.Agent, e.Instance}
 	if delete(c.groups[g], id); len(c.groups[g]) == 0 {

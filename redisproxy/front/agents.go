@@ -14,7 +14,7 @@ import (
 type agentRead struct {
 	name      string
 	targets   []spokes.Target // one per key; those without an agent are the hub's
-	questions []spokes.Question
+	questions []spokes.Read
 	hubCounts bool // of EXISTS: Redis has been asked for the keys that are the hub's
 }
 
@@ -27,10 +27,10 @@ func (a *agentRead) ask(agents *spokes.Spokes) {
 	if a.questions != nil {
 		return
 	}
-	a.questions = make([]spokes.Question, len(a.targets))
+	a.questions = make([]spokes.Read, len(a.targets))
 	for i, target := range a.targets {
 		if target.Agent != "" {
-			a.questions[i] = agents.Ask(target)
+			a.questions[i] = agents.StartRead(target)
 		}
 	}
 }

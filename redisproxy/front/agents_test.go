@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/redistest"
 )
@@ -69,7 +69,7 @@ func TestAgentKeysAreReadFromTheAgent(t *testing.T) {
 }
 
 // The hub's Redis decides about agents' keys too, and refuses in its own words.
-func TestNobodyReadsAgentKeysWithoutBeingAccepted(t *testing.T) {
+func TestUnauthenticatedClientReadsNoAgentKeys(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{redisArgs: []string{"--requirepass", "secret"}})
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
@@ -78,8 +78,8 @@ func TestNobodyReadsAgentKeysWithoutBeingAccepted(t *testing.T) {
 	for _, words := range [][]string{{"GET", treeHub}, {"SET", treeHub, "x"}, {"MGET", "a", treeHub}, {"GET", "a"}, {"SUBSCRIBE", newsHub}} {
 		require.Equal(t, refused, r.ask(words...), "%q", words)
 	}
-	require.Zero(t, w.agent.Asked("GET"), "somebody unknown causes nothing on a spoke")
-	require.Zero(t, w.agent.Asked("HELLO"))
+	require.Zero(t, w.agent.Commands("GET"), "somebody unknown causes nothing on a spoke")
+	require.Zero(t, w.agent.Commands("HELLO"))
 	require.Contains(t, r.ask("AUTH", "wrong"), "-WRONGPASS")
 	require.Contains(t, r.ask("HELLO", "3", "AUTH", "default", "wrong"), "-WRONGPASS")
 	require.Equal(t, refused, r.ask("GET", treeHub))
@@ -95,26 +95,29 @@ func TestNobodyReadsAgentKeysWithoutBeingAccepted(t *testing.T) {
 	// Each client has the rights of its own user.
 	hub := w.client(t, 3, func(o *redis.Options) { o.Password = "secret" })
 	require.NoError(t, hub.Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@read", "+ping").Err())
-	var clients sync.WaitGroup
+	direct := dial(t, w.hub.Address)
+	direct.ask("AUTH", "reader", "pw")
+	denied := direct.ask("SET", "a", "2")
+	require.Contains(t, denied, "-NOPERM")
+	var clients errgroup.Group
 	for n := range 8 {
 		c := dial(t, w.address)
-		clients.Go(func() {
-			if n%2 == 0 {
-				require.Equal(t, "+OK\r\n", c.ask("AUTH", "reader", "pw"))
-			} else {
-				require.Equal(t, "+OK\r\n", c.ask("AUTH", "default", "secret"))
-			}
+		user, password, written := "default", "secret", "+OK\r\n"
+		if n%2 == 0 {
+			user, password = "reader", "pw"
+			written = denied
+		}
+		require.Equal(t, "+OK\r\n", c.ask("AUTH", user, password))
+		clients.Go(func() error {
 			for range 50 {
-				if n%2 == 0 {
-					require.Contains(t, c.ask("SET", "a", "2"), "-NOPERM")
-				} else {
-					require.Equal(t, "+OK\r\n", c.ask("SET", "a", "2"))
+				if err := c.expect(command("SET", "a", "2")+command("GET", treeHub), written, bulk("tree")); err != nil {
+					return err
 				}
-				require.Equal(t, bulk("tree"), c.ask("GET", treeHub))
 			}
+			return nil
 		})
 	}
-	clients.Wait()
+	require.NoError(t, clients.Wait())
 }
 
 // A user may read of agents' keys what Redis would let it read of its own.
@@ -143,12 +146,12 @@ func TestNothingIsAskedOfAnAgentAfterReset(t *testing.T) {
 	for _, want := range []string{"+OK\r\n", "+PONG\r\n", "+RESET\r\n", "-NOAUTH Authentication required.\r\n", "-NOAUTH Authentication required.\r\n"} {
 		require.Equal(t, want, r.hear())
 	}
-	require.Zero(t, w.agent.Asked("GET"))
-	require.Zero(t, w.agent.Asked("HELLO"))
+	require.Zero(t, w.agent.Commands("GET"))
+	require.Zero(t, w.agent.Commands("HELLO"))
 }
 
 // A user that needs no password is still not the one that clients are at first.
-func TestAUserWithoutAPassword(t *testing.T) {
+func TestUserWithoutPassword(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	hub := w.client(t, 3)
@@ -192,18 +195,18 @@ func TestHelloWithOptions(t *testing.T) {
 	}
 }
 
-// An agent that is away or slow delays nobody but who asks for it, and closes nobody's connection.
-func TestAnAgentThatIsSlowOrAwayIsInNobodysWay(t *testing.T) {
+// An agent that is disconnected or slow delays nobody but who reads its keys, and closes nobody's connection.
+func TestSlowOrDisconnectedAgentDelaysNobodyElse(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{timeout: 3 * time.Second})
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
 	w.spoke.Set(t.Context(), "app|managed-resources|guestbook|1.8.3.gz", "state", 0)
 	other, r := dial(t, w.address), dial(t, w.address)
-	require.Eventually(t, func() bool { // until what the agent announces is followed
+	require.Eventually(t, func() bool { // until the invalidation stream is open
 		require.Equal(t, bulk("tree"), r.ask("GET", treeHub))
 		return w.metric(t, "argocd_redisproxy_cache_hits_total", "fresh") > 0
 	}, patience, time.Millisecond)
-	w.agent.Hold()
+	w.agent.HoldReplies()
 	r.say(command("SET", "a", "1") + command("GET", stateHub) + command("GET", treeHub) + command("GET", "a"))
 	require.Equal(t, "+OK\r\n", r.hear())
 	for range 50 {
@@ -228,23 +231,23 @@ func TestAnAgentThatIsSlowOrAwayIsInNobodysWay(t *testing.T) {
 }
 
 // An agent may die in the middle of an answer.
-func TestAnAgentDiesInTheMiddle(t *testing.T) {
+func TestAgentDisconnectsDuringRead(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	w.spoke.Set(t.Context(), treeSpoke, strings.Repeat("x", 1<<20), 0)
 	r := dial(t, w.address)
-	w.agent.Hold()
+	w.agent.HoldReplies()
 	r.say(command("GET", treeHub) + command("PING"))
-	w.agent.Wait(t, func(asked map[string]int) bool { return asked["GET"] == 1 })
-	w.agent.Cut()
+	w.agent.WaitForCommands(t, func(asked map[string]int) bool { return asked["GET"] == 1 })
+	w.agent.Disconnect()
 	require.Contains(t, r.hear(), `-ERR agent "east" did not answer`)
 	require.Equal(t, "+PONG\r\n", r.hear())
 	w.agent.Release()
-	w.agent.Mend()
+	w.agent.Reconnect()
 	require.Equal(t, bulk(strings.Repeat("x", 1<<20)), r.ask("GET", treeHub))
 }
 
-func TestTheStateOfAClusterIsTheAgents(t *testing.T) {
+func TestClusterInfoComesFromTheAgent(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{timeout: time.Second})
 	const plain, zipped = "cluster|info|" + server + "|1.8.3", "cluster|info|" + server + "|1.8.3.gz"
@@ -299,24 +302,24 @@ func TestTheStateOfAClusterIsTheAgents(t *testing.T) {
 	}
 }
 
-// What the agent has at its end of the tunnel, and what is here, understand each other, whatever the keys begin with.
-func TestWithTheAgentsOwnEnd(t *testing.T) {
+// The agent's server and redisproxy understand each other, whatever the prefix of the keys.
+func TestAgainstTheAgentsRedisServer(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"", "spoke|", `s*[p]?o^k\e|`} {
 		t.Run(prefix, func(t *testing.T) {
 			t.Parallel()
-			withTheAgentsOwnEnd(t, prefix)
+			againstTheAgentsRedisServer(t, prefix)
 		})
 	}
 }
 
-func withTheAgentsOwnEnd(t *testing.T, prefix string) {
+func againstTheAgentsRedisServer(t *testing.T, prefix string) {
 	t.Helper()
 	w := begin(t, setup{agentsEnd: true, hubPrefix: "hub|", spokePrefix: prefix})
 	w.spoke.Set(t.Context(), prefix+treeSpoke, "one", 0)
 	follower := w.client(t, 3).Subscribe(t.Context(), "hub|"+newsHub)
 	defer func() { _ = follower.Close() }()
-	_, err := follower.Receive(t.Context()) // it follows, and so is told when the feed begins
+	_, err := follower.Receive(t.Context()) // once it is subscribed, it gets a message when the stream opens
 	require.NoError(t, err)
 	client := w.client(t, 2)
 	require.Equal(t, "one", client.Get(t.Context(), "hub|"+treeHub).Val())

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
@@ -37,7 +37,7 @@ func message(protocol, channel, payload string) string {
 	return begin + "3\r\n" + bulk("message") + bulk(channel) + bulk(payload)
 }
 
-func TestSubscriptionsOverTheHubAndAgents(t *testing.T) {
+func TestSubscribeToHubAndAgentChannels(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{"2", "3"} {
 		t.Run("RESP"+protocol, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestSubscriptionsOverTheHubAndAgents(t *testing.T) {
 			r.say(command("SUBSCRIBE", "new-revoked-token", news, "hub|app|managed-resources|local|1.8.3") + command("PSUBSCRIBE", "x*"))
 			require.Equal(t, told(protocol, "subscribe", "new-revoked-token", ":1"), r.hear())
 			require.Equal(t, told(protocol, "subscribe", news, ":2"), r.hear())
-			// The feed begins when it begins, which is told because something may have been missed.
+			// A message comes when the invalidation stream opens, since others may have been missed before.
 			require.ElementsMatch(t, []string{
 				told(protocol, "subscribe", "hub|app|managed-resources|local|1.8.3", ":3"), told(protocol, "psubscribe", "x*", ":4"),
 				message(protocol, news, ""),
@@ -89,14 +89,14 @@ func TestSubscriptionsOverTheHubAndAgents(t *testing.T) {
 	}
 }
 
-func TestPatternsAreMatchedAgainstWhatAgentsSay(t *testing.T) {
+func TestPatternSubscriptionsMatchAgentChannels(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
-	w.roster.Own("west_guestbook", "west", "guestbook") // of another agent
+	w.directory.SetOwner("west_guestbook", "west", "guestbook") // of another agent
 	r := dial(t, w.address)
 	require.Equal(t, told("2", "psubscribe", "app|managed-resources|east_*", ":1"), r.ask("PSUBSCRIBE", "app|managed-resources|east_*"))
 	require.Equal(t, told("2", "psubscribe", "app|managed-resources|west_*", ":2"), r.ask("PSUBSCRIBE", "app|managed-resources|west_*"))
-	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_feeds", "") == 1 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_invalidation_streams", "") == 1 }, patience, 5*time.Millisecond)
 	w.spoke.Publish(t.Context(), newsSpoke, "x")
 	require.Equal(t, told("2", "pmessage", "app|managed-resources|east_*", newsHub, "x"), r.hear())
 	require.Contains(t, r.ask("PUNSUBSCRIBE", "app|managed-resources|east_*"), ":1\r\n")
@@ -104,58 +104,73 @@ func TestPatternsAreMatchedAgainstWhatAgentsSay(t *testing.T) {
 	require.Contains(t, r.ask("PING"), "pong")
 }
 
-// What is announced after a client was told that it follows is told to it.
-func TestNothingIsMissedOnceASubscriptionIsConfirmed(t *testing.T) {
+// A message that is published after a subscription was confirmed arrives.
+func TestNoMessageIsLostAfterSubscriptionIsConfirmed(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
-	first := dial(t, w.address) // the feed is there, so that a later follower is told nothing on its account
+	first := dial(t, w.address) // which opens the invalidation stream
 	first.ask("SUBSCRIBE", newsHub)
 	require.Equal(t, message("2", newsHub, ""), first.hear())
-	var all sync.WaitGroup
+	var all errgroup.Group
 	for i := range 20 {
 		r := dial(t, w.address)
-		all.Go(func() {
+		all.Go(func() error {
 			id := itoa(i)
 			for range 10 {
-				assert.Contains(t, r.ask("SUBSCRIBE", newsHub), "subscribe")
-				w.spoke.Publish(t.Context(), newsSpoke, id)
-				for !strings.HasSuffix(r.hear(), bulk(id)) { // of others
+				if err := r.expect(command("SUBSCRIBE", newsHub), told("2", "subscribe", newsHub, ":1")); err != nil {
+					return err
 				}
-				for r.say(command("UNSUBSCRIBE", newsHub)); !strings.Contains(r.hear(), "unsubscribe"); {
+				w.spoke.Publish(t.Context(), newsSpoke, id)
+				for got := ""; !strings.HasSuffix(got, bulk(id)); { // others are those of other clients
+					var err error
+					if got, err = r.receive(); err != nil {
+						return err
+					}
+				}
+				if err := r.send(command("UNSUBSCRIBE", newsHub)); err != nil {
+					return err
+				}
+				for got := ""; !strings.Contains(got, "unsubscribe"); {
+					var err error
+					if got, err = r.receive(); err != nil {
+						return err
+					}
 				}
 			}
+			return nil
 		})
 	}
-	all.Wait()
+	require.NoError(t, all.Wait())
 }
 
-// Who follows an agent that is away waits, and is told when it comes back: something may have been missed.
-func TestWhoFollowsAnAgentIsToldWhenItReturns(t *testing.T) {
+// A subscription to a channel of a disconnected agent succeeds, and gets a message when the agent connects: others may have been
+// missed.
+func TestSubscriberGetsMessageWhenAgentReconnects(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	w.leave()
 	client := w.client(t, 3)
-	follower := client.Subscribe(t.Context(), newsHub)
-	defer func() { _ = follower.Close() }()
-	_, err := follower.Receive(t.Context())
+	subscriber := client.Subscribe(t.Context(), newsHub)
+	defer func() { _ = subscriber.Close() }()
+	_, err := subscriber.Receive(t.Context())
 	require.NoError(t, err, "it succeeds at once")
 	for range 3 {
 		w.arrive()
-		got, err := follower.ReceiveMessage(t.Context())
+		got, err := subscriber.ReceiveMessage(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, newsHub, got.Channel)
 		w.spoke.Publish(t.Context(), newsSpoke, "x")
-		got, err = follower.ReceiveMessage(t.Context())
+		got, err = subscriber.ReceiveMessage(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, "x", got.Payload)
 		w.leave()
 	}
 	// An application may come to belong to an agent only then.
 	w.arrive()
-	require.NoError(t, follower.Subscribe(t.Context(), "app|managed-resources|late|1.8.3"))
-	w.roster.Own("late", east, "guestbook")
+	require.NoError(t, subscriber.Subscribe(t.Context(), "app|managed-resources|late|1.8.3"))
+	w.directory.SetOwner("late", east, "guestbook")
 	for {
-		got, err := follower.ReceiveMessage(t.Context())
+		got, err := subscriber.ReceiveMessage(t.Context())
 		require.NoError(t, err)
 		if got.Channel == "app|managed-resources|late|1.8.3" {
 			return
@@ -164,34 +179,34 @@ func TestWhoFollowsAnAgentIsToldWhenItReturns(t *testing.T) {
 	}
 }
 
-// One client follows several agents.
-func TestOneClientFollowsAgentsTogether(t *testing.T) {
+// One client subscribes to channels of several agents.
+func TestOneClientSubscribesToSeveralAgents(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
-	w.roster.Set(directory.Agent{Name: "west", Connected: true, Since: time.Now()})
-	w.roster.Own("west_shop", "west", "shop")
-	follower := w.client(t, 3).Subscribe(t.Context(), newsHub, "app|managed-resources|west_shop|1.8.3")
-	defer func() { _ = follower.Close() }()
+	w.directory.Set(directory.Agent{Name: "west", Connected: true, Since: time.Now()})
+	w.directory.SetOwner("west_shop", "west", "shop")
+	subscriber := w.client(t, 3).Subscribe(t.Context(), newsHub, "app|managed-resources|west_shop|1.8.3")
+	defer func() { _ = subscriber.Close() }()
 	seen := map[string]bool{}
 	for len(seen) < 2 {
-		got, err := follower.ReceiveMessage(t.Context())
+		got, err := subscriber.ReceiveMessage(t.Context())
 		require.NoError(t, err)
 		seen[got.Channel] = true
 	}
 }
 
-// A follower that does not read is disconnected when too much waits for it, and others are not kept waiting.
-func TestAFollowerThatDoesNotReadIsDisconnected(t *testing.T) {
+// A subscriber that does not read is disconnected when too much waits for it, and delays no other.
+func TestSubscriberThatDoesNotReadIsDisconnected(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{limits: front.Limits{Backlog: 1 << 20}})
 	stuck := dial(t, w.address)
 	require.Contains(t, stuck.ask("SUBSCRIBE", newsHub), ":1")
-	follower := w.client(t, 3).Subscribe(t.Context(), newsHub)
-	defer func() { _ = follower.Close() }()
-	_, err := follower.Receive(t.Context())
+	subscriber := w.client(t, 3).Subscribe(t.Context(), newsHub)
+	defer func() { _ = subscriber.Close() }()
+	_, err := subscriber.Receive(t.Context())
 	require.NoError(t, err)
 	payload := string(make([]byte, 256<<10))
-	messages := follower.Channel(redis.WithChannelSize(1000))
+	messages := subscriber.Channel(redis.WithChannelSize(1000))
 	for w.metric(t, "argocd_redisproxy_clients_overrun_total", "") == 0 {
 		w.spoke.Publish(t.Context(), newsSpoke, payload)
 		<-messages
@@ -233,7 +248,7 @@ func TestResetEndsSubscriptions(t *testing.T) {
 }
 
 // A reply that looks like a message is a reply.
-func TestARepliesWordsAreNotAMessage(t *testing.T) {
+func TestReplyThatLooksLikeMessageIsReply(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	r := dial(t, w.address)
@@ -246,7 +261,7 @@ func TestARepliesWordsAreNotAMessage(t *testing.T) {
 	}
 }
 
-// What agents announce while a large reply is on its way comes before it or after it.
+// A message that an agent publishes while a large reply is on its way comes before it or after it.
 func TestMessagesDoNotSplitReplies(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
@@ -276,7 +291,7 @@ func TestMessagesDoNotSplitReplies(t *testing.T) {
 }
 
 // What may be told unasked besides messages goes through as well.
-func TestTrackingAndMonitorGoThrough(t *testing.T) {
+func TestClientTrackingAndMonitor(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	hub := w.client(t, 3)
@@ -297,24 +312,31 @@ func TestTrackingAndMonitorGoThrough(t *testing.T) {
 	require.Contains(t, heard, "+PONG\r\n")
 }
 
-// Many follow and let go at once, while an agent speaks.
-func TestFollowersComeAndGo(t *testing.T) {
+// Many subscribe and unsubscribe at once, while an agent publishes.
+func TestConcurrentSubscribeAndUnsubscribe(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
-	var clients sync.WaitGroup
+	var clients errgroup.Group
 	for range 8 {
 		c := dial(t, w.address)
-		clients.Go(func() {
+		clients.Go(func() error {
 			for range 20 {
-				c.say(command("SUBSCRIBE", newsHub, "x") + command("UNSUBSCRIBE"))
+				if err := c.send(command("SUBSCRIBE", newsHub, "x") + command("UNSUBSCRIBE")); err != nil {
+					return err
+				}
 				for confirmed := 0; confirmed < 4; {
-					if got := c.hear(); len(got) > 13 && got[4:13] != "$7\r\nmessa" {
+					got, err := c.receive()
+					if err != nil {
+						return err
+					}
+					if strings.Contains(got, "subscribe") {
 						confirmed++
 					}
 				}
 				w.spoke.Publish(t.Context(), newsSpoke, "x")
 			}
+			return nil
 		})
 	}
-	clients.Wait()
+	require.NoError(t, clients.Wait())
 }

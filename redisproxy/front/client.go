@@ -78,7 +78,7 @@ func (c *client) run(ctx context.Context) {
 	}
 	_ = hub.Close()
 	running.Wait()
-	c.server.options.Spokes.Leave(c)
+	c.server.options.Spokes.UnsubscribeAll(c)
 }
 
 // drain waits for the replies to what the client has sent, if it may still want them: it has only said that it sends no more,

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"testing"
 	"time"
@@ -43,7 +45,7 @@ type setup struct {
 type world struct {
 	hub, redis *redistest.Redis // the hub's and the spoke's
 	agent      *spoketest.Agent
-	roster     *spoketest.Roster
+	directory  *spoketest.Directory
 	registry   *prometheus.Registry
 	address    string // of redisproxy
 	spoke      *redis.Client
@@ -62,10 +64,10 @@ const (
 
 func begin(tb testing.TB, c setup) *world {
 	tb.Helper()
-	w := &world{hub: redistest.Start(tb, c.redisArgs...), redis: redistest.Start(tb), roster: spoketest.NewRoster()}
+	w := &world{hub: redistest.Start(tb, c.redisArgs...), redis: redistest.Start(tb), directory: spoketest.NewDirectory()}
 	w.agent = spoketest.NewAgent(tb, w.redis.Address)
 	w.agent.Prefix = c.spokePrefix
-	w.roster.Own("east_guestbook", east, "guestbook")
+	w.directory.SetOwner("east_guestbook", east, "guestbook")
 	w.arrive()
 	w.spoke = redistest.Client(tb, w.redis.Address, 3)
 	if c.timeout == 0 {
@@ -78,8 +80,8 @@ func begin(tb testing.TB, c setup) *world {
 		reach = agentsEnd(tb, w.redis.Address, c.spokePrefix, logger)
 	}
 	agents := spokes.New(spokes.Options{
-		Dial:   reach,
-		Roster: w.roster, Space: keys.Space{Prefix: c.hubPrefix}, CacheSize: 64 << 20, Timeout: c.timeout,
+		Dial:      reach,
+		Directory: w.directory, Space: keys.Space{Prefix: c.hubPrefix}, CacheSize: 64 << 20, Timeout: c.timeout,
 		Registerer: w.registry, Logger: logger,
 	})
 	proxy := front.New(front.Options{
@@ -129,14 +131,14 @@ func agentsEnd(tb testing.TB, address, prefix string, logger *slog.Logger) func(
 
 // arrive has the agent connect.
 func (w *world) arrive() {
-	w.agent.Mend()
-	w.roster.Set(directory.Agent{Name: east, Connected: true, Since: time.Now(), Server: server})
+	w.agent.Reconnect()
+	w.directory.Set(directory.Agent{Name: east, Connected: true, Since: time.Now(), Server: server})
 }
 
 // leave has the agent go.
 func (w *world) leave() {
-	w.agent.Cut()
-	w.roster.Set(directory.Agent{Name: east, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Server: server})
+	w.agent.Disconnect()
+	w.directory.Set(directory.Agent{Name: east, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Server: server})
 }
 
 func (w *world) client(tb testing.TB, protocol int, change ...func(*redis.Options)) *redis.Client {
@@ -193,7 +195,7 @@ func dial(tb testing.TB, address string) *raw {
 }
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // waits gives what is next so long.
 func (r *raw) waits(d time.Duration) { require.NoError(r.t, r.SetDeadline(time.Now().Add(d))) }
@@ -201,31 +203,46 @@ func (r *raw) waits(d time.Duration) { require.NoError(r.t, r.SetDeadline(time.N
 // say sends something.
 func (r *raw) say(text string) {
 	r.t.Helper()
-	r.waits(patience)
-	_, err := io.WriteString(r, text)
-	require.NoError(r.t, err)
+	require.NoError(r.t, r.send(text))
 }
 
 // hear returns the next reply.
 func (r *raw) hear() string {
 	r.t.Helper()
-	r.waits(patience)
-	var replies resp.Replies
-	var reply []byte
-	for {
-		_, err := r.reader.Peek(1)
-		require.NoError(r.t, err, "after %d bytes: %.100q", len(reply), reply)
-		there, err := r.reader.Peek(r.reader.Buffered())
-		require.NoError(r.t, err)
-		n, done, err := replies.Next(there)
-		require.NoError(r.t, err)
-		reply = append(reply, there[:n]...)
-		_, err = r.reader.Discard(n)
-		require.NoError(r.t, err)
-		if done {
-			return string(reply)
+	reply, err := r.receive()
+	require.NoError(r.t, err)
+	return reply
+}
+
+// send is say for other goroutines than the test's.
+func (r *raw) send(text string) error {
+	if err := r.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	_, err := io.WriteString(r, text)
+	return err
+}
+
+// receive is hear for other goroutines than the test's.
+func (r *raw) receive() (string, error) {
+	if err := r.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	reply, err := resp.ReadReply(r.reader, math.MaxInt, nil)
+	return string(reply), err
+}
+
+// expect sends commands and compares the replies, for other goroutines than the test's.
+func (r *raw) expect(commands string, replies ...string) error {
+	if err := r.send(commands); err != nil {
+		return err
+	}
+	for _, want := range replies {
+		if got, err := r.receive(); err != nil || got != want {
+			return fmt.Errorf("%.100q: %.100q instead of %.100q (%v)", commands, got, want, err)
 		}
 	}
+	return nil
 }
 
 // over fails unless the connection ends here.

@@ -2,15 +2,16 @@ package front_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
@@ -68,36 +69,33 @@ func TestManyClientsGetTheirOwnReplies(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
-	var clients sync.WaitGroup
+	var clients errgroup.Group
 	for n := range 24 {
 		c := dial(t, w.address)
-		clients.Go(func() {
-			key, database := fmt.Sprintf("key-%d", n), itoa(n%4)
-			c.ask("HELLO", itoa(2+n%2))
-			c.ask("SELECT", database)
+		key, database := fmt.Sprintf("key-%d", n), itoa(n%4)
+		c.ask("HELLO", itoa(2+n%2))
+		c.ask("SELECT", database)
+		clients.Go(func() error {
 			for i := range 60 {
 				value := fmt.Sprintf("%d-%d-%s", n, i, strings.Repeat("x", i*37))
+				set, get := command("SET", key, value), command("GET", key)
+				var err error
 				switch i % 6 {
 				case 0:
-					c.say(command("MULTI") + command("SET", key, value) + command("GET", key) + command("EXEC"))
-					for range 3 {
-						c.hear()
-					}
-					require.Equal(t, "*2\r\n+OK\r\n"+bulk(value), c.hear())
+					err = c.expect(command("MULTI")+set+get+command("EXEC"), "+OK\r\n", "+QUEUED\r\n", "+QUEUED\r\n", "*2\r\n+OK\r\n"+bulk(value))
 				case 1:
-					c.say(command("SET", key, value) + command("GET", treeHub) + command("GET", key))
-					require.Equal(t, "+OK\r\n", c.hear())
-					require.Equal(t, bulk("tree"), c.hear())
-					require.Equal(t, bulk(value), c.hear())
+					err = c.expect(set+command("GET", treeHub)+get, "+OK\r\n", bulk("tree"), bulk(value))
 				default:
-					require.Equal(t, "+OK\r\n", c.ask("SET", key, value))
-					require.Equal(t, bulk(value), c.ask("GET", key))
+					err = errors.Join(c.expect(set, "+OK\r\n"), c.expect(get, bulk(value)))
+				}
+				if err != nil {
+					return err
 				}
 			}
-			require.Equal(t, bulk(key+database), c.ask("ECHO", key+database))
+			return c.expect(command("ECHO", key+database), bulk(key+database))
 		})
 	}
-	clients.Wait()
+	require.NoError(t, clients.Wait())
 	for n := range 24 {
 		client := database(t, w.hub.Address, n%4)
 		require.Equal(t, int64(1), client.Exists(t.Context(), fmt.Sprintf("key-%d", n)).Val())
@@ -143,27 +141,32 @@ func TestGoRedisWorksInBothProtocols(t *testing.T) {
 	}
 }
 
-func TestAClientConnectsOverTLS(t *testing.T) {
+func TestClientConnectsOverTLS(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{tls: certificate(t)})
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
 	client := w.client(t, 3, func(o *redis.Options) {
 		o.TLSConfig = &tls.Config{InsecureSkipVerify: true}
 	})
-	var clients sync.WaitGroup
+	var clients errgroup.Group
 	for range 8 {
-		clients.Go(func() {
+		clients.Go(func() error {
 			for range 20 {
-				require.NoError(t, client.Set(t.Context(), "a", "b", 0).Err())
-				require.Equal(t, "tree", client.Get(t.Context(), treeHub).Val())
+				if err := client.Set(t.Context(), "a", "b", 0).Err(); err != nil {
+					return err
+				}
+				if tree, err := client.Get(t.Context(), treeHub).Result(); tree != "tree" {
+					return fmt.Errorf("%q is not the tree (%v)", tree, err)
+				}
 			}
+			return nil
 		})
 	}
-	clients.Wait()
+	require.NoError(t, clients.Wait())
 }
 
 // When the hub's Redis restarts, clients are disconnected, as Redis itself would do, and the next command of a new one works.
-func TestTheHubsRedisRestarts(t *testing.T) {
+func TestHubRedisRestarts(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	clients := make([]*raw, 6)
@@ -230,7 +233,7 @@ func certificate(t *testing.T) *tls.Config {
 }
 
 // What Redis did not begin is no transaction, and what is refused in one spoils it, as at Redis.
-func TestATransactionIsWhatRedisTakesForOne(t *testing.T) {
+func TestRefusedCommandSpoilsTransaction(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)

@@ -45,7 +45,7 @@ func TestMalformedCommandsAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestHalfACommandWaits(t *testing.T) {
+func TestCommandInPieces(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
@@ -66,7 +66,7 @@ func TestHalfACommandWaits(t *testing.T) {
 }
 
 // A client may wait in Redis for as long as it likes, and is missed when it goes.
-func TestAClientWaitsInRedis(t *testing.T) {
+func TestBlockingCommandEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	hub := redistest.Client(t, w.hub.Address, 2)
@@ -85,7 +85,7 @@ func TestAClientWaitsInRedis(t *testing.T) {
 }
 
 // A client may send for long before it reads, as with Redis.
-func TestAClientSendsAllBeforeItReads(t *testing.T) {
+func TestClientSendsAllBeforeItReads(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	r := dial(t, w.address)
@@ -104,21 +104,21 @@ func TestAClientSendsAllBeforeItReads(t *testing.T) {
 }
 
 // A client that goes while it waits for an agent, or in the middle of a command, is missed.
-func TestClientGoesInTheMiddle(t *testing.T) {
+func TestClientDisconnectsDuringRead(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{timeout: time.Minute})
-	w.agent.Hold()
+	w.agent.HoldReplies()
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
 	r := dial(t, w.address)
 	r.say(command("GET", treeHub) + "*2\r\n$3\r\nGET")
-	w.agent.Wait(t, func(asked map[string]int) bool { return asked["GET"] == 1 })
+	w.agent.WaitForCommands(t, func(asked map[string]int) bool { return asked["GET"] == 1 })
 	require.NoError(t, r.Conn.(*net.TCPConn).SetLinger(0)) // as when its machine has lost it
 	require.NoError(t, r.Close())
 	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 0 }, patience, 5*time.Millisecond)
 }
 
 // A client may say that it will send no more before it reads, as one in a shell's pipe does.
-func TestAClientThatIsDoneSendingIsAnswered(t *testing.T) {
+func TestHalfClosedClientIsAnswered(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	for _, subscribe := range []string{"", command("UNSUBSCRIBE")} {
@@ -175,7 +175,7 @@ func TestLargeCommandsAreBounded(t *testing.T) {
 }
 
 // Redis disconnects one who is not accepted for more than little. That hits nobody else who is not.
-func TestWhoIsNotAcceptedEndsNobodyElsesConnection(t *testing.T) {
+func TestUnauthenticatedClientEndsOnlyItsOwnConnection(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{redisArgs: []string{"--requirepass", "secret"}})
 	other, third := dial(t, w.address), dial(t, w.address)
@@ -189,7 +189,7 @@ func TestWhoIsNotAcceptedEndsNobodyElsesConnection(t *testing.T) {
 	}
 }
 
-func TestThereAreOnlySoManyClients(t *testing.T) {
+func TestClientLimit(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{limits: front.Limits{Clients: 2}})
 	one, two := dial(t, w.address), dial(t, w.address)

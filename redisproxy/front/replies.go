@@ -197,7 +197,7 @@ func (r *replies) observe(kind byte) {
 		r.queueing.Store(false)
 		r.accepted.Store(false)
 		clear(r.subscribed) // it ends them without a word on any
-		r.server.options.Spokes.Leave(r.client)
+		r.server.options.Spokes.UnsubscribeAll(r.client)
 		return
 	}
 	if !r.accepted.Load() {

@@ -1,22 +1,24 @@
 package spokes_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spoketest"
 )
 
 const ample = 64 << 20
 
-func TestAValueCrossesOnceUntilItChanges(t *testing.T) {
+func TestValueIsReadOnceUntilInvalidated(t *testing.T) {
 	t.Parallel()
 	w := begin(t, ample, plain)
-	w.tell(treeSpoke, "one")
+	w.setAndWait(treeSpoke, "one")
 	require.Equal(t, "one", w.get(treeHub))
 	before := w.gets()
 	for range 20 {
@@ -24,7 +26,7 @@ func TestAValueCrossesOnceUntilItChanges(t *testing.T) {
 	}
 	require.Equal(t, before, w.gets())
 	require.GreaterOrEqual(t, w.metric("argocd_redisproxy_cache_hits_total", "fresh"), 20.0)
-	w.tell(treeSpoke, "two")
+	w.setAndWait(treeSpoke, "two")
 	require.Equal(t, "two", w.get(treeHub))
 	require.Equal(t, before+1, w.gets())
 	w.redis.Del(t.Context(), treeSpoke)
@@ -34,24 +36,23 @@ func TestAValueCrossesOnceUntilItChanges(t *testing.T) {
 	require.Eventually(t, func() bool { return w.get(treeHub) == "three" }, patience, time.Millisecond)
 }
 
-// A value that was read before a change, and arrives after it was told, is not kept as fresh, nor shared with those who ask
-// after it.
-func TestAChangeOvertakesAValue(t *testing.T) {
+// A value that was read before a change, and arrives after the invalidation, is not cached as fresh, nor shared with later reads.
+func TestValueReadBeforeInvalidationIsNotFresh(t *testing.T) {
 	t.Parallel()
 	w := begin(t, ample, plain)
 	w.set(treeSpoke, "old")
 	require.Equal(t, "old", w.get("app|resources-tree|east_guestbook|1.8.3.gz"))
 	w.set("app|resources-tree|guestbook|1.8.3", "old")
-	w.agent.Hold()
+	w.agent.HoldReplies()
 	before := w.gets()
 	early := w.ask("app|resources-tree|east_guestbook|1.8.3")
-	w.agent.Wait(t, func(asked map[string]int) bool { return asked["GET"] == before+1 })
-	require.Eventually(t, func() bool { // the feed is over another connection: it is not held
+	w.agent.WaitForCommands(t, func(asked map[string]int) bool { return asked["GET"] == before+1 })
+	require.Eventually(t, func() bool { // invalidations come over another connection, which is not held
 		w.set("app|resources-tree|guestbook|1.8.3", "new")
 		late := w.ask("app|resources-tree|east_guestbook|1.8.3")
 		_ = late
 		return w.gets() > before+1
-	}, patience, time.Millisecond, "who asks after the change must not wait for the old value")
+	}, patience, time.Millisecond, "a read after the change must not wait for the old value")
 	w.agent.Release()
 	_, failure, err := early.Wait(t.Context())
 	require.NoError(t, failure)
@@ -61,13 +62,13 @@ func TestAChangeOvertakesAValue(t *testing.T) {
 	}
 }
 
-// Redis announces at once, and tells of changed keys a little later. Who reads on hearing the announcement reads what is new.
-func TestAnAnnouncementOvertakesTheChange(t *testing.T) {
+// Redis delivers a message at once, and invalidations a little later. Who reads on the message reads the new value.
+func TestReadAfterMessageReturnsNewValue(t *testing.T) {
 	t.Parallel()
 	w := begin(t, ample, plain)
-	heard := make(follower, 1)
+	heard := make(subscriber, 1)
 	w.spokes.Subscribe(heard, newsHub)
-	defer w.spokes.Leave(heard)
+	defer w.spokes.UnsubscribeAll(heard)
 	w.set(treeSpoke, "0")
 	require.Eventually(t, func() bool { return w.get(treeHub) == "0" }, patience, time.Millisecond)
 	for i := range 50 {
@@ -82,7 +83,7 @@ func TestAnAnnouncementOvertakesTheChange(t *testing.T) {
 	}
 }
 
-func TestWhileTheAgentIsAwayTheLastValueIsKnown(t *testing.T) {
+func TestLastValueIsServedWhileAgentIsDisconnected(t *testing.T) {
 	t.Parallel()
 	w := begin(t, ample, plain)
 	w.set(treeSpoke, "one")
@@ -90,39 +91,39 @@ func TestWhileTheAgentIsAwayTheLastValueIsKnown(t *testing.T) {
 	w.leave()
 	require.Equal(t, "one", w.get(treeHub))
 	require.GreaterOrEqual(t, w.metric("argocd_redisproxy_cache_hits_total", "stale"), 1.0)
-	require.Eventually(t, func() bool { return w.metric("argocd_redisproxy_feeds", "") == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return w.metric("argocd_redisproxy_invalidation_streams", "") == 0 }, patience, time.Millisecond)
 	w.set(treeSpoke, "two")
 	require.Equal(t, "one", w.get(treeHub))
-	q := w.ask("app|resources-tree|east_guestbook|unknown")
-	_, failure, err := q.Wait(t.Context())
+	r := w.ask("app|resources-tree|east_guestbook|unknown")
+	_, failure, err := r.Wait(t.Context())
 	require.NoError(t, err)
 	require.ErrorContains(t, failure, `agent "east" is not connected since`)
 	w.arrive()
-	require.Eventually(t, func() bool { return w.get(treeHub) == "two" }, patience, time.Millisecond, "everything is asked for again")
-	require.Eventually(t, func() bool { return w.metric("argocd_redisproxy_feeds", "") == 1 }, patience, time.Millisecond)
-	require.Equal(t, "two", w.get(treeHub)) // which the feed may tell of from now on
+	require.Eventually(t, func() bool { return w.get(treeHub) == "two" }, patience, time.Millisecond, "everything is read again")
+	require.Eventually(t, func() bool { return w.metric("argocd_redisproxy_invalidation_streams", "") == 1 }, patience, time.Millisecond)
+	require.Equal(t, "two", w.get(treeHub)) // whose changes the stream reports from now on
 	before := w.gets()
 	require.Equal(t, "two", w.get(treeHub))
 	require.Equal(t, before, w.gets())
 }
 
 // A value that has changed is still better than none when the agent goes.
-func TestAnOutdatedValueIsBetterThanNone(t *testing.T) {
+func TestInvalidatedValueIsServedWhenAgentDisconnects(t *testing.T) {
 	t.Parallel()
 	w := begin(t, ample, plain)
 	w.set(treeSpoke, "one")
 	require.Equal(t, "one", w.get(treeHub))
-	w.agent.Hold()
+	w.agent.HoldReplies()
 	w.set(treeSpoke, "two")
-	q := w.ask(treeHub)
+	r := w.ask(treeHub)
 	w.leave()
-	value, failure, err := q.Wait(t.Context())
+	value, failure, err := r.Wait(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, failure)
 	require.Contains(t, string(value), "one")
 }
 
-func TestWithoutTrackingNothingIsFresh(t *testing.T) {
+func TestNothingIsFreshWithoutClientTracking(t *testing.T) {
 	t.Parallel()
 	w := begin(t, ample, func(a *spoketest.Agent) { a.Untracked = true })
 	for i := range 5 {
@@ -135,29 +136,30 @@ func TestWithoutTrackingNothingIsFresh(t *testing.T) {
 	require.Equal(t, "xxxxx", w.get(treeHub))
 }
 
-func TestManyWhoAskAtOnceAreAnsweredByOneAnswer(t *testing.T) {
+func TestConcurrentReadsShareOneRequest(t *testing.T) {
 	t.Parallel()
 	w := begin(t, ample, plain)
-	w.tell(treeSpoke, "one")
+	w.setAndWait(treeSpoke, "one")
 	before := w.gets()
-	w.agent.Hold()
-	var all sync.WaitGroup
+	w.agent.HoldReplies()
+	var all errgroup.Group
 	for range 50 {
-		q := w.ask(treeHub)
-		all.Go(func() {
-			value, failure, err := q.Wait(t.Context())
-			require.NoError(t, failure)
-			require.NoError(t, err)
-			require.Equal(t, "$3\r\none\r\n", string(value))
+		r := w.ask(treeHub)
+		all.Go(func() error {
+			value, failure, err := r.Wait(t.Context())
+			if string(value) != "$3\r\none\r\n" {
+				return fmt.Errorf("read %q: %w", value, errors.Join(failure, err))
+			}
+			return nil
 		})
 	}
-	w.agent.Wait(t, func(asked map[string]int) bool { return asked["GET"] == before+1 })
+	w.agent.WaitForCommands(t, func(asked map[string]int) bool { return asked["GET"] == before+1 })
 	w.agent.Release()
-	all.Wait()
+	require.NoError(t, all.Wait())
 	require.Equal(t, before+1, w.gets())
 }
 
-func TestTheCacheHoldsNoMoreThanItMay(t *testing.T) {
+func TestCacheSizeLimit(t *testing.T) {
 	t.Parallel()
 	w := begin(t, 1<<20, plain)
 	value := strings.Repeat("x", 100_000)

@@ -8,35 +8,35 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 )
 
-// Subscriber is told what agents announce.
+// Subscriber gets the messages that agents' Argo CD publishes.
 type Subscriber interface {
-	// Message tells of a message on a channel, by the name that it has on the hub, and because of which pattern, if it was
-	// one. It must not wait, and not call Spokes.
+	// Message delivers a message on a channel, by the name that it has on the hub. pattern is the one that matched, empty for
+	// a subscription to the channel itself. It must not wait, and not call Spokes.
 	Message(pattern, channel string, payload []byte)
 }
 
-// subject is what is announced on a channel of an agent's.
-type subject struct{ agent, instance, rest string }
+// topic is a channel of an agent's Redis.
+type topic struct{ agent, instance, rest string }
 
-// channel is one, by the name that it has on the hub, that somebody follows.
+// channel is a channel that somebody subscribes to, by the name that it has on the hub.
 type channel struct {
-	name    string
-	key     keys.Key
-	of      subject // its zero value: it is not an agent's
-	members map[Subscriber]none
+	name        string
+	key         keys.Key
+	topic       topic // its zero value: no agent owns it
+	subscribers map[Subscriber]none
 }
 
-// tell gives a message to all who follow the channels.
-func tell(channels map[*channel]none, payload []byte) {
+// notify delivers a message to all who subscribe to the channels.
+func notify(channels map[*channel]none, payload []byte) {
 	for c := range channels {
-		for member := range c.members {
-			member.Message("", c.name, payload)
+		for subscriber := range c.subscribers {
+			subscriber.Message("", c.name, payload)
 		}
 	}
 }
 
-// Subscribe has a subscriber told of a channel, if it is or becomes an agent's.
-func (s *Spokes) Subscribe(member Subscriber, name string) {
+// Subscribe has a subscriber get the messages of a channel while an agent owns it.
+func (s *Spokes) Subscribe(subscriber Subscriber, name string) {
 	key, ok := s.options.Space.Channel(name)
 	if !ok {
 		return
@@ -45,79 +45,79 @@ func (s *Spokes) Subscribe(member Subscriber, name string) {
 	defer s.mu.Unlock()
 	c := s.channels[name]
 	if c == nil {
-		c = &channel{name: name, key: key, members: make(map[Subscriber]none)}
+		c = &channel{name: name, key: key, subscribers: make(map[Subscriber]none)}
 		s.channels[name] = c
 	}
-	c.members[member] = none{}
-	if s.subscribed[member] == nil {
-		s.subscribed[member] = make(map[string]none)
+	c.subscribers[subscriber] = none{}
+	if s.subscribed[subscriber] == nil {
+		s.subscribed[subscriber] = make(map[string]none)
 	}
-	s.subscribed[member][name] = none{}
-	s.assign(c)
+	s.subscribed[subscriber][name] = none{}
+	s.assignOwner(c)
 }
 
-// assign finds out whose a channel is now. It is called with mu held.
-func (s *Spokes) assign(c *channel) {
-	var of subject
-	if agent, instance, ok := s.options.Roster.Owner(c.key.Name); ok {
-		of = subject{agent, instance, c.key.Rest}
+// assignOwner finds out which agent owns a channel now. It is called with mu held.
+func (s *Spokes) assignOwner(c *channel) {
+	var now topic
+	if agent, instance, ok := s.options.Directory.Owner(c.key.Name); ok {
+		now = topic{agent, instance, c.key.Rest}
 	}
-	if of == c.of {
+	if now == c.topic {
 		return
 	}
-	moved := c.of.agent != ""
-	s.release(c)
-	if c.of = of; of.agent == "" {
+	moved := c.topic.agent != ""
+	s.unassign(c)
+	if c.topic = now; now.agent == "" {
 		return
 	}
-	if s.subjects[of] == nil {
-		s.subjects[of] = make(map[*channel]none)
+	if s.topics[now] == nil {
+		s.topics[now] = make(map[*channel]none)
 	}
-	s.subjects[of][c] = none{}
-	p := s.spoke(of.agent)
-	p.followers++
-	p.follow()
-	if moved && p.live { // what was announced meanwhile was not heard
-		tell(map[*channel]none{c: {}}, nil)
+	s.topics[now][c] = none{}
+	p := s.spoke(now.agent)
+	p.subscribers++
+	p.ensureStream()
+	if moved && p.streamUp { // messages may have been missed meanwhile
+		notify(map[*channel]none{c: {}}, nil)
 	}
 }
 
-// release takes a channel from the agent that it is of.
-func (s *Spokes) release(c *channel) {
-	if c.of.agent == "" {
+// unassign takes a channel from the agent that owns it.
+func (s *Spokes) unassign(c *channel) {
+	if c.topic.agent == "" {
 		return
 	}
-	s.spokes[c.of.agent].followers--
-	if delete(s.subjects[c.of], c); len(s.subjects[c.of]) == 0 {
-		delete(s.subjects, c.of)
+	s.spokes[c.topic.agent].subscribers--
+	if delete(s.topics[c.topic], c); len(s.topics[c.topic]) == 0 {
+		delete(s.topics, c.topic)
 	}
-	c.of = subject{}
+	c.topic = topic{}
 }
 
-// Unsubscribe has a subscriber told no longer of a channel.
-func (s *Spokes) Unsubscribe(member Subscriber, name string) {
+// Unsubscribe ends a subscription to a channel.
+func (s *Spokes) Unsubscribe(subscriber Subscriber, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unsubscribe(member, name)
+	s.unsubscribe(subscriber, name)
 }
 
-func (s *Spokes) unsubscribe(member Subscriber, name string) {
-	if delete(s.subscribed[member], name); len(s.subscribed[member]) == 0 {
-		delete(s.subscribed, member)
+func (s *Spokes) unsubscribe(subscriber Subscriber, name string) {
+	if delete(s.subscribed[subscriber], name); len(s.subscribed[subscriber]) == 0 {
+		delete(s.subscribed, subscriber)
 	}
 	c := s.channels[name]
 	if c == nil {
 		return
 	}
-	if delete(c.members, member); len(c.members) == 0 {
-		s.release(c)
+	if delete(c.subscribers, subscriber); len(c.subscribers) == 0 {
+		s.unassign(c)
 		delete(s.channels, name)
 	}
 }
 
-// SubscribePattern has a subscriber told of the channels of all agents that a pattern matches.
-func (s *Spokes) SubscribePattern(member Subscriber, pattern string) {
-	if !s.concerns(pattern) {
+// SubscribePattern has a subscriber get the messages of all agents' channels that a pattern matches.
+func (s *Spokes) SubscribePattern(subscriber Subscriber, pattern string) {
+	if !s.mayMatchAgents(pattern) {
 		return
 	}
 	s.mu.Lock()
@@ -125,69 +125,69 @@ func (s *Spokes) SubscribePattern(member Subscriber, pattern string) {
 	if s.patterns[pattern] == nil {
 		s.patterns[pattern] = make(map[Subscriber]none)
 	}
-	s.patterns[pattern][member] = none{}
-	s.followPatterns()
+	s.patterns[pattern][subscriber] = none{}
+	s.ensurePatternStreams()
 }
 
-// concerns reports whether a pattern may match an agent's channel.
-func (s *Spokes) concerns(pattern string) bool {
+// mayMatchAgents reports whether a pattern may match an agent's channel.
+func (s *Spokes) mayMatchAgents(pattern string) bool {
 	head, all := keys.PatternHead(pattern), s.options.Space.Prefix+keys.Key{Kind: keys.Managed}.Path("")
 	return strings.HasPrefix(all, head) || strings.HasPrefix(head, all)
 }
 
-// followPatterns has all agents followed that are there, if somebody wants to know of any.
-func (s *Spokes) followPatterns() {
+// ensurePatternStreams opens a stream to all connected agents, if somebody subscribes to a pattern.
+func (s *Spokes) ensurePatternStreams() {
 	if len(s.patterns) == 0 {
 		return
 	}
-	for _, agent := range s.options.Roster.All() {
+	for _, agent := range s.options.Directory.All() {
 		if agent.Connected {
-			s.spoke(agent.Name).follow()
+			s.spoke(agent.Name).ensureStream()
 		}
 	}
 }
 
-// UnsubscribePattern ends that.
-func (s *Spokes) UnsubscribePattern(member Subscriber, pattern string) {
+// UnsubscribePattern ends a subscription to a pattern.
+func (s *Spokes) UnsubscribePattern(subscriber Subscriber, pattern string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unsubscribePattern(member, pattern)
+	s.unsubscribePattern(subscriber, pattern)
 }
 
-func (s *Spokes) unsubscribePattern(member Subscriber, pattern string) {
-	if delete(s.patterns[pattern], member); len(s.patterns[pattern]) == 0 {
+func (s *Spokes) unsubscribePattern(subscriber Subscriber, pattern string) {
+	if delete(s.patterns[pattern], subscriber); len(s.patterns[pattern]) == 0 {
 		delete(s.patterns, pattern)
 	}
 }
 
-// Leave has a subscriber told of nothing more.
-func (s *Spokes) Leave(member Subscriber) {
+// UnsubscribeAll ends all subscriptions of a subscriber.
+func (s *Spokes) UnsubscribeAll(subscriber Subscriber) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name := range s.subscribed[member] {
-		s.unsubscribe(member, name)
+	for name := range s.subscribed[subscriber] {
+		s.unsubscribe(subscriber, name)
 	}
 	for pattern := range s.patterns {
-		s.unsubscribePattern(member, pattern)
+		s.unsubscribePattern(subscriber, pattern)
 	}
 }
 
-// tellPatterns gives a message to those who follow patterns. It is called with mu held.
-func (s *Spokes) tellPatterns(agent string, key keys.Key, payload []byte) {
+// notifyPatterns delivers a message to those who subscribe to a pattern that matches. It is called with mu held.
+func (s *Spokes) notifyPatterns(agent string, key keys.Key, payload []byte) {
 	if len(s.patterns) == 0 {
 		return
 	}
-	instance, ok := s.options.Roster.Hub(agent, key.Name)
+	instance, ok := s.options.Directory.Hub(agent, key.Name)
 	if !ok {
 		return
 	}
 	name := s.options.Space.Prefix + key.Path(instance)
-	for pattern, members := range s.patterns {
+	for pattern, subscribers := range s.patterns {
 		if !match.Match(name, pattern) {
 			continue
 		}
-		for member := range members {
-			member.Message(pattern, name, payload)
+		for subscriber := range subscribers {
+			subscriber.Message(pattern, name, payload)
 		}
 	}
 }

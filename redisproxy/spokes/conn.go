@@ -12,23 +12,23 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 )
 
-// maxTold bounds what an agent may say at once that is no value: a greeting, a change, a message.
-const maxTold = 1 << 20
+// maxFrame bounds a reply of an agent's that is no value: to the handshake, a changed key, a message.
+const maxFrame = 1 << 20
 
-// errAgent is what an agent answers that does not do what it was asked.
+// errAgent is an error that an agent replied.
 var errAgent = errors.New("the agent refused")
 
-// conn is a connection to an agent's Redis, after the greeting.
+// conn is a connection to an agent's Redis, after the handshake.
 type conn struct {
 	net.Conn
 
 	reader *bufio.Reader
 	space  keys.Space // its keys
-	used   time.Time  // when it was given back. Guarded by Spokes.mu
+	used   time.Time  // when putIdle was called. Guarded by Spokes.mu
 }
 
-// open connects to an agent and greets it.
-func (s *Spokes) open(ctx context.Context, agent string) (*conn, error) {
+// dial connects to an agent's Redis.
+func (s *Spokes) dial(ctx context.Context, agent string) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
 	raw, err := s.options.Dial(ctx, agent)
@@ -37,23 +37,23 @@ func (s *Spokes) open(ctx context.Context, agent string) (*conn, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	c := &conn{Conn: raw, reader: bufio.NewReaderSize(raw, 16<<10)}
-	err = c.greet()
+	err = c.handshake()
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		_ = raw.Close()
-		return nil, fmt.Errorf("greet the agent's Redis: %w", err)
+		return nil, fmt.Errorf("handshake with the agent's Redis: %w", err)
 	}
 	return c, nil
 }
 
-// greet says hello, and learns how the agent's Argo CD calls its keys.
-func (c *conn) greet() error {
+// handshake chooses RESP3, and learns the prefix of the keys of the agent's Argo CD.
+func (c *conn) handshake() error {
 	if _, err := c.Write(command("HELLO", "3")); err != nil {
 		return err
 	}
-	reply, err := c.next(maxTold, nil)
+	reply, err := c.readReply(maxFrame, nil)
 	if err != nil {
 		return err
 	}
@@ -70,8 +70,8 @@ func (c *conn) greet() error {
 	return nil
 }
 
-// next reads one reply. reserve is asked for what it needs beyond the first bytes; nil allows all up to the limit.
-func (c *conn) next(limit int, reserve func(bytes int) bool) (reply []byte, err error) {
+// readReply reads one reply. reserve is asked for each part before it is kept; nil allows all up to the limit.
+func (c *conn) readReply(limit int, reserve func(bytes int) bool) (reply []byte, err error) {
 	return resp.ReadReply(c.reader, limit, reserve)
 }
 

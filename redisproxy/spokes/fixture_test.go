@@ -31,30 +31,30 @@ const (
 )
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // world is one agent, "east".
 type world struct {
-	t        *testing.T
-	agent    *spoketest.Agent
-	roster   *spoketest.Roster
-	redis    *redis.Client
-	spokes   *spokes.Spokes
-	registry *prometheus.Registry
+	t         *testing.T
+	agent     *spoketest.Agent
+	directory *spoketest.Directory
+	redis     *redis.Client
+	spokes    *spokes.Spokes
+	registry  *prometheus.Registry
 }
 
 func begin(t *testing.T, size int64, change func(*spoketest.Agent)) *world {
 	t.Helper()
 	server := redistest.Start(t)
-	w := &world{t: t, agent: spoketest.NewAgent(t, server.Address), roster: spoketest.NewRoster(), registry: prometheus.NewRegistry()}
+	w := &world{t: t, agent: spoketest.NewAgent(t, server.Address), directory: spoketest.NewDirectory(), registry: prometheus.NewRegistry()}
 	change(w.agent)
 	w.redis = redistest.Client(t, server.Address, 3)
-	w.roster.Own("east_guestbook", "east", "guestbook")
-	w.roster.Own("sentinel", "east", "sentinel")
+	w.directory.SetOwner("east_guestbook", "east", "guestbook")
+	w.directory.SetOwner("sentinel", "east", "sentinel")
 	w.arrive()
 	w.spokes = spokes.New(spokes.Options{
-		Dial:   func(ctx context.Context, _ string) (net.Conn, error) { return w.agent.Dial(ctx) },
-		Roster: w.roster, CacheSize: size, Timeout: patience, Registerer: w.registry,
+		Dial:      func(ctx context.Context, _ string) (net.Conn, error) { return w.agent.Dial(ctx) },
+		Directory: w.directory, CacheSize: size, Timeout: patience, Registerer: w.registry,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -68,8 +68,8 @@ func begin(t *testing.T, size int64, change func(*spoketest.Agent)) *world {
 		<-done
 	})
 	require.Eventually(t, func() bool { // until it runs
-		q := w.ask("app|resources-tree|east_guestbook|first")
-		_, failure, err := q.Wait(t.Context())
+		r := w.ask("app|resources-tree|east_guestbook|first")
+		_, failure, err := r.Wait(t.Context())
 		return failure == nil && err == nil
 	}, patience, time.Millisecond)
 	return w
@@ -78,26 +78,26 @@ func begin(t *testing.T, size int64, change func(*spoketest.Agent)) *world {
 func plain(*spoketest.Agent) {}
 
 func (w *world) arrive() {
-	w.agent.Mend()
-	w.roster.Set(directory.Agent{Name: "east", Connected: true, Since: time.Now()})
+	w.agent.Reconnect()
+	w.directory.Set(directory.Agent{Name: "east", Connected: true, Since: time.Now()})
 }
 
 func (w *world) leave() {
-	w.agent.Cut()
-	w.roster.Set(directory.Agent{Name: "east", Since: time.Now()})
+	w.agent.Disconnect()
+	w.directory.Set(directory.Agent{Name: "east", Since: time.Now()})
 }
 
-func (w *world) ask(key string) spokes.Question {
+func (w *world) ask(key string) spokes.Read {
 	target, ok := w.spokes.Find(keys.Space{}.Key([]byte(key)))
 	require.True(w.t, ok)
-	return w.spokes.Ask(target)
+	return w.spokes.StartRead(target)
 }
 
 // get returns what is kept under a key, and fails if nothing is said about it.
 func (w *world) get(key string) string {
 	w.t.Helper()
-	q := w.ask(key)
-	value, failure, err := q.Wait(w.t.Context())
+	r := w.ask(key)
+	value, failure, err := r.Wait(w.t.Context())
 	require.NoError(w.t, failure)
 	require.NoError(w.t, err)
 	text, _ := resp.Text(value)
@@ -109,22 +109,22 @@ func (w *world) set(key, value string) {
 	require.NoError(w.t, w.redis.Set(w.t.Context(), key, value, 0).Err())
 }
 
-// follower hears what agents announce.
-type follower chan string
+// subscriber receives messages.
+type subscriber chan string
 
-func (f follower) Message(_, channel string, payload []byte) {
+func (f subscriber) Message(_, channel string, payload []byte) {
 	select {
 	case f <- channel + "=" + string(payload):
 	default:
 	}
 }
 
-// tell is set, and waits until the agent's feed has told of it.
-func (w *world) tell(key, value string) {
+// setAndWait is set, and waits until the invalidation has come.
+func (w *world) setAndWait(key, value string) {
 	w.t.Helper()
-	heard := make(follower, 100)
+	heard := make(subscriber, 100)
 	w.spokes.Subscribe(heard, "app|managed-resources|sentinel|1")
-	defer w.spokes.Leave(heard)
+	defer w.spokes.UnsubscribeAll(heard)
 	w.set(key, value)
 	w.redis.Publish(w.t.Context(), "app|managed-resources|sentinel|1", value)
 	for message := range heard {
@@ -135,7 +135,7 @@ func (w *world) tell(key, value string) {
 }
 
 // gets is how often the agent was asked for a value.
-func (w *world) gets() int { return w.agent.Asked("GET") }
+func (w *world) gets() int { return w.agent.Commands("GET") }
 
 func (w *world) metric(name, label string) (sum float64) {
 	w.t.Helper()

@@ -12,121 +12,123 @@ import (
 )
 
 const (
-	// atOnce is how many values are read from one agent at once, and spares how many connections for that are kept.
-	atOnce = 8
-	spares = 2
-	// linger is how long an agent is followed after the last question, when nobody follows its channels.
-	linger = 10 * time.Minute
-	// spareLife is how long a connection is kept that nobody uses.
-	spareLife = time.Minute
+	// maxReads is how many values are read from one agent at once. maxIdle is how many idle connections are kept for that, and
+	// idleConnTimeout how long.
+	maxReads        = 8
+	maxIdle         = 2
+	idleConnTimeout = time.Minute
+	// idleTimeout is how long an invalidation stream stays after the last read, when nobody subscribes to the agent's channels.
+	idleTimeout = 10 * time.Minute
 
-	firstPause   = 250 * time.Millisecond
-	longestPause = 30 * time.Second
+	minBackoff = 250 * time.Millisecond
+	maxBackoff = 30 * time.Second
 )
 
-// spoke is one agent. All that changes is guarded by Spokes.mu.
+// spoke is one agent: its invalidation stream, its idle connections, and the reads in flight. All that changes is guarded by
+// Spokes.mu.
 type spoke struct {
-	spokes *Spokes
-	name   string
-	turns  chan struct{} // to read a value
+	spokes    *Spokes
+	name      string
+	readSlots chan struct{} // limits reads to maxReads
 
-	calls     map[string]*call // by path; those that one may join
-	idle      []*conn
-	asked     time.Time // when somebody asked last
-	followers int       // channels of the agent's that somebody follows
+	calls       map[string]*call // reads in flight that others may join, by path
+	idle        []*conn
+	lastRead    time.Time // when StartRead was last called
+	subscribers int       // how many of the agent's channels somebody subscribes to
 
-	feeding bool            // feed runs
-	opened  chan struct{}   // closed as long as there is no feed that is about to be
-	live    bool            // the feed is there
-	tracked bool            // and tells of changes
-	lives   uint64          // how many feeds there have been
-	current *conn           // the feed's
-	known   directory.Agent // what was known when the feed was last tried
-	news    signal.Signal   // the agent has connected
+	streaming     bool            // runStream runs
+	streamSettled chan struct{}   // closed unless a stream is being opened
+	streamUp      bool            // the stream is open
+	tracking      bool            // and reports changed keys
+	generation    uint64          // how many streams there have been; counts a flush of all keys too
+	stream        *conn           // the stream's connection
+	lastState     directory.Agent // what the directory said when the stream was last tried
+	reconnected   signal.Signal   // the agent has connected
 }
 
 func newSpoke(s *Spokes, name string) *spoke {
-	opened := make(chan struct{})
-	close(opened)
+	settled := make(chan struct{})
+	close(settled)
 	return &spoke{
-		spokes: s, name: name, turns: make(chan struct{}, atOnce), calls: make(map[string]*call),
-		opened: opened, news: signal.New(),
+		spokes: s, name: name, readSlots: make(chan struct{}, maxReads), calls: make(map[string]*call),
+		streamSettled: settled, reconnected: signal.New(),
 	}
 }
 
-// living returns which feed of the agent's tells of changes now: 0 if none does.
-func (p *spoke) living() uint64 {
-	if p.live && p.tracked {
-		return p.lives
+// currentGeneration returns the generation of the stream that reports changed keys now: 0 if none does.
+func (p *spoke) currentGeneration() uint64 {
+	if p.streamUp && p.tracking {
+		return p.generation
 	}
 	return 0
 }
 
+// fresh reports whether a cached value is what the agent has now.
 func (p *spoke) fresh(e *cache.Entry) bool {
-	return !e.Outdated && e.Life != 0 && e.Life == p.living()
+	return !e.Invalidated && e.Generation != 0 && e.Generation == p.currentGeneration()
 }
 
-// wanted reports whether the agent's feed is of use to anybody.
-func (p *spoke) wanted() bool {
-	return p.followers > 0 || len(p.spokes.patterns) > 0 || time.Since(p.asked) < linger
+// streamWanted reports whether the invalidation stream is of use to anybody.
+func (p *spoke) streamWanted() bool {
+	return p.subscribers > 0 || len(p.spokes.patterns) > 0 || time.Since(p.lastRead) < idleTimeout
 }
 
-// follow has the agent followed, if it is not.
-func (p *spoke) follow() {
-	if p.feeding || p.spokes.begin == nil {
+// ensureStream starts the invalidation stream, unless it runs.
+func (p *spoke) ensureStream() {
+	if p.streaming || p.spokes.startTask == nil {
 		return
 	}
-	p.feeding = true
-	p.opened = make(chan struct{})
-	p.spokes.begin(p.feed)
+	p.streaming = true
+	p.streamSettled = make(chan struct{})
+	p.spokes.startTask(p.runStream)
 }
 
-// decided has nobody wait for the feed any longer: it is there, or is not.
-func (p *spoke) decided() {
+// settleStream releases those who wait for the stream: it is open, or has failed.
+func (p *spoke) settleStream() {
 	select {
-	case <-p.opened:
+	case <-p.streamSettled:
 	default:
-		close(p.opened)
+		close(p.streamSettled)
 	}
 }
 
-// wake tries again to follow an agent that has connected since.
-func (p *spoke) wake() {
-	now, _ := p.spokes.options.Roster.Agent(p.name)
-	if now.Connected == p.known.Connected && now.Since.Equal(p.known.Since) {
+// agentConnected opens the stream to an agent that has connected since it was last tried.
+func (p *spoke) agentConnected() {
+	now, _ := p.spokes.options.Directory.Agent(p.name)
+	if now.Connected == p.lastState.Connected && now.Since.Equal(p.lastState.Since) {
 		return
 	}
-	p.known = now
-	if p.feeding && !p.live {
-		p.decided()
-		p.opened = make(chan struct{})
+	p.lastState = now
+	if p.streaming && !p.streamUp {
+		p.settleStream()
+		p.streamSettled = make(chan struct{})
 	}
-	p.news.Give()
-	if p.wanted() {
-		p.follow()
-	}
-}
-
-// cut gives up what there is of connections to the agent: it is away.
-func (p *spoke) cut() {
-	p.known, _ = p.spokes.options.Roster.Agent(p.name)
-	p.ended()
-	if p.current != nil {
-		_ = p.current.Close()
-	}
-	p.trim(time.Time{})
-}
-
-// ended notes that there is no feed.
-func (p *spoke) ended() {
-	if p.live {
-		p.live = false
-		p.spokes.metrics.feeds.Dec()
+	p.reconnected.Give()
+	if p.streamWanted() {
+		p.ensureStream()
 	}
 }
 
-// trim closes spare connections that have not been used since.
-func (p *spoke) trim(since time.Time) {
+// agentDisconnected closes all connections to the agent.
+func (p *spoke) agentDisconnected() {
+	p.lastState, _ = p.spokes.options.Directory.Agent(p.name)
+	p.streamEnded()
+	if p.stream != nil {
+		_ = p.stream.Close()
+	}
+	p.closeIdle(time.Time{})
+}
+
+// streamEnded notes that there is no stream.
+func (p *spoke) streamEnded() {
+	if p.streamUp {
+		p.streamUp = false
+		p.spokes.metrics.streams.Dec()
+	}
+}
+
+// closeIdle closes idle connections that have not been used since then, or all for the zero time.
+func (p *spoke) closeIdle(since time.Time) {
 	kept := p.idle[:0]
 	for _, c := range p.idle {
 		if since.IsZero() || c.used.Before(since) {
@@ -139,8 +141,8 @@ func (p *spoke) trim(since time.Time) {
 	p.idle = kept
 }
 
-// idleConn returns a spare connection, or nil.
-func (p *spoke) idleConn() *conn {
+// takeIdle returns an idle connection, or nil.
+func (p *spoke) takeIdle() *conn {
 	p.spokes.mu.Lock()
 	defer p.spokes.mu.Unlock()
 	if len(p.idle) == 0 {
@@ -152,11 +154,11 @@ func (p *spoke) idleConn() *conn {
 	return c
 }
 
-// giveBack keeps a connection as a spare one, if there is use for it.
-func (p *spoke) giveBack(c *conn) {
+// putIdle keeps a connection for the next read, if there is use for it.
+func (p *spoke) putIdle(c *conn) {
 	p.spokes.mu.Lock()
 	defer p.spokes.mu.Unlock()
-	if len(p.idle) >= spares || !p.feeding || p.spokes.begin == nil {
+	if len(p.idle) >= maxIdle || !p.streaming || p.spokes.startTask == nil {
 		_ = c.Close()
 		return
 	}
@@ -164,43 +166,44 @@ func (p *spoke) giveBack(c *conn) {
 	p.idle = append(p.idle, c)
 }
 
-// feed keeps the agent followed until nobody is interested any more, or the context ends.
-func (p *spoke) feed(ctx context.Context) {
-	pause := firstPause
+// runStream keeps the invalidation stream open until nobody needs it any more, or the context ends.
+func (p *spoke) runStream(ctx context.Context) {
+	backoff := minBackoff
 	for {
-		lasted, err := p.attend(ctx)
-		if !p.again(ctx) {
+		lasted, err := p.streamOnce(ctx)
+		if !p.streamAgain(ctx) {
 			return
 		}
-		if lasted > longestPause {
-			pause = firstPause
+		if lasted > maxBackoff {
+			backoff = minBackoff
 		}
-		if err != nil && !errors.Is(err, errAway) {
-			p.spokes.options.Logger.Info("An agent's changes are not followed", "agent", p.name, "reason", err.Error(), "retry", pause.String())
+		if err != nil && !errors.Is(err, errDisconnected) {
+			p.spokes.options.Logger.Info("Invalidation stream from agent's Redis failed; retrying",
+				"agent", p.name, "err", err, "backoff", backoff)
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause/2)) //nolint:gosec // so that agents are not all tried at once
+		timer := time.NewTimer(backoff/2 + rand.N(backoff/2)) //nolint:gosec // so that agents are not all tried at once
 		select {
 		case <-ctx.Done():
-		case <-p.news:
-			pause = firstPause
+		case <-p.reconnected:
+			backoff = minBackoff
 		case <-timer.C:
-			pause = min(2*pause, longestPause)
+			backoff = min(2*backoff, maxBackoff)
 		}
 		timer.Stop()
 	}
 }
 
-// again notes that the feed has ended, and reports whether another one is wanted.
-func (p *spoke) again(ctx context.Context) bool {
+// streamAgain notes that the stream has ended, and reports whether another one is wanted.
+func (p *spoke) streamAgain(ctx context.Context) bool {
 	p.spokes.mu.Lock()
 	defer p.spokes.mu.Unlock()
-	p.ended()
-	p.current = nil
-	p.decided()
-	if ctx.Err() == nil && p.wanted() {
+	p.streamEnded()
+	p.stream = nil
+	p.settleStream()
+	if ctx.Err() == nil && p.streamWanted() {
 		return true
 	}
-	p.feeding = false
-	p.trim(time.Time{})
+	p.streaming = false
+	p.closeIdle(time.Time{})
 	return false
 }

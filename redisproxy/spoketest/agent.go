@@ -1,4 +1,4 @@
-// Package spoketest is what the tests of redisproxy run against besides Redis: agents that have one, and a roster.
+// Package spoketest has what the tests of redisproxy run against besides Redis: an agent that has one, and a directory of agents.
 package spoketest
 
 import (
@@ -18,11 +18,11 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 )
 
-// Agent is an agent's end of the tunnel, before its Redis. It can be cut off, and be slow.
+// Agent is an agent's end of the tunnel, before its Redis. It can disconnect, and be slow.
 type Agent struct {
 	// Prefix begins the keys of the agent's Argo CD.
 	Prefix string
-	// Untracked says that its Redis does not know how to tell of changes.
+	// Untracked says that its Redis does not support client tracking.
 	Untracked bool
 
 	redis   string
@@ -32,9 +32,9 @@ type Agent struct {
 	changed chan struct{} // closed at the next change of what follows
 	away    bool
 	held    bool // answers to GET wait
-	pushes  bool // what is told unasked waits
+	pushes  bool // messages and invalidations wait
 	conns   map[net.Conn]struct{}
-	asked   map[string]int // how often, by the first word of a command
+	asked   map[string]int // how many commands, by their first word
 }
 
 // NewAgent returns an agent that is there. It ends with the test.
@@ -42,46 +42,46 @@ func NewAgent(tb testing.TB, redis string) *Agent {
 	tb.Helper()
 	a := &Agent{redis: redis, conns: make(map[net.Conn]struct{}), asked: make(map[string]int), changed: make(chan struct{})}
 	tb.Cleanup(func() {
-		a.Cut()
+		a.Disconnect()
 		a.running.Wait()
 	})
 	return a
 }
 
-// Cut ends all connections, and refuses others.
-func (a *Agent) Cut() {
+// Disconnect closes all connections, and refuses others.
+func (a *Agent) Disconnect() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.away = true
 	for conn := range a.conns {
 		_ = conn.Close()
 	}
-	a.news()
+	a.notify()
 }
 
-// Mend lets connections come about again.
-func (a *Agent) Mend() { a.set(func() { a.away = false }) }
+// Reconnect accepts connections again.
+func (a *Agent) Reconnect() { a.set(func() { a.away = false }) }
 
-// Hold keeps back the answers to GET, after Redis gave them; Release lets them go.
-func (a *Agent) Hold() { a.set(func() { a.held = true }) }
+// HoldReplies keeps back the replies to GET, until Release.
+func (a *Agent) HoldReplies() { a.set(func() { a.held = true }) }
 
-// Release lets go what Hold and HoldPushes keep back.
+// Release passes on what HoldReplies and HoldPushes keep back.
 func (a *Agent) Release() { a.set(func() { a.held, a.pushes = false, false }) }
 
-// HoldPushes keeps back what Redis tells unasked.
+// HoldPushes keeps back messages and invalidations, until Release.
 func (a *Agent) HoldPushes() { a.set(func() { a.pushes = true }) }
 
-// Asked returns how often a command was sent, by its first word in upper case.
-func (a *Agent) Asked(word string) int {
+// Commands returns how often a command was sent, by its first word in upper case.
+func (a *Agent) Commands(word string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.asked[word]
 }
 
-// Wait waits until something holds of how often commands were sent.
-func (a *Agent) Wait(tb testing.TB, what func(asked map[string]int) bool) {
+// WaitForCommands waits until a condition holds of how often commands were sent.
+func (a *Agent) WaitForCommands(tb testing.TB, what func(asked map[string]int) bool) {
 	tb.Helper()
-	limit := time.After(10 * time.Second)
+	limit := time.After(2 * time.Minute)
 	for {
 		a.mu.Lock()
 		asked, changed := maps.Clone(a.asked), a.changed
@@ -101,15 +101,15 @@ func (a *Agent) set(change func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change()
-	a.news()
+	a.notify()
 }
 
-func (a *Agent) news() {
+func (a *Agent) notify() {
 	close(a.changed)
 	a.changed = make(chan struct{})
 }
 
-// until waits until something holds of the agent, or it is cut off.
+// until waits until something holds of the agent, or it is disconnected.
 func (a *Agent) until(holds func() bool) {
 	for {
 		a.mu.Lock()
@@ -135,13 +135,13 @@ func (a *Agent) Dial(ctx context.Context) (net.Conn, error) {
 	}
 	near, far := net.Pipe()
 	a.conns[far], a.conns[redis] = struct{}{}, struct{}{}
-	a.running.Go(func() { a.up(far, redis) })
-	a.running.Go(func() { a.down(far, redis) })
+	a.running.Go(func() { a.forwardCommands(far, redis) })
+	a.running.Go(func() { a.forwardReplies(far, redis) })
 	return near, nil
 }
 
-// up hands on what the hub asks.
-func (a *Agent) up(far, redis net.Conn) {
+// forwardCommands passes on the hub's commands.
+func (a *Agent) forwardCommands(far, redis net.Conn) {
 	defer a.drop(far, redis)
 	for reader := redcon.NewReader(far); ; {
 		cmd, err := reader.ReadCommand()
@@ -163,8 +163,8 @@ func (a *Agent) up(far, redis net.Conn) {
 	}
 }
 
-// down hands on what Redis says. The greeting says what an agent's does.
-func (a *Agent) down(far, redis net.Conn) {
+// forwardReplies passes on Redis' replies. The reply to HELLO is an agent's.
+func (a *Agent) forwardReplies(far, redis net.Conn) {
 	defer a.drop(far, redis)
 	greeted := false
 	for buffer := make([]byte, 64<<10); ; {
@@ -208,68 +208,68 @@ func (a *Agent) drop(conns ...io.Closer) {
 	}
 }
 
-// Roster knows the agents of a test.
-type Roster struct {
+// Directory knows the agents of a test.
+type Directory struct {
 	mu      sync.Mutex
 	changed chan struct{}
 	agents  map[string]directory.Agent
 	owners  map[string][2]string
 }
 
-// NewRoster returns a roster without agents.
-func NewRoster() *Roster {
-	return &Roster{changed: make(chan struct{}), agents: make(map[string]directory.Agent), owners: make(map[string][2]string)}
+// NewDirectory returns a directory without agents.
+func NewDirectory() *Directory {
+	return &Directory{changed: make(chan struct{}), agents: make(map[string]directory.Agent), owners: make(map[string][2]string)}
 }
 
-// Set tells of an agent.
-func (r *Roster) Set(a directory.Agent) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.agents[a.Name] = a
-	close(r.changed)
-	r.changed = make(chan struct{})
+// Set adds or changes an agent.
+func (d *Directory) Set(a directory.Agent) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.agents[a.Name] = a
+	close(d.changed)
+	d.changed = make(chan struct{})
 }
 
-// Own tells whose an application is.
-func (r *Roster) Own(instance, agent, theirs string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.owners[instance] = [2]string{agent, theirs}
-	close(r.changed)
-	r.changed = make(chan struct{})
+// SetOwner sets which agent owns an application, and what it is called there.
+func (d *Directory) SetOwner(instance, agent, theirs string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.owners[instance] = [2]string{agent, theirs}
+	close(d.changed)
+	d.changed = make(chan struct{})
 }
 
 // Agent returns the agent of that name.
-func (r *Roster) Agent(name string) (directory.Agent, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	a, ok := r.agents[name]
+func (d *Directory) Agent(name string) (directory.Agent, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a, ok := d.agents[name]
 	return a, ok
 }
 
 // All returns all agents.
-func (r *Roster) All() (all []directory.Agent) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, a := range r.agents {
+func (d *Directory) All() (all []directory.Agent) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, a := range d.agents {
 		all = append(all, a)
 	}
 	return all
 }
 
-// Owner returns whose an instance is.
-func (r *Roster) Owner(instance string) (agent, theirs string, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o, ok := r.owners[instance]
+// Owner returns which agent owns an instance.
+func (d *Directory) Owner(instance string) (agent, theirs string, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o, ok := d.owners[instance]
 	return o[0], o[1], ok
 }
 
 // Hub returns what an agent's application is called on the hub.
-func (r *Roster) Hub(agent, theirs string) (string, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for instance, owner := range r.owners {
+func (d *Directory) Hub(agent, theirs string) (string, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for instance, owner := range d.owners {
 		if owner == [2]string{agent, theirs} {
 			return instance, true
 		}
@@ -278,8 +278,8 @@ func (r *Roster) Hub(agent, theirs string) (string, bool) {
 }
 
 // Server returns the agent whose cluster has that URL.
-func (r *Roster) Server(url string) (directory.Agent, bool) {
-	for _, a := range r.All() {
+func (d *Directory) Server(url string) (directory.Agent, bool) {
+	for _, a := range d.All() {
 		if a.Server == url {
 			return a, true
 		}
@@ -288,8 +288,8 @@ func (r *Roster) Server(url string) (directory.Agent, bool) {
 }
 
 // Changed returns a channel that is closed at the next change.
-func (r *Roster) Changed() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.changed
+func (d *Directory) Changed() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.changed
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 )
 
-func TestKeysAreTakenApart(t *testing.T) {
+func TestParseKeys(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]keys.Key{
 		"app|resources-tree|guestbook|1.8.3.gz":                  {Kind: keys.Tree, Name: "guestbook", Rest: "|1.8.3.gz"},

@@ -1,0 +1,238 @@
+package spokes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/tidwall/redcon"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/cache"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/clusterinfo"
+)
+
+// Read is the read of an agent's key.
+type Read struct {
+	spokes *Spokes
+	target Target
+	value  []byte // from the cache, if call is nil
+	call   *call
+	failed bool // the agent is not connected
+}
+
+// call is a read in flight, which all share who read the same key meanwhile.
+type call struct {
+	instance string
+	done     chan struct{} // closed when value and err are there
+
+	generation  uint64 // of the invalidation stream when the agent was asked; 0: there was none. Guarded by Spokes.mu
+	invalidated bool   // the key has changed since. Guarded by Spokes.mu
+	value       []byte
+	err         error
+}
+
+// StartRead begins to read a key.
+func (s *Spokes) StartRead(t Target) Read {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := Read{spokes: s, target: t}
+	p := s.spoke(t.Agent)
+	p.lastRead = time.Now()
+	agent, _ := s.options.Directory.Agent(t.Agent)
+	if e := s.cache.Get(cache.ID{Agent: t.Agent, Path: t.Path}); e != nil && agent.Connected && p.fresh(e) {
+		s.metrics.fresh.Inc()
+		r.value = e.Value
+		return r
+	}
+	s.metrics.miss.Inc()
+	if !agent.Connected || s.startTask == nil {
+		r.failed = true
+		return r
+	}
+	p.agentConnected() // Run may not know yet
+	p.ensureStream()
+	if r.call = p.calls[t.Path]; r.call == nil {
+		c := &call{instance: t.Instance, done: make(chan struct{})}
+		r.call, p.calls[t.Path] = c, c
+		s.startTask(func(ctx context.Context) { p.fetch(ctx, c, t.Path) })
+	}
+	return r
+}
+
+// Wait returns the value, as a RESP bulk string, or nil when there is none. A failure is for the user to see; err says that
+// the context has ended.
+func (r *Read) Wait(ctx context.Context) (value []byte, failure, err error) {
+	if r.target.cluster {
+		return r.waitClusterInfo(ctx)
+	}
+	value, failure, err = r.wait(ctx, r.spokes.options.Timeout)
+	if failure != nil {
+		failure = r.spokes.unavailable(r.target.Agent, failure)
+	}
+	return value, failure, err
+}
+
+var (
+	errDisconnected = errors.New("it is not connected")
+	errTimeout      = errors.New("it took too long")
+)
+
+// wait waits for the value until the timeout, and falls back to the last one that is cached.
+func (r *Read) wait(ctx context.Context, timeout time.Duration) (value []byte, failure, err error) {
+	switch {
+	case r.failed:
+		failure = errDisconnected
+	case r.call == nil:
+		return r.value, nil, nil
+	default:
+		timer := time.NewTimer(timeout)
+		defer timer.Stop()
+		select {
+		case <-r.call.done:
+			failure = r.call.err
+		case <-timer.C:
+			failure = errTimeout
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+		if failure == nil {
+			return r.call.value, nil, nil
+		}
+	}
+	s := r.spokes
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.cache.Get(cache.ID{Agent: r.target.Agent, Path: r.target.Path}); e != nil && e.Value != nil {
+		s.metrics.stale.Inc()
+		return e.Value, nil, nil
+	}
+	return nil, failure, nil
+}
+
+// waitClusterInfo returns the state of the agent's cluster. There is one even if nothing was read.
+func (r *Read) waitClusterInfo(ctx context.Context) (value []byte, failure, err error) {
+	own, _, err := r.wait(ctx, min(clusterInfoTimeout, r.spokes.options.Timeout))
+	if err != nil {
+		return nil, nil, err
+	}
+	text, _ := resp.Text(own)
+	agent, _ := r.spokes.options.Directory.Agent(r.target.Agent)
+	state := clusterinfo.State{Agent: r.target.Agent, Connected: agent.Connected, Since: agent.Since}
+	info, failure := clusterinfo.Compose(text, r.target.compressed, state, time.Now())
+	if failure != nil {
+		return nil, failure, nil
+	}
+	return redcon.AppendBulk(nil, info), nil, nil
+}
+
+// fetch reads a key from the agent, and releases all who wait for it.
+func (p *spoke) fetch(ctx context.Context, c *call, path string) {
+	began := time.Now()
+	c.value, c.err = p.readValue(ctx, c, path)
+	p.spokes.metrics.latency.Observe(time.Since(began).Seconds())
+	if c.err != nil {
+		p.spokes.metrics.failures.Inc()
+	}
+	p.spokes.mu.Lock()
+	if p.calls[path] == c {
+		delete(p.calls, path)
+	}
+	if c.err == nil {
+		p.store(c, path)
+	}
+	p.spokes.mu.Unlock()
+	close(c.done)
+}
+
+// store puts a value into the cache. It is called with mu held.
+func (p *spoke) store(c *call, path string) {
+	id := cache.ID{Agent: p.name, Path: path}
+	e := &cache.Entry{ID: id, Instance: c.instance, Value: c.value, Generation: c.generation, Invalidated: c.invalidated}
+	if now := p.spokes.cache.Get(id); now != nil && p.fresh(now) && !p.fresh(e) {
+		return // which was read later, and answered earlier
+	}
+	p.spokes.cache.Put(e)
+}
+
+// readValue reads a key from the agent once the invalidation stream is open that reports its changes, or has failed.
+func (p *spoke) readValue(ctx context.Context, c *call, path string) ([]byte, error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, p.spokes.options.Timeout, errTimeout)
+	defer cancel()
+	p.spokes.mu.Lock()
+	settled := p.streamSettled
+	p.spokes.mu.Unlock()
+	select {
+	case <-settled:
+	case <-waiting.Done():
+		return nil, context.Cause(waiting)
+	}
+	select {
+	case p.readSlots <- struct{}{}:
+		defer func() { <-p.readSlots }()
+	case <-waiting.Done():
+		return nil, context.Cause(waiting)
+	}
+	used := p.takeIdle()
+	if used != nil {
+		value, err := p.readOver(ctx, used, c, path)
+		if err == nil || !connectionLost(err) {
+			return value, err
+		}
+	}
+	fresh, err := p.spokes.dial(ctx, p.name)
+	if err != nil {
+		return nil, err
+	}
+	return p.readOver(ctx, fresh, c, path)
+}
+
+// connectionLost reports whether an error says that an idle connection was closed meanwhile.
+func connectionLost(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.As(err, new(*net.OpError))
+}
+
+// readOver reads a key over a connection, which is kept for the next read if it still works.
+func (p *spoke) readOver(ctx context.Context, at *conn, c *call, path string) (value []byte, err error) {
+	stop := context.AfterFunc(ctx, func() { _ = at.Close() })
+	defer func() {
+		if stop(); err != nil && !errors.Is(err, errAgent) {
+			_ = at.Close()
+			return
+		}
+		p.putIdle(at)
+	}()
+	p.spokes.mu.Lock()
+	c.generation = p.currentGeneration()
+	p.spokes.mu.Unlock()
+	limit := p.spokes.options.Timeout
+	if err := at.SetDeadline(time.Now().Add(limit)); err != nil {
+		return nil, err
+	}
+	if _, err := at.Write(command("GET", at.space.Prefix+path)); err != nil {
+		return nil, err
+	}
+	held := 0
+	defer func() { p.spokes.values.Release(int64(held)) }()
+	reply, err := at.readReply(maxValue, func(n int) bool {
+		_ = at.SetReadDeadline(time.Now().Add(limit)) // as long as it comes, it may take
+		ok := p.spokes.values.TryAcquire(int64(n))
+		if ok {
+			held += n
+		}
+		return ok
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case resp.Null(reply):
+		return nil, nil
+	case reply[0] == '$':
+		return reply, nil
+	default:
+		return nil, fmt.Errorf("%w: %.200q", errAgent, reply)
+	}
+}

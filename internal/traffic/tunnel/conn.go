@@ -43,11 +43,11 @@ type Conn struct {
 	reading sync.Mutex  // held by the Read whose turn it is
 	rest    *mem.Reader // of a frame, what was not read, nil if nothing. Guarded by reading
 	in      *inbox
-	read    *receipts
+	acks    *acks
 
 	writing sync.Mutex // held by the Write whose turn it is
 	out     chan mem.Buffer
-	flow    *flow
+	credit  *credit
 
 	readBy, writeBy deadline
 
@@ -65,7 +65,7 @@ var _ net.Conn = (*Conn)(nil)
 func newConn(s stream, cancel context.CancelFunc, local, remote net.Addr) *Conn {
 	return &Conn{
 		stream: s, cancel: cancel, local: local, remote: remote,
-		in: newInbox(), read: newReceipts(), out: make(chan mem.Buffer, pieces), flow: newFlow(),
+		in: newInbox(), acks: newAcks(), out: make(chan mem.Buffer, pieces), credit: newCredit(),
 		readBy: newDeadline(), writeBy: newDeadline(),
 		closed: make(chan struct{}), writeClosed: make(chan struct{}), gone: make(chan struct{}),
 	}
@@ -122,8 +122,8 @@ func (c *Conn) count(f *frame) error {
 	if !ok {
 		return &resetError{"the other end sent more than it may"}
 	}
-	c.read.add(dropped) // so that a peer that writes before it reads gets to read what was written before Close
-	if f.read > 0 && !c.flow.acknowledge(f.read, time.Now()) {
+	c.acks.add(dropped) // so that a peer that writes before it reads gets to read what was written before Close
+	if f.read > 0 && !c.credit.acknowledge(f.read) {
 		return &resetError{"the other end says it has read more than was sent"}
 	}
 	return nil
@@ -145,7 +145,7 @@ func (c *Conn) send() {
 	}
 	for {
 		select {
-		case <-c.read.due:
+		case <-c.acks.due:
 			if !c.say(&frame{}) {
 				return
 			}
@@ -161,7 +161,7 @@ func (c *Conn) send() {
 // next waits until there may be something to say, and returns the data, if any. More is false once there will be none.
 func (c *Conn) next() (f frame, more bool) {
 	out, ended := c.out, c.writeClosed
-	left := c.flow.left()
+	left := c.credit.available()
 	if left == 0 {
 		out, ended = nil, nil // what is written waits, and whatever comes after it
 	}
@@ -171,9 +171,9 @@ func (c *Conn) next() (f frame, more bool) {
 	case <-ended:
 		f = frame{data: c.waiting(nil, left)}
 		return f, len(f.data) > 0
-	case <-c.flow.room:
+	case <-c.credit.granted:
 		return f, true
-	case <-c.read.due:
+	case <-c.acks.due:
 		return f, true
 	case <-c.gone:
 	case <-c.stream.Context().Done():
@@ -183,12 +183,12 @@ func (c *Conn) next() (f frame, more bool) {
 
 // say sends a frame, if there is something in it, and with it how much was read if the peer waits for that.
 func (c *Conn) say(f *frame) bool {
-	f.read = c.read.next()
+	f.read = c.acks.takeDue()
 	size := f.data.Len()
 	if size == 0 && f.read == 0 {
 		return true
 	}
-	c.flow.send(size, time.Now())
+	c.credit.spend(size)
 	return c.stream.SendMsg(f) == nil
 }
 
@@ -245,7 +245,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	if c.rest.Remaining() == 0 {
 		c.rest = nil
 	}
-	c.read.add(n)
+	c.acks.add(n)
 	return n, nil
 }
 
@@ -299,7 +299,7 @@ func (c *Conn) Close() error {
 		return c.failed("close", net.ErrClosed)
 	}
 	close(c.closed)
-	c.read.add(c.in.close())
+	c.acks.add(c.in.close())
 	if !isClosed(c.writeClosed) {
 		close(c.writeClosed)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // inboxSize is the most that a peer may have sent and we not have read, in bytes: its window, which one frame may exceed.
-const inboxSize = mostWindow + maxData
+const inboxSize = window + maxData
 
 // joined is how large a buffer is that small frames are put together in, in bytes.
 const joined = 4 << 10

@@ -49,7 +49,7 @@ func TestInboxKeepsOrder(t *testing.T) {
 				got = append(got, data.Materialize()...)
 			}
 		}
-		if b.size > mostWindow {
+		if b.size > window {
 			some, _ := draw(b)
 			got = append(got, some...)
 		}

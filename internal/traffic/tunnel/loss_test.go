@@ -21,7 +21,7 @@ import (
 // flood writes until no more is taken, since nobody reads, and returns how much was.
 func flood(t *testing.T, to net.Conn) (taken int) {
 	t.Helper()
-	for more := 1; more > 0 || taken < tunnel.FirstWindow; taken += more {
+	for more := 1; more > 0 || taken < tunnel.Window; taken += more {
 		require.NoError(t, to.SetWriteDeadline(time.Now().Add(time.Second)))
 		var err error
 		more, err = to.Write(make([]byte, 64<<20))

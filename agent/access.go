@@ -13,7 +13,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
 )
 
 // accessSettings are what an operator decides about the hub's access to the spoke's own services.
@@ -22,8 +21,7 @@ type accessSettings struct {
 	policyName string
 	redis      redis.Access
 	keyPrefix  string
-	caFile     string
-	caSecret   string
+	redisTLS   certs.Settings
 }
 
 // read declares the settings.
@@ -39,10 +37,15 @@ func (s *accessSettings) read(set *settings.Set) {
 		"folder with the files auth_username and auth, instead of user and password")
 	set.String(&s.keyPrefix, "redis-key-prefix", "ARGOCD_REDIS_KEY_PREFIX", "", "what all keys of Argo CD in Redis begin with")
 	set.Bool(&s.redis.TLS, "redis-tls-enabled", "ARGOCD_AGENT_REDIS_TLS_ENABLED", false, "whether Redis speaks TLS")
-	set.String(&s.caFile, "redis-tls-ca-path", "ARGOCD_AGENT_REDIS_TLS_CA_PATH", "",
-		"file of the CA that Redis' certificate comes from, instead of the Secret")
-	set.String(&s.caSecret, "redis-tls-ca-secret-name", "ARGOCD_AGENT_REDIS_TLS_CA_SECRET_NAME", "argocd-redis-tls",
-		"Secret of that CA", settings.NonEmpty, settings.DNSSubdomain)
+	s.redisTLS.DeclareRoots(set, certs.Flags{
+		Files: []certs.Flag{{
+			Name: "redis-tls-ca-path", Variable: "ARGOCD_AGENT_REDIS_TLS_CA_PATH", Usage: "file of the CA that Redis' certificate comes from, instead of the Secret",
+		}},
+		Secret: certs.Flag{
+			Name: "redis-tls-ca-secret-name", Variable: "ARGOCD_AGENT_REDIS_TLS_CA_SECRET_NAME", Usage: "Secret of that CA", Fallback: "argocd-redis-tls",
+		},
+		Hint: "see --redis-tls-ca-secret-name",
+	})
 	set.Bool(&s.redis.InsecureSkipVerify, "redis-tls-insecure", "ARGOCD_AGENT_REDIS_TLS_INSECURE", false, "INSECURE: trust any Redis")
 	set.Rule(func() error {
 		if s.redis.Folder != "" && (s.redis.Username != "" || s.redis.Password != "") {
@@ -62,7 +65,7 @@ func (s *agentSettings) open(cluster kube.Cluster, shared *spoke.Spoke, registry
 	shelf := s.access.redis
 	if shelf.TLS && !shelf.InsecureSkipVerify {
 		var err error
-		if shelf.Roots, err = certs.New(s.access.roots(cluster, s.namespace, logger, metrics)); err != nil {
+		if shelf.Roots, err = s.access.redisTLS.Source("redis", s.secrets(cluster), logging.Component(logger, "certificates"), metrics); err != nil {
 			return nil, err
 		}
 	}
@@ -70,16 +73,4 @@ func (s *agentSettings) open(cluster kube.Cluster, shared *spoke.Spoke, registry
 		Cluster: cluster, Namespace: s.namespace, PolicyName: s.access.policyName, Redis: shelf, KeyPrefix: s.access.keyPrefix,
 		Exists: shared.Has, Shown: shared.Shown(), Registerer: registry, Logger: logger,
 	})
-}
-
-// roots says where the CAs for Redis' certificate are.
-func (s *accessSettings) roots(cluster kube.Cluster, namespace string, logger *slog.Logger, metrics *certs.Metrics) certs.Options {
-	o := certs.Options{
-		Name: "redis", Logger: logging.Component(logger, "certificates"), Metrics: metrics,
-		Roots: secret.Roots(cluster.Client.CoreV1(), namespace, s.caSecret), RootsHint: "see --redis-tls-ca-secret-name",
-	}
-	if s.caFile != "" {
-		o.Roots, o.RootsHint = certs.RootsFile(s.caFile), "see --redis-tls-ca-path"
-	}
-	return o
 }

@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/dialer"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/spoke"
@@ -42,7 +41,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		return err
 	}
 	metrics, certificates := syncmetrics.NewSync("argocd_agent", registry), certs.NewMetrics(registry)
-	material, err := certs.New(s.certificates(cluster.Client, logger, certificates))
+	material, err := s.tls.Source("agent", s.secrets(cluster), logging.Component(logger, "certificates"), certificates)
 	if err != nil {
 		return err
 	}
@@ -115,22 +114,7 @@ func (s *agentSettings) hello() wire.Hello {
 	return h
 }
 
-// certificates says where the agent's certificate and the principal's CA are.
-func (s *agentSettings) certificates(client kubernetes.Interface, logger *slog.Logger, metrics *certs.Metrics) certs.Options {
-	o := certs.Options{
-		Name:      "agent",
-		Pair:      secret.Pair(client.CoreV1(), s.namespace, s.certSecret),
-		PairHint:  "create it with: argocd-agentctl pki issue agent",
-		Roots:     secret.Roots(client.CoreV1(), s.namespace, s.caSecret),
-		RootsHint: "create it with: argocd-agentctl pki propagate",
-		Logger:    logging.Component(logger, "certificates"),
-		Metrics:   metrics,
-	}
-	if s.certFile != "" {
-		o.Pair, o.PairHint = certs.PairFiles(s.certFile, s.keyFile), "see --tls-client-cert and --tls-client-key"
-	}
-	if s.caFile != "" {
-		o.Roots, o.RootsHint = certs.RootsFile(s.caFile), "see --root-ca-path"
-	}
-	return o
+// secrets returns the agent's own Secrets.
+func (s *agentSettings) secrets(cluster kube.Cluster) certs.Secrets {
+	return secret.Namespace{Client: cluster.Client.CoreV1(), Name: s.namespace}
 }

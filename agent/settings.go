@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -24,13 +23,10 @@ type agentSettings struct {
 	serverPort    int
 	operations    program.Operations
 
-	credentials               string
-	certFile, keyFile, caFile string
-	certSecret, caSecret      string
-	insecureTLS               bool
-	tlsMin, tlsMax            string
-	tlsSuites                 []string
-	policy                    certs.Policy
+	credentials string
+	tls         certs.Settings
+	insecureTLS bool
+	policy      certs.Policy
 
 	keepAlive, heartbeat, compareEvery time.Duration
 
@@ -53,18 +49,27 @@ func (s *agentSettings) Declare(set *settings.Set) {
 	set.Int(&s.serverPort, "server-port", "ARGOCD_AGENT_REMOTE_PORT", 443, "port of the principal", settings.Port)
 	s.operations.Declare(set, "ARGOCD_AGENT", 8181, 8002)
 	set.String(&s.credentials, "creds", "ARGOCD_AGENT_CREDS", "mtls:any", "how the agent proves who it is: mtls:any, by its certificate", checkCredentials)
-	set.String(&s.certSecret, "tls-secret-name", "ARGOCD_AGENT_TLS_SECRET_NAME", "argocd-agent-client-tls", "Secret of the agent's certificate and key",
-		settings.NonEmpty, settings.DNSSubdomain)
-	set.String(&s.certFile, "tls-client-cert", "ARGOCD_AGENT_TLS_CLIENT_CERT_PATH", "", "file of the agent's certificate, instead of the Secret")
-	set.String(&s.keyFile, "tls-client-key", "ARGOCD_AGENT_TLS_CLIENT_KEY_PATH", "", "file of its key")
-	set.String(&s.caSecret, "root-ca-secret-name", "ARGOCD_AGENT_TLS_ROOT_CA_SECRET_NAME", "argocd-agent-ca",
-		"Secret of the CA that the principal's certificate comes from", settings.NonEmpty, settings.DNSSubdomain)
-	set.String(&s.caFile, "root-ca-path", "ARGOCD_AGENT_TLS_ROOT_CA_PATH", "", "file of that CA, instead of the Secret")
+	s.tls.DeclarePair(set, certs.Flags{
+		Files: []certs.Flag{
+			{Name: "tls-client-cert", Variable: "ARGOCD_AGENT_TLS_CLIENT_CERT_PATH", Usage: "file of the agent's certificate, instead of the Secret"},
+			{Name: "tls-client-key", Variable: "ARGOCD_AGENT_TLS_CLIENT_KEY_PATH", Usage: "file of the key of that certificate"},
+		},
+		Secret: certs.Flag{
+			Name: "tls-secret-name", Variable: "ARGOCD_AGENT_TLS_SECRET_NAME", Usage: "Secret of the agent's certificate and key",
+			Fallback: "argocd-agent-client-tls",
+		},
+		Hint: "create it with: argocd-agentctl pki issue agent",
+	})
+	s.tls.DeclareRoots(set, certs.Flags{
+		Files: []certs.Flag{{Name: "root-ca-path", Variable: "ARGOCD_AGENT_TLS_ROOT_CA_PATH", Usage: "file of the principal's CA, instead of the Secret"}},
+		Secret: certs.Flag{
+			Name: "root-ca-secret-name", Variable: "ARGOCD_AGENT_TLS_ROOT_CA_SECRET_NAME", Usage: "Secret of the CA that the principal's certificate comes from",
+			Fallback: "argocd-agent-ca",
+		},
+		Hint: "create it with: argocd-agentctl pki propagate",
+	})
 	set.Bool(&s.insecureTLS, "insecure-tls", "ARGOCD_AGENT_TLS_INSECURE", false, "INSECURE: trust any principal")
-	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_AGENT_TLS_MIN_VERSION", "", "oldest TLS version to use", certs.CheckVersion)
-	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_AGENT_TLS_MAX_VERSION", "", "newest TLS version to use", certs.CheckVersion)
-	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_AGENT_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to use",
-		settings.Each(settings.OneOf(certs.CipherSuiteNames()...)))
+	s.policy.Declare(set, "ARGOCD_AGENT", "")
 	set.Duration(&s.keepAlive, "keep-alive-ping-interval", "ARGOCD_AGENT_KEEP_ALIVE_PING_INTERVAL", 10*time.Second,
 		"how often to see whether a quiet connection still works; at least 10s, 0 for never", settings.OffOrAtLeast(10*time.Second))
 	set.Duration(&s.heartbeat, "heartbeat-interval", "ARGOCD_AGENT_HEARTBEAT_INTERVAL", 30*time.Second,
@@ -73,16 +78,6 @@ func (s *agentSettings) Declare(set *settings.Set) {
 	set.Duration(&s.compareEvery, "compare-interval", "ARGOCD_AGENT_COMPARE_INTERVAL", 5*time.Minute,
 		"how often everything is compared with the hub, less up to half of it at random; at least 1s", settings.AtLeast(time.Second))
 	s.access.read(set)
-	set.Rule(func() error {
-		if (s.certFile == "") != (s.keyFile == "") {
-			return errors.New("set both or neither")
-		}
-		return nil
-	}, "tls-client-cert", "tls-client-key")
-	set.Rule(func() (err error) {
-		s.policy, err = certs.ParsePolicy(s.tlsMin, s.tlsMax, s.tlsSuites)
-		return err
-	}, "tls-min-version", "tls-max-version", "tls-ciphersuites")
 }
 
 // checkCredentials accepts "mtls:" followed by anything, as the documentation of argocd-agent has it.

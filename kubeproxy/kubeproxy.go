@@ -37,11 +37,11 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	}
 	logger, registry := base.Logger, base.Registry
 	metrics := certs.NewMetrics(registry)
-	material, err := certs.New(s.certificates(logger, metrics))
+	material, err := s.tls.Source("kubeproxy", nil, logging.Component(logger, "certificates"), metrics)
 	if err != nil {
 		return err
 	}
-	client, err := certs.New(s.principal.Certificates("kubeproxy-principal", logging.Component(logger, "certificates"), metrics))
+	client, err := s.principal.Certificates("kubeproxy-principal", logging.Component(logger, "certificates"), metrics)
 	if err != nil {
 		return err
 	}
@@ -100,14 +100,4 @@ func (s *proxySettings) serve(ctx context.Context, requests *gateway.Gateway, ma
 	}
 	logger.Info("Listen for callers", "address", listener.Addr().String())
 	return requests.Serve(ctx, listener, certs.ServerTLS(certs.ServerOptions{Source: material, Policy: s.policy}))
-}
-
-// certificates says where kubeproxy's own certificate and the callers' CA are.
-func (s *proxySettings) certificates(logger *slog.Logger, metrics *certs.Metrics) certs.Options {
-	return certs.Options{
-		Name: "kubeproxy", Logger: logging.Component(logger, "certificates"), Metrics: metrics,
-		Pair:     certs.PairFiles(s.certFile, s.keyFile),
-		PairHint: "mount the Secret argocd-agent-resource-proxy-tls, or create it with: argocd-agentctl pki issue resource-proxy",
-		Roots:    certs.RootsFile(s.caFile), RootsHint: "see --root-ca-path",
-	}
 }

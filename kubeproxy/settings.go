@@ -20,10 +20,8 @@ type proxySettings struct {
 	listenPort int
 	operations program.Operations
 
-	certFile, keyFile, caFile string
-	tlsMin, tlsMax            string
-	tlsSuites                 []string
-	policy                    certs.Policy
+	tls    certs.Settings
+	policy certs.Policy
 
 	auth       string
 	everywhere []string
@@ -49,14 +47,21 @@ func (s *proxySettings) Declare(set *settings.Set) {
 
 // declareCallers declares what concerns those who ask.
 func (s *proxySettings) declareCallers(set *settings.Set) {
-	set.String(&s.certFile, "tls-cert", "ARGOCD_KUBEPROXY_TLS_SERVER_CERT_PATH", "", "file of the certificate that callers see", settings.NonEmpty)
-	set.String(&s.keyFile, "tls-key", "ARGOCD_KUBEPROXY_TLS_SERVER_KEY_PATH", "", "file of its key", settings.NonEmpty)
-	set.String(&s.caFile, "root-ca-path", "ARGOCD_KUBEPROXY_TLS_SERVER_ROOT_CA_PATH", "",
-		"file of the CA that callers' certificates come from", settings.NonEmpty)
-	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_KUBEPROXY_TLS_MIN_VERSION", "tls1.3", "oldest TLS version to accept", certs.CheckVersion)
-	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_KUBEPROXY_TLS_MAX_VERSION", "", "newest TLS version to accept", certs.CheckVersion)
-	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_KUBEPROXY_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to accept",
-		settings.Each(settings.OneOf(certs.CipherSuiteNames()...)))
+	s.tls.DeclarePair(set, certs.Flags{
+		Files: []certs.Flag{
+			{Name: "tls-cert", Variable: "ARGOCD_KUBEPROXY_TLS_SERVER_CERT_PATH", Usage: "file of the certificate that callers see"},
+			{Name: "tls-key", Variable: "ARGOCD_KUBEPROXY_TLS_SERVER_KEY_PATH", Usage: "file of the key of that certificate"},
+		},
+		Required: true,
+		Hint:     "mount the Secret argocd-agent-resource-proxy-tls, or create it with: argocd-agentctl pki issue resource-proxy",
+	})
+	s.tls.DeclareRoots(set, certs.Flags{
+		Files: []certs.Flag{{
+			Name: "root-ca-path", Variable: "ARGOCD_KUBEPROXY_TLS_SERVER_ROOT_CA_PATH", Usage: "file of the CA that callers' certificates come from",
+		}},
+		Required: true,
+	})
+	s.policy.Declare(set, "ARGOCD_KUBEPROXY", "tls1.3")
 	set.String(&s.auth, "auth", "ARGOCD_KUBEPROXY_AUTH", identity.DefaultAuth,
 		"how a caller's certificate names an agent: mtls:subject:<regexp> or mtls:uri:<regexp>; the first group is the name", identity.CheckAuth)
 	set.Strings(&s.everywhere, "all-agents-callers", "ARGOCD_KUBEPROXY_ALL_AGENTS_CALLERS", nil,
@@ -67,10 +72,6 @@ func (s *proxySettings) declareCallers(set *settings.Set) {
 	set.Duration(&s.timeout, "request-timeout", "ARGOCD_KUBEPROXY_REQUEST_TIMEOUT", time.Minute,
 		"how long an agent may take to begin its answer, except to a watch, log, exec, attach or port-forward; at least 1s",
 		settings.AtLeast(time.Second))
-	set.Rule(func() (err error) {
-		s.policy, err = certs.ParsePolicy(s.tlsMin, s.tlsMax, s.tlsSuites)
-		return err
-	}, "tls-min-version", "tls-max-version", "tls-ciphersuites")
 }
 
 // checkCaller accepts a common name or a SPIFFE ID.

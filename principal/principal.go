@@ -131,7 +131,8 @@ func (s *principalSettings) share(cluster kube.Cluster, clusterStore hub.Cluster
 
 // gate returns what admits agents and the hub's components, and the material that this rests on.
 func (s *principalSettings) gate(client kubernetes.Interface, registry *prometheus.Registry, logger *slog.Logger) (*certs.Source, *authn.Authenticator, error) {
-	material, err := certs.New(s.certificates(client, logger, certs.NewMetrics(registry)))
+	material, err := s.tls.Source("principal", secret.Namespace{Client: client.CoreV1(), Name: s.namespace},
+		logging.Component(logger, "certificates"), certs.NewMetrics(registry))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -213,24 +214,4 @@ func (s *principalSettings) transport() []grpc.ServerOption {
 func (s *principalSettings) enforcement() keepalive.EnforcementPolicy {
 	// gRPC takes 0 for its default, which is five minutes. Nobody can ask more often than this.
 	return keepalive.EnforcementPolicy{MinTime: max(s.keepAliveMin, time.Nanosecond), PermitWithoutStream: true}
-}
-
-// certificates says where the principal's certificate and the agents' CA are.
-func (s *principalSettings) certificates(client kubernetes.Interface, logger *slog.Logger, metrics *certs.Metrics) certs.Options {
-	o := certs.Options{
-		Name:      "principal",
-		Pair:      secret.Pair(client.CoreV1(), s.namespace, s.certSecret),
-		PairHint:  "create it with: argocd-agentctl pki issue principal",
-		Roots:     secret.Roots(client.CoreV1(), s.namespace, s.caSecret),
-		RootsHint: "create it with: argocd-agentctl pki init",
-		Logger:    logging.Component(logger, "certificates"),
-		Metrics:   metrics,
-	}
-	if s.certFile != "" {
-		o.Pair, o.PairHint = certs.PairFiles(s.certFile, s.keyFile), "see --tls-cert and --tls-key"
-	}
-	if s.caFile != "" {
-		o.Roots, o.RootsHint = certs.RootsFile(s.caFile), "see --root-ca-path"
-	}
-	return o
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,10 +23,7 @@ type principalSettings struct {
 
 	auth                       string
 	components                 []string
-	certFile, keyFile, caFile  string
-	certSecret, caSecret       string
-	tlsMin, tlsMax             string
-	tlsSuites                  []string
+	tls                        certs.Settings
 	policy                     certs.Policy
 	sharing                    sharingSettings
 	keepAliveMin, compareEvery time.Duration
@@ -52,30 +48,29 @@ func (s *principalSettings) Declare(set *settings.Set) {
 	set.Strings(&s.components, "hub-components", "ARGOCD_PRINCIPAL_HUB_COMPONENTS",
 		[]string{"argocd-agent-kubeproxy", "argocd-agent-redisproxy"},
 		"the hub's own components, which may reach every agent, by their certificates' common names or URIs")
-	set.String(&s.certSecret, "tls-secret-name", "ARGOCD_PRINCIPAL_TLS_SECRET_NAME", "argocd-agent-principal-tls",
-		"Secret of the principal's certificate and key", settings.NonEmpty, settings.DNSSubdomain)
-	set.String(&s.certFile, "tls-cert", "ARGOCD_PRINCIPAL_TLS_SERVER_CERT_PATH", "", "file of the principal's certificate, instead of the Secret")
-	set.String(&s.keyFile, "tls-key", "ARGOCD_PRINCIPAL_TLS_SERVER_KEY_PATH", "", "file of its key")
-	set.String(&s.caSecret, "tls-ca-secret-name", "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_SECRET_NAME", "argocd-agent-ca",
-		"Secret of the CA that agents' certificates come from", settings.NonEmpty, settings.DNSSubdomain)
-	set.String(&s.caFile, "root-ca-path", "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_PATH", "", "file of that CA, instead of the Secret")
-	set.String(&s.tlsMin, "tls-min-version", "ARGOCD_PRINCIPAL_TLS_MIN_VERSION", "tls1.3", "oldest TLS version to accept", certs.CheckVersion)
-	set.String(&s.tlsMax, "tls-max-version", "ARGOCD_PRINCIPAL_TLS_MAX_VERSION", "", "newest TLS version to accept", certs.CheckVersion)
-	set.Strings(&s.tlsSuites, "tls-ciphersuites", "ARGOCD_PRINCIPAL_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to accept",
-		settings.Each(settings.OneOf(certs.CipherSuiteNames()...)))
+	s.tls.DeclarePair(set, certs.Flags{
+		Files: []certs.Flag{
+			{Name: "tls-cert", Variable: "ARGOCD_PRINCIPAL_TLS_SERVER_CERT_PATH", Usage: "file of the principal's certificate, instead of the Secret"},
+			{Name: "tls-key", Variable: "ARGOCD_PRINCIPAL_TLS_SERVER_KEY_PATH", Usage: "file of the key of that certificate"},
+		},
+		Secret: certs.Flag{
+			Name: "tls-secret-name", Variable: "ARGOCD_PRINCIPAL_TLS_SECRET_NAME", Usage: "Secret of the principal's certificate and key",
+			Fallback: "argocd-agent-principal-tls",
+		},
+		Hint: "create it with: argocd-agentctl pki issue principal",
+	})
+	s.tls.DeclareRoots(set, certs.Flags{
+		Files: []certs.Flag{{Name: "root-ca-path", Variable: "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_PATH", Usage: "file of the agents' CA, instead of the Secret"}},
+		Secret: certs.Flag{
+			Name: "tls-ca-secret-name", Variable: "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_SECRET_NAME",
+			Usage: "Secret of the CA that agents' certificates come from", Fallback: "argocd-agent-ca",
+		},
+		Hint: "create it with: argocd-agentctl pki init",
+	})
+	s.policy.Declare(set, "ARGOCD_PRINCIPAL", "tls1.3")
 	set.Duration(&s.keepAliveMin, "keepalive-min-interval", "ARGOCD_PRINCIPAL_KEEP_ALIVE_MIN_INTERVAL", 5*time.Second,
 		"drop agents that send keep-alive pings more often than this; 0 for no limit", settings.NonNegative)
 	set.Duration(&s.compareEvery, "compare-interval", "ARGOCD_PRINCIPAL_COMPARE_INTERVAL", 5*time.Minute,
 		"how often everything is compared with the agents, less up to half of it at random; at least 1s", settings.AtLeast(time.Second))
 	s.sharing.declare(set)
-	set.Rule(func() error {
-		if (s.certFile == "") != (s.keyFile == "") {
-			return errors.New("set both or neither")
-		}
-		return nil
-	}, "tls-cert", "tls-key")
-	set.Rule(func() (err error) {
-		s.policy, err = certs.ParsePolicy(s.tlsMin, s.tlsMax, s.tlsSuites)
-		return err
-	}, "tls-min-version", "tls-max-version", "tls-ciphersuites")
 }

@@ -120,31 +120,18 @@ func (s *proxySettings) serve(ctx context.Context, clients *front.Server, own *c
 	return clients.Serve(ctx, listener)
 }
 
-// certificates says where all certificates are.
-func (s *proxySettings) certificates(logger *slog.Logger, metrics *certs.Metrics) (*material, error) {
+// certificates returns all certificates.
+func (s *proxySettings) certificates(logger *slog.Logger, metrics *certs.Metrics) (m *material, err error) {
 	logger = logging.Component(logger, "certificates")
-	m := &material{}
-	var err error
-	if m.client, err = certs.New(s.principal.Certificates("redisproxy-principal", logger, metrics)); err != nil {
+	m = &material{}
+	if m.client, err = s.principal.Certificates("redisproxy-principal", logger, metrics); err != nil {
 		return nil, err
 	}
-	if s.certFile != "" {
-		if m.server, err = certs.New(certs.Options{
-			Name: "redisproxy", Logger: logger, Metrics: metrics,
-			Pair: certs.PairFiles(s.certFile, s.keyFile), PairHint: "see --tls-cert and --tls-key",
-		}); err != nil {
-			return nil, err
-		}
+	if m.server, err = s.tls.Source("redisproxy", nil, logger, metrics); err != nil {
+		return nil, err
 	}
-	if s.redis.caFile != "" {
-		if m.redis, err = certs.New(certs.Options{
-			Name: "redisproxy-redis", Logger: logger, Metrics: metrics,
-			Roots: certs.RootsFile(s.redis.caFile), RootsHint: "see --redis-ca-path",
-		}); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	m.redis, err = s.redis.roots.Source("redisproxy-redis", nil, logger, metrics)
+	return m, err
 }
 
 // all returns the sources that there are.

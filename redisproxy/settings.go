@@ -8,15 +8,16 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/uplink"
 )
 
 // proxySettings are what an operator decides.
 type proxySettings struct {
-	listenHost        string
-	listenPort        int
-	operations        program.Operations
-	certFile, keyFile string
+	listenHost string
+	listenPort int
+	operations program.Operations
+	tls        certs.Settings
 
 	redis     redisSettings
 	principal uplink.Settings
@@ -30,7 +31,7 @@ type redisSettings struct {
 	address   string
 	keyPrefix string
 	tls       bool
-	caFile    string
+	roots     certs.Settings
 	insecure  bool
 }
 
@@ -43,18 +44,14 @@ func (s *proxySettings) Declare(set *settings.Set) {
 	set.String(&s.listenHost, "listen-host", "ARGOCD_REDISPROXY_LISTEN_HOST", "", "address to listen on for clients; all addresses if empty",
 		settings.Host)
 	set.Int(&s.listenPort, "listen-port", "ARGOCD_REDISPROXY_LISTEN_PORT", 6379, "port to listen on for clients", settings.Port)
-	set.String(&s.certFile, "tls-cert", "ARGOCD_REDISPROXY_TLS_SERVER_CERT_PATH", "", "file of the certificate that clients see; no TLS if empty")
-	set.String(&s.keyFile, "tls-key", "ARGOCD_REDISPROXY_TLS_SERVER_KEY_PATH", "", "file of its key")
+	s.tls.DeclarePair(set, certs.Flags{Files: []certs.Flag{
+		{Name: "tls-cert", Variable: "ARGOCD_REDISPROXY_TLS_SERVER_CERT_PATH", Usage: "file of the certificate that clients see; no TLS if empty"},
+		{Name: "tls-key", Variable: "ARGOCD_REDISPROXY_TLS_SERVER_KEY_PATH", Usage: "file of the key of that certificate"},
+	}})
 	s.operations.Declare(set, "ARGOCD_REDISPROXY", 8006, 8007)
 	set.Int(&s.cacheSize, "cache-size", "ARGOCD_REDISPROXY_CACHE_SIZE", 64, "how many MiB of agents' values to keep, 0 for none", settings.NonNegative)
 	set.Duration(&s.agentTimeout, "agent-timeout", "ARGOCD_REDISPROXY_AGENT_TIMEOUT", 10*time.Second,
 		"how long an agent may take to answer; at least 100ms", settings.AtLeast(100*time.Millisecond))
-	set.Rule(func() error {
-		if (s.certFile == "") != (s.keyFile == "") {
-			return errors.New("set both or neither")
-		}
-		return nil
-	}, "tls-cert", "tls-key")
 	s.redis.declare(set)
 	s.principal.Declare(set, "ARGOCD_REDISPROXY")
 }
@@ -66,11 +63,13 @@ func (r *redisSettings) declare(set *settings.Set) {
 	set.String(&r.keyPrefix, "redis-key-prefix", "ARGOCD_REDISPROXY_REDIS_KEY_PREFIX", "",
 		"what the keys of the hub's Argo CD begin with: its ARGOCD_REDIS_KEY_PREFIX")
 	set.Bool(&r.tls, "redis-tls-enabled", "ARGOCD_REDISPROXY_REDIS_TLS_ENABLED", false, "use TLS to the hub's Redis")
-	set.String(&r.caFile, "redis-ca-path", "ARGOCD_REDISPROXY_REDIS_TLS_CA_PATH", "",
-		"file of the CA that its certificate comes from; the operating system's if empty")
+	r.roots.DeclareRoots(set, certs.Flags{Files: []certs.Flag{{
+		Name: "redis-ca-path", Variable: "ARGOCD_REDISPROXY_REDIS_TLS_CA_PATH",
+		Usage: "file of the CA that its certificate comes from; the operating system's if empty",
+	}}})
 	set.Bool(&r.insecure, "redis-tls-insecure", "ARGOCD_REDISPROXY_REDIS_TLS_INSECURE", false, "INSECURE: trust any Redis")
 	set.Rule(func() error {
-		if !r.tls && (r.caFile != "" || r.insecure) {
+		if !r.tls && (r.roots.Configured() || r.insecure) {
 			return errors.New("the CA and the trust in any Redis need TLS: set --redis-tls-enabled")
 		}
 		return nil

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
 
 // Policy bounds the TLS versions and cipher suites of a connection. The zero value means TLS 1.3 only.
@@ -37,8 +39,23 @@ func ParsePolicy(minimum, maximum string, suites []string) (Policy, error) {
 	return policy, err
 }
 
-// CheckVersion accepts the versions that ParsePolicy does, each by itself, so that two that are wrong are both told.
-func CheckVersion(name string) error {
+// Declare declares the settings of a policy. Their environment variables begin with the prefix, such as "ARGOCD_AGENT".
+// oldest is the minimum version when nothing else is set.
+func (p *Policy) Declare(set *settings.Set, prefix, oldest string) {
+	var minimum, maximum string
+	var suites []string
+	set.String(&minimum, "tls-min-version", prefix+"_TLS_MIN_VERSION", oldest, "oldest TLS version to accept", checkVersion)
+	set.String(&maximum, "tls-max-version", prefix+"_TLS_MAX_VERSION", "", "newest TLS version to accept", checkVersion)
+	set.Strings(&suites, "tls-ciphersuites", prefix+"_TLS_CIPHERSUITES", nil, "cipher suites of TLS 1.2 to accept",
+		settings.Each(settings.OneOf(cipherSuiteNames()...)))
+	set.Rule(func() (err error) {
+		*p, err = ParsePolicy(minimum, maximum, suites)
+		return err
+	}, "tls-min-version", "tls-max-version", "tls-ciphersuites")
+}
+
+// checkVersion accepts the versions that ParsePolicy does, each by itself, so that two bad ones are both reported.
+func checkVersion(name string) error {
 	_, err := ParsePolicy(name, "", nil)
 	return err
 }
@@ -71,8 +88,8 @@ func parseVersion(which, name string) (uint16, error) {
 	}
 }
 
-// CipherSuiteNames lists the cipher suites that ParsePolicy knows: those without known weaknesses.
-func CipherSuiteNames() []string {
+// cipherSuiteNames lists the cipher suites that ParsePolicy knows: those without known weaknesses.
+func cipherSuiteNames() []string {
 	var names []string
 	for _, suite := range tls.CipherSuites() {
 		names = append(names, suite.Name)
@@ -86,7 +103,7 @@ func parseSuites(names []string, lowest uint16) ([]uint16, error) {
 	for _, name := range names {
 		at := slices.IndexFunc(tls.CipherSuites(), func(suite *tls.CipherSuite) bool { return suite.Name == name })
 		if at < 0 {
-			return nil, fmt.Errorf("TLS cipher suite %q: unknown or insecure: use some of %s", name, strings.Join(CipherSuiteNames(), ", "))
+			return nil, fmt.Errorf("TLS cipher suite %q: unknown or insecure: use some of %s", name, strings.Join(cipherSuiteNames(), ", "))
 		}
 		suites = append(suites, tls.CipherSuites()[at].ID)
 	}

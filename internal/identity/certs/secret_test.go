@@ -34,9 +34,9 @@ func secretSource(t *testing.T, server *apiServer) *rig {
 	t.Helper()
 	return run(t, certs.Options{
 		Name:      "agent",
-		Pair:      secret.Pair(server.client, namespace, tlsSecret),
+		Pair:      secret.Namespace{Client: server.client, Name: namespace}.Pair(tlsSecret),
 		PairHint:  "create it with: argocd-agentctl pki issue agent",
-		Roots:     secret.Roots(server.client, namespace, caSecret),
+		Roots:     secret.Namespace{Client: server.client, Name: namespace}.Roots(caSecret),
 		RootsHint: "create it with: argocd-agentctl pki propagate",
 	})
 }
@@ -101,7 +101,7 @@ func TestRefusedAccessSaysWhatToAllowAndIsTakenUpOnceAllowed(t *testing.T) {
 		server.allow(caSecret, false)
 		server.put(caSecret, tlsData(newAuthority(t, "CA").PEM()))
 		source := run(t, certs.Options{
-			Roots:     secret.Roots(server.client, namespace, caSecret),
+			Roots:     secret.Namespace{Client: server.client, Name: namespace}.Roots(caSecret),
 			RootsHint: "create it with: argocd-agentctl pki propagate",
 		})
 		line := source.log.await(t, "missing")
@@ -149,7 +149,7 @@ func TestRootsMayBeUnderEitherKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := newAPIServer(t, true, caSecret)
 			server.put(caSecret, data)
-			source := run(t, certs.Options{Roots: secret.Roots(server.client, namespace, caSecret)}).ready(t)
+			source := run(t, certs.Options{Roots: secret.Namespace{Client: server.client, Name: namespace}.Roots(caSecret)}).ready(t)
 			material, err := source.Current()
 			require.NoError(t, err)
 			require.Len(t, material.CAs, 1)
@@ -166,7 +166,7 @@ func TestAnAPIServerThatIsAwayIsWaitedFor(t *testing.T) {
 	t.Cleanup(transport.CloseIdleConnections)
 	client, err := typed.NewForConfigAndClient(&rest.Config{Host: address}, &http.Client{Transport: transport})
 	require.NoError(t, err)
-	source := run(t, certs.Options{Pair: secret.Pair(client, namespace, tlsSecret), PairHint: "issue it"})
+	source := run(t, certs.Options{Pair: secret.Namespace{Client: client, Name: namespace}.Pair(tlsSecret), PairHint: "issue it"})
 	line := source.log.await(t, "missing")
 	require.Contains(t, line, "unreachable")
 	require.NotContains(t, line, "issue it", "nobody knows yet whether it is missing")

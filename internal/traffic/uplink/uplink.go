@@ -28,10 +28,10 @@ const (
 
 // Settings say how the principal is reached.
 type Settings struct {
-	address                   string
-	port                      int
-	certFile, keyFile, caFile string
-	keepAlive                 time.Duration
+	address   string
+	port      int
+	tls       certs.Settings
+	keepAlive time.Duration
 }
 
 // Declare declares the settings. Their environment variables begin with the prefix, such as "ARGOCD_KUBEPROXY".
@@ -39,25 +39,27 @@ func (s *Settings) Declare(set *settings.Set, prefix string) {
 	set.String(&s.address, "principal-address", prefix+"_PRINCIPAL_ADDRESS", "argocd-agent-principal", "host name of the principal",
 		settings.NonEmpty, settings.Host)
 	set.Int(&s.port, "principal-port", prefix+"_PRINCIPAL_PORT", 8443, "port of the principal", settings.Port)
-	set.String(&s.certFile, "principal-client-cert", prefix+"_PRINCIPAL_CLIENT_CERT_PATH", "",
-		"file of the certificate that the principal sees", settings.NonEmpty)
-	set.String(&s.keyFile, "principal-client-key", prefix+"_PRINCIPAL_CLIENT_KEY_PATH", "", "file of its key", settings.NonEmpty)
-	set.String(&s.caFile, "principal-ca-path", prefix+"_PRINCIPAL_ROOT_CA_PATH", "",
-		"file of the CA that the principal's certificate comes from", settings.NonEmpty)
+	s.tls.DeclarePair(set, certs.Flags{
+		Files: []certs.Flag{
+			{Name: "principal-client-cert", Variable: prefix + "_PRINCIPAL_CLIENT_CERT_PATH", Usage: "file of the certificate that the principal sees"},
+			{Name: "principal-client-key", Variable: prefix + "_PRINCIPAL_CLIENT_KEY_PATH", Usage: "file of the key of that certificate"},
+		},
+		Required: true, Hint: "create it with: argocd-agentctl pki issue component",
+	})
+	s.tls.DeclareRoots(set, certs.Flags{
+		Files: []certs.Flag{{
+			Name: "principal-ca-path", Variable: prefix + "_PRINCIPAL_ROOT_CA_PATH", Usage: "file of the CA that the principal's certificate comes from",
+		}},
+		Required: true,
+	})
 	set.Duration(&s.keepAlive, "keep-alive-ping-interval", prefix+"_KEEP_ALIVE_PING_INTERVAL", 10*time.Second,
 		"how often to see whether a quiet connection to the principal still works; at least 10s, 0 for never",
 		settings.OffOrAtLeast(10*time.Second))
 }
 
-// Certificates say where the certificate for the principal and the principal's CA are. The name tells people whose
-// certificate it is.
-func (s *Settings) Certificates(name string, logger *slog.Logger, metrics *certs.Metrics) certs.Options {
-	return certs.Options{
-		Name: name, Logger: logger, Metrics: metrics,
-		Pair:     certs.PairFiles(s.certFile, s.keyFile),
-		PairHint: "see --principal-client-cert and --principal-client-key, or create it with: argocd-agentctl pki issue component",
-		Roots:    certs.RootsFile(s.caFile), RootsHint: "see --principal-ca-path",
-	}
+// Certificates returns the certificate for the principal and the principal's CA. The name is that of the Source.
+func (s *Settings) Certificates(name string, logger *slog.Logger, metrics *certs.Metrics) (*certs.Source, error) {
+	return s.tls.Source(name, nil, logger, metrics)
 }
 
 // Connect returns a connection to the principal, which is made when it is first used, and made again when the principal

@@ -69,7 +69,7 @@ func (f files) args(t *testing.T, address string) []string {
 // connect connects as the settings say, until the test is over.
 func connect(t *testing.T, s *uplink.Settings) *grpc.ClientConn {
 	t.Helper()
-	material, err := certs.New(s.Certificates("component", slog.New(slog.DiscardHandler), certs.NewMetrics(prometheus.NewRegistry())))
+	material, err := s.Certificates("component", slog.New(slog.DiscardHandler), certs.NewMetrics(prometheus.NewRegistry()))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
@@ -212,7 +212,7 @@ func TestMissingFilesAreNamed(t *testing.T) {
 	f := files{filepath.Join(folder, "none.crt"), filepath.Join(folder, "none.key"), filepath.Join(folder, "none-ca.crt")}
 	s, err := parse(f.args(t, "127.0.0.1:1"), nil)
 	require.NoError(t, err)
-	material, err := certs.New(s.Certificates("component", slog.New(slog.DiscardHandler), certs.NewMetrics(prometheus.NewRegistry())))
+	material, err := s.Certificates("component", slog.New(slog.DiscardHandler), certs.NewMetrics(prometheus.NewRegistry()))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -29,28 +29,30 @@ const (
 	CAKey          = corev1.ServiceAccountRootCAKey
 )
 
+// Namespace is where the Secrets of a program are.
+type Namespace struct {
+	Client typed.SecretsGetter
+	Name   string
+}
+
+var _ certs.Secrets = Namespace{}
+
+// Pair returns an Origin that reads a certificate and its key from tls.crt and tls.key of a Secret. It needs the right to
+// list and watch that one Secret only.
+func (n Namespace) Pair(name string) certs.Origin { return origin{n, name, PairBlocks} }
+
+// Roots returns an Origin that reads trusted CAs from a Secret: from tls.crt when that is a CA's certificate (so a CA's own
+// Secret will do), else from ca.crt. It needs the right to list and watch that one Secret only.
+func (n Namespace) Roots(name string) certs.Origin { return origin{n, name, RootsBlocks} }
+
 // origin is one Kubernetes Secret.
 type origin struct {
-	client    typed.SecretsGetter
-	namespace string
+	namespace Namespace
 	name      string
 	blocks    func(data map[string][]byte) (certs.Blocks, error)
 }
 
-// Pair returns an Origin that reads a certificate and its key from tls.crt and tls.key of a Secret. It needs leave
-// to list and watch that one Secret only.
-func Pair(client typed.SecretsGetter, namespace, name string) certs.Origin {
-	return origin{client: client, namespace: namespace, name: name, blocks: PairBlocks}
-}
-
-// Roots returns an Origin that reads trusted CAs from a Secret: from tls.crt when that is a CA's
-// certificate (so a CA's own Secret will do), else from ca.crt. It needs leave to list and watch that one Secret
-// only.
-func Roots(client typed.SecretsGetter, namespace, name string) certs.Origin {
-	return origin{client: client, namespace: namespace, name: name, blocks: RootsBlocks}
-}
-
-func (s origin) String() string { return "Secret " + s.namespace + "/" + s.name }
+func (s origin) String() string { return "Secret " + s.namespace.Name + "/" + s.name }
 
 // PairBlocks returns what a Secret's data has for Pair, or why it has nothing.
 func PairBlocks(data map[string][]byte) (certs.Blocks, error) {
@@ -108,13 +110,13 @@ func (s store) listWatch() cache.ListerWatcher {
 	return kube.ListWatch(
 		func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.FieldSelector = selector
-			list, err := s.client.Secrets(s.namespace).List(ctx, options)
+			list, err := s.namespace.Client.Secrets(s.namespace.Name).List(ctx, options)
 			s.note(ctx, err)
 			return list, err
 		},
 		func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.FieldSelector = selector
-			watching, err := s.client.Secrets(s.namespace).Watch(ctx, options)
+			watching, err := s.namespace.Client.Secrets(s.namespace.Name).Watch(ctx, options)
 			s.note(ctx, err)
 			return watching, err
 		},

@@ -1,0 +1,127 @@
+package certs
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+)
+
+// Settings are what an operator decides about a Source: where its certificate and its trusted CAs come from. A program
+// declares the flags of one or both, and then makes the Source.
+//
+// This is the one place that chooses between origins. A new kind of origin gets its flags in Flags and its case in
+// choose.
+type Settings struct {
+	pair, roots choice
+}
+
+// Flags are those that say where one half of a Source comes from.
+type Flags struct {
+	// Files are the flags of PEM files: of a certificate and of its key, or of trusted CAs.
+	Files []Flag
+	// Secret is the flag of a Kubernetes Secret, in programs that can read Secrets. Files win over it.
+	Secret Flag
+	// Required makes it an error to set nothing, in programs without Secrets.
+	Required bool
+	// Hint says what to do when there is nothing, such as "create it with: argocd-agentctl pki issue agent".
+	Hint string
+}
+
+// Flag is one flag, with its variable.
+type Flag struct {
+	Name, Variable, Usage string
+	// Fallback is the value when nothing is set.
+	Fallback string
+}
+
+// Secrets returns the origins that are Kubernetes Secrets. Package secret implements it.
+type Secrets interface {
+	Pair(name string) Origin
+	Roots(name string) Origin
+}
+
+// choice is where an operator says that one half comes from.
+type choice struct {
+	flags  Flags
+	files  []string
+	secret string
+}
+
+// DeclarePair declares the flags of the certificate and its key.
+func (s *Settings) DeclarePair(set *settings.Set, flags Flags) { s.pair.declare(set, flags) }
+
+// DeclareRoots declares the flags of the trusted CAs.
+func (s *Settings) DeclareRoots(set *settings.Set, flags Flags) { s.roots.declare(set, flags) }
+
+// Source returns what the settings describe, nil if nothing is set. secrets may be nil in programs that declare no flag of
+// a Secret. The name tells the Source from others, as in Options.
+func (s *Settings) Source(name string, secrets Secrets, logger *slog.Logger, metrics *Metrics) (*Source, error) {
+	if !s.Configured() {
+		return nil, nil //nolint:nilnil // none is what was asked for
+	}
+	o := Options{Name: name, Logger: logger, Metrics: metrics}
+	o.Pair, o.PairHint = s.pair.choose(
+		func(files []string) Origin { return PairFiles(files[0], files[1]) },
+		func(name string) Origin { return secrets.Pair(name) })
+	o.Roots, o.RootsHint = s.roots.choose(
+		func(files []string) Origin { return RootsFile(files[0]) },
+		func(name string) Origin { return secrets.Roots(name) })
+	return New(o)
+}
+
+// Configured says whether anything is set.
+func (s *Settings) Configured() bool { return s.pair.configured() || s.roots.configured() }
+
+func (c *choice) declare(set *settings.Set, flags Flags) {
+	c.flags, c.files = flags, make([]string, len(flags.Files))
+	var checks []settings.Check[string]
+	if flags.Required {
+		checks = append(checks, settings.NonEmpty)
+	}
+	for i, file := range flags.Files {
+		set.String(&c.files[i], file.Name, file.Variable, file.Fallback, file.Usage, checks...)
+	}
+	set.Rule(func() error {
+		for _, file := range c.files {
+			if (file == "") != (c.files[0] == "") {
+				return errors.New("set both or neither")
+			}
+		}
+		return nil
+	}, flags.names()...)
+	if flags.Secret.Name != "" {
+		set.String(&c.secret, flags.Secret.Name, flags.Secret.Variable, flags.Secret.Fallback, flags.Secret.Usage,
+			settings.NonEmpty, settings.DNSSubdomain)
+	}
+}
+
+func (c *choice) configured() bool { return c.fromFiles() || c.secret != "" }
+
+func (c *choice) fromFiles() bool { return len(c.files) > 0 && c.files[0] != "" }
+
+// choose returns the origin that the operator chose, nil for none, and a hint for when nothing is there.
+func (c *choice) choose(files func(paths []string) Origin, secret func(name string) Origin) (Origin, string) {
+	switch {
+	case c.fromFiles():
+		hint := "see --" + strings.Join(c.flags.names(), " and --")
+		if c.flags.Secret.Name == "" && c.flags.Hint != "" {
+			hint += ", or " + c.flags.Hint
+		}
+		return files(c.files), hint
+	case c.secret != "":
+		return secret(c.secret), c.flags.Hint
+	default:
+		return nil, ""
+	}
+}
+
+// names are those of the flags of files.
+func (f Flags) names() []string {
+	var names []string
+	for _, file := range f.Files {
+		names = append(names, file.Name)
+	}
+	return names
+}

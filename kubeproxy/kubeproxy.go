@@ -26,8 +26,8 @@ import (
 // name is what kubeproxy is called in logs and by the principal.
 const name = "argocd-agent-kubeproxy"
 
-// drain is how long open requests may take to end when kubeproxy does.
-const drain = 10 * time.Second
+// drainTimeout is how long open requests may take to end at shutdown.
+const drainTimeout = 10 * time.Second
 
 // run runs a kubeproxy until the context ends. It is the one place where its parts are put together.
 func run(ctx context.Context, s *proxySettings, out io.Writer) error {
@@ -55,7 +55,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	}
 	dialer := tunnel.NewDialer(principal, name)
 	dial := func(ctx context.Context, agent string) (net.Conn, error) { return dialer.Dial(ctx, agent, tunnel.Kube) }
-	agents := directory.New(principal, logging.Component(logger, "roster"))
+	agents := directory.New(principal, logging.Component(logger, "directory"))
 	admission := callers.Options{Trust: material, Identify: identify, AllAgents: s.everywhere, Agents: agents}
 	keys := token.NewSource(s.jwtKey, logging.Component(logger, "tokens"))
 	if s.jwtKey != "" {
@@ -63,7 +63,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	}
 	who := callers.New(admission)
 	requests := gateway.New(gateway.Options{
-		Callers: who, Dial: dial, Timeout: s.timeout, Drain: drain,
+		Callers: who, Dial: dial, Timeout: s.timeout, DrainTimeout: drainTimeout,
 		Registerer: registry, Logger: logging.Component(logger, "requests"),
 	})
 	operations, err := s.operations.Serve(ctx, base,
@@ -98,6 +98,6 @@ func (s *proxySettings) serve(ctx context.Context, requests *gateway.Gateway, ma
 	if err != nil {
 		return fmt.Errorf("--listen-host and --listen-port: %w", err)
 	}
-	logger.Info("Listen for callers", "address", listener.Addr().String())
+	logger.Info("Listening for API requests", "address", listener.Addr().String())
 	return requests.Serve(ctx, listener, certs.ServerTLS(certs.ServerOptions{Source: material, Policy: s.policy}))
 }

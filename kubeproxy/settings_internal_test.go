@@ -67,7 +67,7 @@ func TestItRunsAndEnds(t *testing.T) {
 	s := &proxySettings{}
 	require.NoError(t, settingstest.Parse(s.Declare, nil, append(required(), "--metrics-port=0", "--healthz-port=0", "--listen-host=127.0.0.1", "--jwt-key="+t.TempDir())...))
 	s.listenPort = 0 // any that is free
-	log := &listening{heard: make(chan struct{}), line: "Listen for callers"}
+	log := &listening{heard: make(chan struct{}), line: "Listening for API requests"}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, s, log) }()

@@ -1,4 +1,4 @@
-// Package callers answers two questions about a request: who asks, and which agent is meant?
+// Package callers answers two questions about a request: who is the caller, and which agent is meant?
 //
 // The answers follow from the client certificate, from a bearer token and from the path. What the caller may do at the agent
 // is for the agent to decide.
@@ -19,7 +19,7 @@ import (
 
 // Tokens verifies bearer tokens.
 type Tokens interface {
-	// Verify returns what a token says, or in words for its sender why it is not believed.
+	// Verify returns the content of a valid token. Its error is for the sender.
 	Verify(raw string) (token.Token, error)
 }
 
@@ -33,18 +33,18 @@ type Agents interface {
 type Options struct {
 	// Trust verifies client certificates. Without it there is no Bind.
 	Trust identity.Trust
-	// Identify tells which agent a certificate names.
+	// Identify finds the agent that a certificate names.
 	Identify *identity.Authenticator
-	// Tokens is nil where no key is configured: then every token is refused.
+	// Tokens is nil if no key is configured. Then every token is refused.
 	Tokens Tokens
-	// AllAgents are the callers that may reach every agent: common names, or SPIFFE IDs as in spiffe://example.org/argocd.
-	// No agent may have such a name.
+	// AllAgents are the callers that may reach every agent: common names, or SPIFFE IDs such as
+	// spiffe://example.org/argocd. No agent may have such a name.
 	AllAgents []string
-	// Agents is asked about the name of a certificate that comes with a token for another one.
+	// Agents is asked whether the name of a certificate is an agent, if the token is for another one.
 	Agents Agents
 }
 
-// Callers tells who asks. It is safe for concurrent use.
+// Callers identifies callers. It is safe for concurrent use.
 type Callers struct {
 	options Options
 	monitor *identity.CertificateMonitor
@@ -55,13 +55,13 @@ func New(options Options) *Callers {
 	return &Callers{options: options, monitor: identity.NewCertificateMonitor(options.Trust)}
 }
 
-// Call is who asks whom for what.
+// Call is a request that may be forwarded.
 type Call struct {
-	// Caller is who asks, for people to read: the agent that a token names, or the certificate's name.
+	// Caller is for logs: the agent that the token names, or the name in the certificate.
 	Caller string
-	// Agent is who is asked.
+	// Agent is the one that the request is for.
 	Agent identity.Agent
-	// Path is what for, as the caller encoded it, without the prefix that names the agent.
+	// Path is the path as the caller encoded it, without the prefix that names the agent.
 	Path string
 }
 
@@ -73,7 +73,7 @@ type certificate struct {
 	noAgent   error          // why it names no agent
 }
 
-// Admit returns what a request of the peer is about. Its errors are *apihttp.Error.
+// Admit returns the agent and the path of a request, if the peer may reach that agent. Its error is an *apihttp.Error.
 func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 	if r.Method == http.MethodConnect {
 		return Call{}, apihttp.Errorf(http.StatusBadRequest, "method CONNECT: this is no forward proxy: configure it as the address of an API server")
@@ -81,60 +81,60 @@ func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 	if err := apihttp.CheckHeaders(r.Header); err != nil {
 		return Call{}, err
 	}
-	way, err := ParseTarget(r.RequestURI)
+	target, err := ParseTarget(r.RequestURI)
 	if err != nil {
 		return Call{}, err
 	}
-	bearer, given := bearerOf(r.Header)
+	bearer, given := bearerToken(r.Header)
 	named := c.certificateOf(r.Context(), peer)
 	if given {
-		return c.byToken(named, bearer, way)
+		return c.byToken(named, bearer, target)
 	}
-	return byCertificate(named, way)
+	return byCertificate(named, target)
 }
 
-// byToken lets a token decide. It never widens what the certificate says: one that names an agent has no other one.
-func (c *Callers) byToken(named *certificate, bearer string, way Way) (Call, error) {
+// byToken takes the agent from the token. If the certificate names an agent, the token must be for the same one.
+func (c *Callers) byToken(named *certificate, bearer string, target Target) (Call, error) {
 	if c.options.Tokens == nil {
 		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "bearer tokens are not accepted here: set --jwt-key, or come with the agent's own certificate and no token")
 	}
-	says, err := c.options.Tokens.Verify(bearer)
+	claims, err := c.options.Tokens.Verify(bearer)
 	switch {
 	case err != nil:
 		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "%v", err)
-	case way.Agent != "" && way.Agent != says.Agent:
+	case target.Agent != "" && target.Agent != claims.Agent:
 		return Call{}, apihttp.Errorf(http.StatusForbidden, "the token is for agent %q, the path for agent %q: leave the token out, or ask for its agent",
-			says.Agent, way.Agent)
+			claims.Agent, target.Agent)
 	}
-	if named.agent != "" && named.agent != says.Agent {
+	if named.agent != "" && named.agent != claims.Agent {
 		known, err := c.options.Agents.Known(string(named.agent))
 		if err != nil {
-			return Call{}, apihttp.Errorf(http.StatusBadGateway, "whether the certificate's name %q is that of an agent could not be told: %v", named.agent, err)
+			return Call{}, apihttp.Errorf(http.StatusBadGateway, "cannot find out whether the certificate's name %q is an agent's: %v", named.agent, err)
 		}
 		if known {
 			return Call{}, apihttp.Errorf(http.StatusForbidden, "the token is for agent %q, the certificate is that of agent %q: "+
-				"use the one's token with the one's certificate", says.Agent, named.agent)
+				"use the one's token with the one's certificate", claims.Agent, named.agent)
 		}
 	}
-	return Call{Caller: string(says.Agent), Agent: says.Agent, Path: way.Path}, nil
+	return Call{Caller: string(claims.Agent), Agent: claims.Agent, Path: target.Path}, nil
 }
 
-// byCertificate lets the certificate decide.
-func byCertificate(named *certificate, way Way) (Call, error) {
+// byCertificate takes the agent from the certificate, or from the path for a caller that may reach all agents.
+func byCertificate(named *certificate, target Target) (Call, error) {
 	switch {
-	case named.allAgents && way.Agent == "":
-		return Call{}, apihttp.Errorf(http.StatusBadRequest, "caller %q may reach every agent: say which by the path, %s<name>/…", named.name, prefix)
+	case named.allAgents && target.Agent == "":
+		return Call{}, apihttp.Errorf(http.StatusBadRequest, "caller %q may reach every agent: say which by the path, %s<name>/…", named.name, agentsPrefix)
 	case named.allAgents:
-		return Call{Caller: named.name, Agent: way.Agent, Path: way.Path}, nil
+		return Call{Caller: named.name, Agent: target.Agent, Path: target.Path}, nil
 	case errors.Is(named.noAgent, identity.ErrAgentName):
 		return Call{}, apihttp.Errorf(http.StatusForbidden, "%v", named.noAgent)
 	case named.noAgent != nil:
 		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "%v", named.noAgent)
-	case way.Agent != "" && way.Agent != named.agent:
+	case target.Agent != "" && target.Agent != named.agent:
 		return Call{}, apihttp.Errorf(http.StatusForbidden, "the certificate is that of agent %q, which may not reach agent %q: "+
-			"name the caller in --all-agents-callers if it is to reach every agent", named.agent, way.Agent)
+			"name the caller in --all-agents-callers if it is to reach every agent", named.agent, target.Agent)
 	default:
-		return Call{Caller: named.name, Agent: named.agent, Path: way.Path}, nil
+		return Call{Caller: named.name, Agent: named.agent, Path: target.Path}, nil
 	}
 }
 
@@ -170,9 +170,9 @@ func (c *Callers) readCertificate(x *x509.Certificate) *certificate {
 	return named
 }
 
-// bearerOf returns the bearer token, and whether one is given. Other kinds of authorization prove nothing here and are
-// passed over, as the certificate is there.
-func bearerOf(header http.Header) (bearer string, given bool) {
+// bearerToken returns the bearer token, and whether there is one. Other authorization schemes are ignored, because the
+// certificate authenticates the caller anyway.
+func bearerToken(header http.Header) (bearer string, given bool) {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(header.Get("Authorization")), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return "", false

@@ -16,7 +16,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )
 
-// peerOf is the peer with such a certificate.
+// peerOf returns a peer with such a certificate.
 func peerOf(t *testing.T, options pki.ClientOptions) identity.Peer {
 	t.Helper()
 	authority, err := pki.NewCA(pki.CAOptions{CommonName: "authority"})
@@ -28,8 +28,7 @@ func peerOf(t *testing.T, options pki.ClientOptions) identity.Peer {
 	return identity.Peer{Certificates: []*x509.Certificate{certificate.Leaf}}
 }
 
-// Callers are known by their common name or their SPIFFE ID, whichever the operator named.
-func TestCallersAreKnownByEitherName(t *testing.T) {
+func TestCallersAreKnownByCommonNameOrSPIFFEID(t *testing.T) {
 	const server = "spiffe://example.org/ns/argocd/sa/argocd-server"
 	for auth, c := range map[string]struct {
 		common, id, target string
@@ -52,7 +51,7 @@ func TestCallersAreKnownByEitherName(t *testing.T) {
 	}
 }
 
-func TestTokensNeedKeys(t *testing.T) {
+func TestTokenWithoutKeysIsUnauthorized(t *testing.T) {
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
 	require.NoError(t, err)
 	who := callers.New(callers.Options{Identify: identify})
@@ -65,16 +64,16 @@ func TestTokensNeedKeys(t *testing.T) {
 	require.ErrorContains(t, err, "--jwt-key")
 }
 
-// believed is a token for agent "b", whatever it says.
-type believed struct{}
+// anyToken accepts every token, as one for agent "b".
+type anyToken struct{}
 
-func (believed) Verify(string) (token.Token, error) { return token.Token{Agent: "b"}, nil }
+func (anyToken) Verify(string) (token.Token, error) { return token.Token{Agent: "b"}, nil }
 
-// Of a connection it is remembered whose it is: not what for a request was.
-func TestEachRequestOfAConnectionSaysWhatItIsFor(t *testing.T) {
+// Callers remember the certificate of a connection, not the agent of a request.
+func TestRequestsOfOneConnectionMayMeanDifferentAgents(t *testing.T) {
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
 	require.NoError(t, err)
-	who := callers.New(callers.Options{Identify: identify, Tokens: believed{}, AllAgents: []string{"argo"}})
+	who := callers.New(callers.Options{Identify: identify, Tokens: anyToken{}, AllAgents: []string{"argo"}})
 	argo, agent := peerOf(t, pki.ClientOptions{CommonName: "argo"}), peerOf(t, pki.ClientOptions{CommonName: "a"})
 	const first, second = 0, 1
 	connections := []context.Context{callers.WithConnection(t.Context(), nil), callers.WithConnection(t.Context(), nil)}

@@ -44,9 +44,9 @@ func connectionOf(ctx context.Context) *connection {
 	return &connection{}
 }
 
-// Bind returns the peer of a request, and a context for the request that ends when the peer's certificate is no longer good;
+// Bind returns the peer of a request, and the request with a context that ends when the peer's certificate is no longer good;
 // see CertificateError. Call the returned function when the request is over. The error is an *apihttp.Error.
-func (c *Callers) Bind(r *http.Request) (identity.Peer, context.Context, context.CancelFunc, error) {
+func (c *Callers) Bind(r *http.Request) (identity.Peer, *http.Request, context.CancelFunc, error) {
 	conn := connectionOf(r.Context())
 	last := conn.verified.Load()
 	if last == nil {
@@ -60,7 +60,7 @@ func (c *Callers) Bind(r *http.Request) (identity.Peer, context.Context, context
 	ctx, end := c.monitor.Watch(r.Context(), peer) // from here on the monitor notices changes
 	now, changed := time.Now(), c.options.Trust.Changed()
 	if last.changed == changed && now.Before(last.until) {
-		return peer, ctx, end, nil
+		return peer, r.WithContext(ctx), end, nil
 	}
 	err := c.monitor.Verify(peer)
 	if err == nil && now.After(peer.NotAfter) {
@@ -75,7 +75,7 @@ func (c *Callers) Bind(r *http.Request) (identity.Peer, context.Context, context
 		until = peer.NotAfter
 	}
 	conn.verified.Store(&verified{peer: peer, changed: changed, until: until})
-	return peer, ctx, end, nil
+	return peer, r.WithContext(ctx), end, nil
 }
 
 // Run ends the contexts of Bind whose certificates are no longer trusted, until the context ends.

@@ -19,18 +19,18 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )
 
-// trust is a Trust that tests change, and that counts how often it is asked.
+// trust is an identity.Trust that counts verifications.
 type trust struct {
-	mu      sync.Mutex
-	changed chan struct{}
-	err     error
-	asked   int
+	mu       sync.Mutex
+	changed  chan struct{}
+	err      error
+	verified int
 }
 
 func (tr *trust) VerifyClient([]*x509.Certificate) error {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	tr.asked++
+	tr.verified++
 	return tr.err
 }
 
@@ -48,7 +48,7 @@ func (tr *trust) change(err error) {
 	tr.changed = make(chan struct{})
 }
 
-// request is one over a connection whose caller has a certificate for so long.
+// request returns one whose client certificate is valid for so long.
 func request(t *testing.T, validFor time.Duration) *http.Request {
 	t.Helper()
 	authority, err := pki.NewCA(pki.CAOptions{CommonName: "authority"})
@@ -82,10 +82,10 @@ func TestCertificateIsVerifiedOncePerConnectionUntilTrustChanges(t *testing.T) {
 		for range 10 {
 			require.NoError(t, bind())
 		}
-		require.Equal(t, 1, tr.asked)
+		require.Equal(t, 1, tr.verified)
 		<-time.After(61 * time.Second)
 		require.NoError(t, bind())
-		require.Equal(t, 2, tr.asked, "an authority may have expired")
+		require.Equal(t, 2, tr.verified, "an authority may have expired")
 		tr.change(errors.New("revoked"))
 		require.ErrorContains(t, bind(), "revoked")
 		tr.change(nil)
@@ -109,19 +109,19 @@ func TestRequestEndsWhenItsCertificateExpiresOrIsRevoked(t *testing.T) {
 		require.NoError(t, err)
 		defer end()
 		began := time.Now()
-		<-first.Done()
+		<-first.Context().Done()
 		require.Equal(t, time.Hour, time.Since(began))
-		require.ErrorContains(t, context.Cause(first), "has expired")
+		require.ErrorContains(t, context.Cause(first.Context()), "has expired")
 
 		_, second, end, err := who.Bind(request(t, time.Hour))
 		require.NoError(t, err)
 		defer end()
 		tr.change(nil)
 		synctest.Wait()
-		require.NoError(t, second.Err())
+		require.NoError(t, second.Context().Err())
 		tr.change(errors.New("revoked"))
-		<-second.Done()
-		refusal := callers.CertificateError(second)
+		<-second.Context().Done()
+		refusal := callers.CertificateError(second.Context())
 		require.NotNil(t, refusal)
 		require.Equal(t, http.StatusUnauthorized, refusal.Code)
 		require.ErrorContains(t, refusal, "no longer trusted: revoked")

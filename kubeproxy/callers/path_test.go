@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestPathsAreTakenApart(t *testing.T) {
-	for target, want := range map[string]callers.Way{
+func TestParseTarget(t *testing.T) {
+	for target, want := range map[string]callers.Target{
 		"/":                               {Path: "/"},
 		"/api/v1/pods?watch=true":         {Path: "/api/v1/pods"},
 		"/api/v1/a//b/%2F;c":              {Path: "/api/v1/a//b/%2F;c"},
@@ -30,13 +30,13 @@ func TestPathsAreTakenApart(t *testing.T) {
 		"/agents/cluster-1/api/v1/%2e%20": {Agent: "cluster-1", Path: "/api/v1/%2e%20"},
 		"/agents/a/agents/b/..c/d..":      {Agent: "a", Path: "/agents/b/..c/d.."},
 	} {
-		way, err := callers.ParseTarget(target)
+		got, err := callers.ParseTarget(target)
 		require.NoError(t, err, target)
-		require.Equal(t, want, way, target)
+		require.Equal(t, want, got, target)
 	}
 }
 
-// Whatever the target, it is either refused as a bad request, or leads where a plain reading of it leads.
+// A target is either refused, or means the agent that any other reader of it would take.
 func FuzzParseTarget(f *testing.F) {
 	for _, target := range []string{
 		"/", "/api/v1/pods?watch=true", "/agents/a/api", "/agents/a/../b/api", "/agents/%61/x", "/agents%2fa/x", "//agents/a/x",
@@ -45,7 +45,7 @@ func FuzzParseTarget(f *testing.F) {
 		f.Add(target)
 	}
 	f.Fuzz(func(t *testing.T, target string) {
-		way, err := callers.ParseTarget(target)
+		got, err := callers.ParseTarget(target)
 		if err != nil {
 			refusal := new(apihttp.Error)
 			require.ErrorAs(t, err, &refusal)
@@ -54,20 +54,20 @@ func FuzzParseTarget(f *testing.F) {
 			return
 		}
 		raw, _, _ := strings.Cut(target, "?")
-		require.True(t, strings.HasPrefix(way.Path, "/"))
-		require.True(t, strings.HasSuffix(raw, way.Path) || way.Path == "/")
+		require.True(t, strings.HasPrefix(got.Path, "/"))
+		require.True(t, strings.HasSuffix(raw, got.Path) || got.Path == "/")
 		plain, err := url.PathUnescape(raw)
 		require.NoError(t, err)
 		cleaned := path.Clean(plain)
-		if way.Agent == "" {
-			require.Equal(t, raw, way.Path)
+		if got.Agent == "" {
+			require.Equal(t, raw, got.Path)
 			require.False(t, strings.HasPrefix(cleaned+"/", "/agents/"), "a path that others take for one with the prefix")
 			return
 		}
-		_, err = identity.ParseAgent(string(way.Agent))
+		_, err = identity.ParseAgent(string(got.Agent))
 		require.NoError(t, err)
-		require.True(t, strings.HasPrefix(cleaned+"/", "/agents/"+string(way.Agent)+"/"), "others take it for another agent")
-		require.True(t, strings.HasPrefix(raw, "/agents/"+string(way.Agent)))
-		require.False(t, strings.HasPrefix(way.Path, "//"))
+		require.True(t, strings.HasPrefix(cleaned+"/", "/agents/"+string(got.Agent)+"/"), "others take it for another agent")
+		require.True(t, strings.HasPrefix(raw, "/agents/"+string(got.Agent)))
+		require.False(t, strings.HasPrefix(got.Path, "//"))
 	})
 }

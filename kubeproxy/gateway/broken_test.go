@@ -17,8 +17,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-// An agent that dies with a request in its hand may have carried it out. It does not get it again.
-func TestNothingIsDoneTwice(t *testing.T) {
+// An agent whose connection breaks during a request may have carried it out.
+func TestWritesAndUpgradesAreNotRetried(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		method, target string
@@ -64,8 +64,8 @@ func TestNothingIsDoneTwice(t *testing.T) {
 	}
 }
 
-// A GET changes nothing, and is worth a second try on a connection that went stale.
-func TestAReadSurvivesAStaleConnection(t *testing.T) {
+// An idle connection may have died unnoticed. A GET changes nothing, so it is sent again.
+func TestGetIsRetriedOnAStaleConnection(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	var asked atomic.Int32
@@ -85,8 +85,8 @@ func TestAReadSurvivesAStaleConnection(t *testing.T) {
 	require.Equal(t, int32(3), asked.Load())
 }
 
-// A connection on which an agent sends a response that nobody asked for is closed, so that it answers no other request.
-func TestUnsolicitedResponseIsNobodysAnswer(t *testing.T) {
+// Otherwise the next request would get the unsolicited response.
+func TestUnsolicitedResponseClosesTheConnection(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	asked, closed := make(chan struct{}), make(chan struct{})
@@ -111,7 +111,7 @@ func TestUnsolicitedResponseIsNobodysAnswer(t *testing.T) {
 			_, _ = io.WriteString(conn, caller)
 		}
 	})
-	response, _ := do(t, h.client(t, everywhere, true), h.request(t, http.MethodHead, "/agents/a/api", http.NoBody))
+	response, _ := do(t, h.client(t, allAgents, true), h.request(t, http.MethodHead, "/agents/a/api", http.NoBody))
 	require.Equal(t, http.StatusOK, response.StatusCode)
 	close(asked)
 	<-closed
@@ -121,8 +121,8 @@ func TestUnsolicitedResponseIsNobodysAnswer(t *testing.T) {
 	}
 }
 
-// A spoke sends nobody elsewhere: argocd-server would go there.
-func TestRedirectsAreNotPassedOn(t *testing.T) {
+// argocd-server would follow a redirect.
+func TestRedirectOfAnAgentIsABadGateway(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	for _, code := range []int{301, 302, 303, 307, 308} {
@@ -140,8 +140,7 @@ func TestRedirectsAreNotPassedOn(t *testing.T) {
 	}
 }
 
-// An answer that breaks off is never taken for a whole one.
-func TestAnAnswerThatBreaksOffIsAborted(t *testing.T) {
+func TestTruncatedResponseIsAborted(t *testing.T) {
 	t.Parallel()
 	for name, head := range map[string]string{
 		"chunked": "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "of known length": "Content-Length: 10\r\n\r\nhello",
@@ -165,7 +164,7 @@ func TestAnAnswerThatBreaksOffIsAborted(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNoneIsABadGateway(t *testing.T) {
+func TestMalformedResponseIsABadGateway(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.raw(t, "a", func(conn net.Conn, reader *bufio.Reader) {
@@ -176,8 +175,8 @@ func TestAnAnswerThatIsNoneIsABadGateway(t *testing.T) {
 	requireStatus(t, response, body, http.StatusBadGateway, "BadGateway", "malformed")
 }
 
-// The agent has only so long to begin its answer; whatever is rightly slow has longer.
-func TestOnlyTheAgentIsHurried(t *testing.T) {
+// The timeout counts only while the gateway waits for the agent, and not for watches, logs and proxied requests.
+func TestTimeoutSparesUploadsWatchesAndLogs(t *testing.T) {
 	t.Parallel()
 	const limit = 3 * time.Second
 	h := open(t, func(o *options) { o.timeout = limit })
@@ -240,8 +239,8 @@ func TestOnlyTheAgentIsHurried(t *testing.T) {
 	require.Equal(t, http.StatusOK, response.StatusCode, body)
 }
 
-// A caller who stops reading holds up nobody else, and little is kept for it.
-func TestACallerWhoDoesNotReadStopsOnlyItself(t *testing.T) {
+// What the agent sends to a caller that does not read is bounded.
+func TestSlowReaderBlocksNobodyElse(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	var written atomic.Int64
@@ -273,8 +272,7 @@ func TestACallerWhoDoesNotReadStopsOnlyItself(t *testing.T) {
 	})
 }
 
-// A request does not outlive the trust in its caller's certificate, nor does a connection.
-func TestTrustEndsWithTheCertificate(t *testing.T) {
+func TestRevokedCertificateEndsWatchesAndConnections(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, http2 bool) {
 		h := open(t)
@@ -311,7 +309,7 @@ func TestTrustEndsWithTheCertificate(t *testing.T) {
 	})
 }
 
-func TestARequestEndsWhenTheCertificateExpires(t *testing.T) {
+func TestWatchEndsWhenTheCertificateExpires(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.agent(t, "a", func(w http.ResponseWriter, r *http.Request) {
@@ -339,8 +337,7 @@ func TestARequestEndsWhenTheCertificateExpires(t *testing.T) {
 	}
 }
 
-// What is open when the gateway ends is ended too, and told so where that can still be said.
-func TestTheEndIsTold(t *testing.T) {
+func TestShutdownWaitsForOpenRequests(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	asked := make(chan struct{}, 1)

@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A request whose body nobody took does not spoil the one that follows on the same connection.
-func TestBodiesThatAreNotTaken(t *testing.T) {
+func TestUnreadRequestBodyDoesNotSpoilTheNextRequest(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		agent func(h *hub)

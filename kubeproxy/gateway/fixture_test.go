@@ -35,10 +35,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	// patience is how long a test waits for what must happen.
-	patience = 20 * time.Second
-	// everywhere is the name of a caller who may reach every agent.
-	everywhere = "argocd-server"
+	// testTimeout is how long a test waits for what must happen.
+	testTimeout = 2 * time.Minute
+	// allAgents is the name of a caller that may reach every agent.
+	allAgents = "argocd-server"
 )
 
 // hub is a running gateway with the agents that it reaches.
@@ -83,7 +83,7 @@ func (o origin) Watch(ctx context.Context, report func(certs.Blocks, error)) err
 // open starts a hub.
 func open(t *testing.T, change ...func(*options)) *hub {
 	t.Helper()
-	o := options{timeout: patience}
+	o := options{timeout: testTimeout}
 	for _, c := range change {
 		c(&o)
 	}
@@ -99,10 +99,10 @@ func open(t *testing.T, change ...func(*options)) *hub {
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
 	require.NoError(t, err)
 	who := callers.New(callers.Options{
-		Trust: h.material, Identify: identify, Tokens: h.keys, AllAgents: []string{everywhere}, Agents: h,
+		Trust: h.material, Identify: identify, Tokens: h.keys, AllAgents: []string{allAgents}, Agents: h,
 	})
 	g := gateway.New(gateway.Options{
-		Callers: who, Dial: h.dial, Timeout: o.timeout, Drain: time.Second, Registerer: h.registry,
+		Callers: who, Dial: h.dial, Timeout: o.timeout, DrainTimeout: time.Second, Registerer: h.registry,
 		Logger: slog.New(slog.NewTextHandler(h.log, nil)),
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -135,11 +135,11 @@ func (h *hub) follow(t *testing.T) *certs.Source {
 	done := make(chan error, 1)
 	go func() { done <- source.Run(ctx) }()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
-	require.NoError(t, source.Wait(patient(t)))
+	require.NoError(t, source.Wait(withTimeout(t)))
 	return source
 }
 
-// trust has the hub trust these authorities, and no others.
+// trust makes the hub trust these CAs, and no others.
 func (h *hub) trust(authorities ...*pki.CA) {
 	var blocks certs.Blocks
 	for _, a := range authorities {
@@ -148,9 +148,9 @@ func (h *hub) trust(authorities ...*pki.CA) {
 	h.roots <- blocks
 }
 
-func patient(t *testing.T) context.Context {
+func withTimeout(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -165,7 +165,7 @@ func (h *hub) Known(name string) (bool, error) {
 	return false, h.away[name]
 }
 
-// dial is the hub's way to agents.
+// dial implements gateway.Dial.
 func (h *hub) dial(ctx context.Context, agent string) (net.Conn, error) {
 	h.mu.Lock()
 	h.dials++
@@ -196,7 +196,7 @@ func (h *hub) connect(name, address string) {
 	h.agents[name] = address
 }
 
-// raw connects an agent that serves each connection with the function.
+// raw connects an agent that serves each connection with a function.
 func (h *hub) raw(t *testing.T, name string, serve func(conn net.Conn, reader *bufio.Reader)) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -266,7 +266,7 @@ func both(t *testing.T, test func(t *testing.T, http2 bool)) {
 // request makes one for the hub.
 func (h *hub) request(t *testing.T, method, target string, body io.Reader) *http.Request {
 	t.Helper()
-	r, err := http.NewRequestWithContext(patient(t), method, "https://"+h.address+target, body)
+	r, err := http.NewRequestWithContext(withTimeout(t), method, "https://"+h.address+target, body)
 	require.NoError(t, err)
 	return r
 }
@@ -327,16 +327,16 @@ func (h *hub) dialTLS(t *testing.T, name string) *tls.Conn {
 
 func (h *hub) dialWith(t *testing.T, certificate *tls.Certificate) *tls.Conn {
 	t.Helper()
-	conn, err := (&tls.Dialer{Config: h.config(certificate)}).DialContext(patient(t), "tcp", h.address)
+	conn, err := (&tls.Dialer{Config: h.config(certificate)}).DialContext(withTimeout(t), "tcp", h.address)
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(testTimeout)))
 	secure, ok := conn.(*tls.Conn)
 	require.True(t, ok)
 	return secure
 }
 
-// say sends text as it is, and returns the answer to it.
+// say sends text as it is, and returns the response.
 func (h *hub) say(t *testing.T, name, text string) (answer, string) {
 	t.Helper()
 	conn := h.dialTLS(t, name)
@@ -369,7 +369,7 @@ func (h *hub) counted(t *testing.T, metric string, labels ...string) float64 {
 // eventually waits until something holds.
 func eventually(t *testing.T, holds func() bool) {
 	t.Helper()
-	require.Eventually(t, holds, patience, time.Millisecond)
+	require.Eventually(t, holds, testTimeout, time.Millisecond)
 }
 
 // authority makes one.

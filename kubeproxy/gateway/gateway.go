@@ -1,7 +1,7 @@
-// Package gateway is the HTTPS server that stands for the API servers of the spokes: it passes each request to the agent
-// that is meant, and its answer back, both unchanged.
+// Package gateway is the HTTPS server that stands for the API servers of the spokes. It forwards each request to one agent,
+// and the response back, both unchanged.
 //
-// Who asks and which agent is meant is for package callers to say, what the caller may do there for the agent.
+// Package callers decides who the caller is and which agent is meant. The agent decides what the caller may do there.
 package gateway
 
 import (
@@ -22,58 +22,57 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )
 
-// Refusals are logged a few at a time, like those of TLS: a caller can cause thousands in a second.
+// The log of refused requests is rate-limited, as is that of failed TLS handshakes: a caller can cause thousands a second.
 const (
 	refusalLogInterval = 5 * time.Second
 	refusalLogBurst    = 20
 )
 
-// bufferSize is that of the buffers by which answers are copied. Every open watch has one. What is in it makes an HTTP/2
-// frame that just fills a record of TLS, with its 9 bytes of header: any more would be a record, and a system call, of its own.
+// bufferSize is the size of the buffers that copy responses. Every open watch has one. With its 9 bytes of header, an HTTP/2
+// frame of this size exactly fills a TLS record. A larger one would take a second record, and a second system call.
 const bufferSize = 16<<10 - 9
 
-// Dial opens a connection to an agent's HTTP server, a *tunnel.Conn but for tests. Its errors wrap those of package
-// tunnel, or context.DeadlineExceeded when it took too long; any other means that the principal cannot be reached.
+// Dial opens a connection to an agent's HTTP server: a *tunnel.Conn, except in tests. Its errors wrap those of package
+// tunnel, or context.DeadlineExceeded for a timeout. Any other error means that the principal cannot be reached.
 type Dial func(ctx context.Context, agent string) (net.Conn, error)
 
 // Options configures a Gateway.
 type Options struct {
-	// Callers knows who asks and which agent is meant.
+	// Callers decides who the caller is and which agent is meant.
 	Callers *callers.Callers
 	Dial    Dial
-	// Timeout is how long an agent may take to begin its answer, save for watches, logs and upgrades.
+	// Timeout is how long an agent may take to begin its response, except to watches, logs and upgrades.
 	Timeout time.Duration
-	// Drain is how long open requests may take to end by themselves when the gateway ends.
-	Drain time.Duration
+	// DrainTimeout is how long open requests may take to end by themselves at shutdown.
+	DrainTimeout time.Duration
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 }
 
-// Gateway serves requests. Serve is the way to have it do so.
+// Gateway forwards requests to agents. Run it with Serve.
 type Gateway struct {
-	options   Options
-	metrics   *metrics
-	refusals  *rate.Limiter // of their log
-	transport *transport
-	proxy     *httputil.ReverseProxy
-	open      sync.WaitGroup
+	options    Options
+	metrics    *metrics
+	refusalLog *rate.Limiter
+	transport  *transport
+	proxy      *httputil.ReverseProxy
+	open       sync.WaitGroup // requests
 
 	mu       sync.Mutex
-	stopping bool // nothing more is served. Guarded by mu
+	stopping bool // no request is accepted any more. Guarded by mu
 }
 
-// New returns a Gateway that has no connections.
+// New returns a Gateway without connections.
 func New(options Options) *Gateway {
 	g := &Gateway{
 		options: options, metrics: newMetrics(options.Registerer),
-		refusals: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst),
+		refusalLog: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst),
 	}
 	g.transport = newTransport(options.Dial, g.metrics)
 	g.proxy = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: g.transport, ModifyResponse: answered, ErrorHandler: g.failed,
-		// Answers without a length, such as watches, are flushed at once whatever is said here; the others are best written
-		// in as few pieces as possible.
+		Rewrite: rewrite, Transport: g.transport, ModifyResponse: onResponse, ErrorHandler: g.onError,
+		// Responses without a length, such as watches, are flushed at once in any case. The others are best written in few pieces.
 		FlushInterval: 0,
 		BufferPool:    apihttp.NewBufferPool(bufferSize),
 		ErrorLog:      slog.NewLogLogger(options.Logger.Handler(), slog.LevelDebug),
@@ -81,158 +80,157 @@ func New(options Options) *Gateway {
 	return g
 }
 
-// exchange is a request and its answer.
-type exchange struct {
-	call     callers.Call
-	kind     kind
-	verb     string
-	patience *patience // nil when the answer may take as long as it likes
-	duplex   bool      // the answer may begin before all of the request is read, over HTTP/1.1
-	code     int       // of the answer; 0 while there is none
+// forwarded is a request that is forwarded to an agent, and its response.
+type forwarded struct {
+	call    callers.Call
+	kind    requestKind
+	verb    string
+	timeout *responseTimeout // nil if there is none
+	duplex  bool             // over HTTP/1.1, and the response may begin before the whole request is read
+	code    int              // of the response; 0 while there is none
 }
 
-// exchangeKey finds the exchange in the contexts of its requests.
-type exchangeKey struct{}
+// forwardedKey is the context key of a *forwarded.
+type forwardedKey struct{}
 
-func exchangeOf(ctx context.Context) *exchange {
-	x, ok := ctx.Value(exchangeKey{}).(*exchange)
+func forwardedOf(ctx context.Context) *forwarded {
+	f, ok := ctx.Value(forwardedKey{}).(*forwarded)
 	if !ok {
-		return &exchange{} // nobody asks who is not within one
+		return &forwarded{} // never happens: forward sets it
 	}
-	return x
+	return f
 }
 
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !g.enter() {
-		apihttp.WriteError(w, errStopping)
+	if !g.beginRequest() {
+		apihttp.WriteError(w, errShuttingDown)
 		return
 	}
 	defer g.open.Done()
-	peer, ctx, end, err := g.options.Callers.Bind(r)
+	peer, bound, end, err := g.options.Callers.Bind(r)
 	if err != nil {
 		g.refuse(w, r, "", err)
 		return
 	}
 	defer end()
-	g.admit(w, r.WithContext(ctx), peer)
+	g.authorize(w, bound, peer)
 }
 
-// admit passes a request on if it is one to be passed on.
-func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, peer identity.Peer) {
+// authorize forwards a request if its caller may reach the agent that it means.
+func (g *Gateway) authorize(w http.ResponseWriter, r *http.Request, peer identity.Peer) {
 	call, err := g.options.Callers.Admit(r, peer)
 	if err != nil {
 		g.refuse(w, r, peer.Subject, err)
 		return
 	}
-	x := &exchange{call: call, kind: kindOf(r, call.Path)}
-	x.verb = verbOf(r, x.kind)
-	g.pass(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)), x)
+	f := &forwarded{call: call, kind: kindOf(r, call.Path)}
+	f.verb = verbOf(r, f.kind)
+	g.forward(w, r.WithContext(context.WithValue(r.Context(), forwardedKey{}, f)), f)
 }
 
-// pass passes a request on, and counts it.
-func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, x *exchange) {
+// forward forwards a request, and counts it.
+func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, f *forwarded) {
 	began := time.Now()
-	open := g.metrics.open.WithLabelValues(string(x.kind))
+	open := g.metrics.open.WithLabelValues(string(f.kind))
 	open.Inc()
-	whole := false
+	complete := false
 	defer func() {
 		open.Dec()
-		code := class(x.code)
-		if !whole { // the proxy lets the server break the connection off, so that nobody takes a part for the whole
+		code := codeClass(f.code)
+		if !complete { // the proxy panics, so that the server aborts the connection and nobody takes a part for the whole
 			code = "aborted"
 		}
-		g.metrics.requests.WithLabelValues(g.metrics.label(string(x.call.Agent)), x.verb, code).Inc()
-		if x.kind == short {
-			g.metrics.duration.WithLabelValues(x.verb).Observe(time.Since(began).Seconds())
+		g.metrics.requests.WithLabelValues(g.metrics.agentLabel(string(f.call.Agent)), f.verb, code).Inc()
+		if f.kind == kindRequest {
+			g.metrics.duration.WithLabelValues(f.verb).Observe(time.Since(began).Seconds())
 		}
 	}()
 	if r.ContentLength != 0 {
-		// An agent may answer before it has all of the body, and take the rest. Without this, an HTTP/1.1 server throws the
-		// rest away.
-		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is so by itself
-		x.duplex = r.ProtoMajor == 1
+		// An agent may respond before it has read the whole body, and read the rest. Otherwise an HTTP/1.1 server would
+		// discard the rest.
+		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
+		f.duplex = r.ProtoMajor == 1
 	}
-	switch x.kind {
-	case upgrade:
-		conversation := &hijackable{ResponseWriter: w, ctx: r.Context()}
-		defer conversation.done()
-		w = conversation
-	case short:
+	switch f.kind {
+	case kindUpgrade:
+		hijacker := &hijackWriter{ResponseWriter: w, ctx: r.Context()}
+		defer hijacker.release()
+		w = hijacker
+	case kindRequest:
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
-		x.patience = newPatience(g.options.Timeout, func() {
+		f.timeout = newResponseTimeout(g.options.Timeout, func() {
 			cancel(apihttp.Errorf(http.StatusGatewayTimeout, "agent %q did not answer within %s: see whether its API server and its network are slow; "+
-				"whether the request was carried out is not known", x.call.Agent, g.options.Timeout))
+				"whether the request was carried out is not known", f.call.Agent, g.options.Timeout))
 		})
-		defer x.patience.stop()
+		defer f.timeout.stop()
 		r = r.WithContext(ctx)
 		if r.ContentLength != 0 {
-			r.Body = patientBody{ReadCloser: r.Body, patience: x.patience}
+			r.Body = pausingBody{ReadCloser: r.Body, timeout: f.timeout}
 		}
 	}
 	g.proxy.ServeHTTP(w, r)
-	whole = true
+	complete = true
 }
 
-// answered notes that an answer began.
-func answered(response *http.Response) error {
-	x := exchangeOf(response.Request.Context())
+// onResponse is called when the response of an agent begins.
+func onResponse(response *http.Response) error {
+	f := forwardedOf(response.Request.Context())
 	if err := apihttp.RefuseRedirect(response); err != nil {
 		return err
 	}
-	if x.duplex && response.Close {
-		last(response.Header) // the agent does not take the rest
+	if f.duplex && response.Close {
+		closeConnection(response.Header) // the agent does not read the rest
 	}
-	x.code = response.StatusCode
-	if x.patience != nil {
-		x.patience.stop()
+	f.code = response.StatusCode
+	if f.timeout != nil {
+		f.timeout.stop()
 	}
 	return nil
 }
 
-// last has the server close the caller's connection after an answer. What it has not read of the request by then it would
-// stumble over, and the caller's next request would be lost.
-func last(header http.Header) { header.Set("Connection", "close") }
+// closeConnection has the server close the caller's connection after the response. The server would otherwise take the unread
+// rest of a request body for the next request.
+func closeConnection(header http.Header) { header.Set("Connection", "close") }
 
-// failed answers a request to which no answer came.
-func (g *Gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
-	x := exchangeOf(r.Context())
-	why := explain(r.Context(), string(x.call.Agent), err)
-	x.code = why.Code
-	if why.Code != apihttp.StatusClientClosedRequest {
-		g.tell(r, x.call.Caller, why)
+// onError answers a request that got no response.
+func (g *Gateway) onError(w http.ResponseWriter, r *http.Request, err error) {
+	f := forwardedOf(r.Context())
+	failure := responseError(r.Context(), string(f.call.Agent), err)
+	f.code = failure.Code
+	if failure.Code != apihttp.StatusClientClosedRequest {
+		g.logRefusal(r, f.call.Caller, failure)
 	}
-	if x.duplex || why.Code == http.StatusUnauthorized {
-		last(w.Header())
+	if f.duplex || failure.Code == http.StatusUnauthorized {
+		closeConnection(w.Header())
 	}
-	apihttp.WriteError(w, why)
+	apihttp.WriteError(w, failure)
 }
 
-// refuse answers a request that is not passed on.
+// refuse answers a request that is not forwarded.
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, caller string, err error) {
-	why := new(apihttp.Error)
-	if !errors.As(err, &why) {
-		why = apihttp.Errorf(http.StatusInternalServerError, "%v", err)
+	refusal := new(apihttp.Error)
+	if !errors.As(err, &refusal) {
+		refusal = apihttp.Errorf(http.StatusInternalServerError, "%v", err)
 	}
-	g.metrics.requests.WithLabelValues("", verbOf(r, short), class(why.Code)).Inc()
-	g.tell(r, caller, why)
-	if why.Code == http.StatusUnauthorized {
-		last(w.Header()) // a newer certificate needs a new connection
+	g.metrics.requests.WithLabelValues("", verbOf(r, kindRequest), codeClass(refusal.Code)).Inc()
+	g.logRefusal(r, caller, refusal)
+	if refusal.Code == http.StatusUnauthorized {
+		closeConnection(w.Header()) // a newer certificate needs a new connection
 	}
-	apihttp.WriteError(w, why)
+	apihttp.WriteError(w, refusal)
 }
 
-// tell tells people that a request was refused.
-func (g *Gateway) tell(r *http.Request, caller string, why *apihttp.Error) {
-	if g.refusals.Allow() {
-		g.options.Logger.Info("A request was refused", "code", why.Code, "caller", apihttp.Printable(caller), "address", r.RemoteAddr,
+func (g *Gateway) logRefusal(r *http.Request, caller string, why *apihttp.Error) {
+	if g.refusalLog.Allow() {
+		g.options.Logger.Info("Request refused", "code", why.Code, "caller", apihttp.Printable(caller), "address", r.RemoteAddr,
 			"method", apihttp.Printable(r.Method), "target", apihttp.Printable(r.RequestURI), "reason", why.Error())
 	}
 }
 
-// enter notes that a request begins, unless it is too late for one.
-func (g *Gateway) enter() bool {
+// beginRequest adds an open request. It reports false at shutdown.
+func (g *Gateway) beginRequest() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.stopping {
@@ -242,8 +240,8 @@ func (g *Gateway) enter() bool {
 	return true
 }
 
-// leave waits until every request has ended, and lets no more in.
-func (g *Gateway) leave() {
+// close accepts no more requests, waits for the open ones, and closes the connections to agents.
+func (g *Gateway) close() {
 	g.mu.Lock()
 	g.stopping = true
 	g.mu.Unlock()

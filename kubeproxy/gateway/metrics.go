@@ -8,15 +8,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are the figures of a Gateway. The label agent is empty until the principal has said that there is one of that
-// name, so that nobody can make up series.
+// metrics are the metrics of a Gateway. The label agent is empty until the principal has confirmed that the agent exists, so
+// that callers cannot create series.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	open     *prometheus.GaugeVec
 
 	mu     sync.RWMutex
-	agents map[string]struct{} // those that have been dialled. Guarded by mu
+	agents map[string]struct{} // that were dialled. Guarded by mu
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
@@ -25,23 +25,23 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		agents: make(map[string]struct{}),
 		requests: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "argocd_kubeproxy_requests_total",
-			Help: "Requests that have ended, by agent, verb and class of the answer: 2xx and so on, aborted when it broke off.",
+			Help: "Finished requests by agent, verb and class of the response status (2xx, ..., or aborted if the response broke off).",
 		}, []string{"agent", "verb", "code"}),
 		duration: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "argocd_kubeproxy_request_duration_seconds",
-			Help:    "How long requests took that are no watches, logs or upgrades.",
+			Help:    "Duration of requests other than watches, logs and upgrades.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"verb"}),
 		open: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "argocd_kubeproxy_open_requests",
-			Help: "Requests that are open: request; stream, a watch or log; upgrade, an exec, attach or port-forward.",
+			Help: "Open requests by kind: request, stream (watch or log), upgrade (exec, attach or port-forward).",
 		}, []string{"kind"}),
 	}
 }
 
-// met notes that there is an agent of that name.
-func (m *metrics) met(agent string) {
-	if m.label(agent) != "" {
+// addAgent adds an agent that exists.
+func (m *metrics) addAgent(agent string) {
+	if m.agentLabel(agent) != "" {
 		return
 	}
 	m.mu.Lock()
@@ -49,9 +49,9 @@ func (m *metrics) met(agent string) {
 	m.agents[agent] = struct{}{}
 }
 
-// forget drops what is kept of an agent that is no more.
-func (m *metrics) forget(agent string) {
-	if m.label(agent) == "" {
+// removeAgent removes an agent that no longer exists, with its series.
+func (m *metrics) removeAgent(agent string) {
+	if m.agentLabel(agent) == "" {
 		return
 	}
 	m.mu.Lock()
@@ -60,8 +60,8 @@ func (m *metrics) forget(agent string) {
 	m.requests.DeletePartialMatch(prometheus.Labels{"agent": agent})
 }
 
-// label returns the agent's name if there is one.
-func (m *metrics) label(agent string) string {
+// agentLabel returns the name of an agent that exists, and otherwise nothing.
+func (m *metrics) agentLabel(agent string) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if _, ok := m.agents[agent]; ok {
@@ -70,5 +70,5 @@ func (m *metrics) label(agent string) string {
 	return ""
 }
 
-// class is the class of an HTTP status.
-func class(code int) string { return strconv.Itoa(code/100) + "xx" }
+// codeClass returns the class of an HTTP status, such as 2xx.
+func codeClass(code int) string { return strconv.Itoa(code/100) + "xx" }

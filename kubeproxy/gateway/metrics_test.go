@@ -11,8 +11,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
-// Nobody can make up series: an agent has one only once it has been reached, and while there is one of that name.
-func TestOnlyAgentsHaveSeries(t *testing.T) {
+// Callers could otherwise create any number of series.
+func TestUnknownAgentsHaveNoSeries(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.agent(t, "a", func(w http.ResponseWriter, _ *http.Request) {
@@ -20,8 +20,8 @@ func TestOnlyAgentsHaveSeries(t *testing.T) {
 		fmt.Fprint(w, "a")
 	})
 	h.away["b"] = tunnel.ErrAway
-	client := h.client(t, everywhere, true)
-	client.Timeout = patience
+	client := h.client(t, allAgents, true)
+	client.Timeout = testTimeout
 	h.get(t, client, "/agents/a/api")
 	h.get(t, client, "/agents/b/api")
 	for i := range 20 {
@@ -40,8 +40,7 @@ func TestOnlyAgentsHaveSeries(t *testing.T) {
 	require.Equal(t, 0.0, h.counted(t, "argocd_kubeproxy_requests_total", "a", "2xx", "GET"), "it is no more")
 }
 
-// A watch that is open when the gateway ends is broken off, and what waits for its answer is told to ask again.
-func TestWhatDoesNotEndIsEnded(t *testing.T) {
+func TestShutdownEndsWatches(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	asked := make(chan struct{})
@@ -69,6 +68,6 @@ func TestWhatDoesNotEndIsEnded(t *testing.T) {
 	began := time.Now()
 	h.stop()
 	require.NoError(t, <-h.stopped)
-	require.Less(t, time.Since(began), patience)
+	require.Less(t, time.Since(began), testTimeout)
 	require.Equal(t, ending{code: http.StatusServiceUnavailable}, <-ended)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRequestsPassUnchanged(t *testing.T) {
+func TestRequestsAreForwardedUnchanged(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, http2 bool) {
 		h := open(t)
@@ -70,7 +70,7 @@ func TestRequestsPassUnchanged(t *testing.T) {
 	})
 }
 
-func TestThePrefixIsTakenAway(t *testing.T) {
+func TestAgentPathPrefixIsRemoved(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	for _, name := range []string{"a", "b"} {
@@ -78,7 +78,7 @@ func TestThePrefixIsTakenAway(t *testing.T) {
 			fmt.Fprint(w, name, " ", r.RequestURI, " ", r.Header.Get("Argocd-Agent-Caller"))
 		})
 	}
-	client := h.client(t, everywhere, true)
+	client := h.client(t, allAgents, true)
 	for target, want := range map[string]string{
 		"/agents/a/api/v1/x%2Fy?z=%2F": "a /api/v1/x%2Fy?z=%2F argocd-server",
 		"/agents/b/api":                "b /api argocd-server",
@@ -93,8 +93,7 @@ func TestThePrefixIsTakenAway(t *testing.T) {
 	require.Equal(t, "a /api a", body, "its own name is allowed to everyone")
 }
 
-// A watch's answer comes line by line, and when the caller goes the spoke knows at once.
-func TestAWatchIsFlushedAndCancelled(t *testing.T) {
+func TestWatchIsFlushedAndCancelled(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, http2 bool) {
 		h := open(t)
@@ -132,8 +131,7 @@ func TestAWatchIsFlushedAndCancelled(t *testing.T) {
 	})
 }
 
-// One that waits for its answer is cancelled too.
-func TestCancellingBeforeTheAnswerIsNoticed(t *testing.T) {
+func TestCancelledRequestIsCancelledAtTheAgent(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, http2 bool) {
 		h := open(t)
@@ -162,7 +160,7 @@ func TestCancellingBeforeTheAnswerIsNoticed(t *testing.T) {
 	})
 }
 
-// Bodies of any size pass in both directions at once, in chunks, with trailers.
+// Large bodies stream in both directions at once.
 func TestBodiesAndTrailersStream(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, http2 bool) {
@@ -184,12 +182,12 @@ func TestBodiesAndTrailersStream(t *testing.T) {
 	})
 }
 
-func TestConnectionsToAgentsAreUsedAgain(t *testing.T) {
+func TestConnectionsToAgentsAreReused(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.agent(t, "a", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "a") })
 	h.agent(t, "b", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "b") })
-	client := h.client(t, everywhere, true)
+	client := h.client(t, allAgents, true)
 	for range 20 {
 		for _, name := range []string{"a", "b"} {
 			_, body := h.get(t, client, "/agents/"+name+"/api")

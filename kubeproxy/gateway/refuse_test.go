@@ -16,7 +16,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
-// echo answers with the agent's name and what it sees of who asks.
+// echo connects agents that answer with their name, the caller, and credentials that should not have reached them.
 func (h *hub) echo(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -38,8 +38,8 @@ func (h *hub) token(t *testing.T, agent string) string {
 	return issued
 }
 
-// Who asks decides which agent is meant, and a token never widens what the certificate says.
-func TestWhoMayReachWhom(t *testing.T) {
+// A token never gives access to an agent that the certificate excludes.
+func TestCertificatesAndTokensDecideWhichAgentIsReached(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.echo(t, "a", "b")
@@ -64,15 +64,15 @@ func TestWhoMayReachWhom(t *testing.T) {
 		"a token, its path":                     {"a", "/agents/a/api", []string{"bearer  " + h.token(t, "a")}, 200, "", "a for a"},
 		"a shared certificate":                  {"shared", "/api", []string{"Bearer " + h.token(t, "b")}, 200, "", "b for b"},
 		"one that is no name":                   {"Shared by all", "/api", []string{"Bearer " + h.token(t, "b")}, 200, "", "b for b"},
-		"everywhere by path":                    {everywhere, "/agents/b/api", nil, 200, "", "b for argocd-server"},
-		"everywhere by token":                   {everywhere, "/api", []string{"Bearer " + h.token(t, "a")}, 200, "", "a for a"},
+		"all agents by path":                    {allAgents, "/agents/b/api", nil, 200, "", "b for argocd-server"},
+		"all agents by token":                   {allAgents, "/api", []string{"Bearer " + h.token(t, "a")}, 200, "", "a for a"},
 		"another kind of authorization":         {"a", "/api", []string{"Basic YTpi"}, 200, "", "a for a"},
 		"the certificate of a connected agent":  {"b", "/api", []string{"Bearer " + h.token(t, "a")}, 403, "Forbidden", `the certificate is that of agent "b"`},
 		"of one that is away":                   {"c", "/api", []string{"Bearer " + h.token(t, "a")}, 403, "Forbidden", `the certificate is that of agent "c"`},
-		"of one that cannot be asked for":       {"unreachable", "/api", []string{"Bearer " + h.token(t, "a")}, 502, "BadGateway", "could not be told"},
-		"a path beside the token":               {everywhere, "/agents/b/api", []string{"Bearer " + h.token(t, "a")}, 403, "Forbidden", `the token is for agent "a"`},
+		"of one that cannot be asked for":       {"unreachable", "/api", []string{"Bearer " + h.token(t, "a")}, 502, "BadGateway", "cannot find out"},
+		"a path beside the token":               {allAgents, "/agents/b/api", []string{"Bearer " + h.token(t, "a")}, 403, "Forbidden", `the token is for agent "a"`},
 		"a path beside the certificate":         {"a", "/agents/b/api", nil, 403, "Forbidden", "--all-agents-callers"},
-		"everywhere without a path":             {everywhere, "/api", nil, 400, "BadRequest", "/agents/<name>/"},
+		"all agents without a path":             {allAgents, "/api", nil, 400, "BadRequest", "/agents/<name>/"},
 		"a forged token":                        {"a", "/api", []string{"Bearer " + forged}, 401, "Unauthorized", "not signed by a key that is known here"},
 		"an expired token":                      {"a", "/api", []string{"Bearer " + expired}, 200, "", "a for a"}, // within the leeway
 		"an unsigned token":                     {"a", "/api", []string{"Bearer " + unsigned}, 401, "Unauthorized", "not signed by a key that is known here"},
@@ -100,11 +100,11 @@ func TestWhoMayReachWhom(t *testing.T) {
 			require.Empty(t, response.Header.Get("Retry-After"), "whoever clicked is to be told at once")
 		})
 	}
-	require.Contains(t, h.log.String(), "A request was refused")
+	require.Contains(t, h.log.String(), "Request refused")
 }
 
-// Without a certificate there is no connection, whatever token comes with it.
-func TestACertificateIsRequired(t *testing.T) {
+// A token does not replace it.
+func TestClientCertificateIsRequired(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.echo(t, "a")
@@ -125,7 +125,7 @@ func TestACertificateIsRequired(t *testing.T) {
 	}
 }
 
-func TestNothingThatProvesTheCallerReachesTheSpoke(t *testing.T) {
+func TestCredentialsDoNotReachTheSpoke(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.echo(t, "a")
@@ -143,8 +143,7 @@ func TestNothingThatProvesTheCallerReachesTheSpoke(t *testing.T) {
 	})
 }
 
-// What could mean one thing here and another at the agent is refused, by whatever protocol it comes.
-func TestTricksAreRefused(t *testing.T) {
+func TestAmbiguousPathsAndHeadersAreRefused(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.echo(t, "a")
@@ -203,8 +202,7 @@ func TestTricksAreRefused(t *testing.T) {
 	}
 }
 
-// A second request in the body of the first one is a body.
-func TestARequestInABodyIsABody(t *testing.T) {
+func TestRequestSmugglingInABody(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	bodies := make(chan string, 2)
@@ -221,7 +219,7 @@ func TestARequestInABodyIsABody(t *testing.T) {
 	require.Empty(t, bodies)
 }
 
-func TestHeadersAreBounded(t *testing.T) {
+func TestTooLargeHeadersAreRefused(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, http2 bool) {
 		h := open(t)

@@ -10,55 +10,55 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
-// rewrite makes of a request what the agent is to see: the same, less what proves who the caller is to us.
+// rewrite makes the request for the agent: the same, without the caller's credentials.
 func rewrite(request *httputil.ProxyRequest) {
-	x := exchangeOf(request.Out.Context())
+	call := forwardedOf(request.Out.Context()).call
 	in, out := request.In, request.Out
-	// The path is the caller's, byte for byte: to take it apart and put it together again would change some.
+	// Opaque keeps the path as the caller encoded it, byte for byte.
 	out.URL = &url.URL{
-		Scheme: "http", Host: string(x.call.Agent), Opaque: x.call.Path,
+		Scheme: "http", Host: string(call.Agent), Opaque: call.Path,
 		RawQuery: in.URL.RawQuery, ForceQuery: in.URL.ForceQuery,
 	}
-	out.Host = string(x.call.Agent)
-	out.Trailer = in.Trailer // the server fills it in when the body has ended
+	out.Host = string(call.Agent)
+	out.Trailer = in.Trailer // the server fills it in at the end of the body
 	apihttp.DropCredentials(out.Header)
-	out.Header.Set(apihttp.CallerHeader, apihttp.Printable(x.call.Caller))
+	out.Header.Set(apihttp.CallerHeader, apihttp.Printable(call.Caller))
 }
 
-// kind is how long a request may rightly take.
-type kind string
+// requestKind is how long a request may take.
+type requestKind string
 
 const (
-	short   kind = "request" // an answer is due
-	stream  kind = "stream"  // watches and logs, whose answer may begin late and does not end
-	upgrade kind = "upgrade" // exec, attach, port-forward
+	kindRequest requestKind = "request" // the response must begin within the timeout
+	kindStream  requestKind = "stream"  // watches and logs, whose response may begin late and does not end
+	kindUpgrade requestKind = "upgrade" // exec, attach, port-forward
 )
 
-// kindOf tells by the same signs as an API server.
-func kindOf(r *http.Request, path string) kind {
+// kindOf returns the kind of a request. API servers recognise long-running requests in the same way.
+func kindOf(r *http.Request, path string) requestKind {
 	switch {
 	case r.Header.Get("Upgrade") != "":
-		return upgrade
-	case asks(r.URL.RawQuery, "watch"), asks(r.URL.RawQuery, "follow"):
-		return stream
+		return kindUpgrade
+	case queryFlag(r.URL.RawQuery, "watch"), queryFlag(r.URL.RawQuery, "follow"):
+		return kindStream
 	}
 	segments := strings.Split(path, "/")
 	switch segments[len(segments)-1] {
 	case "attach", "exec", "log", "portforward":
-		return stream
+		return kindStream
 	}
 	if slices.Contains(segments, "proxy") || slices.Contains(segments, "watch") {
-		return stream
+		return kindStream
 	}
-	return short
+	return kindRequest
 }
 
-// asks says whether a query turns a switch on, in the way of an API server.
-func asks(query, name string) bool {
+// queryFlag reports whether a query sets a boolean parameter, as an API server reads it.
+func queryFlag(query, name string) bool {
 	if !strings.Contains(query, name) {
 		return false
 	}
-	values, _ := url.ParseQuery(query) // it returns what it could read
+	values, _ := url.ParseQuery(query) // it returns what it could parse
 	if !values.Has(name) {
 		return false
 	}
@@ -66,12 +66,12 @@ func asks(query, name string) bool {
 	return value != "0" && !strings.EqualFold(value, "false")
 }
 
-// verbOf names what a request does, for metrics: there are few.
-func verbOf(r *http.Request, is kind) string {
+// verbOf returns the label verb of the metrics, which has few values.
+func verbOf(r *http.Request, kind requestKind) string {
 	switch {
-	case is == upgrade:
+	case kind == kindUpgrade:
 		return "UPGRADE"
-	case is == stream && r.Method == http.MethodGet:
+	case kind == kindStream && r.Method == http.MethodGet:
 		return "WATCH"
 	}
 	switch r.Method {

@@ -19,32 +19,32 @@ import (
 const (
 	// headerTimeout is how long a caller may take for its handshake, and for the headers of a request.
 	headerTimeout = 10 * time.Second
-	// keepFor is how long an unused connection of a caller is kept. Kubernetes' own clients let go after 90 seconds.
-	keepFor = 3 * time.Minute
-	// answerFor is how long requests that are ended may take to say so.
-	answerFor = time.Second
-	// maxStreams is how many requests a caller may have open over one HTTP/2 connection; for more it makes another.
-	maxStreams = 250
-	// pingAfter and pongWithin find out about callers that vanished while nothing was to be sent.
-	pingAfter, pongWithin = 30 * time.Second, 15 * time.Second
+	// callerIdleTimeout is how long an idle connection of a caller is kept. Kubernetes' own clients close theirs after 90 seconds.
+	callerIdleTimeout = 3 * time.Minute
+	// abortTimeout is how long cancelled requests may take to send an error.
+	abortTimeout = time.Second
+	// maxConcurrentStreams is how many requests a caller may have open on one HTTP/2 connection. For more it opens another.
+	maxConcurrentStreams = 250
+	// pingInterval and pingTimeout detect callers that vanished while there was nothing to send.
+	pingInterval, pingTimeout = 30 * time.Second, 15 * time.Second
 )
 
-// errStopping is why requests end that are open when the server is.
-var errStopping = apihttp.Errorf(http.StatusServiceUnavailable, "kubeproxy is shutting down: ask again")
+// errShuttingDown ends requests that are still open at shutdown.
+var errShuttingDown = apihttp.Errorf(http.StatusServiceUnavailable, "kubeproxy is shutting down: ask again")
 
-// Serve serves callers at the listener until the context ends, and returns when all requests are over. The configuration
-// is to be one that verifies certificates, and is taken over.
+// Serve serves callers on the listener until the context ends, and returns when all requests have ended. The TLS
+// configuration must verify client certificates. Serve changes it.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener, config *tls.Config) error {
 	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	server := &http.Server{
-		Handler: g, TLSConfig: bothProtocols(config),
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: keepFor, MaxHeaderBytes: apihttp.MaxHeaderBytes,
+		Handler: g, TLSConfig: withHTTP2(config),
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: callerIdleTimeout, MaxHeaderBytes: apihttp.MaxHeaderBytes,
 		DisableGeneralOptionsHandler: true,
-		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter, PingTimeout: pongWithin},
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams, SendPingTimeout: pingInterval, PingTimeout: pingTimeout},
 		BaseContext:                  func(net.Listener) context.Context { return serving },
 		ConnContext:                  callers.WithConnection,
-		ErrorLog:                     slog.NewLogLogger(newLimited(g.options.Logger.Handler()), slog.LevelInfo),
+		ErrorLog:                     slog.NewLogLogger(newRateLimitedHandler(g.options.Logger.Handler()), slog.LevelInfo),
 	}
 	stopped := make(chan struct{})
 	ended := make(chan struct{})
@@ -52,13 +52,13 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener, config *tls.
 		defer close(stopped)
 		select {
 		case <-ctx.Done():
-			drain(ctx, server, g.options.Drain)
-		case <-ended: // it could not serve
+			shutdown(ctx, server, g.options.DrainTimeout)
+		case <-ended: // the listener failed
 		}
-		end(errStopping)
-		drain(ctx, server, answerFor)
-		_ = server.Close() // what remains is written to callers who do not read
-		g.leave()
+		end(errShuttingDown)
+		shutdown(ctx, server, abortTimeout)
+		_ = server.Close() // what remains is written to callers that do not read
+		g.close()
 	}()
 	defer func() { <-stopped }()
 	defer close(ended)
@@ -68,16 +68,16 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener, config *tls.
 	return nil
 }
 
-// drain takes no more requests, and lets open ones end for a while. Watches do not end by themselves.
-func drain(ctx context.Context, server *http.Server, length time.Duration) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), length)
+// shutdown accepts no more requests, and waits for open ones until the timeout. Watches do not end by themselves.
+func shutdown(ctx context.Context, server *http.Server, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	_ = server.Shutdown(ctx) // those that remain are ended next
+	_ = server.Shutdown(ctx) // the caller ends those that remain
 }
 
-// bothProtocols has a configuration offer HTTP/2 and HTTP/1.1. Answers are mostly longer than a packet and written at once,
-// so TLS is not to begin with small records: each would be a system call.
-func bothProtocols(config *tls.Config) *tls.Config {
+// withHTTP2 makes a configuration offer HTTP/2 besides HTTP/1.1. It also turns off TLS's small first records: most responses
+// are longer than a packet and written at once, so each record would cost a system call.
+func withHTTP2(config *tls.Config) *tls.Config {
 	adapt := func(c *tls.Config) {
 		c.NextProtos = []string{"h2", "http/1.1"}
 		c.DynamicRecordSizingDisabled = true
@@ -96,18 +96,18 @@ func bothProtocols(config *tls.Config) *tls.Config {
 	return config
 }
 
-// limited lets a few lines pass at a time. The server logs what anybody can cause who reaches the port.
-type limited struct {
+// rateLimitedHandler is a slog.Handler for the server's own log: anybody who reaches the port can cause its lines.
+type rateLimitedHandler struct {
 	slog.Handler
 	limit *rate.Limiter
 }
 
-func newLimited(handler slog.Handler) limited {
-	return limited{Handler: handler, limit: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst)}
+func newRateLimitedHandler(handler slog.Handler) rateLimitedHandler {
+	return rateLimitedHandler{Handler: handler, limit: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst)}
 }
 
 // Handle implements slog.Handler.
-func (l limited) Handle(ctx context.Context, line slog.Record) error {
+func (l rateLimitedHandler) Handle(ctx context.Context, line slog.Record) error {
 	if !l.limit.Allow() {
 		return nil
 	}

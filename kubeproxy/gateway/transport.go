@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// dialTimeout is how long it may take until an agent takes a connection, however long the request may wait.
+	// dialTimeout is how long an agent may take to accept a connection, whatever the timeout of the request.
 	dialTimeout = 20 * time.Second
-	// idleTimeout is how long an unused connection to an agent is kept. The agent keeps it for longer: it must not end one
-	// under a request that is on its way.
+	// idleTimeout is how long an idle connection to an agent is kept. The agent keeps it longer: it must not close one while a
+	// request is on its way.
 	idleTimeout = 90 * time.Second
-	// maxIdle and maxIdlePerAgent bound the unused connections. A person who opens an application needs a dozen.
+	// maxIdle and maxIdlePerAgent bound the idle connections. A user who opens an Application needs a dozen.
 	maxIdle         = 1024
 	maxIdlePerAgent = 64
 )
@@ -31,13 +31,13 @@ type transport struct {
 	upgrades *http.Transport
 }
 
-// newTransport returns a transport. Whoever has it closes it.
+// newTransport returns a transport, which the caller closes.
 func newTransport(dial Dial, metrics *metrics) *transport {
 	pooled := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return connect(ctx, dial, metrics, strings.TrimSuffix(address, ":80"))
+			return dialAgent(ctx, dial, metrics, strings.TrimSuffix(address, ":80"))
 		},
-		DisableCompression:     true, // what is asked for is the caller's to say
+		DisableCompression:     true, // the caller decides what it accepts
 		MaxIdleConns:           maxIdle,
 		MaxIdleConnsPerHost:    maxIdlePerAgent,
 		IdleConnTimeout:        idleTimeout,
@@ -49,30 +49,30 @@ func newTransport(dial Dial, metrics *metrics) *transport {
 	return &transport{pooled: pooled, upgrades: upgrades}
 }
 
-// connect dials an agent.
-func connect(ctx context.Context, dial Dial, metrics *metrics, agent string) (net.Conn, error) {
+// dialAgent dials an agent.
+func dialAgent(ctx context.Context, dial Dial, metrics *metrics, agent string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := dial(ctx, agent)
 	switch {
 	case err == nil:
-		metrics.met(agent)
+		metrics.addAgent(agent)
 		return conn, nil
 	case errors.Is(err, tunnel.ErrUnknown):
-		metrics.forget(agent)
+		metrics.removeAgent(agent)
 	}
 	return nil, dialError{err}
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if exchangeOf(r.Context()).kind == upgrade {
+	if forwardedOf(r.Context()).kind == kindUpgrade {
 		return t.upgrades.RoundTrip(r)
 	}
 	return t.pooled.RoundTrip(r)
 }
 
-// close gives up the connections that are not in use.
+// close closes the idle connections.
 func (t *transport) close() {
 	t.pooled.CloseIdleConnections()
 	t.upgrades.CloseIdleConnections()

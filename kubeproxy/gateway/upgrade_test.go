@@ -41,8 +41,8 @@ func (h *hub) switching(t *testing.T, serve func(r *http.Request, conn net.Conn,
 const upgradeHead = "POST /api/v1/namespaces/x/pods/y/exec?command=a%2Fb&command=c HTTP/1.1\r\nHost: x\r\n" +
 	"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n"
 
-// A conversation loses nothing that was said early by either side, and each side may end its own half.
-func TestUpgradesCarryEarlyDataAndHalfCloses(t *testing.T) {
+// Nothing that either side sends early is lost, and each side may close its half.
+func TestUpgradeKeepsEarlyDataAndHalfCloses(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	heard := make(chan string, 1)
@@ -75,8 +75,7 @@ func TestUpgradesCarryEarlyDataAndHalfCloses(t *testing.T) {
 	eventually(t, func() bool { return h.counted(t, "argocd_kubeproxy_requests_total", "a", "1xx", "UPGRADE") == 1 })
 }
 
-// However a conversation ends on one side, it ends on the other.
-func TestAConversationEndsOnBothSides(t *testing.T) {
+func TestUpgradedConnectionEndsOnBothSides(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, h *hub, caller, agent net.Conn){
 		"the caller goes":  func(_ *testing.T, _ *hub, caller, _ net.Conn) { caller.Close() },
@@ -106,8 +105,7 @@ func TestAConversationEndsOnBothSides(t *testing.T) {
 	}
 }
 
-// A caller who does not read cannot keep a conversation open that is to end.
-func TestAConversationEndsThoughNobodyReads(t *testing.T) {
+func TestUpgradedConnectionEndsThoughNobodyReads(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	stuck := make(chan struct{})
@@ -131,8 +129,7 @@ func TestAConversationEndsThoughNobodyReads(t *testing.T) {
 	eventually(t, func() bool { return h.counted(t, "argocd_kubeproxy_requests_total", "a", "1xx", "UPGRADE") == 1 })
 }
 
-// The agent's no to an upgrade is an answer like any other.
-func TestARefusedUpgradePasses(t *testing.T) {
+func TestRefusedUpgradeIsForwarded(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.agent(t, "a", func(w http.ResponseWriter, r *http.Request) {
@@ -144,8 +141,8 @@ func TestARefusedUpgradePasses(t *testing.T) {
 	require.Equal(t, "v5.channel.k8s.io, v4.channel.k8s.io\n", body, "the token is not the spoke's to see")
 }
 
-// Kubernetes' own clients talk to Kubernetes' own servers.
-func TestKubernetesClientsTalk(t *testing.T) {
+// Kubernetes' own clients reach Kubernetes' own servers.
+func TestExecOverSPDYAndWebSocket(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.agent(t, "a", func(w http.ResponseWriter, r *http.Request) {
@@ -182,7 +179,7 @@ func TestKubernetesClientsTalk(t *testing.T) {
 	t.Run("WebSocket", func(t *testing.T) {
 		transport, holder, err := websocket.RoundTripperFor(config)
 		require.NoError(t, err)
-		r, err := http.NewRequestWithContext(patient(t), http.MethodGet, target.String(), http.NoBody)
+		r, err := http.NewRequestWithContext(withTimeout(t), http.MethodGet, target.String(), http.NoBody)
 		require.NoError(t, err)
 		conn, err := websocket.Negotiate(transport, holder, r, "v4.channel.k8s.io")
 		require.NoError(t, err)

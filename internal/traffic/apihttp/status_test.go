@@ -32,7 +32,7 @@ func TestErrorsAreKubernetesStatuses(t *testing.T) {
 		require.NoError(t, json.Unmarshal(response.Body.Bytes(), &status))
 		require.Equal(t, metav1.Status{
 			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: "why", Reason: reason,
-			Details: &metav1.StatusDetails{Name: "p"}, Code: int32(code), //nolint:gosec // an HTTP status
+			Details: &metav1.StatusDetails{Name: "p"}, Code: int32(code),
 		}, status)
 	}
 }

@@ -10,35 +10,35 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )
 
-// dialError is that no conversation with the agent came about.
+// dialError is the error of a failed dial to an agent.
 type dialError struct{ error }
 
 // Unwrap returns the cause.
 func (e dialError) Unwrap() error { return e.error }
 
-// explain says why a request came to nothing. ctx is the request's own.
-func explain(ctx context.Context, agent string, err error) *apihttp.Error {
-	var (
-		known   *apihttp.Error
-		dialled dialError
-	)
-	if known = callers.CertificateError(ctx); known != nil {
-		return known
+// responseError says why a forwarded request got no response. ctx is the request's own.
+func responseError(ctx context.Context, agent string, err error) *apihttp.Error {
+	if expired := callers.CertificateError(ctx); expired != nil {
+		return expired
 	}
+	var (
+		own     *apihttp.Error
+		dialing dialError
+	)
 	switch cause := context.Cause(ctx); {
-	case errors.As(cause, &known):
-		return known
+	case errors.As(cause, &own):
+		return own
 	case cause != nil:
 		return apihttp.Errorf(apihttp.StatusClientClosedRequest, "the caller went away")
 	}
-	switch { // the errors of a dial name the agent
+	switch { // dial errors name the agent
 	case errors.Is(err, tunnel.ErrUnknown):
 		return apihttp.Errorf(http.StatusNotFound, "%v: list those that there are with: argocd-agentctl agent list", err)
 	case errors.Is(err, apihttp.ErrRedirect):
 		return apihttp.Errorf(http.StatusBadGateway, "agent %q: its answer is none of an API server: %v", agent, err)
 	case errors.Is(err, tunnel.ErrAway):
 		return apihttp.Errorf(http.StatusServiceUnavailable, "%v", err)
-	case !errors.As(err, &dialled):
+	case !errors.As(err, &dialing):
 		return apihttp.Errorf(http.StatusBadGateway, "agent %q: the connection broke before an answer came (%v): "+
 			"whether the request was carried out is not known: look before you send it again", agent, err)
 	case errors.Is(err, context.DeadlineExceeded):

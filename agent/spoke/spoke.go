@@ -54,7 +54,7 @@ func New(o Options) (*Spoke, error) {
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "spoke", Namespace: o.Namespace, ApplicationNamespace: o.ApplicationNamespace, Kinds: o.Mode.Kinds(),
 		KeepStatus: true, Mapping: o.Mapping, Selector: o.Selector, Keeping: o.Keeping, Agent: o.Agent,
-		Listener: (*events)(s), Tell: (&facets.Telling{Logger: o.Logger, Warn: o.Events.Warn}).Tell,
+		Listener: (*events)(s), Report: (&facets.Reporter{Logger: o.Logger, Warn: o.Events.Warn}).Report,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("spoke: %w", err)

@@ -70,7 +70,7 @@ func New(o Options) (*Hub, error) {
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Kinds(),
 		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h),
-		Tell: (&facets.Telling{Logger: o.Logger, Warn: o.Events.Warn}).Tell,
+		Report: (&facets.Reporter{Logger: o.Logger, Warn: o.Events.Warn}).Report,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)

@@ -67,9 +67,9 @@ type Options struct {
 	Listener Listener
 	// Agent returns, on a spoke, the name by which the hub knows the agent. It is known once the hub has said so.
 	Agent func() string
-	// Tell, if set, tells people that the other side could not take an original, and why: of all but applications, which say so
-	// themselves by a condition. The agent is empty where the other side is the hub.
-	Tell func(ctx context.Context, agent string, kind Kind, r *argocd.Record, result converge.Result)
+	// Report, if set, reports that the other side could not apply a source object, and why: of all but applications, which show that
+	// by a condition. The agent is empty where the other side is the hub.
+	Report func(ctx context.Context, agent string, kind Kind, r *argocd.Record, result converge.Result)
 }
 
 // Cluster is one cluster, as far as anything of it may be shared: what a Hub and a Spoke have in common.
@@ -172,11 +172,11 @@ func (c *Cluster) Ready() error {
 	return nil
 }
 
-// tells returns what tells people that an agent, or the hub, could not take objects of a kind.
-func (c *Cluster) tells(agent string, kind Kind) func(context.Context, *argocd.Record, converge.Result) {
+// reports returns what reports that an agent, or the hub, could not apply objects of a kind.
+func (c *Cluster) reports(agent string, kind Kind) func(context.Context, *argocd.Record, converge.Result) {
 	return func(ctx context.Context, r *argocd.Record, result converge.Result) {
-		if c.options.Tell != nil {
-			c.options.Tell(ctx, agent, kind, r, result)
+		if c.options.Report != nil {
+			c.options.Report(ctx, agent, kind, r, result)
 		}
 	}
 }

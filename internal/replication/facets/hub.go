@@ -72,7 +72,7 @@ func (h Hub) recipient(agent string) argocd.Recipient {
 
 func (h Hub) projects(agent string) converge.SourceConfig {
 	return converge.SourceConfig{Source: objectSource{
-		Records: h.Projects, namespace: h.options.Namespace, tell: h.tells(agent, Project),
+		Records: h.Projects, namespace: h.options.Namespace, report: h.reports(agent, Project),
 		offer: func(r *argocd.Record) (argocd.Content, bool) {
 			if !h.shares(r) {
 				return argocd.Content{}, false
@@ -91,7 +91,7 @@ func (h Hub) shares(project *argocd.Record) bool {
 // credentials are the Secrets of one use that belong to projects of an agent.
 func (h Hub) credentials(agent, use string) converge.SourceConfig {
 	return converge.SourceConfig{Source: objectSource{
-		Records: h.Secrets, namespace: h.options.Namespace, tell: h.tells(agent, Secret),
+		Records: h.Secrets, namespace: h.options.Namespace, report: h.reports(agent, Secret),
 		offer: func(r *argocd.Record) (argocd.Content, bool) {
 			if r.SecretType() != use || !h.Selects(&r.Head) {
 				return argocd.Content{}, false
@@ -121,7 +121,7 @@ func (h Hub) withdrawn(key converge.Key, uid string) bool {
 
 func (h Hub) keys(agent string) converge.SourceConfig {
 	return converge.SourceConfig{Source: objectSource{
-		Records: h.ConfigMaps, namespace: h.options.Namespace, tell: h.tells(agent, ConfigMap),
+		Records: h.ConfigMaps, namespace: h.options.Namespace, report: h.reports(agent, ConfigMap),
 		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), h.Selects(&r.Head) },
 	}}
 }

@@ -27,8 +27,8 @@ type objectSource struct {
 	namespace string
 	// offer returns what the other side should have of an object, and whether it should have anything.
 	offer func(*argocd.Record) (argocd.Content, bool)
-	// tell tells people what the other side could not take.
-	tell func(ctx context.Context, r *argocd.Record, result converge.Result)
+	// report says what the other side could not take.
+	report func(ctx context.Context, r *argocd.Record, result converge.Result)
 }
 
 var _ converge.Source = objectSource{}
@@ -69,7 +69,7 @@ func (s objectSource) object(r *argocd.Record) (converge.Object, bool) {
 func (s objectSource) ReportResult(ctx context.Context, key converge.Key, r converge.Result) error {
 	record, ok := s.Store.Get(types.NamespacedName{Namespace: s.namespace, Name: string(key)})
 	if ok && r.Code != converge.Done {
-		s.tell(ctx, record, r)
+		s.report(ctx, record, r)
 	}
 	return nil
 }

@@ -446,7 +446,7 @@ func TestWhatCouldNotBeTakenIsTold(t *testing.T) {
 		require.NoError(t, source.ReportResult(t.Context(), "team", r))
 	}
 	require.NoError(t, source.ReportResult(t.Context(), "gone", converge.Result{Code: converge.Refused, Reason: "too red"}))
-	require.Equal(t, []telling{
+	require.Equal(t, []reported{
 		{"berlin", facets.Project, "team", converge.Result{Code: converge.Refused, Reason: "too red"}},
 		{"berlin", facets.Project, "team", converge.Result{Code: converge.Retry, Reason: "not yet"}},
 	}, p.told)

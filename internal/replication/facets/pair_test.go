@@ -26,8 +26,8 @@ func (deaf) RecordChanged(_ facets.Kind, _, _ *argocd.Record)  {}
 func (deaf) ApplicationsVanished([]*argocd.App)                {}
 func (deaf) RecordsVanished(_ facets.Kind, _ []*argocd.Record) {}
 
-// telling is what was told to people.
-type telling struct {
+// reported is what was reported to people.
+type reported struct {
 	agent  string
 	kind   facets.Kind
 	name   string
@@ -42,7 +42,7 @@ type pair struct {
 	hub              facets.Hub
 	spoke            facets.Spoke
 	here, there      facets.Share // the hub's and the spoke's
-	told             []telling
+	told             []reported
 }
 
 // newPair returns a pair of that mode. change may change what is followed of the two clusters.
@@ -51,17 +51,17 @@ func newPair(t *testing.T, mode facets.Mode, change ...func(hub, spoke *facets.O
 	p := &pair{T: t, hubAPI: newAPIServer(t), spokeAPI: newAPIServer(t)}
 	all, err := facets.ParseSelector("")
 	require.NoError(t, err)
-	tell := func(_ context.Context, agent string, kind facets.Kind, r *argocd.Record, result converge.Result) {
-		p.told = append(p.told, telling{agent, kind, r.Name.Name, result})
+	report := func(_ context.Context, agent string, kind facets.Kind, r *argocd.Record, result converge.Result) {
+		p.told = append(p.told, reported{agent, kind, r.Name.Name, result})
 	}
 	hub := facets.Options{
 		Config: &rest.Config{Host: p.hubAPI.URL}, Name: "hub", Namespace: "argocd", Kinds: facets.Kinds(), Mapping: mapping.ByNamespace{},
-		Selector: all, Listener: deaf{}, Tell: tell,
+		Selector: all, Listener: deaf{}, Report: report,
 		Group: func(app *argocd.App) string { return app.Name.Namespace },
 	}
 	spoke := facets.Options{
 		Config: &rest.Config{Host: p.spokeAPI.URL}, Name: "spoke", Namespace: "argocd", ApplicationNamespace: "argocd", Kinds: mode.Kinds(), KeepStatus: true,
-		Mapping: mapping.ByNamespace{Spoke: "argocd"}, Selector: all, Listener: deaf{}, Tell: tell,
+		Mapping: mapping.ByNamespace{Spoke: "argocd"}, Selector: all, Listener: deaf{}, Report: report,
 		Agent: func() string { return "berlin" },
 	}
 	for _, c := range change {

@@ -86,7 +86,7 @@ func (s Spoke) autonomous() Share {
 	sources := statuses(statusSource{Side: side, shown: s.Shown})
 	sources[Application] = converge.SourceConfig{Source: applicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.SourceConfig{Source: objectSource{
-		Records: s.Projects, namespace: s.options.Namespace, tell: s.tells("", Project),
+		Records: s.Projects, namespace: s.options.Namespace, report: s.reports("", Project),
 		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), s.Selects(&r.Head) },
 	}}
 	return Share{

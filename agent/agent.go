@@ -49,7 +49,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		Client: cluster.Client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
 	})
 	var hub hubIdentity
-	shared, err := s.share(cluster, &hub, desk.Observer("", metrics.Observer("", logging.Component(logger, "sync"))),
+	shared, err := s.share(cluster, &hub, metrics, desk.Observer("", metrics.Observer("", logging.Component(logger, "sync"))),
 		logging.Component(logger, "sync"))
 	if err != nil {
 		return err
@@ -92,7 +92,8 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 }
 
 // share returns what of the spoke is shared with the hub.
-func (s *agentSettings) share(cluster kube.Cluster, hub *hubIdentity, observer converge.Observer, logger *slog.Logger) (*spoke.Spoke, error) {
+func (s *agentSettings) share(cluster kube.Cluster, hub *hubIdentity, metrics *syncmetrics.Sync, observer converge.Observer, logger *slog.Logger,
+) (*spoke.Spoke, error) {
 	selector, err := facets.ParseSelector(s.sharing.selector)
 	if err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ func (s *agentSettings) share(cluster kube.Cluster, hub *hubIdentity, observer c
 		Mode: facets.Mode(s.sharing.mode), Mapping: s.sharing.mapping(s.namespace), Selector: selector,
 		Keeping: s.sharing.keeping(cluster.Client.CoreV1(), hub), Agent: hub.agent,
 		ResyncEvery: s.compareEvery, Observer: observer,
-		Events: kube.Events{Client: cluster.Client.CoreV1(), Component: name}, Logger: logger,
+		Reporter: facets.NewLogReporter(logger, kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn, metrics.FailedWrite), Logger: logger,
 	})
 }
 

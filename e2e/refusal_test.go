@@ -196,7 +196,7 @@ func impersonating(t *testing.T, c *lab.Cluster, user string) string {
 func TestWebhookDenialShowsOnHub(t *testing.T) {
 	t.Parallel()
 	app, other := newTwin("a", "hooked"), newTwin("a", "not-hooked")
-	hook := newWebhook(t, app, "no cake, says the webhook")
+	hook := newWebhook(t, app.spoke, "no cake, says the webhook")
 	inEffect(t, app.spoke, app.onSpoke(hooked))
 
 	app.create(t, hooked)
@@ -226,7 +226,7 @@ func TestWebhookDenialShowsOnHub(t *testing.T) {
 func TestRefusedSyncShowsOnHub(t *testing.T) {
 	t.Parallel()
 	app := newTwin("b", "no-sync")
-	hook := newWebhook(t, app, "no cake")
+	hook := newWebhook(t, app.spoke, "no cake")
 	inEffect(t, app.spoke, app.onSpoke(hooked))
 	hook.answer("")
 	app.create(t, hooked)
@@ -249,7 +249,7 @@ func TestHangingWebhookDoesNotBlockOtherApplications(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "hanging", lab.AgentOptions{}).connected(t)
 	app, other := s.newTwin("hooked"), s.newTwin("not-hooked")
-	hook := newWebhook(t, app, "no cake")
+	hook := newWebhook(t, app.spoke, "no cake")
 	inEffect(t, app.spoke, app.onSpoke(hooked))
 	hook.hang()
 	app.create(t, hooked)
@@ -317,4 +317,32 @@ func TestTooLargeApplicationShowsOnHub(t *testing.T) {
 	app.hub.edit(t, spec("small: again", "source", "helm", "values"))
 	app.spoke.becomes(t, has("small: again", "spec", "source", "helm", "values"))
 	app.hub.becomes(t, accepted)
+}
+
+// The status is only on the spoke then. Whoever looks at either side finds out why.
+func TestRefusedStatusIsReported(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "status-refused", lab.AgentOptions{}).connected(t)
+	app := s.newTwin("hooked")
+	hook := newWebhook(t, app.hub, "no cake")
+	object := argocd.New(app.declared)
+	hooked(object)
+	inEffect(t, app.hub, object)
+	hook.answer("")
+	app.create(t, hooked)
+	app.arrives(t)
+	hook.answer("no green cake")
+	mark := shared.Principal.Mark()
+	app.spoke.edit(t, func(object *unstructured.Unstructured) { set(object, "Degraded", "status", "health", "status") })
+	saysNow(t, shared.Principal, mark, "Failed to write application status", "application=status-refused/hooked")
+	says(t, s.agent, "Hub refused application status", "no green cake")
+	requireEvent(t, shared.Hub, app.hub.selection.Namespace, "StatusRefused", "no green cake")
+	requireEvent(t, app.spoke.cluster, lab.Namespace, "StatusRefusedByHub", "no green cake")
+	refusals, err := metric(t.Context(), shared.Principal.MetricsURL, `argocd_principal_sync_failed_writes_total{facet="application-status",reason="AdmissionWebhook"}`)
+	require.NoError(t, err)
+	require.Positive(t, refusals)
+
+	hook.answer("")
+	app.spoke.edit(t, func(object *unstructured.Unstructured) { set(object, "Healthy", "status", "health", "status") })
+	app.hub.becomes(t, has("Healthy", "status", "health", "status"))
 }

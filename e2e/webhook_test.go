@@ -18,7 +18,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-// webhook is an admission webhook of a test's own, that a spoke asks about the Applications that are labelled "hooked"
+// webhook is an admission webhook of a test's own, that an API server asks about the Applications that are labelled "hooked"
 // in one namespace.
 type webhook struct {
 	hanging chan struct{} // of capacity one: is given something when somebody waits for an answer
@@ -29,8 +29,8 @@ type webhook struct {
 	open   chan struct{} // is closed while it answers
 }
 
-// newWebhook serves a webhook for the namespace that an Application has on its spoke. It denies everything for a reason.
-func newWebhook(t *testing.T, app *twin, reason string) *webhook {
+// newWebhook serves a webhook for the namespace of an Application. It denies everything for a reason.
+func newWebhook(t *testing.T, s side, reason string) *webhook {
 	t.Helper()
 	pair, err := shared.CA.IssueServer(pki.ServerOptions{Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
@@ -45,9 +45,9 @@ func newWebhook(t *testing.T, app *twin, reason string) *webhook {
 	t.Cleanup(server.Close)
 
 	fail, none, seconds := registrationv1.Fail, registrationv1.SideEffectClassNone, int32(3)
-	configurations := app.spoke.cluster.Kubernetes.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	configurations := s.cluster.Kubernetes.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	created, err := configurations.Create(t.Context(), &registrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: app.spoke.selection.Namespace + "-" + app.declared.Name},
+		ObjectMeta: metav1.ObjectMeta{Name: s.selection.Namespace + "-" + s.selection.Name},
 		Webhooks: []registrationv1.ValidatingWebhook{{
 			Name:         "cake.example.com",
 			ClientConfig: registrationv1.WebhookClientConfig{URL: &server.URL, CABundle: shared.CA.PEM().Certificate},
@@ -58,7 +58,7 @@ func newWebhook(t *testing.T, app *twin, reason string) *webhook {
 				},
 			}},
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{
-				"kubernetes.io/metadata.name": app.spoke.selection.Namespace,
+				"kubernetes.io/metadata.name": s.selection.Namespace,
 			}},
 			ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"hooked": "yes"}},
 			FailurePolicy:  &fail, SideEffects: &none, TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{"v1"},

@@ -71,7 +71,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	// Data comes first, and then what reads it.
 	clusterStore := clusters.New(client.CoreV1(), s.namespace, logging.Component(logger, "clusters"))
 	directory := relay.NewDirectory(s.sharing.mapping(s.namespace).HubNamespace)
-	hubState, err := s.share(cluster, clusterStore, directory, logging.Component(logger, "hub"))
+	hubState, err := s.share(cluster, clusterStore, directory, metrics, logging.Component(logger, "hub"))
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 }
 
 // share returns what of the hub is shared with agents.
-func (s *principalSettings) share(cluster kube.Cluster, clusterStore hub.Clusters, directory hub.Directory, logger *slog.Logger,
+func (s *principalSettings) share(cluster kube.Cluster, clusterStore hub.Clusters, directory hub.Directory, metrics *syncmetrics.Sync,
+	logger *slog.Logger,
 ) (*hub.Hub, error) {
 	selector, err := facets.ParseSelector(s.sharing.selector)
 	if err != nil {
@@ -125,7 +126,8 @@ func (s *principalSettings) share(cluster kube.Cluster, clusterStore hub.Cluster
 	return hub.New(hub.Options{
 		Config: cluster.Config, Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
 		CreateNamespace: s.sharing.creator(cluster.Client.CoreV1()).Create, Clusters: clusterStore,
-		Events: kube.Events{Client: cluster.Client.CoreV1(), Component: name}, Directory: directory, Logger: logger,
+		Reporter:  facets.NewLogReporter(logger, kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn, metrics.FailedWrite),
+		Directory: directory, Logger: logger,
 	})
 }
 

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
@@ -44,7 +43,7 @@ type Options struct {
 	// CompareEvery is the time between comparisons with the hub.
 	ResyncEvery time.Duration
 	Observer    converge.Observer
-	Events      kube.Events
+	Reporter    facets.Reporter
 	Logger      *slog.Logger
 }
 
@@ -54,7 +53,7 @@ func New(o Options) (*Spoke, error) {
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "spoke", Namespace: o.Namespace, ApplicationNamespace: o.ApplicationNamespace, Kinds: o.Mode.Kinds(),
 		KeepStatus: true, Mapping: o.Mapping, Selector: o.Selector, Keeping: o.Keeping, Agent: o.Agent,
-		Listener: (*events)(s), Report: (&facets.Reporter{Logger: o.Logger, Warn: o.Events.Warn}).Report,
+		Listener: (*events)(s), Reporter: o.Reporter,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("spoke: %w", err)

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
@@ -46,7 +45,7 @@ type Options struct {
 	// CreateNamespace, if set, creates the namespace for an agent's applications.
 	CreateNamespace func(ctx context.Context, namespace string) error
 	Clusters        Clusters
-	Events          kube.Events
+	Reporter        facets.Reporter
 	// Directory takes which applications belong to which agent.
 	Directory Directory
 	Logger    *slog.Logger
@@ -70,7 +69,7 @@ func New(o Options) (*Hub, error) {
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Kinds(),
 		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h),
-		Report: (&facets.Reporter{Logger: o.Logger, Warn: o.Events.Warn}).Report,
+		Reporter: o.Reporter,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)

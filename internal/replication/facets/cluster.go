@@ -67,9 +67,8 @@ type Options struct {
 	Listener Listener
 	// Agent returns, on a spoke, the name by which the hub knows the agent. It is known once the hub has said so.
 	Agent func() string
-	// Report, if set, reports that the other side could not apply a source object, and why: of all but applications, which show that
-	// by a condition. The agent is empty where the other side is the hub.
-	Report func(ctx context.Context, agent string, kind Kind, r *argocd.Record, result converge.Result)
+	// Reporter, if set, reports what one side could not apply of the other's.
+	Reporter Reporter
 }
 
 // Cluster is one cluster, as far as anything of it may be shared: what a Hub and a Spoke have in common.
@@ -91,6 +90,9 @@ type store interface {
 
 // Open returns a cluster of which nothing is known until Run runs.
 func Open(o Options) (*Cluster, error) {
+	if o.Reporter == nil {
+		o.Reporter = silent{}
+	}
 	c := &Cluster{options: o}
 	var err error
 	if c.Applications, err = followed(o.Config, argocd.Applications(), argocd.Scope{Namespace: o.ApplicationNamespace},
@@ -175,9 +177,7 @@ func (c *Cluster) Ready() error {
 // reports returns what reports that an agent, or the hub, could not apply objects of a kind.
 func (c *Cluster) reports(agent string, kind Kind) func(context.Context, *argocd.Record, converge.Result) {
 	return func(ctx context.Context, r *argocd.Record, result converge.Result) {
-		if c.options.Report != nil {
-			c.options.Report(ctx, agent, kind, r, result)
-		}
+		c.options.Reporter.Object(ctx, agent, kind, r, result)
 	}
 }
 

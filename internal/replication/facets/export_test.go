@@ -1,6 +1,8 @@
 package facets
 
 import (
+	"context"
+
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
@@ -20,6 +22,11 @@ type (
 
 // NewApplicationReplica returns the half of the application facet on the side that has copies.
 func NewApplicationReplica(s Side, k Keeping) ApplicationReplica { return newApplicationReplica(s, k) }
+
+// NewStatusReplica returns the hub's half of the application-status facet, which reports nothing.
+func NewStatusReplica(s Side) StatusReplica {
+	return statusReplica{Side: s, refused: func(context.Context, *argocd.App, string) {}}
+}
 
 // NewIntentReplica returns the spoke's half of the application-intent facet.
 func NewIntentReplica(s Side) IntentReplica { return newIntentReplica(s) }

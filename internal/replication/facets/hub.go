@@ -1,6 +1,7 @@
 package facets
 
 import (
+	"context"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,9 +22,9 @@ type Hub struct {
 // Share returns what the hub shares with an agent.
 func (h Hub) Share(agent string, mode Mode) Share {
 	if mode == Autonomous {
-		return h.withAutonomous(agent)
+		return h.counted(h.withAutonomous(agent))
 	}
-	return h.withManaged(agent)
+	return h.counted(h.withManaged(agent))
 }
 
 func (h Hub) withManaged(agent string) Share {
@@ -40,13 +41,20 @@ func (h Hub) withManaged(agent string) Share {
 	}
 	return Share{
 		Sources:  sources,
-		Replicas: map[converge.Facet]converge.ReplicaConfig{Status: {Replica: statusReplica{Side: side}}},
+		Replicas: map[converge.Facet]converge.ReplicaConfig{Status: {Replica: h.statuses(side, agent)}},
 
 		Namespace: h.NamespaceOf(agent), application: side,
 		records: map[Kind]func(*argocd.Record) []Touched{
 			Project: h.touchesProject, Secret: touchesCredentials, ConfigMap: touches(GPGKeys, named),
 		},
 	}
+}
+
+// statuses shows an agent's statuses.
+func (h Hub) statuses(s Side, agent string) statusReplica {
+	return statusReplica{Side: s, refused: func(ctx context.Context, app *argocd.App, reason string) {
+		h.options.Reporter.StatusRefusedHere(ctx, agent, app, reason)
+	}}
 }
 
 // touchesProject finds what the change of a project concerns: it decides about its credentials too.
@@ -140,7 +148,7 @@ func (h Hub) withAutonomous(agent string) Share {
 		},
 		Replicas: map[converge.Facet]converge.ReplicaConfig{
 			Application: {Replica: newApplicationReplica(side, keeping)},
-			Status:      {Replica: statusReplica{Side: side}},
+			Status:      {Replica: h.statuses(side, agent)},
 			AppProject:  {Replica: projects},
 		},
 

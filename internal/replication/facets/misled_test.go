@@ -106,7 +106,7 @@ func TestARefusalOfAnOldPatchIsBelievedOnceItIsReadAgain(t *testing.T) {
 	})
 	payload := []byte(`{"status":{"sync":{"status":"Synced"}},"over":{"operation":"one"}}`)
 	object := converge.Object{State: converge.State{UID: "on-hub", Version: converge.VersionOf(payload)}, Payload: payload}
-	replica := facets.StatusReplica{Side: side}
+	replica := facets.NewStatusReplica(side)
 	_, err := replica.Apply(t.Context(), "guestbook", object)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, converge.ErrRefused)

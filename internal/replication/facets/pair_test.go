@@ -43,6 +43,27 @@ type pair struct {
 	spoke            facets.Spoke
 	here, there      facets.Share // the hub's and the spoke's
 	told             []reported
+	failed           []string // writes, by facet and reason
+}
+
+// Object implements facets.Reporter.
+func (p *pair) Object(_ context.Context, agent string, kind facets.Kind, r *argocd.Record, result converge.Result) {
+	p.told = append(p.told, reported{agent, kind, r.Name.Name, result})
+}
+
+// StatusRefusedHere implements facets.Reporter.
+func (p *pair) StatusRefusedHere(_ context.Context, agent string, app *argocd.App, reason string) {
+	p.told = append(p.told, reported{agent, "Application", app.Name.Name, converge.Result{Reason: reason}})
+}
+
+// StatusRefusedByHub implements facets.Reporter.
+func (p *pair) StatusRefusedByHub(_ context.Context, app *argocd.App, result converge.Result) {
+	p.told = append(p.told, reported{"", "Application", app.Name.Name, result})
+}
+
+// CountFailedWrite implements facets.Reporter.
+func (p *pair) CountFailedWrite(f converge.Facet, reason string) {
+	p.failed = append(p.failed, string(f)+" "+reason)
 }
 
 // newPair returns a pair of that mode. change may change what is followed of the two clusters.
@@ -51,17 +72,14 @@ func newPair(t *testing.T, mode facets.Mode, change ...func(hub, spoke *facets.O
 	p := &pair{T: t, hubAPI: newAPIServer(t), spokeAPI: newAPIServer(t)}
 	all, err := facets.ParseSelector("")
 	require.NoError(t, err)
-	report := func(_ context.Context, agent string, kind facets.Kind, r *argocd.Record, result converge.Result) {
-		p.told = append(p.told, reported{agent, kind, r.Name.Name, result})
-	}
 	hub := facets.Options{
 		Config: &rest.Config{Host: p.hubAPI.URL}, Name: "hub", Namespace: "argocd", Kinds: facets.Kinds(), Mapping: mapping.ByNamespace{},
-		Selector: all, Listener: deaf{}, Report: report,
+		Selector: all, Listener: deaf{}, Reporter: p,
 		Group: func(app *argocd.App) string { return app.Name.Namespace },
 	}
 	spoke := facets.Options{
 		Config: &rest.Config{Host: p.spokeAPI.URL}, Name: "spoke", Namespace: "argocd", ApplicationNamespace: "argocd", Kinds: mode.Kinds(), KeepStatus: true,
-		Mapping: mapping.ByNamespace{Spoke: "argocd"}, Selector: all, Listener: deaf{}, Report: report,
+		Mapping: mapping.ByNamespace{Spoke: "argocd"}, Selector: all, Listener: deaf{}, Reporter: p,
 		Agent: func() string { return "berlin" },
 	}
 	for _, c := range change {

@@ -30,7 +30,7 @@ func newDesk(t *testing.T) *desk {
 	t.Helper()
 	server := newAPIServer(t)
 	hub := server.hub(t)
-	d := &desk{t, server, facets.ApplicationSource{Side: hub}, facets.IntentSource{Side: hub}, facets.StatusReplica{Side: hub}}
+	d := &desk{t, server, facets.ApplicationSource{Side: hub}, facets.IntentSource{Side: hub}, facets.NewStatusReplica(hub)}
 	d.becomes(onHub())
 	return d
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -14,18 +15,44 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
-// Reporter reports source objects that the other side could not apply: in the log, and if the other side refused one, by an
-// Event about it. It is not for Applications, which show that by a condition.
-type Reporter struct {
-	Logger *slog.Logger
-	// Warn writes an Event.
-	Warn func(ctx context.Context, about corev1.ObjectReference, reason, message string) error
+// Reporter reports what one side could not apply of the other's, to the users of this one.
+type Reporter interface {
+	// Object reports a source object that an agent, or the hub if agent is empty, could not apply. Applications show that
+	// themselves, by a condition.
+	Object(ctx context.Context, agent string, kind Kind, object *argocd.Record, result converge.Result)
+	// StatusRefusedHere reports that the hub's API server does not let an agent's status be written.
+	StatusRefusedHere(ctx context.Context, agent string, app *argocd.App, reason string)
+	// StatusRefusedByHub reports that the hub could not write the status of a spoke's application.
+	StatusRefusedByHub(ctx context.Context, app *argocd.App, result converge.Result)
+	// CountFailedWrite counts a write to this side's own cluster that failed, by one of a few reasons.
+	CountFailedWrite(f converge.Facet, reason string)
+}
+
+// LogReporter is a Reporter that logs, and writes an Event about the object if it was refused.
+type LogReporter struct {
+	logger      *slog.Logger
+	warn        WarnFunc
+	failedWrite func(f converge.Facet, reason string)
+	limit       *rate.Limiter // of what is reported of statuses: one cause may refuse those of all applications
 
 	mu     sync.Mutex
 	events map[event]time.Time // the Events that were written lately, by when. Guarded by mu
 }
 
-// event is an Event that must not be written at every resync.
+// WarnFunc writes an Event.
+type WarnFunc func(ctx context.Context, about corev1.ObjectReference, reason, message string) error
+
+var _ Reporter = &LogReporter{}
+
+// NewLogReporter returns a reporter. failedWrite counts failed writes.
+func NewLogReporter(logger *slog.Logger, warn WarnFunc, failedWrite func(f converge.Facet, reason string)) *LogReporter {
+	return &LogReporter{
+		logger: logger, warn: warn, failedWrite: failedWrite, limit: rate.NewLimiter(rate.Every(time.Second), 20),
+		events: make(map[event]time.Time),
+	}
+}
+
+// event is what must not be reported at every resync.
 type event struct {
 	agent, message string
 	about          types.UID
@@ -34,25 +61,28 @@ type event struct {
 // eventInterval is the time between two Events about the same refusal. API servers forget Events after an hour.
 const eventInterval = 30 * time.Minute
 
-// isDue reports whether an Event is to be written, and notes that it is.
-func (r *Reporter) isDue(e event) bool {
+// isDue reports whether an Event is to be written, and notes that it is. limit, if set, limits those of all objects together.
+func (r *LogReporter) isDue(e event, limit *rate.Limiter) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	if at, ok := r.events[e]; ok && now.Sub(at) < eventInterval {
 		return false
 	}
-	maps.DeleteFunc(r.events, func(_ event, at time.Time) bool { return now.Sub(at) >= eventInterval })
-	if r.events == nil {
-		r.events = make(map[event]time.Time)
+	if limit != nil && !limit.AllowN(now, 1) {
+		return false
 	}
+	maps.DeleteFunc(r.events, func(_ event, at time.Time) bool { return now.Sub(at) >= eventInterval })
 	r.events[e] = now
 	return true
 }
 
-// Report reports that an agent, or the hub if agent is empty, could not apply an object.
-func (r *Reporter) Report(ctx context.Context, agent string, kind Kind, object *argocd.Record, result converge.Result) {
-	logger := r.Logger.With("kind", string(kind), "name", object.Name.Name, "reason", result.Reason)
+// CountFailedWrite implements Reporter.
+func (r *LogReporter) CountFailedWrite(f converge.Facet, reason string) { r.failedWrite(f, reason) }
+
+// Object implements Reporter.
+func (r *LogReporter) Object(ctx context.Context, agent string, kind Kind, object *argocd.Record, result converge.Result) {
+	logger := r.logger.With("kind", string(kind), "name", object.Name.Name, "reason", result.Reason)
 	who, reason := "The hub", "RefusedByHub"
 	if agent != "" {
 		logger, who, reason = logger.With("agent", agent), "Agent "+agent, "RefusedByAgent"
@@ -69,14 +99,57 @@ func (r *Reporter) Report(ctx context.Context, agent string, kind Kind, object *
 	default:
 		logger.Warn("Agent refused object")
 	}
-	about := corev1.ObjectReference{
-		APIVersion: kind.apiVersion(), Kind: string(kind), Namespace: object.Name.Namespace, Name: object.Name.Name, UID: object.UID,
-	}
 	message := shorten(who + " refused it: " + result.Reason)
-	if !r.isDue(event{agent, message, object.UID}) {
+	if r.isDue(event{agent, message, object.UID}, nil) {
+		r.write(ctx, logger, reference(kind.apiVersion(), string(kind), &object.Head), reason, message)
+	}
+}
+
+// StatusRefusedHere implements Reporter.
+func (r *LogReporter) StatusRefusedHere(ctx context.Context, agent string, app *argocd.App, reason string) {
+	message := shorten("The status that agent " + agent + " sent could not be written: " + reason)
+	if r.isDue(event{agent, message, app.UID}, r.limit) {
+		logger := r.logger.With("agent", agent, "application", app.Name.String(), "reason", reason)
+		logger.Warn("Failed to write application status")
+		r.write(ctx, logger, applicationReference(app), "StatusRefused", message)
+	}
+}
+
+// StatusRefusedByHub implements Reporter.
+func (r *LogReporter) StatusRefusedByHub(ctx context.Context, app *argocd.App, result converge.Result) {
+	logger := r.logger.With("application", app.Name.String(), "reason", result.Reason)
+	if result.Code == converge.Retry {
+		if r.isDue(event{"", shorten("retry: " + result.Reason), app.UID}, r.limit) {
+			logger.Warn("Hub failed to write application status; retrying")
+		}
 		return
 	}
-	if err := r.Warn(ctx, about, reason, message); err != nil && ctx.Err() == nil {
+	message := shorten("The hub refused its status: " + result.Reason)
+	if !r.isDue(event{"", message, app.UID}, r.limit) {
+		return
+	}
+	logger.Warn("Hub refused application status")
+	r.write(ctx, logger, applicationReference(app), "StatusRefusedByHub", message)
+}
+
+func (r *LogReporter) write(ctx context.Context, logger *slog.Logger, about corev1.ObjectReference, reason, message string) {
+	if err := r.warn(ctx, about, reason, message); err != nil && ctx.Err() == nil {
 		logger.Warn("Failed to create Event", "error", err)
 	}
 }
+
+func applicationReference(app *argocd.App) corev1.ObjectReference {
+	return reference(argocd.GroupVersion.String(), argocd.Applications().Kind, &app.Head)
+}
+
+func reference(apiVersion, kind string, h *argocd.Head) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: h.Name.Namespace, Name: h.Name.Name, UID: h.UID}
+}
+
+// silent reports nothing.
+type silent struct{}
+
+func (silent) Object(context.Context, string, Kind, *argocd.Record, converge.Result) {}
+func (silent) StatusRefusedHere(context.Context, string, *argocd.App, string)        {}
+func (silent) StatusRefusedByHub(context.Context, *argocd.App, converge.Result)      {}
+func (silent) CountFailedWrite(converge.Facet, string)                               {}

@@ -3,6 +3,7 @@ package facets_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -29,13 +30,11 @@ func refusedObjectIsReported(t *testing.T) {
 	log := &logtest.Log{}
 	var events []string
 	var failure error
-	report := (&facets.Reporter{
-		Logger: slog.New(slog.NewTextHandler(log, nil)),
-		Warn: func(_ context.Context, about corev1.ObjectReference, reason, message string) error {
-			events = append(events, strings.Join([]string{about.APIVersion, about.Kind, about.Namespace, about.Name, string(about.UID), reason, message}, "|"))
-			return failure
-		},
-	}).Report
+	warn := func(_ context.Context, about corev1.ObjectReference, reason, message string) error {
+		events = append(events, strings.Join([]string{about.APIVersion, about.Kind, about.Namespace, about.Name, string(about.UID), reason, message}, "|"))
+		return failure
+	}
+	report := facets.NewLogReporter(slog.New(slog.NewTextHandler(log, nil)), warn, nil).Object
 	record := &argocd.Record{Head: argocd.Head{Name: types.NamespacedName{Namespace: "argocd", Name: "x"}, UID: "uid"}}
 	report(t.Context(), "berlin", facets.Secret, record, converge.Result{Code: converge.Retry, Reason: "not yet"})
 	require.Contains(t, log.String(), `msg="Agent failed to apply object; retrying" kind=Secret name=x reason="not yet" agent=berlin`)
@@ -64,4 +63,49 @@ func refusedObjectIsReported(t *testing.T) {
 	failure = errors.New("no events here")
 	report(t.Context(), "", facets.Project, record, refused)
 	require.Contains(t, log.String(), `msg="Failed to create Event"`)
+}
+
+// One cause may refuse the statuses of all applications, and is seen at every retry. It fills neither the log nor etcd.
+func TestRefusedStatusIsReportedAtALimitedRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &logtest.Log{}
+		var events []string
+		warn := func(_ context.Context, about corev1.ObjectReference, reason, message string) error {
+			require.Equal(t, "Application", about.Kind)
+			events = append(events, about.Name+" "+reason+" "+message)
+			return nil
+		}
+		report := facets.NewLogReporter(slog.New(slog.NewTextHandler(log, nil)), warn, nil)
+		app := func(name string) *argocd.App {
+			return &argocd.App{Head: argocd.Head{Name: types.NamespacedName{Namespace: "berlin", Name: name}, UID: types.UID(name)}}
+		}
+		refused := converge.Result{Code: converge.Refused, Reason: "too green"}
+		report.StatusRefusedHere(t.Context(), "berlin", app("one"), "too green")
+		report.StatusRefusedHere(t.Context(), "berlin", app("one"), "too green")
+		report.StatusRefusedByHub(t.Context(), app("two"), converge.Result{Code: converge.Retry, Reason: "too green"})
+		report.StatusRefusedByHub(t.Context(), app("two"), refused)
+		report.StatusRefusedByHub(t.Context(), app("two"), refused)
+		require.Equal(t, []string{
+			"one StatusRefused The status that agent berlin sent could not be written: too green",
+			"two StatusRefusedByHub The hub refused its status: too green",
+		}, events)
+		for _, line := range []string{
+			`msg="Failed to write application status" agent=berlin application=berlin/one reason="too green"`,
+			`msg="Hub failed to write application status; retrying" application=berlin/two reason="too green"`,
+			`msg="Hub refused application status" application=berlin/two reason="too green"`,
+		} {
+			require.Equal(t, 1, strings.Count(log.String(), line), line)
+		}
+		many := func() {
+			for n := range 1000 {
+				report.StatusRefusedByHub(t.Context(), app(fmt.Sprint(n)), refused)
+			}
+		}
+		many()
+		require.Len(t, events, 19)
+		<-time.After(10 * time.Second)
+		many()
+		require.Len(t, events, 29)
+	})
 }

@@ -16,7 +16,7 @@ func TestWhatHasLostItsLabelIsLeftAlone(t *testing.T) {
 	require.NoError(t, err)
 	server := newAPIServer(t)
 	hub := facets.SelectedBy(server.hub(t), selector)
-	source, status := facets.ApplicationSource{Side: hub}, facets.StatusReplica{Side: hub}
+	source, status := facets.ApplicationSource{Side: hub}, facets.NewStatusReplica(hub)
 	report := converge.Object{State: converge.State{UID: "on-hub"}, Payload: []byte(`{"status":{"health":{"status":"Healthy"}}}`)}
 
 	labelled := onHub("resources-finalizer.argocd.argoproj.io")

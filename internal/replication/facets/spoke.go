@@ -11,9 +11,9 @@ type Spoke struct{ *Cluster }
 // Share returns what the spoke shares with the hub.
 func (s Spoke) Share(mode Mode) Share {
 	if mode == Autonomous {
-		return s.autonomous()
+		return s.counted(s.autonomous())
 	}
-	return s.managed()
+	return s.counted(s.managed())
 }
 
 func (s Spoke) managed() Share {
@@ -30,7 +30,7 @@ func (s Spoke) managed() Share {
 		replicas[facet] = retained(s.copies(s.Secrets, use, secrets, false))
 	}
 	return Share{
-		Sources: statuses(statusSource{Side: side}), Replicas: replicas,
+		Sources: statuses(statusSource{Side: side, report: s.options.Reporter.StatusRefusedByHub}), Replicas: replicas,
 		application: side, intents: &intents, copies: &applications,
 		records: map[Kind]func(*argocd.Record) []Touched{
 			Project: touches(AppProject, named), Secret: touchesCredentials, ConfigMap: touches(GPGKeys, named),
@@ -83,7 +83,7 @@ func (s Spoke) autonomous() Share {
 	side.selector = s.options.Selector
 	intents := newIntentReplica(side)
 	intents.shown = s.Shown
-	sources := statuses(statusSource{Side: side, shown: s.Shown})
+	sources := statuses(statusSource{Side: side, shown: s.Shown, report: s.options.Reporter.StatusRefusedByHub})
 	sources[Application] = converge.SourceConfig{Source: applicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.SourceConfig{Source: objectSource{
 		Records: s.Projects, namespace: s.options.Namespace, report: s.reports("", Project),

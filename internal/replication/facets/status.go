@@ -3,6 +3,7 @@ package facets
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -46,6 +47,8 @@ type statusSource struct {
 
 	// shown, if set, returns where the hub shows the spoke's applications.
 	shown func() argocd.Move
+	// report reports a status that the hub could not write.
+	report func(context.Context, *argocd.App, converge.Result)
 }
 
 var _ converge.Source = statusSource{}
@@ -118,14 +121,25 @@ func (s statusSource) statusOf(app *argocd.App) (statusPayload, converge.State, 
 	return p, s.stateOf(app, version), err
 }
 
-// Settled has nothing to do: a status that the hub refuses shows in the agent's metrics.
-func (s statusSource) ReportResult(context.Context, converge.Key, converge.Result) error { return nil }
+// ReportResult reports a status that the hub could not write. Nothing is withdrawn from the application when it could again: the
+// status is then there to see.
+func (s statusSource) ReportResult(ctx context.Context, key converge.Key, r converge.Result) error {
+	if app, ok := s.get(key); ok && r.Code != converge.Done {
+		s.report(ctx, app, r)
+	}
+	return nil
+}
 
 // Troubled returns false, since nothing is ever told.
 func (s statusSource) HasRefusedCondition(converge.Key) bool { return false }
 
 // statusReplica is the hub's half of the application-status facet.
-type statusReplica struct{ Side }
+type statusReplica struct {
+	Side
+
+	// refused reports that the API server does not let a status be written.
+	refused func(ctx context.Context, app *argocd.App, reason string)
+}
 
 var _ converge.Replica = statusReplica{}
 
@@ -159,7 +173,18 @@ func (r statusReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		}
 		return showStatus(app, want)
 	})
+	r.report(ctx, key, err)
 	return r.shown(app), err
+}
+
+// report reports that a status could not be written, unless that may pass by itself.
+func (r statusReplica) report(ctx context.Context, key converge.Key, err error) {
+	if err == nil || !errors.Is(err, converge.ErrRefused) && failureReason(err) != reasonWebhook {
+		return
+	}
+	if app, ok := r.get(key); ok {
+		r.refused(ctx, app, err.Error())
+	}
 }
 
 // showStatus returns the patch that makes the hub's application show what the spoke says.

@@ -15,6 +15,7 @@ type Sync struct {
 	lag     *prometheus.HistogramVec
 	acks    *prometheus.CounterVec
 	repairs *prometheus.CounterVec
+	failed  *prometheus.CounterVec
 	brakes  *prometheus.GaugeVec
 }
 
@@ -34,12 +35,16 @@ func NewSync(namespace string, registerer prometheus.Registerer) *Sync {
 			Namespace: namespace, Subsystem: "sync", Name: "repairs_total",
 			Help: "Local objects that were changed or deleted by others and put back, by result.",
 		}, []string{"facet", "result"}),
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Subsystem: "sync", Name: "failed_writes_total",
+			Help: "Writes of replica objects to the local API server that failed, by reason: AdmissionWebhook, AdmissionPolicy, Refused (by the program's own rules), one of Kubernetes' or Other.",
+		}, []string{"facet", "reason"}),
 		brakes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Subsystem: "sync", Name: "held_deletions",
 			Help: "Deletions that wait for a person's word, because a comparison would delete more than a fifth of a facet.",
 		}, []string{"facet", "agent"}),
 	}
-	registerer.MustRegister(s.lag, s.acks, s.repairs, s.brakes)
+	registerer.MustRegister(s.lag, s.acks, s.repairs, s.failed, s.brakes)
 	return s
 }
 
@@ -53,6 +58,11 @@ func Backlog(namespace string, registerer prometheus.Registerer, facets []conver
 			ConstLabels: prometheus.Labels{"facet": string(f)},
 		}, func() float64 { return float64(size(f)) }))
 	}
+}
+
+// FailedWrite counts a write to the local API server that failed, by one of a few reasons.
+func (s *Sync) FailedWrite(f converge.Facet, reason string) {
+	s.failed.WithLabelValues(string(f), reason).Inc()
 }
 
 // Observer returns the observer for the conversations with one agent.

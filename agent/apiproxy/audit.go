@@ -17,21 +17,21 @@ import (
 
 // The outcomes of a request.
 const (
-	allowed = "allowed" // it was passed on and answered, whatever the answer
-	denied  = "denied"  // it was not passed on, because of what it was
-	failed  = "failed"  // it was not answered, or not to its end
+	allowed = "allowed" // forwarded, with any response
+	denied  = "denied"  // not forwarded
+	failed  = "failed"  // no response, or an incomplete one
 )
 
-// longest is how much is written down of a text that the caller chose.
-const longest = 256
+// maxText bounds text that the caller chose, in bytes.
+const maxText = 256
 
-// attempt is one request on its way, and all that is written down of it. It is the request's http.ResponseWriter.
-type attempt struct {
+// auditRecord is what the audit log says of one request. It is the http.ResponseWriter of the request, to learn the status.
+type auditRecord struct {
 	handler  *Handler
 	writer   http.ResponseWriter
 	started  time.Time
 	header   http.Header
-	request  *policy.Request // nil if it could not be read
+	request  *policy.Request // nil if it could not be parsed
 	query    *url.URL
 	decision policy.Decision
 	outcome  string
@@ -40,10 +40,10 @@ type attempt struct {
 }
 
 // Header implements http.ResponseWriter.
-func (a *attempt) Header() http.Header { return a.writer.Header() }
+func (a *auditRecord) Header() http.Header { return a.writer.Header() }
 
 // Write implements http.ResponseWriter.
-func (a *attempt) Write(b []byte) (int, error) {
+func (a *auditRecord) Write(b []byte) (int, error) {
 	if a.code == 0 {
 		a.code = http.StatusOK
 	}
@@ -51,7 +51,7 @@ func (a *attempt) Write(b []byte) (int, error) {
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (a *attempt) WriteHeader(code int) {
+func (a *auditRecord) WriteHeader(code int) {
 	if code >= http.StatusOK {
 		a.code = code
 	}
@@ -59,26 +59,26 @@ func (a *attempt) WriteHeader(code int) {
 }
 
 // Hijack implements http.Hijacker, for upgrades.
-func (a *attempt) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (a *auditRecord) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	a.code = http.StatusSwitchingProtocols
 	return http.NewResponseController(a.writer).Hijack()
 }
 
 // Unwrap is for http.ResponseController.
-func (a *attempt) Unwrap() http.ResponseWriter { return a.writer }
+func (a *auditRecord) Unwrap() http.ResponseWriter { return a.writer }
 
-// audit writes down what became of a request: what changes something, runs something or is denied at level info, the rest,
-// which is most, at level debug. No body is written down, and no value of a query: they may hold secrets. Of a command
-// only is told how many words it has.
-func (a *attempt) audit(ctx context.Context) {
+// log writes the audit log line: at level info for requests that change or run something or are denied, at level debug for
+// the others, which are most. It has no body and no value of a query, because they may hold secrets: of a command only the
+// number of its words.
+func (a *auditRecord) log(ctx context.Context) {
 	verb := "unknown"
 	level := slog.LevelInfo
 	if a.outcome == failed && a.err == nil && a.code != 0 && ctx.Err() != nil {
-		a.outcome = allowed // a caller that has seen enough of a log or a watch hangs up
+		a.outcome = allowed // a caller ends a log or a watch by closing the connection
 	}
 	if a.request != nil {
 		verb = a.request.Verb
-		if a.outcome == allowed && reads(a.request) {
+		if a.outcome == allowed && readOnly(a.request) {
 			level = slog.LevelDebug
 		}
 	}
@@ -87,11 +87,11 @@ func (a *attempt) audit(ctx context.Context) {
 	if !logger.Enabled(ctx, level) {
 		return
 	}
-	logger.LogAttrs(ctx, level, "The hub's request", a.attributes(verb)...)
+	logger.LogAttrs(ctx, level, "Request from the hub", a.attributes(verb)...)
 }
 
-// reads says whether a request changes nothing and runs nothing.
-func reads(q *policy.Request) bool {
+// readOnly reports whether a request changes nothing and runs nothing.
+func readOnly(q *policy.Request) bool {
 	switch q.Verb {
 	case "get", "list", "watch", "head":
 		return q.Subresource == "" || q.Subresource == "log" || q.Subresource == "status" || q.Subresource == "scale"
@@ -100,14 +100,14 @@ func reads(q *policy.Request) bool {
 	}
 }
 
-func (a *attempt) attributes(verb string) []slog.Attr {
+func (a *auditRecord) attributes(verb string) []slog.Attr {
 	all := []slog.Attr{
-		slog.String("caller", short(a.header.Get(apihttp.CallerHeader))), slog.String("verb", verb),
+		slog.String("caller", truncate(a.header.Get(apihttp.CallerHeader))), slog.String("verb", verb),
 		slog.String("decision", a.outcome), slog.Int("code", a.code), slog.Duration("duration", time.Since(a.started)),
 	}
 	add := func(key, value string) {
 		if value != "" {
-			all = append(all, slog.String(key, short(value)))
+			all = append(all, slog.String(key, truncate(value)))
 		}
 	}
 	add("impersonates", a.header.Get("Impersonate-User"))
@@ -133,9 +133,9 @@ func (a *attempt) attributes(verb string) []slog.Attr {
 	return all
 }
 
-func short(text string) string {
-	if len(text) <= longest {
+func truncate(text string) string {
+	if len(text) <= maxText {
 		return text
 	}
-	return fmt.Sprintf("%s… (%d bytes)", text[:longest], len(text))
+	return fmt.Sprintf("%s… (%d bytes)", text[:maxText], len(text))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAudit(t *testing.T) {
+func TestAuditLogHasNoSecrets(t *testing.T) {
 	s := newSpoke(t, true, func(http.ResponseWriter, *http.Request) {})
 	for _, c := range []struct{ method, target, want string }{
 		{"GET", pod, "level=DEBUG verb=get decision=allowed code=200 resource=pods namespace=good name=p application=guestbook"},
@@ -32,7 +32,7 @@ func TestAudit(t *testing.T) {
 		require.Less(t, len(line), 1200)
 	}
 	want := `
-		# HELP argocd_agent_resource_proxy_requests_total Requests of the hub to this cluster's API server, by verb, outcome (allowed, denied, failed) and class of status code.
+		# HELP argocd_agent_resource_proxy_requests_total Requests from the hub to this cluster's API server, by verb, outcome (allowed, denied, failed) and class of the status code.
 		# TYPE argocd_agent_resource_proxy_requests_total counter
 		argocd_agent_resource_proxy_requests_total{code="2xx",outcome="allowed",verb="delete"} 1
 		argocd_agent_resource_proxy_requests_total{code="2xx",outcome="allowed",verb="get"} 4

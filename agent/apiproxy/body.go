@@ -12,34 +12,35 @@ import (
 )
 
 const (
-	// maxBody is the largest object that a decision may depend on: what an API server takes.
+	// maxBody bounds a request body that the policy reads. It is the API server's own limit.
 	maxBody = 3 << 20
-	// bodiesHeld is how many are held in memory at a time. More are refused, and not kept waiting for callers that are slow.
-	bodiesHeld = 16
-	// bodyTime is how long such a body may take to arrive.
-	bodyTime = 30 * time.Second
-	// chunk is how much is passed on at a time.
-	chunk = 64 << 10
+	// maxBufferedBodies bounds the request bodies in memory. Requests beyond it are refused rather than queued behind slow
+	// callers.
+	maxBufferedBodies = 16
+	// bodyTimeout is how long such a body may take to arrive.
+	bodyTimeout = 30 * time.Second
+	// bufferSize is the size of the buffers that copy responses.
+	bufferSize = 64 << 10
 )
 
-// body reads a request's body for a decision, and leaves it to be read again.
-type body struct {
+// bufferedBody reads a request's body for the policy, and keeps it for the API server.
+type bufferedBody struct {
 	handler *Handler
 	request *http.Request
 	writer  http.ResponseWriter
-	held    bool
+	counted bool // among the buffered ones
 }
 
-// read returns the whole body.
-func (b *body) read() ([]byte, error) {
+// readAll returns the whole body.
+func (b *bufferedBody) readAll() ([]byte, error) {
 	select {
-	case b.handler.bodies <- struct{}{}:
-		b.held = true
+	case b.handler.buffered <- struct{}{}:
+		b.counted = true
 	default:
 		return nil, apihttp.Errorf(http.StatusTooManyRequests, "the agent checks too many new objects at this time")
 	}
 	control := http.NewResponseController(b.writer)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // a connection that has no deadlines has other bounds
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // a ResponseWriter without deadlines has other limits
 	whole, err := io.ReadAll(io.LimitReader(b.request.Body, maxBody+1))
 	_ = control.SetReadDeadline(time.Time{})
 	switch {
@@ -50,19 +51,19 @@ func (b *body) read() ([]byte, error) {
 	case len(whole) > maxBody:
 		return nil, apihttp.Errorf(http.StatusRequestEntityTooLarge, "the object is larger than %d bytes", maxBody)
 	}
-	b.request.Body = replay{bytes.NewReader(whole), b.request.Body}
+	b.request.Body = replayedBody{bytes.NewReader(whole), b.request.Body}
 	return whole, nil
 }
 
-// free gives the body's place to others.
-func (b *body) free() {
-	if b.held {
-		<-b.handler.bodies
+// release lets another body be buffered.
+func (b *bufferedBody) release() {
+	if b.counted {
+		<-b.handler.buffered
 	}
 }
 
-// replay is a body that was read already.
-type replay struct {
+// replayedBody is a body that was read before.
+type replayedBody struct {
 	io.Reader
 	io.Closer
 }

@@ -1,3 +1,3 @@
-// Package apiproxy lets the hub reach the spoke's API server: an HTTP handler that asks the policy, writes down who did what,
-// and passes requests on with the agent's own credentials, unchanged but for those.
+// Package apiproxy lets the hub reach the spoke's API server. It is an HTTP handler that asks the policy, writes an audit log,
+// and forwards requests with the agent's own credentials, otherwise unchanged.
 package apiproxy

@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
-// refuse answers a request that is not passed on, or that the API server did not answer.
+// refuse answers a request that is not forwarded, or to which the API server did not respond.
 func refuse(w http.ResponseWriter, why *apihttp.Error) {
 	if why.Code == http.StatusServiceUnavailable || why.Code == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "1")
@@ -17,8 +17,8 @@ func refuse(w http.ResponseWriter, why *apihttp.Error) {
 	apihttp.WriteError(w, why)
 }
 
-// undecided says why there is no decision on a request: through its own fault, or because the agent cannot tell.
-func undecided(err error) *apihttp.Error {
+// decisionError says why there is no decision: the request is invalid, or the agent cannot find out.
+func decisionError(err error) *apihttp.Error {
 	var own *apihttp.Error
 	switch {
 	case errors.As(err, &own):
@@ -30,8 +30,8 @@ func undecided(err error) *apihttp.Error {
 	}
 }
 
-// unanswered says why there is no answer of the API server.
-func unanswered(err error) *apihttp.Error {
+// upstreamError says why the API server did not respond.
+func upstreamError(err error) *apihttp.Error {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, context.Canceled):

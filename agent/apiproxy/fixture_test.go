@@ -25,10 +25,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// word is a policy that allows what is in namespace good, and reads the body of what is created there.
-type word struct{}
+// testPolicy allows requests by their namespace, and reads the body of what is created in namespace read.
+type testPolicy struct{}
 
-func (word) Decide(ctx context.Context, q *policy.Request) (policy.Decision, error) {
+func (testPolicy) Decide(ctx context.Context, q *policy.Request) (policy.Decision, error) {
 	switch {
 	case ctx.Err() != nil:
 		return policy.Decision{}, ctx.Err()
@@ -97,7 +97,7 @@ func before(tb testing.TB, config *rest.Config) *spoke {
 	tb.Helper()
 	s := &spoke{registry: prometheus.NewRegistry(), log: &lines{}}
 	handler, err := apiproxy.New(apiproxy.Options{
-		Config: config, Policy: word{}, Registerer: s.registry,
+		Config: config, Policy: testPolicy{}, Registerer: s.registry,
 		Logger: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	require.NoError(tb, err)

@@ -17,8 +17,8 @@ import (
 
 // Policy decides about requests.
 type Policy interface {
-	// Decide says whether a request is allowed. Its error is an *apihttp.Error where it is the request's fault; any
-	// other means that it could not be found out.
+	// Decide says whether a request is allowed. Its error is an *apihttp.Error if the request is invalid. Any other error
+	// means that the policy could not decide.
 	Decide(ctx context.Context, q *policy.Request) (policy.Decision, error)
 }
 
@@ -36,67 +36,67 @@ type Handler struct {
 	options  Options
 	proxy    *httputil.ReverseProxy
 	upstream *upstream
-	bodies   chan struct{} // a token for each body that is held in memory
+	buffered chan struct{} // a token for each request body in memory
 	requests *prometheus.CounterVec
 }
 
-// New returns a handler. It opens no connection yet.
+// New returns a handler, without connections.
 func New(o Options) (*Handler, error) {
 	up, err := newUpstream(o.Config)
 	if err != nil {
-		return nil, fmt.Errorf("live: %w", err)
+		return nil, fmt.Errorf("API server proxy: %w", err)
 	}
 	h := &Handler{
-		options: o, upstream: up, bodies: make(chan struct{}, bodiesHeld),
+		options: o, upstream: up, buffered: make(chan struct{}, maxBufferedBodies),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argocd_agent_resource_proxy_requests_total",
-			Help: "Requests of the hub to this cluster's API server, by verb, outcome (allowed, denied, failed) and class of status code.",
+			Help: "Requests from the hub to this cluster's API server, by verb, outcome (allowed, denied, failed) and class of the status code.",
 		}, []string{"verb", "outcome", "code"}),
 	}
 	o.Registerer.MustRegister(h.requests)
 	h.proxy = &httputil.ReverseProxy{
-		Rewrite: up.rewrite, Transport: up, ModifyResponse: apihttp.RefuseRedirect, ErrorHandler: h.failed,
-		BufferPool: apihttp.NewBufferPool(chunk), ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+		Rewrite: up.rewrite, Transport: up, ModifyResponse: apihttp.RefuseRedirect, ErrorHandler: h.onError,
+		BufferPool: apihttp.NewBufferPool(bufferSize), ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
 	return h, nil
 }
 
-// Close closes the connections to the API server that nothing uses.
+// Close closes the idle connections to the API server.
 func (h *Handler) Close() { h.upstream.close() }
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	a := &attempt{handler: h, writer: w, started: time.Now(), header: r.Header, outcome: failed}
-	// Also when the proxy panics, which is how it cuts an answer off that it cannot finish.
-	defer a.audit(r.Context())
+	a := &auditRecord{handler: h, writer: w, started: time.Now(), header: r.Header, outcome: failed}
+	// Deferred, because the proxy panics to abort a response that it cannot finish.
+	defer a.log(r.Context())
 	q, err := h.parse(r)
 	if err != nil {
 		a.outcome = denied
-		refuse(a, undecided(err))
+		refuse(a, decisionError(err))
 		return
 	}
 	a.request, a.query = q, r.URL
-	body := &body{handler: h, request: r, writer: w}
-	defer body.free()
-	q.Body = body.read
+	body := &bufferedBody{handler: h, request: r, writer: w}
+	defer body.release()
+	q.Body = body.readAll
 	a.decision, err = h.options.Policy.Decide(r.Context(), q)
 	switch {
 	case err != nil:
 		a.err = err
-		refuse(a, undecided(err))
+		refuse(a, decisionError(err))
 		return
 	case !a.decision.Allowed:
 		a.outcome = denied
 		refuse(a, a.decision.Forbidden(q))
 		return
 	}
-	h.proxy.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), attemptKey{}, a)))
+	h.proxy.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), auditRecordKey{}, a)))
 	if a.err == nil {
 		a.outcome = allowed
 	}
 }
 
-// parse reads a request, or refuses it.
+// parse returns what a request asks for, or an *apihttp.Error.
 func (h *Handler) parse(r *http.Request) (*policy.Request, error) {
 	if err := apihttp.CheckHeaders(r.Header); err != nil {
 		return nil, err
@@ -107,13 +107,13 @@ func (h *Handler) parse(r *http.Request) (*policy.Request, error) {
 	return policy.Parse(r)
 }
 
-// attemptKey finds the attempt in a request's context.
-type attemptKey struct{}
+// auditRecordKey is the context key of an *auditRecord.
+type auditRecordKey struct{}
 
-// failed answers when the API server does not.
-func (h *Handler) failed(w http.ResponseWriter, r *http.Request, err error) {
-	if a, ok := r.Context().Value(attemptKey{}).(*attempt); ok {
+// onError answers a request to which the API server did not respond.
+func (h *Handler) onError(w http.ResponseWriter, r *http.Request, err error) {
+	if a, ok := r.Context().Value(auditRecordKey{}).(*auditRecord); ok {
 		a.err = err
 	}
-	refuse(w, unanswered(err))
+	refuse(w, upstreamError(err))
 }

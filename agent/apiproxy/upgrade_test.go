@@ -48,7 +48,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 }
 
 // An upgrade works in both directions, also after one of them has ended, and though the API server speaks HTTP/2.
-func TestUpgrades(t *testing.T) {
+func TestUpgradeIsForwardedWithHalfCloses(t *testing.T) {
 	both(t, func(t *testing.T, http2 bool) {
 		s := newSpoke(t, http2, echo)
 		for _, protocol := range []string{"SPDY/3.1", "websocket"} {
@@ -73,7 +73,7 @@ func TestUpgrades(t *testing.T) {
 	})
 }
 
-func TestAnUpgradeThatIsRefused(t *testing.T) {
+func TestRefusedUpgradeIsForwarded(t *testing.T) {
 	s := newSpoke(t, true, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusNotFound)
@@ -88,8 +88,7 @@ func TestAnUpgradeThatIsRefused(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, answer.code)
 }
 
-// When the caller hangs up, so does the agent.
-func TestAnUpgradeEndsWithItsCaller(t *testing.T) {
+func TestUpgradedConnectionEndsWithItsCaller(t *testing.T) {
 	ended := make(chan struct{})
 	s := newSpoke(t, true, func(w http.ResponseWriter, r *http.Request) {
 		echo(w, r)

@@ -51,7 +51,7 @@ func TestReplacedCAFileIsReloaded(t *testing.T) {
 					return client, nil
 				},
 			},
-			Policy: word{}, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+			Policy: testPolicy{}, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 		})
 		require.NoError(t, err)
 		defer handler.Close()
@@ -75,7 +75,7 @@ func answerOnce(conn net.Conn) {
 	}
 }
 
-func TestTheAPIServerMayBeBehindAProxy(t *testing.T) {
+func TestAPIServerBehindAProxy(t *testing.T) {
 	var passed atomic.Int32
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		passed.Add(1)

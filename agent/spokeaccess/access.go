@@ -1,5 +1,5 @@
-// Package spokeaccess gives the hub access to the spoke's own services, as far as the spoke's policy goes: its API server, and
-// what Argo CD keeps in Redis.
+// Package spokeaccess gives the hub access to the spoke's API server, as far as the spoke's policy allows, and to what Argo
+// CD's UI reads in the spoke's Redis.
 package spokeaccess
 
 import (
@@ -27,13 +27,13 @@ import (
 )
 
 const (
-	// headerTimeout is how long the hub may take to say what it asks for.
+	// headerTimeout is how long the hub may take to send the headers of a request.
 	headerTimeout = 10 * time.Second
-	// idleTimeout is how long a connection is kept for the next request. The hub gives idle ones up sooner: one that is
-	// closed under a request could not be told from one that was lost after it.
+	// idleTimeout is how long an idle connection is kept. kubeproxy closes its own sooner: if the agent closed one while a
+	// request is on its way, kubeproxy could not tell whether the agent had received the request.
 	idleTimeout = 5 * time.Minute
-	// drain is how long requests may take to end when the agent does.
-	drain = 5 * time.Second
+	// drainTimeout is how long open requests may take to end at shutdown.
+	drainTimeout = 5 * time.Second
 )
 
 // Options configure an Access.
@@ -41,13 +41,13 @@ type Options struct {
 	Cluster kube.Cluster
 	// Namespace is that of Argo CD and of the agent.
 	Namespace string
-	// PolicyName is the name of the ConfigMap with what the hub may do.
+	// PolicyName is the name of the policy's ConfigMap.
 	PolicyName string
-	// Redis is Argo CD's on the spoke. Run runs its Roots.
+	// Redis is how to reach the Redis of the spoke's Argo CD. Run runs its Roots.
 	Redis redis.Access
-	// KeyPrefix is what all of Argo CD's keys begin with, usually nothing.
+	// KeyPrefix begins all of Argo CD's keys. It is usually empty.
 	KeyPrefix string
-	// Exists says whether the spoke has an application, by its instance name.
+	// Exists reports whether the spoke has an Application of that instance name.
 	Exists func(application string) bool
 	// Shown, if set, returns where the hub shows the spoke's applications.
 	Shown      func() argocd.Move
@@ -55,51 +55,51 @@ type Options struct {
 	Logger     *slog.Logger
 }
 
-// Access serves the hub. Its Tunnel takes up what the hub dials. A nil Access serves nobody.
+// Access serves the hub. Its Tunnel accepts the hub's tunnel connections. A nil Access serves nothing.
 type Access struct {
-	roots  *certs.Source // for Redis; nil if there are none
-	tunnel *tunnel.Server
-	kube   *tunnel.Listener
-	redis  *tunnel.Listener
-	policy *policy.Policy
-	trees  *ownership.Trees
-	client *goredis.Client
-	live   *apiproxy.Handler
-	shelf  *redis.Server
-	logger *slog.Logger
+	roots       *certs.Source // for Redis; nil if there are none
+	tunnel      *tunnel.Server
+	kube        *tunnel.Listener
+	redis       *tunnel.Listener
+	policy      *policy.Policy
+	ownership   *ownership.Trees
+	redisClient *goredis.Client
+	apiProxy    *apiproxy.Handler
+	redisServer *redis.Server
+	logger      *slog.Logger
 }
 
-// New returns what gives access once Run runs.
+// New returns an Access, which Run starts.
 func New(o Options) (*Access, error) {
 	a := &Access{
 		roots: o.Redis.Roots,
-		kube:  tunnel.NewListener(tunnel.Kube), redis: tunnel.NewListener(tunnel.Redis), client: o.Redis.Client(),
-		logger: logging.Component(o.Logger, "access"),
+		kube:  tunnel.NewListener(tunnel.Kube), redis: tunnel.NewListener(tunnel.Redis), redisClient: o.Redis.Client(),
+		logger: logging.Component(o.Logger, "spoke-access"),
 	}
 	a.tunnel = tunnel.NewServer(a.logger, a.kube, a.redis)
 	var err error
-	if a.trees, err = ownership.New(ownership.Options{
-		Redis: a.client, KeyPrefix: o.KeyPrefix, Config: o.Cluster.Config, ConfigMaps: o.Cluster.Client.CoreV1(),
+	if a.ownership, err = ownership.New(ownership.Options{
+		Redis: a.redisClient, KeyPrefix: o.KeyPrefix, Config: o.Cluster.Config, ConfigMaps: o.Cluster.Client.CoreV1(),
 		Namespace: o.Namespace, Exists: o.Exists, Logger: a.logger,
 	}); err != nil {
-		return nil, errors.Join(err, a.client.Close())
+		return nil, errors.Join(err, a.redisClient.Close())
 	}
 	a.policy = policy.New(policy.Options{
-		Client: o.Cluster.Client.CoreV1(), Namespace: o.Namespace, Name: o.PolicyName, Applications: a.trees,
+		Client: o.Cluster.Client.CoreV1(), Namespace: o.Namespace, Name: o.PolicyName, Applications: a.ownership,
 		Registerer: o.Registerer, Logger: a.logger,
 	})
-	if a.live, err = apiproxy.New(apiproxy.Options{
+	if a.apiProxy, err = apiproxy.New(apiproxy.Options{
 		Config: o.Cluster.Config, Policy: a.policy, Registerer: o.Registerer, Logger: logging.Component(o.Logger, "audit"),
 	}); err != nil {
-		return nil, errors.Join(err, a.client.Close())
+		return nil, errors.Join(err, a.redisClient.Close())
 	}
-	a.shelf = redis.New(redis.Options{
+	a.redisServer = redis.New(redis.Options{
 		Access: o.Redis, KeyPrefix: o.KeyPrefix, Namespace: o.Namespace, Shown: o.Shown, Registerer: o.Registerer, Logger: a.logger,
 	})
 	return a, nil
 }
 
-// Tunnel returns what takes up what the hub dials.
+// Tunnel returns the server of the hub's tunnel connections.
 func (a *Access) Tunnel() *tunnel.Server {
 	if a == nil {
 		return nil
@@ -107,20 +107,20 @@ func (a *Access) Tunnel() *tunnel.Server {
 	return a.tunnel
 }
 
-// Run serves the hub until the context ends, and returns when nobody is served any more.
+// Run serves the hub until the context ends, and returns when all requests have ended.
 func (a *Access) Run(ctx context.Context) error {
 	if a == nil {
 		return nil
 	}
-	defer func() { _ = a.client.Close() }() // nobody uses it any more
+	defer func() { _ = a.redisClient.Close() }() // nothing uses it any more
 	group, ctx := errgroup.WithContext(ctx)
 	if a.roots != nil {
 		group.Go(func() error { return a.roots.Run(ctx) })
 	}
 	group.Go(func() error { a.policy.Run(ctx); return nil })
-	group.Go(func() error { a.trees.Run(ctx); return nil })
-	group.Go(func() error { return a.shelf.Serve(ctx, a.redis) })
-	group.Go(func() error { return a.serve(ctx) })
+	group.Go(func() error { a.ownership.Run(ctx); return nil })
+	group.Go(func() error { return a.redisServer.Serve(ctx, a.redis) })
+	group.Go(func() error { return a.serveAPI(ctx) })
 	group.Go(func() error {
 		<-ctx.Done()
 		return a.redis.Close()
@@ -128,37 +128,38 @@ func (a *Access) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// serve serves the API server.
-func (a *Access) serve(ctx context.Context) error {
-	defer a.live.Close()
+// serveAPI serves the API server.
+func (a *Access) serveAPI(ctx context.Context) error {
+	defer a.apiProxy.Close()
 	server := &http.Server{
-		Handler: a.live, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: apihttp.MaxHeaderBytes,
-		ConnContext: lasting, ErrorLog: slog.NewLogLogger(a.logger.Handler(), slog.LevelDebug),
+		Handler: a.apiProxy, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: apihttp.MaxHeaderBytes,
+		ConnContext: endWithTunnel, ErrorLog: slog.NewLogLogger(a.logger.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = server.Serve(a.kube) // it ends when it is shut down, and for no other reason
+		_ = server.Serve(a.kube) // it returns only at shutdown
 	}()
 	<-ctx.Done()
-	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	soon, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	err := server.Shutdown(soon)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = server.Close() // those who watch do not end by themselves
+		err = server.Close() // watches do not end by themselves
 	}
 	<-ended
 	return err
 }
 
-// lasting ends a conversation's requests with it. The server sees to that only as long as it reads itself, which it does not
-// for a terminal: one would go on although the connection to the principal is lost, if nothing was written to it.
-func lasting(ctx context.Context, conn net.Conn) context.Context {
-	conversation, ok := conn.(*tunnel.Conn)
+// endWithTunnel ends the requests of a tunnel connection with it. The server does so only while it reads from the connection
+// itself, which it does not during an upgrade: a terminal in which nothing is written would survive the loss of the
+// connection to the principal.
+func endWithTunnel(ctx context.Context, conn net.Conn) context.Context {
+	tunnelConn, ok := conn.(*tunnel.Conn)
 	if !ok {
 		return ctx
 	}
 	ctx, end := context.WithCancel(ctx)
-	context.AfterFunc(conversation.Context(), end)
+	context.AfterFunc(tunnelConn.Context(), end)
 	return ctx
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // A terminal in which nobody reads what is typed ends with the agent's connection to the principal.
-func TestTerminalEndsWithItsConversation(t *testing.T) {
+func TestTerminalEndsWithItsTunnelConnection(t *testing.T) {
 	w := relaytest.Open(t)
 	kubelet, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -30,7 +30,7 @@ func TestTerminalEndsWithItsConversation(t *testing.T) {
 		defer close(ended)
 		proxy.ServeHTTP(w, r)
 	})
-	server := &http.Server{Handler: handler, ConnContext: lasting, ReadHeaderTimeout: headerTimeout}
+	server := &http.Server{Handler: handler, ConnContext: endWithTunnel, ReadHeaderTimeout: headerTimeout}
 	listener := tunnel.NewListener(tunnel.Kube)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(listener) })

@@ -16,7 +16,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
-// The groups that the default rule has something to say about.
+// The API groups that the default rule names.
 const (
 	coreGroup   = ""
 	eventsGroup = "events.k8s.io"
@@ -24,25 +24,25 @@ const (
 	argoGroup   = "argoproj.io"
 )
 
-// maxOwners is how many owner references of a new object are looked at.
+// maxOwners bounds the owner references of a new object that are looked up.
 const maxOwners = 8
 
-// belonging is the default rule: it allows what the UI of Argo CD does to what belongs to an application.
-type belonging struct {
+// defaultRule allows what Argo CD's UI does to objects that belong to an Application.
+type defaultRule struct {
 	applications Applications
 	namespace    string // of the agent
 }
 
-// decide returns a decision whose reason, if it is no, ends a sentence that says what was asked.
-func (b belonging) decide(ctx context.Context, q *Request) (Decision, error) {
+// decide returns a decision. The reason of a denial is completed by explain.
+func (b defaultRule) decide(ctx context.Context, q *Request) (Decision, error) {
 	switch {
 	case !q.IsResourceRequest:
 		return b.nonResource(q), nil
 	case b.guarded(q.APIGroup, q.Resource, q.Namespace):
 		return denied("it rules what Argo CD and the agent may do on this cluster"), nil
-	case q.Namespace == b.namespace && runs(q):
-		// Where Argo CD manages itself its pods belong to an application, and where applications make applications these do:
-		// but whoever is in such a pod, or decides what runs in one, has the rights of Argo CD or of the agent.
+	case q.Namespace == b.namespace && runsCode(q):
+		// Where Argo CD manages itself, its own pods belong to an Application. But whoever opens a terminal in one, or decides
+		// what runs in it, has the permissions of Argo CD or of the agent.
 		return denied("whoever runs something in the namespace of Argo CD and the agent has their rights"), nil
 	case q.APIGroup == coreGroup && q.Resource == "nodes":
 		return denied("nodes belong to no application"), nil
@@ -50,7 +50,7 @@ func (b belonging) decide(ctx context.Context, q *Request) (Decision, error) {
 		return b.collection(ctx, q)
 	case q.Verb == "create" && q.Subresource == "":
 		return b.create(ctx, q)
-	case !permitted(q):
+	case !objectVerb(q):
 		return denied("this is not one of the things that Argo CD does to an application's objects"), nil
 	default:
 		return b.object(ctx, ownership.Object{
@@ -59,8 +59,8 @@ func (b belonging) decide(ctx context.Context, q *Request) (Decision, error) {
 	}
 }
 
-// nonResource allows to find out what the API server offers, and how it is.
-func (belonging) nonResource(q *Request) Decision {
+// nonResource allows discovery and health checks.
+func (defaultRule) nonResource(q *Request) Decision {
 	if q.Verb == "get" || q.Verb == "head" {
 		if q.Path == "/version" {
 			return Decision{Allowed: true}
@@ -74,11 +74,10 @@ func (belonging) nonResource(q *Request) Decision {
 	return denied("only the discovery of APIs and the health of the API server are open to the hub")
 }
 
-// guarded says whether a resource rules what the hub may do here. The hub shows an application's children to its users,
-// and applications can be children of others: if those could be edited here, or the Secrets and ConfigMaps beside them, of
-// which one holds this very policy, then the hub could widen its own rights. What the hub is to change of them is
-// synchronised, and not edited here.
-func (b belonging) guarded(group, resource, namespace string) bool {
+// guarded reports whether an object determines what the hub may do here: Argo CD's own objects, and the Secrets and ConfigMaps
+// in the agent's namespace, one of which is this policy. Applications can be children of Applications, so the hub could
+// otherwise extend its own permissions. What the hub may change of them is synchronised instead.
+func (b defaultRule) guarded(group, resource, namespace string) bool {
 	switch group {
 	case argoGroup:
 		return resource == "applications" || resource == "appprojects" || resource == "applicationsets"
@@ -89,9 +88,9 @@ func (b belonging) guarded(group, resource, namespace string) bool {
 	}
 }
 
-// runs says whether a request may have something run that it brings: in a pod that there is, or in one that is made of the
-// object that it creates or changes.
-func runs(q *Request) bool {
+// runsCode reports whether a request can run code of the caller: in an existing pod, or in a pod made from the object that it
+// creates or changes.
+func runsCode(q *Request) bool {
 	switch q.Verb {
 	case "create", "patch", "update":
 		return q.Subresource != "scale"
@@ -100,8 +99,8 @@ func runs(q *Request) bool {
 	}
 }
 
-// permitted says whether this is done to an object that belongs to an application, if it does.
-func permitted(q *Request) bool {
+// objectVerb reports whether the default rule allows this verb on an object of an Application.
+func objectVerb(q *Request) bool {
 	var verbs []string
 	switch q.Subresource {
 	case "":
@@ -119,7 +118,7 @@ func permitted(q *Request) bool {
 	return q.Name != "" && len(q.Parts) <= 3 && slices.Contains(verbs, q.Verb)
 }
 
-// namespaceOf returns the namespace that the object is in. A Namespace is in none, whatever its path looks like.
+// namespaceOf returns the namespace of the object. A Namespace is cluster-scoped, although its path has a namespace.
 func namespaceOf(q *Request) string {
 	if q.APIGroup == coreGroup && q.Resource == "namespaces" {
 		return ""
@@ -127,9 +126,9 @@ func namespaceOf(q *Request) string {
 	return q.Namespace
 }
 
-// object allows what is done to an object that belongs to an application. One that is in no namespace must be part of the
-// application itself: what others made of it may serve the whole cluster.
-func (b belonging) object(ctx context.Context, o ownership.Object) (Decision, error) {
+// object allows requests for an object that belongs to an Application. A cluster-scoped one must be in the Application's
+// manifests: its children may serve the whole cluster.
+func (b defaultRule) object(ctx context.Context, o ownership.Object) (Decision, error) {
 	owner, err := b.applications.Lookup(ctx, o)
 	switch {
 	case err != nil:
@@ -142,8 +141,8 @@ func (b belonging) object(ctx context.Context, o ownership.Object) (Decision, er
 	return Decision{Allowed: true, Application: owner.Application}, nil
 }
 
-// collection allows lists and watches that are about a single object.
-func (b belonging) collection(ctx context.Context, q *Request) (Decision, error) {
+// collection allows lists and watches that are restricted to one object.
+func (b defaultRule) collection(ctx context.Context, q *Request) (Decision, error) {
 	switch {
 	case q.Subresource != "":
 		return denied("subresources are not listed"), nil
@@ -159,8 +158,8 @@ func (b belonging) collection(ctx context.Context, q *Request) (Decision, error)
 	})
 }
 
-// events allows to read the events of one object.
-func (b belonging) events(ctx context.Context, q *Request, about string) (Decision, error) {
+// events allows lists and watches of the events of one object.
+func (b defaultRule) events(ctx context.Context, q *Request, about string) (Decision, error) {
 	kind, name, uid := q.Fields[about+"kind"], q.Fields[about+"name"], q.Fields[about+"uid"]
 	if uid != "" {
 		return b.object(ctx, ownership.Object{UID: uid})
@@ -183,9 +182,9 @@ func (b belonging) events(ctx context.Context, q *Request, about string) (Decisi
 	return b.object(ctx, o)
 }
 
-// create allows objects that an object of an application owns: this is how an action makes a Job of a CronJob. They must be
-// in its namespace, or the garbage collector would delete them at once; and nothing that gives rights is made this way.
-func (b belonging) create(ctx context.Context, q *Request) (Decision, error) {
+// create allows objects whose owner belongs to an Application, such as the Job that an action creates from a CronJob. They
+// must be in the owner's namespace, or the garbage collector would delete them. They must not grant permissions.
+func (b defaultRule) create(ctx context.Context, q *Request) (Decision, error) {
 	switch {
 	case q.Namespace == "" || q.Resource == "namespaces":
 		return denied("only objects in a namespace can be created"), nil
@@ -213,8 +212,8 @@ func (b belonging) create(ctx context.Context, q *Request) (Decision, error) {
 	return denied("only objects can be created that have an ownerReference to an object in their namespace that belongs to an Argo CD application of this cluster"), nil
 }
 
-// readOwners returns the owners of the object in the body, as the API server will read it: with names that match letter
-// by letter, and none twice.
+// readOwners returns the owners of the object in the body, parsed as the API server does: field names are case-sensitive, and
+// duplicate fields are an error.
 func readOwners(q *Request) ([]metav1.OwnerReference, error) {
 	body, err := q.Body()
 	if err != nil {

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// ConfigMap is the name of the ConfigMap that holds the rules, unless another is set.
+	// ConfigMap is the default name of the ConfigMap with the rules.
 	ConfigMap = "argocd-agent-policy"
-	// Key is the key in it that does.
+	// Key is the key of the rules in it.
 	Key = "policy.yaml"
 )
 
-// Applications knows what belongs to an application.
+// Applications knows which objects belong to an Application.
 type Applications interface {
-	// Lookup returns the application that an object belongs to, the zero Owner if there is none, and an error if it cannot
-	// be found out.
+	// Lookup returns the Application that an object belongs to, the zero Owner if there is none. An error means that it could
+	// not find out.
 	Lookup(ctx context.Context, o ownership.Object) (ownership.Owner, error)
 }
 
 // Options configure a Policy.
 type Options struct {
-	// Client reads the ConfigMap. It needs leave to list and watch that one only.
+	// Client reads the ConfigMap. It needs permission to list and watch only that one.
 	Client typed.ConfigMapsGetter
 	// Namespace is the agent's.
 	Namespace string
@@ -45,36 +45,36 @@ type Options struct {
 	Logger       *slog.Logger
 }
 
-// Policy says what the hub may do.
+// Policy decides what the hub may do.
 type Policy struct {
 	options  Options
-	store    *follow.Store[*corev1.ConfigMap, *loaded]
-	standard *Rules // hold while there is no ConfigMap
-	fallback belonging
+	store    *follow.Store[*corev1.ConfigMap, *loadedRules]
+	noRules  *Rules // while there is no ConfigMap
+	fallback defaultRule
 	rejected prometheus.Counter
 }
 
-// Decision is a policy's word on a request.
+// Decision is the policy's decision on a request.
 type Decision struct {
 	Allowed bool
-	// Reason says why, in words for the user, if it is not allowed.
+	// Reason tells the user why a request is denied.
 	Reason string
-	// Application is the one that it is allowed for, empty if a rule of the ConfigMap allows it.
+	// Application is the one that the object belongs to, empty if a rule of the ConfigMap allows the request.
 	Application string
 }
 
-// loaded is what is kept of the ConfigMap.
-type loaded struct {
+// loadedRules is what is kept of the ConfigMap.
+type loadedRules struct {
 	id       types.NamespacedName
 	revision string
 	rules    *Rules
 }
 
 // ID returns the ConfigMap's namespace and name.
-func (l *loaded) ID() types.NamespacedName { return l.id }
+func (l *loadedRules) ID() types.NamespacedName { return l.id }
 
 // Revision returns its resource version.
-func (l *loaded) Revision() string { return l.revision }
+func (l *loadedRules) Revision() string { return l.revision }
 
 // New returns a policy that allows nothing until Run has found out whether there is a ConfigMap.
 func New(o Options) *Policy {
@@ -82,51 +82,51 @@ func New(o Options) *Policy {
 		o.Name = ConfigMap
 	}
 	p := &Policy{
-		options: o, standard: &Rules{}, fallback: belonging{applications: o.Applications, namespace: o.Namespace},
+		options: o, noRules: &Rules{}, fallback: defaultRule{applications: o.Applications, namespace: o.Namespace},
 		rejected: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "argocd_agent_policy_rejected_total",
-			Help: "Versions of the policy's ConfigMap that could not be used, so that an older one or the default held on.",
+			Help: "Invalid versions of the policy ConfigMap, for which the previous version or the default rule stays in force.",
 		}),
 	}
 	o.Registerer.MustRegister(p.rejected)
-	follows := follow.ConfigMap[*loaded](o.Client, o.Namespace, o.Name)
+	follows := follow.ConfigMap[*loadedRules](o.Client, o.Namespace, o.Name)
 	follows.Reduce = p.load
-	follows.Changed = func(_, now *loaded) {
+	follows.Changed = func(_, now *loadedRules) {
 		if now == nil {
-			o.Logger.Warn("The policy's ConfigMap is gone, the default rule holds", "config_map", o.Name)
+			o.Logger.Warn("Policy ConfigMap not found any more; using the default rule", "config_map", o.Name)
 		}
 	}
 	p.store = follow.New(follows)
 	return p
 }
 
-// Run follows the ConfigMap until the context ends.
+// Run watches the ConfigMap until the context ends.
 func (p *Policy) Run(ctx context.Context) { p.store.Run(ctx) }
 
-// Ready returns nil once it is known whether there is a ConfigMap, and otherwise why it is not.
+// Ready returns nil once the policy knows whether there is a ConfigMap, and otherwise why it does not.
 func (p *Policy) Ready() error { return p.store.Ready() }
 
-// load reads a version of the ConfigMap. One that is no good leaves what was before.
-func (p *Policy) load(m *corev1.ConfigMap, old *loaded) *loaded {
+// load parses a version of the ConfigMap. An invalid one leaves the rules before in force.
+func (p *Policy) load(m *corev1.ConfigMap, old *loadedRules) *loadedRules {
 	if old != nil && old.revision == m.ResourceVersion {
 		return old
 	}
-	next := &loaded{id: types.NamespacedName{Namespace: m.Namespace, Name: m.Name}, revision: m.ResourceVersion}
+	next := &loadedRules{id: types.NamespacedName{Namespace: m.Namespace, Name: m.Name}, revision: m.ResourceVersion}
 	logger := p.options.Logger.With("config_map", m.Name, "resource_version", m.ResourceVersion)
 	rules, err := parseKey(m)
 	if err == nil {
-		logger.Info("The policy is in force", "rules", len(rules.Rules), "applications", rules.applications(), "impersonation", rules.impersonation())
+		logger.Info("Loaded policy", "rules", len(rules.Rules), "applications", rules.defaultRule(), "impersonation", rules.impersonation())
 		next.rules = rules
 		return next
 	}
 	p.rejected.Inc()
 	if old != nil {
-		logger.Error("The policy cannot be used, the one before it holds on: mend the ConfigMap", "error", err)
+		logger.Error("Invalid policy ConfigMap; keeping the previous policy", "error", err)
 		next.rules = old.rules
 		return next
 	}
-	logger.Error("The policy cannot be used, the default rule holds: mend the ConfigMap", "error", err)
-	next.rules = p.standard
+	logger.Error("Invalid policy ConfigMap; using the default rule", "error", err)
+	next.rules = p.noRules
 	return next
 }
 
@@ -138,22 +138,22 @@ func parseKey(m *corev1.ConfigMap) (*Rules, error) {
 	return ParseRules([]byte(text))
 }
 
-// Decide says whether a request is allowed. Its error is an *apihttp.Error where it is the request's fault; any other
-// means that it could not be found out.
+// Decide says whether a request is allowed. Its error is an *apihttp.Error if the request is invalid. Any other error means
+// that the policy could not decide.
 func (p *Policy) Decide(ctx context.Context, q *Request) (Decision, error) {
 	if err := p.Ready(); err != nil {
 		return Decision{}, fmt.Errorf("the policy is not known yet: %w", err)
 	}
-	rules := p.standard
+	rules := p.noRules
 	if found, ok := p.store.Get(types.NamespacedName{Namespace: p.options.Namespace, Name: p.options.Name}); ok {
 		rules = found.rules
 	}
 	switch {
 	case q.Impersonates && !rules.impersonation():
 		return p.explain(q, denied("to act as somebody else is not allowed")), nil
-	case rules.allow(q):
+	case rules.allows(q):
 		return Decision{Allowed: true}, nil
-	case !rules.applications():
+	case !rules.defaultRule():
 		return p.explain(q, denied("no rule allows it")), nil
 	}
 	decision, err := p.fallback.decide(ctx, q)
@@ -163,7 +163,7 @@ func (p *Policy) Decide(ctx context.Context, q *Request) (Decision, error) {
 	return p.explain(q, decision), nil
 }
 
-// explain makes a denial's reason a whole one: what was asked, why it is denied, and what to do if that is not right.
+// explain completes the reason of a denial: what was requested, why it is denied, and how to allow it.
 func (p *Policy) explain(q *Request, d Decision) Decision {
 	asked := q.Verb + " " + q.Path
 	if q.IsResourceRequest {

@@ -14,7 +14,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/policy"
 )
 
-// applications knows objects by heart: by resource or kind, as group/resource/namespace/name, and by UID.
+// applications is a policy.Applications with fixed objects, by resource or kind, as group/resource/namespace/name, and by UID.
 type applications map[string]ownership.Owner
 
 func (a applications) Lookup(_ context.Context, o ownership.Object) (ownership.Owner, error) {
@@ -176,7 +176,7 @@ func TestDefaultRule(t *testing.T) {
 	}
 }
 
-func TestDenialSaysWhatWhyAndWhatToDo(t *testing.T) {
+func TestDenialSaysHowToAllowTheRequest(t *testing.T) {
 	p := follows(t, newAPIServer(t, nil), known()).policy
 	q, err := policy.Parse(arriving("PATCH", "/apis/apps/v1/namespaces/a/deployments/other/scale"))
 	require.NoError(t, err)
@@ -189,7 +189,7 @@ func TestDenialSaysWhatWhyAndWhatToDo(t *testing.T) {
 	require.Equal(t, &metav1.StatusDetails{Group: "apps", Kind: "deployments", Name: "other"}, forbidden.Details)
 }
 
-func TestCreate(t *testing.T) {
+func TestCreateNeedsAnOwnerOfAnApplication(t *testing.T) {
 	p := follows(t, newAPIServer(t, nil), known()).policy
 	owner := func(kind, name, uid string) string {
 		return `{"metadata":{"name":"j","ownerReferences":[{"apiVersion":"batch/v1","kind":"` + kind + `","name":"` + name + `","uid":"` + uid + `"}]}}`
@@ -236,8 +236,8 @@ func TestCreate(t *testing.T) {
 	require.Contains(t, d.Reason, "must be JSON")
 }
 
-// What cannot be found out is not allowed, and not denied for good.
-func TestApplicationsThatCannotBeAsked(t *testing.T) {
+// The caller may try again.
+func TestLookupErrorIsNoDenial(t *testing.T) {
 	p := follows(t, newAPIServer(t, nil), nil).policy
 	for _, target := range []string{"/api/v1/namespaces/a/pods/p", "/api/v1/namespaces/a/events?fieldSelector=involvedObject.uid%3Du"} {
 		d, err := ask(t, p, "GET", target, "")

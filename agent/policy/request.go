@@ -16,24 +16,23 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
-// impersonate begins the names of the headers by which a caller acts as somebody else.
-const impersonate = "Impersonate-"
+// impersonatePrefix begins the names of the impersonation headers.
+const impersonatePrefix = "Impersonate-"
 
-// Request is a request to the API server as the API server itself understands it.
+// Request is a request as the API server parses it.
 type Request struct {
 	request.RequestInfo
-	// Fields are the fields that a list or a watch is restricted to, and the values that they must have.
+	// Fields is the field selector of a list or a watch.
 	Fields map[string]string
-	// Impersonates says that the caller wants to act as somebody else.
+	// Impersonates reports whether there are impersonation headers.
 	Impersonates bool
-	// MediaType is that of the body, without parameters.
+	// MediaType is the media type of the body, without parameters.
 	MediaType string
-	// Body returns the whole body. It is asked for only when the decision depends on it, and its error is the request's.
+	// Body returns the whole body. It is called only if the decision depends on the body. Its error is an *apihttp.Error.
 	Body func() ([]byte, error)
 }
 
-// Parse reads what a request asks for. What is not written in the one way in which everybody understands it the same is
-// refused with an *apihttp.Error. The body is left alone.
+// Parse parses a request. It refuses with an *apihttp.Error what servers could read differently. It does not read the body.
 func Parse(r *http.Request) (*Request, error) {
 	if err := checkMethod(r); err != nil {
 		return nil, err
@@ -59,7 +58,7 @@ func Parse(r *http.Request) (*Request, error) {
 	return parsed, parsed.readHeader(r.Header)
 }
 
-// parser returns the API server's own.
+// parser returns the API server's own parser.
 func parser() *request.RequestInfoFactory {
 	return &request.RequestInfoFactory{APIPrefixes: prefixes, GrouplessAPIPrefixes: groupless}
 }
@@ -85,8 +84,8 @@ func checkMethod(r *http.Request) error {
 	}
 }
 
-// checkPath accepts a path that has only one reading: no empty, relative or escaped segments, and nothing that a router
-// could take for a border.
+// checkPath accepts a path that is unambiguous: without empty, relative or escaped segments, and without characters that a
+// router could take for a separator.
 func checkPath(u *url.URL) error {
 	switch {
 	case u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" || !strings.HasPrefix(u.Path, "/"):
@@ -115,8 +114,8 @@ func checkPath(u *url.URL) error {
 	return nil
 }
 
-// checkResource refuses the paths of resources that old API servers knew, and those that routers and authorizers are known
-// to read differently.
+// checkResource refuses the path forms of old API servers, and those that routers and authorizers are known to read
+// differently.
 func checkResource(info *request.RequestInfo) error {
 	words := []string{info.APIVersion, info.Resource}
 	if info.APIPrefix == "apis" {
@@ -130,7 +129,7 @@ func checkResource(info *request.RequestInfo) error {
 		words = append(words, strings.ReplaceAll(info.Subresource, "_", "-"))
 	}
 	for _, word := range words {
-		if !plain(word) {
+		if !plainName(word) {
 			return refuse("%.80q is not written in lower case letters, digits, dots and dashes", word)
 		}
 	}
@@ -145,8 +144,8 @@ func checkResource(info *request.RequestInfo) error {
 	return nil
 }
 
-// plain says whether a word is made of what the names of groups, versions, resources and namespaces are made of.
-func plain(word string) bool {
+// plainName reports whether a word has only the characters of group, version, resource and namespace names.
+func plainName(word string) bool {
 	if word == "" || strings.Trim(word, "-.") != word {
 		return false
 	}
@@ -158,14 +157,14 @@ func plain(word string) bool {
 	return true
 }
 
-// readQuery reads the parameters that a decision depends on, and refuses those with two readings.
+// readQuery parses the parameters that the decision depends on, and refuses ambiguous ones.
 func (r *Request) readQuery(from *http.Request) error {
 	query, err := url.ParseQuery(from.URL.RawQuery)
 	if err != nil {
 		return refuse("its query cannot be read: %v", err)
 	}
 	for key, values := range query {
-		if len(values) > 1 && !r.repeats(key) {
+		if len(values) > 1 && !r.mayRepeat(key) {
 			return refuse("its parameter %.40q is repeated", key)
 		}
 	}
@@ -180,8 +179,8 @@ func (r *Request) readQuery(from *http.Request) error {
 	return r.readListOptions(from, query)
 }
 
-// repeats says whether a parameter may be given several times: those that are lists, and all that go to another server.
-func (r *Request) repeats(key string) bool {
+// mayRepeat reports whether a parameter may occur several times: lists, and parameters for another server.
+func (r *Request) mayRepeat(key string) bool {
 	switch r.Subresource {
 	case "proxy":
 		return true
@@ -216,7 +215,7 @@ func (r *Request) readListOptions(from *http.Request, query url.Values) error {
 	r.Fields = make(map[string]string)
 	for _, must := range options.FieldSelector.Requirements() {
 		if must.Operator != selection.Equals && must.Operator != selection.DoubleEquals {
-			continue // it restricts the answer further, which is of no concern
+			continue // it only restricts the response further
 		}
 		if _, twice := r.Fields[must.Field]; twice {
 			return refuse("its fieldSelector names %.80q twice", must.Field)
@@ -228,7 +227,7 @@ func (r *Request) readListOptions(from *http.Request, query url.Values) error {
 
 func (r *Request) readHeader(header http.Header) error {
 	for name := range header {
-		if strings.HasPrefix(name, impersonate) {
+		if strings.HasPrefix(name, impersonatePrefix) {
 			r.Impersonates = true
 		}
 	}

@@ -58,7 +58,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseRefusesWhatHasTwoReadings(t *testing.T) {
+func TestParseRefusesAmbiguousRequests(t *testing.T) {
 	for _, target := range []string{
 		"/api/v1/namespaces/a/pods/../secrets/s", "/api/v1/./namespaces/a/pods/p", "/api/v1/namespaces/a/pods/..",
 		"/api/v1//namespaces/a/pods/p", "//api/v1/namespaces/a/pods/p", "/api/v1/namespaces/a/pods/p/", "/api/",

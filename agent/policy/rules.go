@@ -12,32 +12,32 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The ConfigMap's words for whether the hub may act as somebody else.
+// The values of impersonation in the ConfigMap.
 const (
 	denyImpersonation  = "deny"
 	allowImpersonation = "allow"
 )
 
-// Rules are what the ConfigMap says.
+// Rules is the content of the ConfigMap.
 type Rules struct {
-	// Applications turns the default rule on or off. It is on unless it is said to be off.
+	// Applications turns the default rule on or off. It is on by default.
 	Applications *bool `json:"applications,omitempty"`
-	// Impersonation is allow or deny, which is the default. Where it is allowed the API server's own RBAC decides as the user
-	// that is named, besides this policy.
+	// Impersonation is allow or deny. The default is deny. If it is allowed, the API server's RBAC also decides, for the
+	// impersonated user.
 	Impersonation string `json:"impersonation,omitempty"`
-	// Rules allow what they name.
+	// Rules allow requests, in addition to the default rule.
 	Rules []Rule `json:"rules,omitempty"`
 }
 
-// Rule is a rule of Kubernetes' RBAC, for some namespaces only.
+// Rule is an RBAC rule of Kubernetes, restricted to namespaces.
 type Rule struct {
 	rbacv1.PolicyRule `json:",inline"`
-	// Namespaces are names or globs. Without any the rule holds everywhere: in each namespace, across all of them, and for
-	// what is in none. With some, even with "*", it holds for what is in one of them only.
+	// Namespaces are names or globs. Without any, the rule applies everywhere: in each namespace, to lists across all
+	// namespaces, and to cluster-scoped objects. With some, even "*", it applies only within a namespace.
 	Namespaces []string `json:"namespaces,omitempty"`
 }
 
-// ParseRules reads a policy. Its error names what is wrong and where.
+// ParseRules parses a policy. Its error lists all mistakes and where they are.
 func ParseRules(text []byte) (*Rules, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
@@ -64,7 +64,7 @@ func ParseRules(text []byte) (*Rules, error) {
 	return rules, nil
 }
 
-// check refuses a rule that could never allow anything: whoever wrote it meant something else.
+// check refuses a rule that could never allow anything, because its author meant something else.
 func (r Rule) check() error {
 	var wrong []error
 	resources := len(r.APIGroups)+len(r.Resources)+len(r.ResourceNames)+len(r.Namespaces) > 0
@@ -89,18 +89,18 @@ func (r Rule) check() error {
 	return errors.Join(wrong...)
 }
 
-// applications says whether the default rule holds.
-func (r *Rules) applications() bool { return r.Applications == nil || *r.Applications }
+// defaultRule reports whether the default rule is on.
+func (r *Rules) defaultRule() bool { return r.Applications == nil || *r.Applications }
 
 func (r *Rules) impersonation() bool { return r.Impersonation == allowImpersonation }
 
-// allow says whether one of the rules allows a request.
-func (r *Rules) allow(q *Request) bool {
+// allows reports whether one of the rules allows a request.
+func (r *Rules) allows(q *Request) bool {
 	return slices.ContainsFunc(r.Rules, func(rule Rule) bool { return rule.allows(q) })
 }
 
 func (r Rule) allows(q *Request) bool {
-	if !has(r.Verbs, rbacv1.VerbAll, q.Verb) {
+	if !contains(r.Verbs, rbacv1.VerbAll, q.Verb) {
 		return false
 	}
 	if !q.IsResourceRequest {
@@ -109,21 +109,21 @@ func (r Rule) allows(q *Request) bool {
 			return u == q.Path || open && strings.HasPrefix(q.Path, prefix)
 		})
 	}
-	return has(r.APIGroups, rbacv1.APIGroupAll, q.APIGroup) && r.names(q) && r.reaches(q.Namespace) &&
+	return contains(r.APIGroups, rbacv1.APIGroupAll, q.APIGroup) && r.matchesResource(q) && r.matchesNamespace(q.Namespace) &&
 		(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, q.Name))
 }
 
-// names says whether the rule's resources name the request's.
-func (r Rule) names(q *Request) bool {
+// matchesResource reports whether the rule has the resource of a request.
+func (r Rule) matchesResource(q *Request) bool {
 	if q.Subresource == "" {
-		return has(r.Resources, rbacv1.ResourceAll, q.Resource)
+		return contains(r.Resources, rbacv1.ResourceAll, q.Resource)
 	}
 	return slices.ContainsFunc(r.Resources, func(named string) bool {
 		return named == rbacv1.ResourceAll || named == q.Resource+"/"+q.Subresource || named == "*/"+q.Subresource
 	})
 }
 
-func (r Rule) reaches(namespace string) bool {
+func (r Rule) matchesNamespace(namespace string) bool {
 	if len(r.Namespaces) == 0 {
 		return true
 	}
@@ -133,6 +133,6 @@ func (r Rule) reaches(namespace string) bool {
 	})
 }
 
-func has(list []string, all, one string) bool {
+func contains(list []string, all, one string) bool {
 	return slices.Contains(list, all) || slices.Contains(list, one)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/policy"
 )
 
-func TestParseRulesNamesWhatIsWrong(t *testing.T) {
+func TestParseRulesListsMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"rule: []":                                                        `unknown field "rule"`,
 		"Rules: []":                                                       `unknown field "Rules"`,

@@ -76,7 +76,7 @@ func (g *ground) permit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return agent.WaitLogFrom(ctx, mark, "The policy is in force")
+	return agent.WaitLogFrom(ctx, mark, "Loaded policy")
 }
 
 // writeLog makes the Pods' log as large as a large body. It is kept as a kubelet keeps logs.

@@ -81,7 +81,7 @@ func TestAgentctlRefusesToOverwriteWithoutUpsert(t *testing.T) {
 			a.does(t, "jwt create-key --key-algorithm ed25519")
 			a.changes(t, c.secret, c.change(t, a))
 			before := a.secret(t, c.secret)
-			a.fails(t, c.command, "Secret "+a.hub+"/"+c.secret+" on the hub (context hub): it is there already, and will not do: ", c.why)
+			a.fails(t, c.command, "Secret "+a.hub+"/"+c.secret+" on the hub (context hub): it exists already, and is not as wanted: ", c.why)
 			require.Equal(t, before.ResourceVersion, a.secret(t, c.secret).ResourceVersion)
 			flag := " --upsert"
 			if c.command == "pki init" {
@@ -103,7 +103,7 @@ func TestAgentctlNeverOverwritesForeignSecrets(t *testing.T) {
 	for _, command := range []string{"pki propagate ", "pki issue agent berlin "} {
 		a.fails(t, command+both, "it has a private key, as a CA's own Secret does, which would be lost",
 			"--agent-context and --agent-namespace say where that is")
-		a.fails(t, command+both+" --upsert", "it is there already, and is not replaced")
+		a.fails(t, command+both+" --upsert", "it exists already, and is not replaced")
 	}
 	a.fails(t, "pki propagate --agent-context hub --upsert", "say with --agent-context which it is")
 	require.NotEmpty(t, b.secret(t, "argocd-agent-ca").Data["tls.key"])

@@ -160,7 +160,7 @@ func TestIssueKeepsCertificateThatIsStillSufficient(t *testing.T) {
 	a.does(t, "pki init", "pki issue resource-proxy --dns one.example.com,two.example.com --ip 192.0.2.1 --days 90")
 	require.Contains(t, a.does(t, "pki issue resource-proxy --dns two.example.com").output, "unchanged")
 	a.fails(t, "pki issue resource-proxy --dns two.example.com,three.example.com --ip 192.0.2.2",
-		"it is there already, and will not do: it is not for three.example.com, 192.0.2.2: replace it with --upsert")
+		"it exists already, and is not as wanted: it is not for three.example.com, 192.0.2.2: replace it with --upsert")
 	a.does(t, "pki issue resource-proxy --dns three.example.com --upsert")
 	leaf := pairOf(t, a.secret(t, "argocd-agent-resource-proxy-tls"))
 	require.NotContains(t, leaf.DNSNames, "one.example.com")

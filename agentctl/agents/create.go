@@ -37,8 +37,8 @@ func Create(ctx context.Context, hub *place.Place, w Wanted) (place.Result, erro
 		return place.Result{}, err
 	}
 	name := argocd.ClusterSecretName(w.Name)
-	written, outcome, err := hub.Put(ctx, place.Change{
-		Name: name, Replace: w.Replace, Flag: "--upsert",
+	return hub.Put(ctx, place.Change{
+		Name: name, Type: corev1.SecretTypeOpaque, Replace: w.Replace, Flag: "--upsert",
 		Differs: w.differs,
 		Refuse: func(there *corev1.Secret) error {
 			if there.Labels[argocd.LabelAgent] == w.Name {
@@ -48,20 +48,15 @@ func Create(ctx context.Context, hub *place.Place, w Wanted) (place.Result, erro
 				argocd.LabelAgent, w.Name, hub.Command("delete secret %s -n %s", name, hub.Namespace))
 		},
 		Write: w.write,
+		Describe: func(s *corev1.Secret) (string, []string, error) {
+			known, err := look(ctx, hub)
+			if err != nil {
+				return "", nil, err
+			}
+			agent, err := known.describe(ctx, s, w.Name)
+			return "agent " + w.Name + " at " + agent.Server, agent.Problems, err
+		},
 	})
-	if err != nil {
-		return place.Result{}, err
-	}
-	known, err := look(ctx, hub)
-	if err != nil {
-		return place.Result{}, err
-	}
-	agent, err := known.describe(ctx, written, w.Name)
-	if err != nil {
-		return place.Result{}, err
-	}
-	result := place.Result{Where: hub.Secret(name), Outcome: outcome, About: "agent " + w.Name + " at " + agent.Server, Notes: agent.Problems}
-	return result, nil
 }
 
 // unique refuses an agent that has a cluster Secret of another name.
@@ -105,9 +100,6 @@ func (w Wanted) write(s *corev1.Secret) error {
 	access, err := w.Access.Get(w.Name)
 	if err != nil {
 		return err
-	}
-	if s.Type == "" {
-		s.Type = corev1.SecretTypeOpaque
 	}
 	delete(s.Labels, argocd.LabelSelfRegistered)
 	if err := (argocd.Cluster{

@@ -65,10 +65,10 @@ func (n New) validity() pki.Validity {
 
 // Init makes the hub's CA, unless there is a good one. Once it is replaced, no certificate of the older one is good.
 func Init(ctx context.Context, hub *place.Place, n New) (place.Result, error) {
-	written, outcome, err := hub.Put(ctx, place.Change{
-		Name: SecretName, Replace: n.Replace, Flag: "--force, and issue all certificates again",
-		Differs: func(there *corev1.Secret) []string {
-			found, err := load(there.Data)
+	result, err := hub.Put(ctx, place.Change{
+		Name: SecretName, Type: corev1.SecretTypeTLS, Replace: n.Replace, Flag: "--force, and issue all certificates again",
+		Differs: func(existing *corev1.Secret) []string {
+			found, err := load(existing.Data)
 			if err != nil {
 				return []string{err.Error()}
 			}
@@ -85,23 +85,13 @@ func Init(ctx context.Context, hub *place.Place, n New) (place.Result, error) {
 			writePair(s, made.PEM(), nil)
 			return nil
 		},
+		Describe: describePair,
 	})
-	if err != nil {
-		return place.Result{}, err
-	}
-	found, err := load(written.Data)
-	if err != nil {
-		return place.Result{}, fmt.Errorf("%s: %w", hub.Secret(SecretName), err)
-	}
-	result := place.Result{
-		Where: hub.Secret(SecretName), Outcome: outcome, About: about(found.Certificate()),
-		Notes: certificate.Dates(found.Certificate(), time.Now()),
-	}
-	if outcome == place.Replaced {
+	if result.Outcome == place.Replaced {
 		result.Notes = append(result.Notes, "no certificate of the older CA is good any more: issue all of them again, "+
 			"by argocd-agentctl pki issue and argocd-agentctl agent create, with --upsert")
 	}
-	return result, nil
+	return result, err
 }
 
 // Load returns the hub's CA.
@@ -177,12 +167,6 @@ func parseTrusted(data map[string][]byte) (Trusted, error) {
 
 // writePair puts a certificate and its key into a Secret and, for a program that has one folder for both, the CAs.
 func writePair(s *corev1.Secret, pair pki.Pair, cas []byte) {
-	if s.Type == "" {
-		s.Type = corev1.SecretTypeTLS
-	}
-	if s.Data == nil {
-		s.Data = make(map[string][]byte)
-	}
 	s.Data[secret.CertificateKey], s.Data[secret.PrivateKeyKey] = pair.Certificate, pair.Key
 	delete(s.Data, secret.CAKey)
 	if cas != nil {
@@ -190,11 +174,15 @@ func writePair(s *corev1.Secret, pair pki.Pair, cas []byte) {
 	}
 }
 
-// about says in a few words what a certificate is.
-func about(c *x509.Certificate) string {
-	text := c.Subject.String()
-	if names := certificate.Names(c); len(names) > 0 {
+// describePair says in a few words what the certificate of a Secret is, and what is wrong with its dates.
+func describePair(s *corev1.Secret) (string, []string, error) {
+	chain, err := ReadPair(s.Data)
+	if err != nil {
+		return "", nil, err
+	}
+	text := chain[0].Subject.String()
+	if names := certificate.Names(chain[0]); len(names) > 0 {
 		text += " for " + strings.Join(names, ", ")
 	}
-	return text + ", valid until " + certificate.Stamp(c.NotAfter)
+	return text + ", valid until " + certificate.Stamp(chain[0].NotAfter), certificate.Dates(chain[0], time.Now()), nil
 }

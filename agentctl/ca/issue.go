@@ -36,10 +36,10 @@ func (c Certificate) as() x509.ExtKeyUsage {
 
 // Issue issues a certificate into its Secret, unless there is a good one.
 func (a *CA) Issue(ctx context.Context, into *place.Place, c Certificate, n New) (place.Result, error) {
-	written, outcome, err := into.Put(ctx, place.Change{
-		Name: c.SecretName, Replace: n.Replace, Flag: "--upsert",
-		Differs: func(there *corev1.Secret) []string {
-			pair, err := PairOf(there.Data)
+	return into.Put(ctx, place.Change{
+		Name: c.SecretName, Type: corev1.SecretTypeTLS, Replace: n.Replace, Flag: "--upsert",
+		Differs: func(existing *corev1.Secret) []string {
+			pair, err := PairOf(existing.Data)
 			if err != nil {
 				return []string{err.Error()}
 			}
@@ -53,18 +53,8 @@ func (a *CA) Issue(ctx context.Context, into *place.Place, c Certificate, n New)
 			writePair(s, pair, a.Trusted.PEM)
 			return nil
 		},
+		Describe: describePair,
 	})
-	if err != nil {
-		return place.Result{}, err
-	}
-	chain, err := ReadPair(written.Data)
-	if err != nil {
-		return place.Result{}, fmt.Errorf("%s: %w", into.Secret(c.SecretName), err)
-	}
-	return place.Result{
-		Where: into.Secret(c.SecretName), Outcome: outcome, About: about(chain[0]),
-		Notes: certificate.Dates(chain[0], time.Now()),
-	}, nil
 }
 
 // Client makes a certificate for a client, and keeps it nowhere.

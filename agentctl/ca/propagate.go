@@ -18,26 +18,23 @@ import (
 
 // Propagate has a spoke trust the CAs: their certificates, never a key.
 func Propagate(ctx context.Context, t Trusted, spoke *place.Place, replace bool) (place.Result, error) {
-	_, outcome, err := spoke.Put(ctx, place.Change{
-		Name: SecretName, Replace: replace, Flag: "--upsert",
-		Differs: func(there *corev1.Secret) []string {
-			found, err := parseTrusted(there.Data)
+	return spoke.Put(ctx, place.Change{
+		Name: SecretName, Type: corev1.SecretTypeOpaque, Replace: replace, Flag: "--upsert",
+		Differs: func(existing *corev1.Secret) []string {
+			found, err := parseTrusted(existing.Data)
 			if err != nil {
 				return []string{err.Error()}
 			}
 			return t.Differs(found)
 		},
-		Refuse: func(there *corev1.Secret) error {
-			if len(there.Data[secret.PrivateKeyKey]) == 0 {
+		Refuse: func(existing *corev1.Secret) error {
+			if len(existing.Data[secret.PrivateKeyKey]) == 0 {
 				return nil
 			}
 			return errors.New("it has a private key, as a CA's own Secret does, which would be lost: " +
 				"is this the spoke? --agent-context and --agent-namespace say where that is")
 		},
 		Write: func(s *corev1.Secret) error {
-			if s.Type == "" {
-				s.Type = corev1.SecretTypeOpaque
-			}
 			if s.Type == corev1.SecretTypeTLS {
 				return fmt.Errorf("it is of type %s, which needs a private key: delete it first: %s", s.Type,
 					spoke.Command("delete secret %s -n %s", SecretName, spoke.Namespace))
@@ -45,15 +42,14 @@ func Propagate(ctx context.Context, t Trusted, spoke *place.Place, replace bool)
 			s.Data = map[string][]byte{secret.CAKey: t.PEM}
 			return nil
 		},
+		Describe: func(*corev1.Secret) (string, []string, error) {
+			var notes []string
+			for _, one := range t.Certificates {
+				notes = append(notes, certificate.Dates(one, time.Now())...)
+			}
+			return subjects(t.Certificates), notes, nil
+		},
 	})
-	if err != nil {
-		return place.Result{}, err
-	}
-	result := place.Result{Where: spoke.Secret(SecretName), Outcome: outcome, About: subjects(t.Certificates)}
-	for _, one := range t.Certificates {
-		result.Notes = append(result.Notes, certificate.Dates(one, time.Now())...)
-	}
-	return result, nil
 }
 
 // Differs says why the CAs that are somewhere else will not do: they are not these.

@@ -85,11 +85,7 @@ func (c *creating) run(cmd *cobra.Command, e *endpoints, name string) error {
 	if wanted.Access, err = c.access(cmd, hub); err != nil {
 		return err
 	}
-	result, err := agents.Create(cmd.Context(), hub, wanted)
-	if err != nil {
-		return err
-	}
-	return tell(cmd, result)
+	return resultPrinter(cmd)(agents.Create(cmd.Context(), hub, wanted))
 }
 
 // access says where the certificates come from.

@@ -155,11 +155,7 @@ func (e *endpoints) issue(cmd *cobra.Command, m *making, wanted ...ca.Certificat
 	}
 	var problems []error
 	for _, one := range wanted {
-		result, err := issuer.Issue(cmd.Context(), hub, one, n)
-		if err == nil {
-			err = tell(cmd, result)
-		}
-		problems = append(problems, err)
+		problems = append(problems, resultPrinter(cmd)(issuer.Issue(cmd.Context(), hub, one, n)))
 	}
 	return errors.Join(problems...)
 }
@@ -201,17 +197,9 @@ func issueAgent(cmd *cobra.Command, hub, spoke *place.Place, name string, n ca.N
 		return err
 	}
 	if !hub.Same(spoke) { // an agent beside the principal has the CA beside it
-		trust, err := ca.Propagate(cmd.Context(), issuer.Trusted, spoke, n.Replace)
-		if err != nil {
-			return err
-		}
-		if err := tell(cmd, trust); err != nil {
+		if err := resultPrinter(cmd)(ca.Propagate(cmd.Context(), issuer.Trusted, spoke, n.Replace)); err != nil {
 			return err
 		}
 	}
-	issued, err := issuer.Issue(cmd.Context(), spoke, ca.Agent(name), n)
-	if err != nil {
-		return err
-	}
-	return tell(cmd, issued)
+	return resultPrinter(cmd)(issuer.Issue(cmd.Context(), spoke, ca.Agent(name), n))
 }

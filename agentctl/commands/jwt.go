@@ -31,11 +31,7 @@ func createKeyCommand(e *endpoints) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := signingkey.Create(cmd.Context(), hub, kind, m.replace)
-			if err != nil {
-				return err
-			}
-			return tell(cmd, result)
+			return resultPrinter(cmd)(signingkey.Create(cmd.Context(), hub, kind, m.replace))
 		},
 	}
 	m.declareReplace(cmd)

@@ -20,15 +20,20 @@ func say(cmd *cobra.Command, format string, args ...any) error {
 	return err
 }
 
-// tell prints what a step has come to, and beside the output what a person should look after.
-func tell(cmd *cobra.Command, r place.Result) error {
-	if err := say(cmd, "%s", r); err != nil {
-		return err
+// resultPrinter returns a function that prints the result of a step, and warnings beside the output; or returns its error.
+func resultPrinter(cmd *cobra.Command) func(r place.Result, err error) error {
+	return func(r place.Result, err error) error {
+		if err == nil {
+			err = say(cmd, "%s", r)
+		}
+		if err != nil {
+			return err
+		}
+		for _, note := range r.Notes {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s\n", r.Where, note)
+		}
+		return nil
 	}
-	for _, note := range r.Notes {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s\n", r.Where, note)
-	}
-	return nil
 }
 
 // format is how something is printed. It is the value of a flag.

@@ -37,11 +37,7 @@ func initCommand(e *endpoints) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := ca.Init(cmd.Context(), hub, n)
-			if err != nil {
-				return err
-			}
-			return tell(cmd, result)
+			return resultPrinter(cmd)(ca.Init(cmd.Context(), hub, n))
 		},
 	}
 	m.declareCertificate(cmd, pki.CALifetime)
@@ -66,11 +62,7 @@ func propagateCommand(e *endpoints) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := ca.Propagate(cmd.Context(), trusted, spoke, m.replace)
-			if err != nil {
-				return err
-			}
-			return tell(cmd, result)
+			return resultPrinter(cmd)(ca.Propagate(cmd.Context(), trusted, spoke, m.replace))
 		},
 	}
 	m.declareReplace(cmd)

@@ -155,7 +155,7 @@ func (p *Place) explain(err error) error {
 	unanswered := new(url.Error)
 	status := apierrors.APIStatus(nil)
 	switch {
-	case errors.Is(err, context.Canceled):
+	case err == nil || errors.Is(err, context.Canceled):
 		return err
 	case errors.As(err, &unanswered):
 		return fmt.Errorf("the API server at %s cannot be asked: %w: is this the right cluster? %s chooses another", p.server, unanswered.Err, p.contextFlag)

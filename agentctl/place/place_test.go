@@ -82,7 +82,7 @@ func TestWritingAtTheSameTimeIsSaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, _, err := open(t, handler).Put(t.Context(), place.Change{
+			_, err := open(t, handler).Put(t.Context(), place.Change{
 				Name: "x", Replace: true, Flag: "--upsert",
 				Differs: func(*corev1.Secret) []string { return []string{"it is old"} },
 				Write:   func(s *corev1.Secret) error { s.Data = map[string][]byte{"a": []byte("b")}; return nil },

@@ -25,10 +25,10 @@ const (
 // Create makes a key, unless there is a good one. Once it is replaced, no token of the older one is good. Other keys that the
 // Secret has stay: those that verify only are there because somebody wants them to.
 func Create(ctx context.Context, hub *place.Place, kind pki.KeyKind, replace bool) (place.Result, error) {
-	written, outcome, err := hub.Put(ctx, place.Change{
-		Name: SecretName, Replace: replace, Flag: "--upsert",
-		Differs: func(there *corev1.Secret) []string {
-			keys, err := Read(there.Data)
+	return hub.Put(ctx, place.Change{
+		Name: SecretName, Type: corev1.SecretTypeOpaque, Replace: replace, Flag: "--upsert",
+		Differs: func(existing *corev1.Secret) []string {
+			keys, err := Read(existing.Data)
 			switch {
 			case err != nil:
 				return []string{err.Error()}
@@ -43,24 +43,17 @@ func Create(ctx context.Context, hub *place.Place, kind pki.KeyKind, replace boo
 			if err != nil {
 				return err
 			}
-			if s.Type == "" {
-				s.Type = corev1.SecretTypeOpaque
-			}
-			if s.Data == nil {
-				s.Data = make(map[string][]byte)
-			}
 			s.Data[dataKey] = key
 			return nil
 		},
+		Describe: func(s *corev1.Secret) (string, []string, error) {
+			keys, err := Read(s.Data)
+			if err != nil {
+				return "", nil, err
+			}
+			return "key " + keys.Thumbprints()[0], nil, nil
+		},
 	})
-	if err != nil {
-		return place.Result{}, err
-	}
-	keys, err := Read(written.Data)
-	if err != nil {
-		return place.Result{}, err
-	}
-	return place.Result{Where: hub.Secret(SecretName), Outcome: outcome, About: "key " + keys.Thumbprints()[0]}, nil
 }
 
 // Read reads the keys of a Secret's data as kubeproxy does where the Secret is mounted.

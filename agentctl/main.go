@@ -1,5 +1,5 @@
-// Command agentctl, built as argocd-agentctl, is for people who set up a hub and its spokes: it keeps the CA and the
-// certificates, and tells the hub of agents.
+// Command agentctl, built as argocd-agentctl, is for operators who set up a hub and its spokes: it keeps the CA and
+// the certificates, and registers agents on the hub.
 package main
 
 import (

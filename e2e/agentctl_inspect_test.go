@@ -126,7 +126,7 @@ func TestAgentInspectChecksSpokeSecrets(t *testing.T) {
 	require.Contains(t, wrong.Problems[0], `its common name is "paris"`)
 	require.Equal(t, "CN=paris", wrong.Spoke.Certificate.Subject)
 	require.Equal(t, "CN=argocd-agent-ca", wrong.Spoke.CAs[0].Subject)
-	require.Contains(t, a.does(t, "agent inspect berlin --agent-context spoke-b").output, "what the agent shows to the principal:\n  subject  CN=paris")
+	require.Contains(t, a.does(t, "agent inspect berlin --agent-context spoke-b").output, "the agent's client certificate for the principal:\n  subject  CN=paris")
 }
 
 func TestAgentListFiltersByLabels(t *testing.T) {

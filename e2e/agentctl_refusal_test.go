@@ -67,7 +67,7 @@ func TestAgentctlRefusesToOverwriteWithoutUpsert(t *testing.T) {
 		}, "agent create berlin --label region=eu", "it has no label region=eu"},
 		"an agent of the principal's": {"cluster-berlin", func(*testing.T, admin) func(*corev1.Secret) {
 			return func(s *corev1.Secret) { s.Labels["argocd-agent.argoproj-labs.io/self-registered-cluster"] = "true" }
-		}, "agent create berlin", "a principal made it, and looks after it"},
+		}, "agent create berlin", "it was created by a principal, which manages it"},
 		"an agent that is nonsense": {"cluster-berlin", func(*testing.T, admin) func(*corev1.Secret) {
 			return func(s *corev1.Secret) { s.Data["config"] = []byte("nonsense") }
 		}, "agent create berlin", "its key config is not what Argo CD expects"},
@@ -105,7 +105,7 @@ func TestAgentctlNeverOverwritesForeignSecrets(t *testing.T) {
 			"--agent-context and --agent-namespace say where that is")
 		a.fails(t, command+both+" --upsert", "it exists already, and is not replaced")
 	}
-	a.fails(t, "pki propagate --agent-context hub --upsert", "say with --agent-context which it is")
+	a.fails(t, "pki propagate --agent-context hub --upsert", "choose another with --agent-context")
 	require.NotEmpty(t, b.secret(t, "argocd-agent-ca").Data["tls.key"])
 
 	a.creates(t, "cluster-prod", map[string][]byte{"name": []byte("prod"), "server": []byte("https://prod.example.com")})
@@ -185,7 +185,7 @@ func TestPKIInitForceReplacesCA(t *testing.T) {
 	before := a.secret(t, "argocd-agent-ca")
 	got := a.does(t, "pki init --force")
 	require.Contains(t, got.output, "argocd-agent-ca on the hub (context hub): replaced")
-	require.Contains(t, got.warnings, "no certificate of the older CA is good any more")
+	require.Contains(t, got.warnings, "certificates of the older CA are no longer trusted")
 	require.NotEqual(t, before.Data, a.secret(t, "argocd-agent-ca").Data)
 	for _, command := range []string{"pki issue principal", "agent create berlin"} {
 		a.fails(t, command, "it was issued by CN=argocd-agent-ca, which is none of the CAs in")

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
@@ -17,8 +17,8 @@ import (
 type Access interface {
 	// Get returns them.
 	Get(agent string) (argocd.ClusterTLS, error)
-	// Differs says why those that are there will not do.
-	Differs(there argocd.ClusterTLS, agent string) []string
+	// Differs says why existing ones are not as wanted.
+	Differs(existing argocd.ClusterTLS, agent string) []string
 }
 
 // Issued are certificates that the hub's CA issues.
@@ -37,28 +37,28 @@ func (i Issued) Get(agent string) (argocd.ClusterTLS, error) {
 }
 
 // Differs says why certificates are not such as the CA would issue now.
-func (i Issued) Differs(there argocd.ClusterTLS, agent string) []string {
-	differences := i.CA.Differs(pki.Pair{Certificate: there.Certificate, Key: there.Key}, ca.Certificate{CommonName: agent})
-	if !bytes.Equal(there.CAData, i.CA.Trusted.PEM) {
+func (i Issued) Differs(existing argocd.ClusterTLS, agent string) []string {
+	differences := i.CA.Differs(pki.Pair{Certificate: existing.Certificate, Key: existing.Key}, ca.Certificate{CommonName: agent})
+	if !bytes.Equal(existing.CAData, i.CA.Trusted.PEM) {
 		differences = append(differences, "its CA (caData) is not what is in "+i.CA.Trusted.Where)
 	}
 	return differences
 }
 
-// Given are certificates that somebody else issued.
-type Given struct {
+// External are certificates that another CA issued.
+type External struct {
 	TLS argocd.ClusterTLS
 	// Where names the Secrets that they are from.
 	Where string
 }
 
-// Source is a Secret that a person names.
+// Source is a Secret that the user names.
 type Source struct {
-	Place *place.Place
+	Place *cluster.Client
 	Name  string
 }
 
-// get returns the Secret, which must be there.
+// get returns the Secret, which must exist.
 func (s Source) get(ctx context.Context) (*corev1.Secret, error) {
 	found, err := s.Place.Get(ctx, s.Name)
 	if err == nil && found == nil {
@@ -67,42 +67,42 @@ func (s Source) get(ctx context.Context) (*corev1.Secret, error) {
 	return found, err
 }
 
-// String names the Secret as people would look for it.
+// String returns the Secret's namespace, name and cluster.
 func (s Source) String() string { return s.Place.Secret(s.Name) }
 
 // FromSecrets reads a certificate and its key from one Secret, and the CAs that the resource proxy's certificate
 // comes from out of another, or the same.
-func FromSecrets(ctx context.Context, pairSource, rootsSource Source) (Given, error) {
+func FromSecrets(ctx context.Context, pairSource, rootsSource Source) (External, error) {
 	found, err := pairSource.get(ctx)
 	if err != nil {
-		return Given{}, err
+		return External{}, err
 	}
-	pair, err := ca.PairOf(found.Data)
+	pair, err := ca.PairIn(found.Data)
 	if err == nil {
 		_, err = ca.Chain(pair)
 	}
 	if err != nil {
-		return Given{}, fmt.Errorf("%s: %w", pairSource, err)
+		return External{}, fmt.Errorf("%s: %w", pairSource, err)
 	}
 	if found, err = rootsSource.get(ctx); err != nil {
-		return Given{}, err
+		return External{}, err
 	}
 	trusted, err := ca.ReadTrusted(found, rootsSource.Place)
 	if err != nil {
-		return Given{}, err
+		return External{}, err
 	}
-	return Given{
+	return External{
 		TLS:   argocd.ClusterTLS{Certificate: pair.Certificate, Key: pair.Key, CAData: trusted.PEM},
 		Where: fmt.Sprintf("%s and %s", pairSource, rootsSource),
 	}, nil
 }
 
 // Get returns them for any agent.
-func (g Given) Get(string) (argocd.ClusterTLS, error) { return g.TLS, nil }
+func (g External) Get(string) (argocd.ClusterTLS, error) { return g.TLS, nil }
 
-// Differs says whether others are there.
-func (g Given) Differs(there argocd.ClusterTLS, _ string) []string {
-	if bytes.Equal(there.Certificate, g.TLS.Certificate) && bytes.Equal(there.Key, g.TLS.Key) && bytes.Equal(there.CAData, g.TLS.CAData) {
+// Differs says whether the existing ones are others.
+func (g External) Differs(existing argocd.ClusterTLS, _ string) []string {
+	if bytes.Equal(existing.Certificate, g.TLS.Certificate) && bytes.Equal(existing.Key, g.TLS.Key) && bytes.Equal(existing.CAData, g.TLS.CAData) {
 		return nil
 	}
 	return []string{"its certificates are not those of " + g.Where}

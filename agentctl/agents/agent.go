@@ -13,30 +13,30 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/signingkey"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
-// Agent is what is known of an agent. It holds no key and no token.
+// Agent describes an agent. It holds no key and no token.
 type Agent struct {
 	Name           string            `json:"name"`
 	Secret         string            `json:"secret"`
 	Server         string            `json:"server"`
 	Labels         map[string]string `json:"labels,omitempty"` // but for those that every agent's Secret has
 	SelfRegistered bool              `json:"selfRegistered"`
-	// Certificate is what Argo CD shows to the resource proxy; not there if it cannot be read.
+	// Certificate is Argo CD's client certificate for the resource proxy; nil if it cannot be read.
 	Certificate *certificate.Info `json:"certificate,omitempty"`
-	// Token is the bearer token that Argo CD shows along with it.
+	// Token is the bearer token that Argo CD sends along with it.
 	Token *Token `json:"token,omitempty"`
-	// Spoke is what the agent has, if that was looked at.
+	// Spoke is what the agent has on its cluster, if that was inspected.
 	Spoke    *Spoke   `json:"spoke,omitempty"`
 	Problems []string `json:"problems"`
 }
 
 // ParseName accepts the name of an agent whose cluster Secret is on that hub.
-func ParseName(hub *place.Place, name string) (string, error) {
+func ParseName(hub *cluster.Client, name string) (string, error) {
 	parsed, err := identity.ParseAgent(name, hub.Namespace)
 	if err == nil && ca.IsComponent(name) {
 		err = fmt.Errorf("%w %q: a component of the hub has that name in its certificate: rename the agent", identity.ErrAgentName, name)
@@ -45,21 +45,21 @@ func ParseName(hub *place.Place, name string) (string, error) {
 }
 
 // List returns all agents that match a label selector, which may be empty, sorted by name.
-func List(ctx context.Context, hub *place.Place, selector string) ([]Agent, error) {
+func List(ctx context.Context, hub *cluster.Client, selector string) ([]Agent, error) {
 	found, err := hub.List(ctx, strings.TrimSuffix(argocd.LabelAgent+","+selector, ","))
 	if err != nil {
 		return nil, err
 	}
-	known, err := look(ctx, hub)
+	state, err := loadHub(ctx, hub)
 	if err != nil {
 		return nil, err
 	}
-	if known.hasNamespace, err = hub.Namespaces(ctx); err != nil { // one request in place of one for each agent
+	if state.hasNamespace, err = hub.Namespaces(ctx); err != nil { // one request instead of one per agent
 		return nil, err
 	}
 	all := make([]Agent, 0, len(found))
 	for i := range found {
-		one, err := known.describe(ctx, &found[i], found[i].Labels[argocd.LabelAgent])
+		one, err := state.describe(ctx, &found[i], found[i].Labels[argocd.LabelAgent])
 		if err != nil {
 			return nil, err
 		}
@@ -69,24 +69,24 @@ func List(ctx context.Context, hub *place.Place, selector string) ([]Agent, erro
 	return all, nil
 }
 
-// Inspect returns what is known of one agent. The spoke is nil if only the hub is to be looked at.
-func Inspect(ctx context.Context, hub, spoke *place.Place, name string) (Agent, error) {
+// Inspect describes one agent. The spoke is nil if only the hub is inspected.
+func Inspect(ctx context.Context, hub, spoke *cluster.Client, name string) (Agent, error) {
 	if _, err := identity.ParseAgent(name); err != nil {
 		return Agent{}, err
 	}
-	secrets, err := of(ctx, hub, name)
+	secrets, err := secretsOf(ctx, hub, name)
 	if err != nil {
 		return Agent{}, err
 	}
 	if len(secrets) == 0 {
-		return Agent{}, fmt.Errorf("agent %s: there is no %s: list those that there are with: argocd-agentctl agent list, "+
+		return Agent{}, fmt.Errorf("agent %s: there is no %s: list all agents with: argocd-agentctl agent list, "+
 			"or create it with: argocd-agentctl agent create %s", name, hub.Secret(argocd.ClusterSecretName(name)), name)
 	}
-	known, err := look(ctx, hub)
+	state, err := loadHub(ctx, hub)
 	if err != nil {
 		return Agent{}, err
 	}
-	agent, err := known.describe(ctx, &secrets[0], name)
+	agent, err := state.describe(ctx, &secrets[0], name)
 	if err != nil {
 		return Agent{}, err
 	}
@@ -94,14 +94,13 @@ func Inspect(ctx context.Context, hub, spoke *place.Place, name string) (Agent, 
 		agent.Problems = append(agent.Problems, fmt.Sprintf("%s is about this agent too: delete one of them", hub.Secret(secrets[i+1].Name)))
 	}
 	if spoke != nil {
-		err = known.visit(ctx, spoke, &agent)
+		err = state.inspectSpoke(ctx, spoke, &agent)
 	}
 	return agent, err
 }
 
-// of returns the Secrets that are an agent's by their label, and the one that has the name of such a Secret. That one is
-// first.
-func of(ctx context.Context, hub *place.Place, name string) ([]corev1.Secret, error) {
+// secretsOf returns the Secrets with an agent's label, and the one with the name of its cluster Secret. That one is first.
+func secretsOf(ctx context.Context, hub *cluster.Client, name string) ([]corev1.Secret, error) {
 	secrets, err := hub.List(ctx, argocd.LabelAgent+"="+name)
 	if err != nil {
 		return nil, err
@@ -119,19 +118,19 @@ func of(ctx context.Context, hub *place.Place, name string) ([]corev1.Secret, er
 	return append([]corev1.Secret{*named}, secrets...), nil
 }
 
-// known is what there is on the hub besides cluster Secrets, as far as it tells what is wrong with these.
-type known struct {
-	hub     *place.Place
-	trusted ca.Trusted          // empty if there is none
-	proxy   []*x509.Certificate // the resource proxy's, and those between it and its CA; none if there is none
+// hubState is what cluster Secrets are compared with.
+type hubState struct {
+	hub     *cluster.Client
+	trusted ca.Trusted          // empty without a CA
+	proxy   []*x509.Certificate // the resource proxy's chain; empty without a certificate
 	keys    tokenKeys
 	// hasNamespace reports whether the hub has a namespace.
 	hasNamespace func(ctx context.Context, name string) (bool, error)
 }
 
-// look reads what describe compares with.
-func look(ctx context.Context, hub *place.Place) (*known, error) {
-	k := &known{hub: hub, hasNamespace: hub.HasNamespace}
+// loadHub reads the hub's CA, the resource proxy's certificate and the signing keys.
+func loadHub(ctx context.Context, hub *cluster.Client) (*hubState, error) {
+	k := &hubState{hub: hub, hasNamespace: hub.HasNamespace}
 	secrets := make(map[string]*corev1.Secret)
 	for _, name := range []string{ca.SecretName, ca.ResourceProxySecret, signingkey.SecretName} {
 		found, err := hub.Get(ctx, name)
@@ -141,7 +140,7 @@ func look(ctx context.Context, hub *place.Place) (*known, error) {
 		secrets[name] = found
 	}
 	if s := secrets[ca.SecretName]; s != nil {
-		// What is wrong with it, argocd-agentctl pki inspect tells.
+		// argocd-agentctl pki inspect reports the problems of the CA.
 		k.trusted, _ = ca.ReadTrusted(s, hub)
 	}
 	if s := secrets[ca.ResourceProxySecret]; s != nil {

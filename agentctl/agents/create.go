@@ -9,39 +9,39 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
 // DefaultProxy is the resource proxy's address within the hub's cluster.
 const DefaultProxy = "argocd-agent-resource-proxy:9090"
 
-// Wanted says how an agent is wanted on the hub.
-type Wanted struct {
+// Spec is the wanted state of an agent on the hub.
+type Spec struct {
 	Name string
 	// Proxy is the resource proxy's host:port, as Argo CD reaches it.
 	Proxy  string
 	Labels map[string]string
 	// Access is where the certificates come from by which Argo CD proves itself to the resource proxy.
 	Access Access
-	// Replace lets a cluster Secret that is there be replaced.
+	// Replace allows to replace an existing cluster Secret.
 	Replace bool
 }
 
-// Create makes the cluster Secret of an agent, unless there is a good one.
-func Create(ctx context.Context, hub *place.Place, w Wanted) (place.Result, error) {
+// Create creates the cluster Secret of an agent, unless there is a good one.
+func Create(ctx context.Context, hub *cluster.Client, w Spec) (cluster.Result, error) {
 	if _, err := ParseName(hub, w.Name); err != nil {
-		return place.Result{}, err
+		return cluster.Result{}, err
 	}
 	if err := w.unique(ctx, hub); err != nil {
-		return place.Result{}, err
+		return cluster.Result{}, err
 	}
 	name := argocd.ClusterSecretName(w.Name)
-	return hub.Put(ctx, place.Change{
+	return hub.Put(ctx, cluster.Change{
 		Name: name, Type: corev1.SecretTypeOpaque, Replace: w.Replace, Flag: "--upsert",
 		Differs: w.differs,
-		Refuse: func(there *corev1.Secret) error {
-			if there.Labels[argocd.LabelAgent] == w.Name {
+		Refuse: func(existing *corev1.Secret) error {
+			if existing.Labels[argocd.LabelAgent] == w.Name {
 				return nil
 			}
 			return fmt.Errorf("it is that of another cluster, since its label %s is not %s: delete it if nobody needs it: %s",
@@ -49,18 +49,18 @@ func Create(ctx context.Context, hub *place.Place, w Wanted) (place.Result, erro
 		},
 		Write: w.write,
 		Describe: func(s *corev1.Secret) (string, []string, error) {
-			known, err := look(ctx, hub)
+			state, err := loadHub(ctx, hub)
 			if err != nil {
 				return "", nil, err
 			}
-			agent, err := known.describe(ctx, s, w.Name)
+			agent, err := state.describe(ctx, s, w.Name)
 			return "agent " + w.Name + " at " + agent.Server, agent.Problems, err
 		},
 	})
 }
 
 // unique refuses an agent that has a cluster Secret of another name.
-func (w Wanted) unique(ctx context.Context, hub *place.Place) error {
+func (w Spec) unique(ctx context.Context, hub *cluster.Client) error {
 	secrets, err := hub.List(ctx, argocd.LabelAgent+"="+w.Name)
 	if err != nil {
 		return err
@@ -74,29 +74,29 @@ func (w Wanted) unique(ctx context.Context, hub *place.Place) error {
 	return nil
 }
 
-// differs says why a Secret will not do.
-func (w Wanted) differs(there *corev1.Secret) []string {
-	cluster, err := argocd.ReadCluster(there)
-	differences := secretProblems(there, cluster, w.Name)
+// differs says why an existing Secret is not as wanted.
+func (w Spec) differs(existing *corev1.Secret) []string {
+	cluster, err := argocd.ReadCluster(existing)
+	differences := secretProblems(existing, cluster, w.Name)
 	if want := argocd.ClusterServer(w.Proxy, w.Name); len(differences) == 0 && cluster.Server != want {
 		differences = append(differences, fmt.Sprintf("its server is %s, not %s", cluster.Server, want))
 	}
 	for _, key := range slices.Sorted(maps.Keys(w.Labels)) {
-		if value, ok := there.Labels[key]; !ok || value != w.Labels[key] {
+		if value, ok := existing.Labels[key]; !ok || value != w.Labels[key] {
 			differences = append(differences, fmt.Sprintf("it has no label %s=%s", key, w.Labels[key]))
 		}
 	}
 	if err != nil {
 		return append(differences, err.Error())
 	}
-	if there.Labels[argocd.LabelSelfRegistered] == "true" {
-		return append(differences, "a principal made it, and looks after it")
+	if existing.Labels[argocd.LabelSelfRegistered] == "true" {
+		return append(differences, "it was created by a principal, which manages it")
 	}
 	return append(differences, w.Access.Differs(cluster.Access.TLS, w.Name)...)
 }
 
 // write makes a Secret as wanted.
-func (w Wanted) write(s *corev1.Secret) error {
+func (w Spec) write(s *corev1.Secret) error {
 	access, err := w.Access.Get(w.Name)
 	if err != nil {
 		return err
@@ -111,11 +111,11 @@ func (w Wanted) write(s *corev1.Secret) error {
 	return nil
 }
 
-// CheckLabels refuses labels that say what a cluster Secret is.
+// CheckLabels refuses labels that mark a cluster Secret.
 func CheckLabels(labels map[string]string) error {
 	for _, own := range []string{argocd.LabelSecretType, argocd.LabelAgent, argocd.LabelSelfRegistered} {
 		if _, ok := labels[own]; ok {
-			return errors.New(own + ": this label says what the Secret is, and is not to be chosen")
+			return errors.New(own + ": this label is reserved")
 		}
 	}
 	return nil

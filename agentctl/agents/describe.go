@@ -18,8 +18,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
-// describe says what a cluster Secret tells of an agent, and what is wrong with it.
-func (k *known) describe(ctx context.Context, s *corev1.Secret, name string) (Agent, error) {
+// describe returns what a cluster Secret says about an agent, and its problems.
+func (k *hubState) describe(ctx context.Context, s *corev1.Secret, name string) (Agent, error) {
 	cluster, err := argocd.ReadCluster(s)
 	agent := Agent{
 		Name: name, Secret: s.Namespace + "/" + s.Name, Server: cluster.Server, Labels: maps.Clone(s.Labels),
@@ -36,7 +36,7 @@ func (k *known) describe(ctx context.Context, s *corev1.Secret, name string) (Ag
 		agent.Problems = append(agent.Problems, err.Error())
 		return agent, nil
 	}
-	cluster.Agent = name // if the label does not say so, that is one problem
+	cluster.Agent = name // a wrong label was reported above
 	agent.Token = k.keys.describe(cluster.Access.BearerToken)
 	about, problems := k.access(cluster)
 	agent.Certificate = about
@@ -75,7 +75,7 @@ func secretProblems(s *corev1.Secret, c argocd.Cluster, agent string) []string {
 }
 
 // access says how Argo CD reaches the resource proxy, and what is wrong with that.
-func (k *known) access(c argocd.Cluster) (*certificate.Info, []string) {
+func (k *hubState) access(c argocd.Cluster) (*certificate.Info, []string) {
 	var problems []string
 	cas, err := certs.ParseCertificates(c.Access.TLS.CAData)
 	switch {
@@ -93,7 +93,7 @@ func (k *known) access(c argocd.Cluster) (*certificate.Info, []string) {
 }
 
 // proxyProblems says why Argo CD would not trust the resource proxy.
-func (k *known) proxyProblems(c argocd.Cluster, cas []*x509.Certificate) []string {
+func (k *hubState) proxyProblems(c argocd.Cluster, cas []*x509.Certificate) []string {
 	if len(k.proxy) == 0 { // it may have its certificate from elsewhere
 		return nil
 	}
@@ -112,7 +112,7 @@ func (k *known) proxyProblems(c argocd.Cluster, cas []*x509.Certificate) []strin
 }
 
 // clientCertificate says what Argo CD shows to the resource proxy, and why that would not accept it.
-func (k *known) clientCertificate(c argocd.Cluster, cas []*x509.Certificate) (*certificate.Info, []string) {
+func (k *hubState) clientCertificate(c argocd.Cluster, cas []*x509.Certificate) (*certificate.Info, []string) {
 	pair := pki.Pair{Certificate: c.Access.TLS.Certificate, Key: c.Access.TLS.Key}
 	if len(pair.Certificate) == 0 {
 		return nil, []string{"it has no client certificate (certData): the resource proxy asks for one"}
@@ -126,7 +126,7 @@ func (k *known) clientCertificate(c argocd.Cluster, cas []*x509.Certificate) (*c
 	if _, err := pair.TLS(); err != nil {
 		problems = append(problems, whose+err.Error())
 	}
-	// Another CA than the hub's is one that the resource proxy was told of, as Argo CD was.
+	// With another CA than the hub's, the resource proxy is configured to trust it, as Argo CD is.
 	use := k.trusted.Use(x509.ExtKeyUsageClientAuth)
 	use.CAs = slices.Concat(cas, use.CAs)
 	use.Trusting = "this Secret (caData), nor on the hub"
@@ -142,9 +142,9 @@ func (k *known) clientCertificate(c argocd.Cluster, cas []*x509.Certificate) (*c
 }
 
 // namespaceProblems says whether the namespace of an agent's applications is missing on the hub.
-func (k *known) namespaceProblems(ctx context.Context, agent string) ([]string, error) {
+func (k *hubState) namespaceProblems(ctx context.Context, agent string) ([]string, error) {
 	if _, err := identity.ParseAgent(agent); err != nil {
-		return nil, nil //nolint:nilerr // a name that is none was told of
+		return nil, nil //nolint:nilerr // an invalid name was reported above
 	}
 	there, err := k.hasNamespace(ctx, agent)
 	if err != nil || there {

@@ -7,19 +7,19 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 )
 
-// Spoke is what an agent has on its spoke.
+// Spoke describes the Secrets of an agent on its cluster.
 type Spoke struct {
-	// Certificate is what the agent shows to the principal; not there if it cannot be read.
+	// Certificate is the agent's client certificate for the principal; nil if it cannot be read.
 	Certificate *certificate.Info `json:"certificate,omitempty"`
 	// CAs are those that the principal's certificate may come from.
 	CAs []certificate.Info `json:"cas,omitempty"`
 }
 
-// visit looks at an agent's spoke, and adds what is there, and what is wrong.
-func (k *known) visit(ctx context.Context, spoke *place.Place, agent *Agent) error {
+// inspectSpoke adds the certificates on an agent's spoke, and their problems.
+func (k *hubState) inspectSpoke(ctx context.Context, spoke *cluster.Client, agent *Agent) error {
 	own, err := spoke.Get(ctx, ca.AgentSecret)
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/signingkey"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/token"
 )
@@ -27,7 +27,7 @@ type tokenKeys struct {
 }
 
 // readKeys reads the keys of a Secret, which is nil if there is none.
-func readKeys(s *corev1.Secret, hub *place.Place) tokenKeys {
+func readKeys(s *corev1.Secret, hub *cluster.Client) tokenKeys {
 	if s == nil {
 		return tokenKeys{missing: fmt.Errorf("%s: not found: create it with: argocd-agentctl jwt create-key", hub.Secret(signingkey.SecretName))}
 	}

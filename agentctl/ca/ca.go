@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
@@ -21,10 +21,10 @@ import (
 // SecretName is the Secret of the CA: on the hub with its private key, on spokes without.
 const SecretName = "argocd-agent-ca"
 
-// commonName is what people see as the issuer.
+// commonName is the issuer of all certificates.
 const commonName = "argocd-agent-ca"
 
-// create is what to do about a CA that is not there.
+// create is the hint about a missing CA.
 const create = "create it with: argocd-agentctl pki init"
 
 // Trusted are the CAs that certificates are verified against: that of the hub and, while it is replaced, an older
@@ -35,7 +35,7 @@ type Trusted struct {
 	Where        string // the Secret, for messages
 }
 
-// Use is what a certificate is to be good for: with these CAs.
+// Use returns what a certificate is checked against: these CAs.
 func (t Trusted) Use(as x509.ExtKeyUsage) certificate.Use {
 	return certificate.Use{As: as, CAs: t.Certificates, Trusting: t.Where}
 }
@@ -46,11 +46,11 @@ type CA struct {
 	Trusted Trusted
 }
 
-// New is how a new CA or certificate is wanted.
+// New are options of a new CA or certificate.
 type New struct {
-	// Replace lets what is there be replaced.
+	// Replace allows to replace an existing one.
 	Replace bool
-	// Lifetime is how long it is valid from now on; zero for the default of its kind.
+	// Lifetime is how long it is valid; zero for the default.
 	Lifetime time.Duration
 	Key      pki.KeyKind
 }
@@ -63,9 +63,9 @@ func (n New) validity() pki.Validity {
 	return pki.Validity{NotAfter: time.Now().Add(n.Lifetime)}
 }
 
-// Init makes the hub's CA, unless there is a good one. Once it is replaced, no certificate of the older one is good.
-func Init(ctx context.Context, hub *place.Place, n New) (place.Result, error) {
-	result, err := hub.Put(ctx, place.Change{
+// Init creates the hub's CA, unless there is a good one. Once it is replaced, certificates of the older one are refused.
+func Init(ctx context.Context, hub *cluster.Client, n New) (cluster.Result, error) {
+	result, err := hub.Put(ctx, cluster.Change{
 		Name: SecretName, Type: corev1.SecretTypeTLS, Replace: n.Replace, Flag: "--force, and issue all certificates again",
 		Differs: func(existing *corev1.Secret) []string {
 			found, err := load(existing.Data)
@@ -87,15 +87,15 @@ func Init(ctx context.Context, hub *place.Place, n New) (place.Result, error) {
 		},
 		Describe: describePair,
 	})
-	if result.Outcome == place.Replaced {
-		result.Notes = append(result.Notes, "no certificate of the older CA is good any more: issue all of them again, "+
+	if result.Outcome == cluster.Replaced {
+		result.Notes = append(result.Notes, "certificates of the older CA are no longer trusted: issue all of them again, "+
 			"by argocd-agentctl pki issue and argocd-agentctl agent create, with --upsert")
 	}
 	return result, err
 }
 
 // Load returns the hub's CA.
-func Load(ctx context.Context, hub *place.Place) (*CA, error) {
+func Load(ctx context.Context, hub *cluster.Client) (*CA, error) {
 	found, err := get(ctx, hub)
 	if err != nil {
 		return nil, err
@@ -108,8 +108,8 @@ func Load(ctx context.Context, hub *place.Place) (*CA, error) {
 	return issuer, nil
 }
 
-// LoadTrusted returns what is to be trusted, for which the private key need not be there.
-func LoadTrusted(ctx context.Context, hub *place.Place) (Trusted, error) {
+// LoadTrusted returns the trusted CAs, for which no private key is needed.
+func LoadTrusted(ctx context.Context, hub *cluster.Client) (Trusted, error) {
 	found, err := get(ctx, hub)
 	if err != nil {
 		return Trusted{}, err
@@ -117,8 +117,8 @@ func LoadTrusted(ctx context.Context, hub *place.Place) (Trusted, error) {
 	return ReadTrusted(found, hub)
 }
 
-// ReadTrusted returns the CAs that are in a Secret of the place.
-func ReadTrusted(s *corev1.Secret, where *place.Place) (Trusted, error) {
+// ReadTrusted returns the CAs in a Secret of the cluster.
+func ReadTrusted(s *corev1.Secret, where *cluster.Client) (Trusted, error) {
 	trusted, err := parseTrusted(s.Data)
 	if err != nil {
 		return Trusted{}, fmt.Errorf("%s: %w", where.Secret(s.Name), err)
@@ -127,7 +127,7 @@ func ReadTrusted(s *corev1.Secret, where *place.Place) (Trusted, error) {
 	return trusted, nil
 }
 
-func get(ctx context.Context, hub *place.Place) (*corev1.Secret, error) {
+func get(ctx context.Context, hub *cluster.Client) (*corev1.Secret, error) {
 	found, err := hub.Get(ctx, SecretName)
 	if err == nil && found == nil {
 		err = fmt.Errorf("%s: not found: %s", hub.Secret(SecretName), create)

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
@@ -35,11 +35,11 @@ func (c Certificate) as() x509.ExtKeyUsage {
 }
 
 // Issue issues a certificate into its Secret, unless there is a good one.
-func (a *CA) Issue(ctx context.Context, into *place.Place, c Certificate, n New) (place.Result, error) {
-	return into.Put(ctx, place.Change{
+func (a *CA) Issue(ctx context.Context, into *cluster.Client, c Certificate, n New) (cluster.Result, error) {
+	return into.Put(ctx, cluster.Change{
 		Name: c.SecretName, Type: corev1.SecretTypeTLS, Replace: n.Replace, Flag: "--upsert",
 		Differs: func(existing *corev1.Secret) []string {
-			pair, err := PairOf(existing.Data)
+			pair, err := PairIn(existing.Data)
 			if err != nil {
 				return []string{err.Error()}
 			}
@@ -57,7 +57,7 @@ func (a *CA) Issue(ctx context.Context, into *place.Place, c Certificate, n New)
 	})
 }
 
-// Client makes a certificate for a client, and keeps it nowhere.
+// Client issues a certificate for a client, and returns it only.
 func (a *CA) Client(name string, n New) (pki.Pair, error) {
 	return a.sign(Certificate{CommonName: name}, n)
 }
@@ -71,13 +71,13 @@ func (a *CA) sign(c Certificate, n New) (pki.Pair, error) {
 	})
 }
 
-// PairOf returns what a Secret's data has of a certificate and its key.
-func PairOf(data map[string][]byte) (pki.Pair, error) {
+// PairIn returns what a Secret's data has of a certificate and its key.
+func PairIn(data map[string][]byte) (pki.Pair, error) {
 	blocks, err := secret.PairBlocks(data)
 	return pki.Pair{Certificate: blocks.Certificate, Key: blocks.Key}, err
 }
 
-// Chain returns the certificates of a pair, the one whose key is there first.
+// Chain returns the certificates of a pair, its leaf first.
 func Chain(pair pki.Pair) ([]*x509.Certificate, error) {
 	if _, err := pair.TLS(); err != nil {
 		return nil, err
@@ -85,17 +85,16 @@ func Chain(pair pki.Pair) ([]*x509.Certificate, error) {
 	return certs.ParseCertificates(pair.Certificate)
 }
 
-// ReadPair returns the certificates of a Secret's data, the one whose key is there first.
+// ReadPair returns the certificates of a Secret's data, the leaf first.
 func ReadPair(data map[string][]byte) ([]*x509.Certificate, error) {
-	pair, err := PairOf(data)
+	pair, err := PairIn(data)
 	if err != nil {
 		return nil, err
 	}
 	return Chain(pair)
 }
 
-// Differs says why a pair will not do for a certificate. That it will not do for long is no reason, nor is that it will do for
-// more.
+// Differs says why an existing pair is not the certificate that is wanted. It may have more names, and it may expire soon.
 func (a *CA) Differs(pair pki.Pair, c Certificate) []string {
 	chain, err := Chain(pair)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
 )
 
 // Propagate has a spoke trust the CAs: their certificates, never a key.
-func Propagate(ctx context.Context, t Trusted, spoke *place.Place, replace bool) (place.Result, error) {
-	return spoke.Put(ctx, place.Change{
+func Propagate(ctx context.Context, t Trusted, spoke *cluster.Client, replace bool) (cluster.Result, error) {
+	return spoke.Put(ctx, cluster.Change{
 		Name: SecretName, Type: corev1.SecretTypeOpaque, Replace: replace, Flag: "--upsert",
 		Differs: func(existing *corev1.Secret) []string {
 			found, err := parseTrusted(existing.Data)
@@ -32,7 +32,7 @@ func Propagate(ctx context.Context, t Trusted, spoke *place.Place, replace bool)
 				return nil
 			}
 			return errors.New("it has a private key, as a CA's own Secret does, which would be lost: " +
-				"is this the spoke? --agent-context and --agent-namespace say where that is")
+				"is this the spoke? Choose it by --agent-context and --agent-namespace")
 		},
 		Write: func(s *corev1.Secret) error {
 			if s.Type == corev1.SecretTypeTLS {
@@ -52,7 +52,7 @@ func Propagate(ctx context.Context, t Trusted, spoke *place.Place, replace bool)
 	})
 }
 
-// Differs says why the CAs that are somewhere else will not do: they are not these.
+// Differs says that other CAs are not these.
 func (t Trusted) Differs(there Trusted) []string {
 	ours, theirs := raw(t.Certificates), raw(there.Certificates)
 	if len(without(ours, theirs))+len(without(theirs, ours)) == 0 {

@@ -9,15 +9,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
 )
 
-// Report is what there is on the hub of the CA and its certificates.
+// Report describes the hub's CA and its certificates.
 type Report struct {
 	Secret string             `json:"secret"`
 	CAs    []certificate.Info `json:"cas"`
-	// PrivateKey says whether the key is there, without which nothing can be issued.
+	// PrivateKey says whether the CA has its key. Without it no certificate can be issued.
 	PrivateKey   bool    `json:"privateKey"`
 	Certificates []Entry `json:"certificates"`
 	// Problems are those of the CA.
@@ -27,12 +27,12 @@ type Report struct {
 // Entry is one certificate.
 type Entry struct {
 	Secret      string            `json:"secret"`
-	Certificate *certificate.Info `json:"certificate,omitempty"` // not there if it cannot be read
+	Certificate *certificate.Info `json:"certificate,omitempty"` // nil if it cannot be read
 	Problems    []string          `json:"problems"`
 }
 
-// Inspect looks at the CA and the hub's certificates.
-func Inspect(ctx context.Context, hub *place.Place) (Report, error) {
+// Inspect describes the CA and the hub's certificates, and their problems.
+func Inspect(ctx context.Context, hub *cluster.Client) (Report, error) {
 	found, err := get(ctx, hub)
 	if err != nil {
 		return Report{}, err
@@ -61,12 +61,12 @@ func Inspect(ctx context.Context, hub *place.Place) (Report, error) {
 	return report, nil
 }
 
-// hubCertificate is a certificate that the hub has.
+// hubCertificate is a certificate that a hub should have.
 type hubCertificate struct {
 	secret   string
 	as       x509.ExtKeyUsage
 	command  string // makes it
-	optional bool   // it may not be there
+	optional bool
 }
 
 func hubCertificates() []hubCertificate {
@@ -81,8 +81,8 @@ func hubCertificates() []hubCertificate {
 	return all
 }
 
-// entry says what there is of it in a Secret, which is nil if there is none.
-func (w hubCertificate) entry(hub *place.Place, s *corev1.Secret, trusted Trusted) Entry {
+// entry describes the certificate in a Secret, which is nil if there is none.
+func (w hubCertificate) entry(hub *cluster.Client, s *corev1.Secret, trusted Trusted) Entry {
 	entry := Entry{Secret: hub.Namespace + "/" + w.secret}
 	if s == nil {
 		entry.Problems = []string{"not found: create it with: argocd-agentctl " + w.command}
@@ -92,7 +92,7 @@ func (w hubCertificate) entry(hub *place.Place, s *corev1.Secret, trusted Truste
 	return entry
 }
 
-// Examine looks at the certificate of a Secret. It returns none if it cannot be read, and why among the problems.
+// Examine describes the certificate of a Secret, nil if it cannot be read, and its problems.
 func Examine(s *corev1.Secret, use certificate.Use) (*certificate.Info, []string) {
 	chain, err := ReadPair(s.Data)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package certificate tells people about certificates: what is in one, and what is wrong with it.
+// Package certificate describes X.509 certificates for users, and finds problems with them.
 package certificate
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Info is what there is to know of a certificate.
+// Info describes a certificate.
 type Info struct {
 	Subject   string    `json:"subject"`
 	Issuer    string    `json:"issuer"`
@@ -24,7 +24,7 @@ type Info struct {
 	SHA256    string    `json:"sha256"`
 }
 
-// Describe returns what there is to know of a certificate.
+// Describe returns the description of a certificate.
 func Describe(c *x509.Certificate) Info {
 	sum := sha256.Sum256(c.Raw)
 	return Info{
@@ -34,7 +34,7 @@ func Describe(c *x509.Certificate) Info {
 	}
 }
 
-// Names returns whom a certificate is for besides its subject: DNS names, IP addresses and URIs.
+// Names returns the alternative names of a certificate: DNS names, IP addresses and URIs.
 func Names(c *x509.Certificate) []string {
 	var names []string
 	names = append(names, c.DNSNames...)
@@ -47,7 +47,7 @@ func Names(c *x509.Certificate) []string {
 	return names
 }
 
-// List writes such names for a sentence.
+// List joins names for a sentence.
 func List(names []string) string {
 	if len(names) == 0 {
 		return "nothing"
@@ -69,5 +69,5 @@ func keyOf(c *x509.Certificate) string {
 	}
 }
 
-// Stamp writes a time as people compare it.
+// Stamp formats a time as RFC 3339 in UTC.
 func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

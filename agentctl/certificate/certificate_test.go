@@ -86,7 +86,7 @@ func outliving(t *testing.T, brief *pki.CA, now time.Time) []*x509.Certificate {
 	return chain(t, pair, err)
 }
 
-func TestCovers(t *testing.T) {
+func TestServerCertificateCoversHost(t *testing.T) {
 	ours := authorityOf(t, "ours", pki.Validity{})
 	pair, err := ours.IssueServer(pki.ServerOptions{Names: []string{"proxy", "*.example.com"}, Addresses: []net.IP{net.IPv4(192, 0, 2, 1)}})
 	leaf := chain(t, pair, err)[0]

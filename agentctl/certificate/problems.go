@@ -48,7 +48,7 @@ func Dates(c *x509.Certificate, now time.Time) []string {
 	}
 }
 
-// count writes a length of time as people count it.
+// count formats a duration in days, or in hours and minutes if it is short.
 func count(left time.Duration) string {
 	if left < 2*day {
 		return left.Round(time.Minute).String()
@@ -91,7 +91,7 @@ func (u Use) verify(chain []*x509.Certificate, now time.Time) error {
 	}
 }
 
-// within returns the time in a certificate's life that is nearest to now, so that its dates are told of once.
+// within returns the time in a certificate's life that is nearest to now, so that its dates are reported only once.
 func within(c *x509.Certificate, now time.Time) time.Time {
 	switch {
 	case now.After(c.NotAfter):

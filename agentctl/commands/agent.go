@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
@@ -21,13 +21,13 @@ import (
 
 func agentCommands(e *endpoints) *cobra.Command {
 	return e.alsoNamespace(group(&cobra.Command{
-		Use: "agent", Short: "Tell the hub of agents, and see which there are",
+		Use: "agent", Short: "Register agents on the hub, list and inspect them",
 	}, createCommand(e), listCommand(e), inspectCommand(e)))
 }
 
-// creating is how an agent is to be created.
-type creating struct {
-	making
+// createFlags are the flags of agent create.
+type createFlags struct {
+	issueFlags
 
 	proxy               string
 	labels              []string
@@ -35,11 +35,11 @@ type creating struct {
 }
 
 func createCommand(e *endpoints) *cobra.Command {
-	var c creating
+	var c createFlags
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Tell the hub of an agent", Args: one("the agent's name"),
-		Long: `Tell the hub of an agent, by the Secret cluster-NAME, by which Argo CD and the principal know its cluster. Argo CD reaches
-that cluster through the resource proxy, and shows a certificate with the agent's name there.`,
+		Use: "create NAME", Short: "Register an agent on the hub", Args: one("the agent's name"),
+		Long: `Register an agent on the hub: create the Secret cluster-NAME, by which Argo CD and the principal know its cluster. Argo CD
+reaches that cluster through the resource proxy, with a client certificate that has the agent's name.`,
 		Example: `  argocd-agentctl agent create berlin --principal-context hub --label region=eu
   argocd-agentctl agent create berlin --tls-from-secret berlin-tls --ca-from-secret berlin-tls`,
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd, e, args[0]) },
@@ -49,20 +49,20 @@ that cluster through the resource proxy, and shows a certificate with the agent'
 	flags.StringSliceVarP(&c.labels, "label", "l", nil, "labels of the Secret, as key=value")
 	flags.StringVar(&c.tlsSecret, "tls-from-secret", "", "Secret, as [namespace/]name, of a certificate that is issued already; needs --ca-from-secret")
 	flags.StringVar(&c.caSecret, "ca-from-secret", "", "Secret, as [namespace/]name, of the CA that the resource proxy's certificate comes from")
-	c.declareReplace(cmd)
+	c.declareUpsert(cmd)
 	c.declareCertificate(cmd, pki.LeafLifetime)
 	for _, former := range formerFlags() {
 		flags.String(former, "", "does nothing")
-		_ = flags.MarkHidden(former) // it is there
+		_ = flags.MarkHidden(former) // it was declared
 	}
 	return cmd
 }
 
-// formerFlags are those that older documents have.
+// formerFlags are accepted because argocd-agent's documentation has them.
 func formerFlags() []string { return []string{"resource-proxy-username", "resource-proxy-password"} }
 
-func (c *creating) run(cmd *cobra.Command, e *endpoints, name string) error {
-	wanted := agents.Wanted{Name: name, Proxy: c.proxy, Replace: c.replace}
+func (c *createFlags) run(cmd *cobra.Command, e *endpoints, name string) error {
+	wanted := agents.Spec{Name: name, Proxy: c.proxy, Replace: c.replace}
 	if err := settings.HostPort(c.proxy); err != nil {
 		return fmt.Errorf("--resource-proxy-server: %q: want a host and a port, such as %s", c.proxy, agents.DefaultProxy)
 	}
@@ -88,8 +88,8 @@ func (c *creating) run(cmd *cobra.Command, e *endpoints, name string) error {
 	return resultPrinter(cmd)(agents.Create(cmd.Context(), hub, wanted))
 }
 
-// access says where the certificates come from.
-func (c *creating) access(cmd *cobra.Command, hub *place.Place) (agents.Access, error) {
+// access returns where the certificates come from.
+func (c *createFlags) access(cmd *cobra.Command, hub *cluster.Client) (agents.Access, error) {
 	n, err := c.certificate(cmd)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (c *creating) access(cmd *cobra.Command, hub *place.Place) (agents.Access, 
 }
 
 // reference takes [namespace/]name apart.
-func reference(hub *place.Place, text string) (agents.Source, error) {
+func reference(hub *cluster.Client, text string) (agents.Source, error) {
 	namespace, name, ok := strings.Cut(text, "/")
 	if !ok {
 		namespace, name = hub.Namespace, text
@@ -188,15 +188,15 @@ func labelText(set map[string]string) string {
 func inspectCommand(e *endpoints) *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
-		Use: "inspect NAME", Short: "Show what is known of an agent, and what is wrong", Args: one("the agent's name"),
-		Long:    "Show what is known of an agent on the hub and, with --agent-context, on its cluster, and what is wrong.",
+		Use: "inspect NAME", Short: "Show an agent and its problems", Args: one("the agent's name"),
+		Long:    "Show an agent on the hub and, with --agent-context, on its cluster, and its problems.",
 		Example: "  argocd-agentctl agent inspect berlin --principal-context hub --agent-context berlin -o yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hub, err := e.hub()
 			if err != nil {
 				return err
 			}
-			var spoke *place.Place
+			var spoke *cluster.Client
 			if e.agentContext != "" {
 				if spoke, err = e.spoke(); err != nil {
 					return err
@@ -216,20 +216,20 @@ func inspectCommand(e *endpoints) *cobra.Command {
 func printAgent(out io.Writer, a agents.Agent) {
 	fmt.Fprintf(out, "name\t%s\nSecret\t%s\nserver\t%s\nlabels\t%s\n", a.Name, a.Secret, a.Server, labelText(a.Labels))
 	if a.SelfRegistered {
-		fmt.Fprintln(out, "made by\tthe principal")
+		fmt.Fprintln(out, "created by\tthe principal")
 	}
 	if a.Certificate != nil {
-		fmt.Fprintln(out, "what Argo CD shows to the resource proxy:")
+		fmt.Fprintln(out, "Argo CD's client certificate for the resource proxy:")
 		printCertificate(out, a.Certificate)
 	}
 	if a.Token != nil && a.Token.NotAfter != nil {
 		fmt.Fprintf(out, "  bearer token\tfor %s until %s\n", a.Token.Agent, certificate.Stamp(*a.Token.NotAfter))
 	}
 	if a.Spoke != nil {
-		fmt.Fprintln(out, "what the agent shows to the principal:")
+		fmt.Fprintln(out, "the agent's client certificate for the principal:")
 		printCertificate(out, a.Spoke.Certificate)
 		for i := range a.Spoke.CAs {
-			fmt.Fprintln(out, "whom the agent trusts:")
+			fmt.Fprintln(out, "CA that the agent trusts:")
 			printCertificate(out, &a.Spoke.CAs[i])
 		}
 	}

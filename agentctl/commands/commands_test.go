@@ -41,7 +41,7 @@ contexts: [{name: hub, context: {cluster: hub, user: somebody}}, {name: berlin, 
 }
 
 // What cannot be right is said before any cluster is asked: none is there.
-func TestMistakesAreSaidAtOnce(t *testing.T) {
+func TestInvalidFlagsFailBeforeAnyRequest(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"pki isue":                     "did you mean issue?",
@@ -60,17 +60,17 @@ func TestMistakesAreSaidAtOnce(t *testing.T) {
 		"pki issue principal --dns=<principal-dns-name>":      "no DNS name",
 		"pki issue principal --dns=192.0.2.1":                 "give it by --ip",
 		"pki issue resource-proxy --ip=hub.example.com":       "give names by --dns",
-		"pki issue component":                                 "say which: kubeproxy or redisproxy",
+		"pki issue component":                                 "give its name: kubeproxy or redisproxy",
 		"pki issue component xds":                             "use one of kubeproxy, redisproxy",
-		"pki issue agent":                                     "say the agent's name, as in: argocd-agentctl pki issue agent berlin",
-		"pki issue agent berlin":                              "say with --agent-context which it is, or that it is this one with --same-context",
-		"pki issue agent berlin --agent-context=hub":          "say with --agent-context which it is",
+		"pki issue agent":                                     "give the agent's name, as in: argocd-agentctl pki issue agent berlin",
+		"pki issue agent berlin":                              "choose another with --agent-context, or confirm this one with --same-context",
+		"pki issue agent berlin --agent-context=hub":          "choose another with --agent-context",
 		"pki issue agent berlin --agent-context=x":            `--agent-context: there is no context "x": use one of berlin, hub`,
 		"pki issue agent Berlin --agent-context=berlin":       "a lowercase RFC 1123 label",
 		"pki issue agent argocd --agent-context=berlin":       "the hub's own namespace",
-		"pki propagate":                                       "say with --agent-context which it is",
+		"pki propagate":                                       "choose another with --agent-context",
 		"pki propagate --same-context --agent-context=berlin": "--same-context and --agent-context berlin: set one",
-		"agent create":                                                 "say the agent's name",
+		"agent create":                                                 "give the agent's name",
 		"agent create a b":                                             `"b" is one too many`,
 		"agent create a.b":                                             "must not contain dots: rename the agent",
 		"agent create argocd-agent-redisproxy":                         "a component of the hub has that name",
@@ -78,7 +78,7 @@ func TestMistakesAreSaidAtOnce(t *testing.T) {
 		"agent create a --resource-proxy-server=https://p:90":          "want a host and a port",
 		"agent create a --label=region":                                `--label: "region": want key=value`,
 		"agent create a --label=region=a/b":                            "--label",
-		"agent create a -l argocd-agent.argoproj-labs.io/agent-name=b": "is not to be chosen",
+		"agent create a -l argocd-agent.argoproj-labs.io/agent-name=b": "this label is reserved",
 		"agent create a --tls-from-secret=x":                           "--tls-from-secret and --ca-from-secret: set both or neither",
 		"agent create a --tls-from-secret=x/y/z --ca-from-secret=x":    "--tls-from-secret: \"x/y/z\": want the name of a Secret",
 		"agent create a --tls-from-secret=x --ca-from-secret=/x":       "--ca-from-secret: \"/x\": want the name of a Secret",
@@ -99,7 +99,7 @@ func TestMistakesAreSaidAtOnce(t *testing.T) {
 }
 
 // A cluster that cannot be reached is named as people know it, and nobody waits for it.
-func TestUnreachableClusterIsNamed(t *testing.T) {
+func TestUnreachableClusterErrorNamesContext(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{
 		"pki init", "pki inspect", "pki issue principal", "pki issue agent a --agent-context=berlin", "pki propagate --same-context",
@@ -113,7 +113,7 @@ func TestUnreachableClusterIsNamed(t *testing.T) {
 	}
 }
 
-func TestVariablesStandInForFlags(t *testing.T) {
+func TestEnvironmentVariablesSetFlags(t *testing.T) {
 	t.Parallel()
 	got := run(t, map[string]string{"ARGOCD_AGENT_PRINCIPAL_CONTEXT": "berlin", "ARGOCD_AGENT_PRINCIPAL_NAMESPACE": "other"}, "pki", "inspect")
 	require.Contains(t, got.errors, "Secret other/argocd-agent-ca on the hub (context berlin)")

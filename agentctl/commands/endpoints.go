@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
 
@@ -19,7 +19,7 @@ const (
 	sameContextFlag        = "same-context"
 )
 
-// endpoints is where the hub and the spoke are, as a person says.
+// endpoints are the flags that say where the hub and the spoke are.
 type endpoints struct {
 	kubeconfig                           string
 	principalContext, principalNamespace string
@@ -40,7 +40,7 @@ func (e *endpoints) declare(set *settings.Set) {
 		"namespace of the agent on its cluster", settings.NonEmpty, settings.DNSLabel)
 }
 
-// alsoNamespace gives commands that concern the hub alone the flag that kubectl has for a namespace.
+// alsoNamespace adds kubectl's flag for a namespace to commands that concern the hub alone.
 func (e *endpoints) alsoNamespace(cmd *cobra.Command) *cobra.Command {
 	cmd.PersistentFlags().StringVarP(&e.namespace, namespaceFlag, "n", "", "the same as --"+principalNamespaceFlag)
 	return cmd
@@ -62,25 +62,25 @@ func (e *endpoints) resolve(cmd *cobra.Command, set *settings.Set) error {
 	return nil
 }
 
-// hub is where the principal is.
-func (e *endpoints) hub() (*place.Place, error) {
-	return place.Open(place.Options{
+// hub returns a client for the principal's cluster.
+func (e *endpoints) hub() (*cluster.Client, error) {
+	return cluster.New(cluster.Options{
 		Title: "the hub", Kubeconfig: e.kubeconfig, Context: e.principalContext, Namespace: e.principalNamespace,
 		ContextFlag: "--" + principalContextFlag,
 	})
 }
 
-// spoke is where the agent is.
-func (e *endpoints) spoke() (*place.Place, error) {
-	return place.Open(place.Options{
+// spoke returns a client for the agent's cluster.
+func (e *endpoints) spoke() (*cluster.Client, error) {
+	return cluster.New(cluster.Options{
 		Title: "the agent's cluster", Kubeconfig: e.kubeconfig, Context: e.agentContext, Namespace: e.agentNamespace,
 		ContextFlag: "--" + agentContextFlag,
 	})
 }
 
-// both is for commands that take something from the hub to a spoke. A person who forgets to say which spoke would have it
-// done to the hub itself, when that is the current context: so a spoke on the hub's cluster has to be asked for.
-func (e *endpoints) both(sameContext bool) (hub, spoke *place.Place, err error) {
+// both is for commands that copy something from the hub to a spoke. Without --agent-context the hub itself would be changed,
+// if it is the current context: so a spoke on the hub's cluster needs --same-context.
+func (e *endpoints) both(sameContext bool) (hub, spoke *cluster.Client, err error) {
 	if sameContext {
 		if e.agentContext != "" && e.agentContext != e.principalContext {
 			return nil, nil, fmt.Errorf("--%s and --%s %s: set one", sameContextFlag, agentContextFlag, e.agentContext)
@@ -94,7 +94,7 @@ func (e *endpoints) both(sameContext bool) (hub, spoke *place.Place, err error) 
 		return nil, nil, err
 	}
 	if !sameContext && (hub.Same(spoke) || hub.SameCluster(spoke) && e.agentContext == "") {
-		return nil, nil, fmt.Errorf("the agent's cluster would be that of %s: say with --%s which it is, or that it is this one with --%s",
+		return nil, nil, fmt.Errorf("the agent's cluster would be that of %s: choose another with --%s, or confirm this one with --%s",
 			hub, agentContextFlag, sameContextFlag)
 	}
 	return hub, spoke, nil

@@ -10,7 +10,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
@@ -21,27 +21,27 @@ func issueCommands(e *endpoints) *cobra.Command {
 		Use: "issue", Short: "Issue a certificate by the hub's CA",
 		Long: `Issue a certificate by the hub's CA, into the Secret where the program that it is for looks for it.
 
-A certificate that is there and good stays as it is. One that is there and is not as asked for is replaced with --upsert
-only. The programs follow their certificates: none is to be restarted.`,
+A good certificate stays as it is. One that is not as wanted is replaced with --upsert only. The programs reload their
+certificates: none needs a restart.`,
 	}, issuePrincipalCommand(e),
-		issueServerCommand(e, "resource-proxy", "what Argo CD asks for live objects (kubeproxy)", ca.ResourceProxy),
+		issueServerCommand(e, "resource-proxy", "kubeproxy, which Argo CD asks for live objects", ca.ResourceProxy),
 		issueServerCommand(e, "redis-proxy", "redisproxy, for Argo CD that uses it by TLS", ca.RedisProxy),
 		issueComponentCommand(e), issueAgentCommand(e))
 }
 
-// outside are the names and addresses by which a server is reached from outside its cluster.
-type outside struct {
+// serverNames are the names and addresses by which a server is reached from serverNames its cluster.
+type serverNames struct {
 	names, addresses []string
 }
 
-func (o *outside) declare(cmd *cobra.Command) {
+func (o *serverNames) declare(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&o.names, "dns", nil, "DNS names by which the server is reached, besides those of its Service")
 	cmd.Flags().StringSliceVar(&o.addresses, "ip", nil, "IP addresses by which the server is reached")
 }
 
-// parse checks the names and addresses, which are easily mistaken for each other.
-func (o *outside) parse() (ca.Outside, error) {
-	var parsed ca.Outside
+// parse checks the names and addresses, which are easily confused.
+func (o *serverNames) parse() (ca.ExtraNames, error) {
+	var parsed ca.ExtraNames
 	for _, name := range o.names {
 		name = strings.ToLower(strings.TrimSpace(name))
 		if net.ParseIP(name) != nil {
@@ -64,8 +64,8 @@ func (o *outside) parse() (ca.Outside, error) {
 
 // issuePrincipalCommand issues what the principal needs, and those whom it lets reach every agent.
 func issuePrincipalCommand(e *endpoints) *cobra.Command {
-	var m making
-	var o outside
+	var m issueFlags
+	var o serverNames
 	cmd := &cobra.Command{
 		Use: "principal", Short: "Issue the certificates of the principal and the hub's components", Args: program.NoArguments,
 		Long: `Issue the certificate that agents see, for the names and addresses by which they reach the principal, and the
@@ -87,16 +87,16 @@ certificates by which the principal knows kubeproxy and redisproxy.`,
 			return e.issue(cmd, &m, wanted...)
 		},
 	}
-	m.declareReplace(cmd)
+	m.declareUpsert(cmd)
 	m.declareCertificate(cmd, pki.LeafLifetime)
 	o.declare(cmd)
 	return cmd
 }
 
 // issueServerCommand issues the certificate of a server on the hub.
-func issueServerCommand(e *endpoints, use, of string, wanted func(string, ca.Outside) ca.Certificate) *cobra.Command {
-	var m making
-	var o outside
+func issueServerCommand(e *endpoints, use, of string, wanted func(string, ca.ExtraNames) ca.Certificate) *cobra.Command {
+	var m issueFlags
+	var o serverNames
 	cmd := &cobra.Command{
 		Use: use, Short: "Issue the certificate of " + of, Args: program.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -107,19 +107,19 @@ func issueServerCommand(e *endpoints, use, of string, wanted func(string, ca.Out
 			return e.issue(cmd, &m, wanted(e.principalNamespace, from))
 		},
 	}
-	m.declareReplace(cmd)
+	m.declareUpsert(cmd)
 	m.declareCertificate(cmd, pki.LeafLifetime)
 	o.declare(cmd)
 	return cmd
 }
 
 func issueComponentCommand(e *endpoints) *cobra.Command {
-	var m making
+	var m issueFlags
 	cmd := &cobra.Command{
 		Use: "component NAME", Short: "Issue the certificate by which the principal knows kubeproxy or redisproxy",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("%s: say which: %s", cmd.CommandPath(), strings.Join(ca.Components(), " or "))
+				return fmt.Errorf("%s: give its name: %s", cmd.CommandPath(), strings.Join(ca.Components(), " or "))
 			}
 			return nil
 		},
@@ -134,13 +134,13 @@ func issueComponentCommand(e *endpoints) *cobra.Command {
 			return e.issue(cmd, &m, wanted)
 		},
 	}
-	m.declareReplace(cmd)
+	m.declareUpsert(cmd)
 	m.declareCertificate(cmd, pki.LeafLifetime)
 	return cmd
 }
 
-// issue issues certificates into Secrets on the hub. One that cannot be does not keep the others from it.
-func (e *endpoints) issue(cmd *cobra.Command, m *making, wanted ...ca.Certificate) error {
+// issue issues certificates into Secrets on the hub. One that fails does not keep the others from being issued.
+func (e *endpoints) issue(cmd *cobra.Command, m *issueFlags, wanted ...ca.Certificate) error {
 	n, err := m.certificate(cmd)
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func (e *endpoints) issue(cmd *cobra.Command, m *making, wanted ...ca.Certificat
 }
 
 func issueAgentCommand(e *endpoints) *cobra.Command {
-	var m making
+	var m issueFlags
 	var sameContext bool
 	cmd := &cobra.Command{
 		Use: "agent NAME", Short: "Issue the certificate of an agent, and have its cluster trust the CA", Args: one("the agent's name"),
@@ -184,14 +184,14 @@ cluster, and copy the CA's certificate there, as argocd-agentctl pki propagate d
 			return issueAgent(cmd, hub, spoke, name, n)
 		},
 	}
-	m.declareReplace(cmd)
+	m.declareUpsert(cmd)
 	m.declareCertificate(cmd, pki.LeafLifetime)
 	declareSameContext(cmd, &sameContext)
 	return cmd
 }
 
-// issueAgent has a spoke trust the CA first: what refuses that, such as a spoke that is the hub, refuses all.
-func issueAgent(cmd *cobra.Command, hub, spoke *place.Place, name string, n ca.New) error {
+// issueAgent copies the CA to the spoke first: if that is refused, such as on the hub itself, nothing is issued.
+func issueAgent(cmd *cobra.Command, hub, spoke *cluster.Client, name string, n ca.New) error {
 	issuer, err := ca.Load(cmd.Context(), hub)
 	if err != nil {
 		return err

@@ -17,10 +17,10 @@ func jwtCommands(e *endpoints) *cobra.Command {
 }
 
 func createKeyCommand(e *endpoints) *cobra.Command {
-	var m making
+	var m issueFlags
 	cmd := &cobra.Command{
-		Use: "create-key", Short: "Make the key that signs agents' bearer tokens", Args: program.NoArguments,
-		Long: "Make the key that signs agents' bearer tokens, in the Secret " + signingkey.SecretName + " on the hub. One that is there and good stays.",
+		Use: "create-key", Short: "Create the key that signs agents' bearer tokens", Args: program.NoArguments,
+		Long: "Create the key that signs agents' bearer tokens, in the Secret " + signingkey.SecretName + " on the hub. A good one stays.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			kind, err := m.key()
 			if err != nil {
@@ -34,7 +34,7 @@ func createKeyCommand(e *endpoints) *cobra.Command {
 			return resultPrinter(cmd)(signingkey.Create(cmd.Context(), hub, kind, m.replace))
 		},
 	}
-	m.declareReplace(cmd)
+	m.declareUpsert(cmd)
 	m.declareKey(cmd, "rsa if empty")
 	// An older spelling of --upsert.
 	cmd.Flags().BoolVarP(&m.replace, forceFlag, "f", false, "the same as --upsert")

@@ -10,21 +10,21 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
 
-// say prints a line.
-func say(cmd *cobra.Command, format string, args ...any) error {
+// printLine prints a line.
+func printLine(cmd *cobra.Command, format string, args ...any) error {
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
 	return err
 }
 
 // resultPrinter returns a function that prints the result of a step, and warnings beside the output; or returns its error.
-func resultPrinter(cmd *cobra.Command) func(r place.Result, err error) error {
-	return func(r place.Result, err error) error {
+func resultPrinter(cmd *cobra.Command) func(r cluster.Result, err error) error {
+	return func(r cluster.Result, err error) error {
 		if err == nil {
-			err = say(cmd, "%s", r)
+			err = printLine(cmd, "%s", r)
 		}
 		if err != nil {
 			return err

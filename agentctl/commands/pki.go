@@ -23,10 +23,10 @@ good enough, have another CA issue the certificates, into the same Secrets.`,
 }
 
 func initCommand(e *endpoints) *cobra.Command {
-	var m making
+	var m issueFlags
 	cmd := &cobra.Command{
-		Use: "init", Short: "Make the CA", Args: program.NoArguments,
-		Long:    "Make the CA, in the Secret " + ca.SecretName + " on the hub. One that is there and good stays.",
+		Use: "init", Short: "Create the CA", Args: program.NoArguments,
+		Long:    "Create the CA, in the Secret " + ca.SecretName + " on the hub. A good one stays.",
 		Example: "  argocd-agentctl pki init --principal-context hub",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			n, err := m.certificate(cmd)
@@ -41,12 +41,12 @@ func initCommand(e *endpoints) *cobra.Command {
 		},
 	}
 	m.declareCertificate(cmd, pki.CALifetime)
-	cmd.Flags().BoolVarP(&m.replace, forceFlag, "f", false, "replace the CA that is there: no certificate of it is good any more")
+	cmd.Flags().BoolVarP(&m.replace, forceFlag, "f", false, "replace an existing CA: its certificates are no longer trusted")
 	return cmd
 }
 
 func propagateCommand(e *endpoints) *cobra.Command {
-	var m making
+	var m issueFlags
 	var sameContext bool
 	cmd := &cobra.Command{
 		Use: "propagate", Short: "Have an agent's cluster trust the hub's CA", Args: program.NoArguments,
@@ -65,7 +65,7 @@ func propagateCommand(e *endpoints) *cobra.Command {
 			return resultPrinter(cmd)(ca.Propagate(cmd.Context(), trusted, spoke, m.replace))
 		},
 	}
-	m.declareReplace(cmd)
+	m.declareUpsert(cmd)
 	declareSameContext(cmd, &sameContext)
 	return cmd
 }
@@ -78,7 +78,7 @@ func declareSameContext(cmd *cobra.Command, target *bool) {
 func pkiInspectCommand(e *endpoints) *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
-		Use: "inspect", Short: "Show the CA and the hub's certificates, and what is wrong with them", Args: program.NoArguments,
+		Use: "inspect", Short: "Show the CA and the hub's certificates, and their problems", Args: program.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			hub, err := e.hub()
 			if err != nil {
@@ -100,9 +100,9 @@ func printReport(out io.Writer, r ca.Report) {
 	for i := range r.CAs {
 		printCertificate(out, &r.CAs[i])
 	}
-	key := "is there"
+	key := "present"
 	if !r.PrivateKey {
-		key = "is not there"
+		key = "missing"
 	}
 	fmt.Fprintf(out, "  private key\t%s\n", key)
 	printProblems(out, "  ", r.Problems)
@@ -113,7 +113,7 @@ func printReport(out io.Writer, r ca.Report) {
 	}
 }
 
-// printCertificate prints a certificate, a line for each thing that there is to know.
+// printCertificate prints a certificate, a line for each property.
 func printCertificate(out io.Writer, c *certificate.Info) {
 	if c == nil {
 		return

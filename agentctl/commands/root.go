@@ -1,5 +1,5 @@
-// Package commands is what people type: commands, their flags, and what is printed. What the commands do is in the packages
-// beside it.
+// Package commands is the command line of argocd-agentctl: commands, flags and output. What the commands do is in the
+// packages beside it.
 package commands
 
 import (
@@ -16,12 +16,12 @@ import (
 // Name is what the tool is called.
 const Name = "argocd-agentctl"
 
-// New returns the command that all others are below.
+// New returns the root command.
 func New(lookup program.Lookup) *cobra.Command {
 	e := &endpoints{}
 	root := group(&cobra.Command{
 		Use:   Name,
-		Short: "Set up a hub and its spokes: certificates, keys, and which agents there are",
+		Short: "Set up a hub and its spokes: certificates, keys and agents",
 	}, agentCommands(e), pkiCommands(e), jwtCommands(e), versionCommand())
 	set := settings.New(root.PersistentFlags(), lookup)
 	e.declare(set)
@@ -29,8 +29,8 @@ func New(lookup program.Lookup) *cobra.Command {
 	return root
 }
 
-// group makes a command that others are below, and that does nothing by itself. A word that is none of them is an error,
-// which cobra would take for a wish for help.
+// group makes a command that has subcommands and does nothing by itself. An unknown subcommand is an error: cobra would show
+// the help.
 func group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(below...)
 	cmd.SuggestionsMinimumDistance = 2
@@ -47,14 +47,14 @@ func group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// one is for commands that take one word, such as a name.
+// one is for commands that take one argument, such as a name.
 func one(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch len(args) {
 		case 1:
 			return nil
 		case 0:
-			return fmt.Errorf("%s: say %s, as in: %s berlin", cmd.CommandPath(), what, cmd.CommandPath())
+			return fmt.Errorf("%s: give %s, as in: %s berlin", cmd.CommandPath(), what, cmd.CommandPath())
 		default:
 			return fmt.Errorf("%s takes %s, and %q is one too many", cmd.CommandPath(), what, args[1])
 		}
@@ -65,7 +65,7 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Say which build this is", Args: program.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return say(cmd, "%s %s (%s)", Name, version.Version(), version.Revision())
+			return printLine(cmd, "%s %s (%s)", Name, version.Version(), version.Revision())
 		},
 	}
 }

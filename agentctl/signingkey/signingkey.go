@@ -10,7 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/token"
 )
@@ -22,10 +22,10 @@ const (
 	dataKey = "jwt.key"
 )
 
-// Create makes a key, unless there is a good one. Once it is replaced, no token of the older one is good. Other keys that the
-// Secret has stay: those that verify only are there because somebody wants them to.
-func Create(ctx context.Context, hub *place.Place, kind pki.KeyKind, replace bool) (place.Result, error) {
-	return hub.Put(ctx, place.Change{
+// Create creates a signing key, unless there is a good one. Once it is replaced, tokens of the older one are refused. Other keys
+// of the Secret stay: they only verify, and somebody put them there on purpose.
+func Create(ctx context.Context, hub *cluster.Client, kind pki.KeyKind, replace bool) (cluster.Result, error) {
+	return hub.Put(ctx, cluster.Change{
 		Name: SecretName, Type: corev1.SecretTypeOpaque, Replace: replace, Flag: "--upsert",
 		Differs: func(existing *corev1.Secret) []string {
 			keys, err := Read(existing.Data)

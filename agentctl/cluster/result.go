@@ -1,13 +1,13 @@
-package place
+package cluster
 
-// Result is what a step has come to.
+// Result is what became of a Secret, for the user.
 type Result struct {
 	// Where names the Secret.
 	Where   string
 	Outcome Outcome
 	// About says what is in it.
 	About string
-	// Notes are what a person should look after.
+	// Notes are warnings.
 	Notes []string
 }
 

@@ -25,30 +25,30 @@ const (
 // componentPrefix begins the common names of the hub's components, which the principal's --hub-components lists.
 const componentPrefix = "argocd-agent-"
 
-// Outside is by what a server is reached besides the names of its Service.
-type Outside struct {
+// ExtraNames are names and addresses of a server besides those of its Service.
+type ExtraNames struct {
 	Names     []string
 	Addresses []net.IP
 }
 
 // Principal is the certificate that agents, and the hub's components, see.
-func Principal(namespace string, o Outside) Certificate {
+func Principal(namespace string, o ExtraNames) Certificate {
 	return server(principalSecret, principalService, namespace, o)
 }
 
 // ResourceProxy is the certificate that Argo CD sees when it asks for what is on a spoke: kubeproxy's.
-func ResourceProxy(namespace string, o Outside) Certificate {
+func ResourceProxy(namespace string, o ExtraNames) Certificate {
 	return server(ResourceProxySecret, resourceProxyService, namespace, o)
 }
 
 // RedisProxy is the certificate that Argo CD sees when it uses redisproxy by TLS.
-func RedisProxy(namespace string, o Outside) Certificate {
+func RedisProxy(namespace string, o ExtraNames) Certificate {
 	return server(redisProxySecret, redisProxyService, namespace, o)
 }
 
-// server is a server's certificate. The names of its Service are always among it: whoever is within the cluster uses them,
-// and people think of those from outside.
-func server(secretName, service, namespace string, o Outside) Certificate {
+// server is a server's certificate. It always has the names of its Service, which clients within the cluster use: users
+// think of the external names only.
+func server(secretName, service, namespace string, o ExtraNames) Certificate {
 	names := []string{service, service + "." + namespace, service + "." + namespace + ".svc", service + "." + namespace + ".svc.cluster.local"}
 	for _, name := range o.Names {
 		if !slices.Contains(names, name) {
@@ -69,7 +69,7 @@ func Components() []string { return []string{"kubeproxy", "redisproxy"} }
 // Component is the certificate by which the principal knows a component of the hub.
 func Component(name string) (Certificate, error) {
 	if !slices.Contains(Components(), name) {
-		return Certificate{}, fmt.Errorf("component %q: there is none of that name: use one of %s", name, strings.Join(Components(), ", "))
+		return Certificate{}, fmt.Errorf("component %q: unknown: use one of %s", name, strings.Join(Components(), ", "))
 	}
 	return Certificate{SecretName: componentSecret(name), CommonName: componentPrefix + name}, nil
 }

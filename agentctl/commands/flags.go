@@ -10,45 +10,45 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-// Flags of commands that make certificates and keys.
+// Names of those flags.
 const (
 	upsertFlag = "upsert"
 	forceFlag  = "force"
 	daysFlag   = "days"
 )
 
-// maxDays keeps the end of a certificate within what its format can say.
+// maxDays keeps the end of a certificate within what X.509 can express.
 const maxDays = 36500
 
 const day = 24 * time.Hour
 
-// making is how something new is to be made.
-type making struct {
+// issueFlags are the flags of commands that issue certificates and keys.
+type issueFlags struct {
 	replace   bool
 	days      int
 	algorithm string
 	size      int
 }
 
-// declareReplace declares the flag by which a person lets what is there be replaced.
-func (m *making) declareReplace(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&m.replace, upsertFlag, "u", false, "replace what is there; without it, what is there and will do stays")
+// declareUpsert declares the flag that allows to replace an existing Secret.
+func (m *issueFlags) declareUpsert(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&m.replace, upsertFlag, "u", false, "replace an existing Secret; without it, one that is as wanted stays")
 }
 
 // declareCertificate declares the flags of a certificate.
-func (m *making) declareCertificate(cmd *cobra.Command, lifetime time.Duration) {
+func (m *issueFlags) declareCertificate(cmd *cobra.Command, lifetime time.Duration) {
 	cmd.Flags().IntVar(&m.days, daysFlag, int(lifetime/day), "how many days the certificate is valid")
 	m.declareKey(cmd, "ecdsa-p256 if empty, or rsa with --key-size")
 }
 
-// declareKey declares the flags of a private key. otherwise tells people which algorithm it is when they name none.
-func (m *making) declareKey(cmd *cobra.Command, otherwise string) {
+// declareKey declares the flags of a private key. otherwise is the help on the default algorithm.
+func (m *issueFlags) declareKey(cmd *cobra.Command, otherwise string) {
 	cmd.Flags().StringVar(&m.algorithm, "key-algorithm", "", "rsa, ecdsa-p256, ecdsa-p384, ecdsa-p521 or ed25519; "+otherwise)
 	cmd.Flags().IntVar(&m.size, "key-size", 0, "size of an RSA key in bits; 4096 if 0")
 }
 
-// key returns the kind of key that is asked for.
-func (m *making) key() (pki.KeyKind, error) {
+// key returns the wanted kind of key.
+func (m *issueFlags) key() (pki.KeyKind, error) {
 	kind, err := pki.ParseKeyKind(m.algorithm, m.size)
 	if err != nil {
 		return kind, fmt.Errorf("--key-algorithm and --key-size: %w", err)
@@ -56,8 +56,8 @@ func (m *making) key() (pki.KeyKind, error) {
 	return kind, nil
 }
 
-// certificate returns what kind of certificate is asked for. Days that nobody asked for end with the CA at the latest.
-func (m *making) certificate(cmd *cobra.Command) (ca.New, error) {
+// certificate returns the wanted kind of certificate. The default lifetime ends with the CA at the latest.
+func (m *issueFlags) certificate(cmd *cobra.Command) (ca.New, error) {
 	kind, err := m.key()
 	if err != nil {
 		return ca.New{}, err

@@ -1,4 +1,4 @@
-package place_test
+package cluster_test
 
 import (
 	"encoding/json"
@@ -14,11 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/place"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 )
 
 // open returns a place whose API server answers by the handler.
-func open(t *testing.T, handler http.HandlerFunc) *place.Place {
+func open(t *testing.T, handler http.HandlerFunc) *cluster.Client {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
@@ -30,7 +30,7 @@ clusters: [{name: hub, cluster: {server: "`+server.URL+`"}}]
 users: [{name: somebody, user: {token: secret}}]
 contexts: [{name: hub, context: {cluster: hub, user: somebody}}]
 `), 0o600))
-	p, err := place.Open(place.Options{Title: "the hub", Kubeconfig: kubeconfig, Namespace: "argocd", ContextFlag: "--principal-context"})
+	p, err := cluster.New(cluster.Options{Title: "the hub", Kubeconfig: kubeconfig, Namespace: "argocd", ContextFlag: "--principal-context"})
 	require.NoError(t, err)
 	return p
 }
@@ -82,7 +82,7 @@ func TestWritingAtTheSameTimeIsSaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := open(t, handler).Put(t.Context(), place.Change{
+			_, err := open(t, handler).Put(t.Context(), cluster.Change{
 				Name: "x", Replace: true, Flag: "--upsert",
 				Differs: func(*corev1.Secret) []string { return []string{"it is old"} },
 				Write:   func(s *corev1.Secret) error { s.Data = map[string][]byte{"a": []byte("b")}; return nil },
@@ -93,7 +93,7 @@ func TestWritingAtTheSameTimeIsSaid(t *testing.T) {
 }
 
 // Who may not know which namespaces there are is not told that one is missing.
-func TestNamespacesThatNobodyMayKnow(t *testing.T) {
+func TestForbiddenNamespacesAreAssumedToExist(t *testing.T) {
 	t.Parallel()
 	p := open(t, func(w http.ResponseWriter, _ *http.Request) {
 		answer(t, w, http.StatusForbidden, status(metav1.StatusReasonForbidden))

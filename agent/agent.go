@@ -15,6 +15,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/telemetry"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/telemetry/clientgo"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
@@ -34,6 +36,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	base.Libraries = append(base.Libraries, clientgo.Gatherer())
 	logger, registry := base.Logger, base.Registry
 	s.kube.Program = name
 	ctx, cluster, err := kube.Open(ctx, s.kube, logger)
@@ -65,7 +68,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 			Source: material, Policy: s.policy, InsecureSkipVerify: s.insecureTLS,
 		}),
 		KeepAlive: s.keepAlive, Peer: shared.Peer(), Tunnel: reach.Tunnel(), Hello: s.hello(), Greeted: hub.greeted, Renewed: material.Changed,
-		Registerer: registry, Logger: logging.Component(logger, "connection"),
+		Dial: telemetry.DialOptions(registry), Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})
 	operations, err := s.operations.Serve(ctx, base,
 		ops.When("applications", shared.Ready), ops.When("certificate", material.Ready), ops.When("connection", principal.Connected))

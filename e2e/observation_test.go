@@ -98,6 +98,8 @@ func TestMetrics(t *testing.T) {
 		`argocd_principal_sync_lag_seconds_count{facet="application"} 1`,
 		"argocd_agent_certificate_not_after_timestamp_seconds", "argocd_agent_build_info",
 		"go_goroutines", "process_resident_memory_bytes",
+		`rest_client_requests_total{code="200",`, `workqueue_depth{name="intent-ids"}`,
+		`grpc_server_started_total{grpc_method="Connect",grpc_service="`,
 	)
 	shows(t, s.agent.MetricsURL,
 		"argocd_agent_connection_status 1",
@@ -106,6 +108,7 @@ func TestMetrics(t *testing.T) {
 		`argocd_agent_sync_acks_total{facet="application-status",result="done"} `,
 		`argocd_agent_sync_lag_seconds_bucket{facet="application-status",le="`,
 		`argocd_agent_sync_repairs_total{facet="application",result="done"} 1`,
+		`rest_client_requests_total{code="200",`, `grpc_client_started_total{grpc_method="Connect",grpc_service="`,
 		"argocd_agent_certificate_not_after_timestamp_seconds", "argocd_agent_build_info",
 		"go_goroutines", "process_resident_memory_bytes",
 	)

@@ -337,7 +337,7 @@ func TestRefusedStatusIsReported(t *testing.T) {
 	saysNow(t, shared.Principal, mark, "Failed to write application status", "application=status-refused/hooked")
 	says(t, s.agent, "Hub refused application status", "no green cake")
 	requireEvent(t, shared.Hub, app.hub.selection.Namespace, "StatusRefused", "no green cake")
-	requireEvent(t, app.spoke.cluster, lab.Namespace, "StatusRefusedByHub", "no green cake")
+	requireEvent(t, app.spoke.cluster, app.spoke.selection.Namespace, "StatusRefusedByHub", "no green cake")
 	refusals, err := metric(t.Context(), shared.Principal.MetricsURL, `argocd_principal_sync_failed_writes_total{facet="application-status",reason="AdmissionWebhook"}`)
 	require.NoError(t, err)
 	require.Positive(t, refusals)

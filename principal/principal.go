@@ -22,6 +22,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/telemetry"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/telemetry/clientgo"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
@@ -55,6 +57,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	base.Libraries = append(base.Libraries, clientgo.Gatherer())
 	logger, registry := base.Logger, base.Registry
 	s.kube.Program = name
 	ctx, cluster, err := kube.Open(ctx, s.kube, logger)
@@ -106,7 +109,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		group.Go(func() error { part(ctx); return nil })
 	}
 	group.Go(func() error {
-		return s.serve(ctx, material, logger, func(r grpc.ServiceRegistrar) {
+		return s.serve(ctx, material, logger, telemetry.ServerOptions(registry), func(r grpc.ServiceRegistrar) {
 			syncv1.RegisterSyncServer(r, service)
 			tunnelv1.RegisterTunnelServer(r, switchboard)
 			tunnelv1.RegisterRelayServer(r, switchboard)
@@ -167,10 +170,10 @@ func allOf(checks ...func() error) func() error {
 
 // serve serves agents, and components of the hub, until the context ends and their conversations with it.
 func (s *principalSettings) serve(ctx context.Context, material *certs.Source, logger *slog.Logger,
-	register func(grpc.ServiceRegistrar),
+	options []grpc.ServerOption, register func(grpc.ServiceRegistrar),
 ) error {
 	secure := sessions.Watched(certs.ServerCredentials(certs.ServerOptions{Source: material, Policy: s.policy}))
-	server := grpc.NewServer(append(s.transport(), grpc.Creds(secure))...)
+	server := grpc.NewServer(append(s.transport(), append(options, grpc.Creds(secure))...)...)
 	register(server)
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)))

@@ -16,6 +16,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/telemetry"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
@@ -49,7 +50,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	principal, err := s.principal.Connect(m.client)
+	principal, err := s.principal.Connect(m.client, telemetry.DialOptions(registry)...)
 	if err != nil {
 		return err
 	}

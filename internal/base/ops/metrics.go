@@ -27,10 +27,10 @@ func NewRegistry(version, revision string) *prometheus.Registry {
 	return registry
 }
 
-// metricsMux shows what the registry holds. A collector that fails costs its own metrics, not those of the others.
-func metricsMux(registry *prometheus.Registry) *http.ServeMux {
+// metricsMux shows what the registry and the libraries' hold. A collector that fails costs its own metrics, not those of the others.
+func metricsMux(registry *prometheus.Registry, libraries []prometheus.Gatherer) *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle("GET "+metricsPath, promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+	mux.Handle("GET "+metricsPath, promhttp.HandlerFor(append(prometheus.Gatherers{registry}, libraries...), promhttp.HandlerOpts{
 		Registry:      registry,
 		ErrorHandling: promhttp.ContinueOnError,
 	}))

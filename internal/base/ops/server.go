@@ -62,6 +62,8 @@ type Options struct {
 	Checks []Check
 	// Registry holds what /metrics shows, and is needed when that is on; see NewRegistry.
 	Registry *prometheus.Registry
+	// Libraries hold more that /metrics shows, each under names of its own.
+	Libraries []prometheus.Gatherer
 	// Logger takes the errors of single connections.
 	Logger *slog.Logger
 }
@@ -88,7 +90,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	}
 	err := errors.Join(
 		s.open(ctx, options.Health, healthPath, healthMux(options.Checks)),
-		s.open(ctx, options.Metrics, metricsPath, metricsMux(options.Registry)),
+		s.open(ctx, options.Metrics, metricsPath, metricsMux(options.Registry, options.Libraries)),
 		s.open(ctx, options.Profiles, profilesPath, profilesMux()),
 	)
 	if err != nil {

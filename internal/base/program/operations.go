@@ -31,6 +31,6 @@ func (o *Operations) Declare(set *settings.Set, prefix string, metrics, health i
 func (o *Operations) Serve(ctx context.Context, base Base, checks ...ops.Check) (*ops.Server, error) {
 	return ops.New(ctx, ops.Options{
 		Health: ops.Port("--healthz-port", o.health), Metrics: ops.Port("--metrics-port", o.metrics),
-		Profiles: ops.LoopbackPort("--pprof-port", o.profiles), Registry: base.Registry, Logger: base.Logger, Checks: checks,
+		Profiles: ops.LoopbackPort("--pprof-port", o.profiles), Registry: base.Registry, Libraries: base.Libraries, Logger: base.Logger, Checks: checks,
 	})
 }

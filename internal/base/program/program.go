@@ -26,6 +26,8 @@ type Options struct {
 type Base struct {
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
+	// Libraries gather the metrics of libraries that have registries of their own.
+	Libraries []prometheus.Gatherer
 }
 
 // Begin makes the base of a program, and says in the log which build runs.

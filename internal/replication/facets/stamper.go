@@ -36,7 +36,10 @@ func NewStamper(a Applications, logger *slog.Logger) *Stamper {
 	return &Stamper{
 		applications: a,
 		logger:       logger,
-		queue:        workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](stampFirst, stampLast)),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](stampFirst, stampLast),
+			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "intent-ids"},
+		),
 	}
 }
 

@@ -63,8 +63,8 @@ func (s *Settings) Certificates(name string, logger *slog.Logger, metrics *certs
 }
 
 // Connect returns a connection to the principal, which is made when it is first used, and made again when the principal
-// wants to see a newer certificate.
-func (s *Settings) Connect(material *certs.Source) (*grpc.ClientConn, error) {
+// wants to see a newer certificate. more are options of the program's.
+func (s *Settings) Connect(material *certs.Source, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	renewed := &renewal{TransportCredentials: certs.ClientCredentials(certs.ClientOptions{Source: material}), material: material}
 	options := append(tunnel.DialOptions(),
 		grpc.WithTransportCredentials(renewed), grpc.WithStreamInterceptor(renewed.watch),
@@ -76,7 +76,7 @@ func (s *Settings) Connect(material *certs.Source) (*grpc.ClientConn, error) {
 	if s.keepAlive > 0 {
 		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: s.keepAlive, Timeout: s.keepAlive}))
 	}
-	principal, err := grpc.NewClient(net.JoinHostPort(s.address, strconv.Itoa(s.port)), options...)
+	principal, err := grpc.NewClient(net.JoinHostPort(s.address, strconv.Itoa(s.port)), append(options, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("--principal-address and --principal-port: %w", err)
 	}

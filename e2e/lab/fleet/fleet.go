@@ -23,6 +23,9 @@ type Options struct {
 	Heartbeat, KeepAlive time.Duration
 }
 
+// ConnectedLine is what cmd/fleet writes once all of its agents have connected.
+const ConnectedLine = "all agents are connected"
+
 // What a real agent does unless it is told otherwise.
 const (
 	heartbeat = 30 * time.Second

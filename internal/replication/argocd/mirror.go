@@ -4,7 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/glob"
 )
 
 // MirrorDefinition turns an application of an agent's into what shows it on the hub: of a project of the agent's, in its
@@ -52,9 +53,7 @@ func MirrorProject(agent, name string, c Content) (Content, error) {
 	// On the hub an agent's applications have its name for their destination.
 	ownPlace().translate(spec, "*?"+agentParameter+"="+agent, agent)
 	if roles, ok := spec["roles"].([]any); ok {
-		for _, role := range roles {
-			mirrorRole(agent, name, role)
-		}
+		roleMirror{agent: agent, project: name, onHub: agent + "-" + name}.mirror(roles)
 	}
 	if c.Spec, err = json.Marshal(spec); err != nil {
 		return c, fmt.Errorf("the project's spec: %w", err)
@@ -64,20 +63,21 @@ func MirrorProject(agent, name string, c Content) (Content, error) {
 
 // permits returns the namespaces of a cluster that a project permits, as patterns each of which holds by itself. In Argo CD
 // what denies namespaces of one cluster permits them in every other, and what denies them of a cluster that it names denies
-// all of that. So here nothing is denied: of all namespaces, those are permitted that are not denied, and of some, those
-// that no denial can meet.
+// all of that. So here nothing is denied. Denials become part of patterns that match everything else. A pattern for some
+// namespaces is left out if a denial may match one of them.
 func (p *project) permits(c place) []string {
-	var some, denied []pattern
+	var some, allButOne, denied []pattern
 	all := false
 	for _, d := range p.destinationsOf(c) {
-		denies := d.deniesAddress(c)
-		switch {
+		switch denies := d.deniesAddress(c); {
 		case denies && d.namespace.denies: // all but what it names
 			return nil
 		case denies:
 			denied = append(denied, d.namespace)
-		case d.namespace.denies:
+		case d.deniesNamespaces(c):
 			all, denied = true, append(denied, readGlob(d.namespace.text[1:]))
+		case d.namespace.denies:
+			allButOne = append(allButOne, readGlob(d.namespace.text[1:]))
 		case d.namespace.text == "*":
 			all = true
 		default:
@@ -85,9 +85,12 @@ func (p *project) permits(c place) []string {
 		}
 	}
 	if all {
-		return []string{allBut(denied)}
+		return allBut(denied)
 	}
 	var out []string
+	for _, but := range allButOne {
+		out = append(out, allBut(append(slices.Clone(denied), but))...)
+	}
 	for _, s := range some {
 		if !slices.Contains(out, s.text) && !slices.ContainsFunc(denied, s.meets) {
 			out = append(out, s.text)
@@ -96,67 +99,19 @@ func (p *project) permits(c place) []string {
 	return out
 }
 
-// allBut returns the pattern for all that none of some others matches.
-func allBut(denied []pattern) string {
-	var out []string
+// allBut returns the pattern for all that none of some others matches, none if there is no such pattern.
+func allBut(denied []pattern) []string {
+	var texts []string
 	for _, d := range denied {
-		if d.glob != nil && !slices.Contains(out, d.text) {
-			out = append(out, d.text)
+		if d.glob.Compiled() && !slices.Contains(texts, d.text) {
+			texts = append(texts, d.text)
 		}
 	}
-	switch len(out) {
-	case 0:
-		return "*"
-	case 1:
-		return "!" + out[0]
+	if len(texts) == 0 {
+		return []string{"*"}
 	}
-	return "!{" + strings.Join(out, ",") + "}"
-}
-
-// mirrorRole makes a role's policies those of the project on the hub. The tokens that the spoke has issued are none there.
-func mirrorRole(agent, project string, role any) {
-	r, ok := role.(map[string]any)
-	if !ok {
-		return
+	if union, ok := glob.AnyOf(texts); ok {
+		return []string{"!" + union}
 	}
-	delete(r, "jwtTokens")
-	policies, _ := r["policies"].([]any)
-	mirrored := make([]any, 0, len(policies))
-	for _, policy := range policies {
-		text, _ := policy.(string)
-		if translated, ok := mirrorPolicy(agent, project, text); ok {
-			mirrored = append(mirrored, translated)
-		}
-	}
-	if policies != nil {
-		r["policies"] = mirrored
-	}
-}
-
-// policyFields is how many there are in a line of a policy.
-const policyFields = 6
-
-// mirrorPolicy translates a line "p, proj:PROJECT:ROLE, RESOURCE, ACTION, PROJECT/OBJECT, EFFECT" (argo-cd, RBAC). Objects
-// that are in namespaces are in the agent's on the hub. Any other line is of no use in the project where it was written, as
-// Argo CD has it, and is nothing that an agent may say on the hub: it is left out.
-func mirrorPolicy(agent, project, policy string) (string, bool) {
-	fields := strings.Split(policy, ",")
-	for i := range fields {
-		fields[i] = strings.TrimSpace(fields[i])
-	}
-	if len(fields) != policyFields || fields[0] != "p" {
-		return "", false
-	}
-	role, ofProject := strings.CutPrefix(fields[1], "proj:"+project+":")
-	object, inProject := strings.CutPrefix(fields[4], project+"/")
-	if !ofProject || !inProject {
-		return "", false
-	}
-	switch fields[2] {
-	case "applications", "applicationsets", "logs", "exec":
-		object = agent + "/" + object
-	}
-	onHub := agent + "-" + project
-	fields[1], fields[4] = "proj:"+onHub+":"+role, onHub+"/"+object
-	return strings.Join(fields, ", "), true
+	return nil
 }

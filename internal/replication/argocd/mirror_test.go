@@ -60,7 +60,7 @@ func TestAMirroredProjectPermitsWhatItPermitsInItsOwnCluster(t *testing.T) {
 		"all namespaces":                     {`[{` + own + `,"namespace":"x"},{` + own + `,"namespace":"*"}]`, []string{"*"}},
 		"all but a namespace":                {`[{` + own + `,"namespace":"!kube-system"},{` + own + `,"namespace":"x"}]`, []string{"!kube-system"}},
 		"all, and all but a namespace":       {`[{` + own + `,"namespace":"*"},{` + own + `,"namespace":"!kube-*"}]`, []string{"!kube-*"}},
-		"all but some namespaces":            {`[{` + own + `,"namespace":"!a"},{` + own + `,"namespace":"!b-*"},{` + own + `,"namespace":"!a"}]`, []string{"!{a,b-*}"}},
+		"all but some namespaces":            {`[{` + own + `,"namespace":"!a"},{` + own + `,"namespace":"!b-*"},{` + own + `,"namespace":"!a"}]`, []string{"!{a,{b-*}}"}},
 		"all but what no namespace is":       {`[{` + own + `,"namespace":"!a["},{` + own + `,"namespace":"!b"}]`, []string{"!b"}},
 		"only a denial":                      {`[{` + denied + `,"namespace":"kube-system"}]`, nil},
 		"a denial in all namespaces":         {`[{` + own + `,"namespace":"*"},{` + denied + `,"namespace":"kube-system"}]`, []string{"!kube-system"}},

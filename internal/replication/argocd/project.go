@@ -2,13 +2,13 @@ package argocd
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
 	"strings"
 
-	"github.com/gobwas/glob"
-
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/glob"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/namespaces"
 )
 
@@ -24,11 +24,12 @@ type destination struct {
 }
 
 // pattern is a glob of Argo CD's (argo-cd, util/glob). One that begins with "!" matches what the rest does not, and what
-// it does not match it denies.
+// it does not match it denies. One that does not compile matches nothing, and with "!" everything.
+// An empty one matches the empty namespace, and nothing else.
 type pattern struct {
 	text   string
 	denies bool
-	glob   *glob.Pattern // nil if it matches nothing
+	glob   glob.Glob
 }
 
 func readPattern(text string) pattern {
@@ -40,15 +41,16 @@ func readPattern(text string) pattern {
 
 // readGlob reads a pattern that cannot deny: "!" is a letter like any other.
 func readGlob(text string) pattern {
-	p := pattern{text: text}
-	if text != "" {
-		p.glob, _ = glob.Compile(text) // what does not compile matches nothing, in Argo CD too
-	}
-	return p
+	compiled, _ := glob.Compile(text)
+	return pattern{text: text, glob: compiled}
 }
 
 func (p pattern) matches(text string) bool {
-	return p.text != "" && text != "" && (p.glob != nil && p.glob.Match(text)) != p.denies
+	if p.text == "" || text == "" {
+		return false
+	}
+	matches, ok := p.glob.Match(text)
+	return ok && matches != p.denies
 }
 
 // refuses reports whether it denies a text.
@@ -56,22 +58,16 @@ func (p pattern) refuses(text string) bool { return p.denies && text != "" && !p
 
 // meets reports whether there may be a text that both match. Neither denies.
 func (p pattern) meets(other pattern) bool {
-	mine, theirs := p.beginning(), other.beginning()
+	mine, theirs := glob.Beginning(p.text), glob.Beginning(other.text)
 	switch {
 	case mine == p.text:
-		return other.matches(mine)
+		matches, ok := other.glob.Match(mine)
+		return matches || !ok
 	case theirs == other.text:
-		return p.matches(theirs)
+		matches, ok := p.glob.Match(theirs)
+		return matches || !ok
 	}
 	return strings.HasPrefix(mine, theirs) || strings.HasPrefix(theirs, mine)
-}
-
-// beginning returns how every text begins that the pattern matches.
-func (p pattern) beginning() string {
-	if end := strings.IndexAny(p.text, `*?[{\`); end >= 0 {
-		return p.text[:end]
-	}
-	return p.text
 }
 
 func readProject(raw json.RawMessage) (*project, error) {
@@ -90,17 +86,30 @@ func readProject(raw json.RawMessage) (*project, error) {
 	}
 	p := &project{spec: spec}
 	for _, d := range known.Destinations {
+		if err := readable(d.Name, d.Server, d.Namespace); err != nil {
+			return nil, fmt.Errorf("the project's spec: a destination: %w", err)
+		}
 		p.destinations = append(p.destinations, destination{
 			name: readPattern(d.Name), agentName: agentIn(d.Server), server: readPattern(d.Server),
 			namespace: readPattern(d.Namespace),
 		})
 	}
 	for _, n := range known.SourceNamespaces {
-		if list, err := namespaces.Parse([]string{n}); err == nil { // what does not compile matches nothing, in Argo CD too
+		if list, err := namespaces.Parse([]string{n}); err == nil { // one that does not compile matches nothing, in Argo CD too
 			p.sourceNamespaces = append(p.sourceNamespaces, list...)
 		}
 	}
 	return p, nil
+}
+
+// readable returns an error if a pattern would take too long to match.
+func readable(patterns ...string) error {
+	for _, p := range patterns {
+		if _, err := glob.Compile(strings.TrimPrefix(p, "!")); errors.Is(err, glob.ErrTooComplex) {
+			return err
+		}
+	}
+	return nil
 }
 
 // agentIn returns the pattern for agents' names in a cluster's address, as in https://proxy:9090?agentName=edge-*.
@@ -111,10 +120,13 @@ func agentIn(server string) pattern {
 		return pattern{}
 	}
 	name := values.Get("agentName")
-	if name != "" && strings.HasPrefix(server, "!") {
-		name = "!" + name
+	switch {
+	case name == "":
+		return pattern{}
+	case strings.HasPrefix(server, "!"):
+		return readPattern("!" + name)
 	}
-	return readPattern(name)
+	return readGlob(name) // only an address can deny
 }
 
 // destinationsOf returns the destinations that are a cluster or deny namespaces of it, none if it may be no destination at
@@ -125,12 +137,11 @@ func (p *project) destinationsOf(c place) []destination {
 	var mine []destination
 	one := false
 	for _, d := range p.destinations {
-		byName := d.name.matches(c.name) || d.agentName.matches(c.agent)
 		denied := d.deniesAddress(c)
 		switch {
 		case d.name.refuses(c.name), denied && (d.namespace.text == "*" || c.server == ""):
 			return nil
-		case byName, d.server.matches(c.server), d.server.text == "*":
+		case d.name.matches(c.name), d.hasAddress(c):
 			one = true
 			mine = append(mine, d)
 		case denied:
@@ -143,6 +154,15 @@ func (p *project) destinationsOf(c place) []destination {
 	return mine
 }
 
+// hasAddress reports whether it matches the address of a cluster, which may name an agent.
+func (d destination) hasAddress(c place) bool {
+	return d.agentName.matches(c.agent) || d.server.matches(c.server) || d.server.text == "*"
+}
+
+// deniesNamespaces reports whether it denies namespaces of a cluster, by a pattern that begins with "!". In Argo CD only one that
+// matches by the address does.
+func (d destination) deniesNamespaces(c place) bool { return d.namespace.denies && d.hasAddress(c) }
+
 // deniesAddress reports whether it denies the address of a cluster, which may name an agent.
 func (d destination) deniesAddress(c place) bool {
 	if d.agentName.denies {
@@ -153,8 +173,11 @@ func (d destination) deniesAddress(c place) bool {
 
 // onSpoke returns a destination as it reads on the spoke of the agent whose it is.
 func (d destination) onSpoke(c place) map[string]any {
-	if d.deniesAddress(c) {
+	switch {
+	case d.deniesAddress(c):
 		return map[string]any{"server": "!" + inClusterServer, "namespace": d.namespace.text}
+	case d.namespace.denies && !d.deniesNamespaces(c):
+		return map[string]any{"name": InCluster, "namespace": d.namespace.text}
 	}
 	return map[string]any{"name": InCluster, "server": inClusterServer, "namespace": d.namespace.text}
 }

@@ -4,10 +4,10 @@ package namespaces
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strings"
+	"time"
 
-	"github.com/gobwas/glob"
+	"github.com/dlclark/regexp2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,29 +15,41 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/glob"
 )
 
 // List is a list of namespaces: globs, and regular expressions between slashes, as in Argo CD's application.namespaces and in
-// the sourceNamespaces of its projects.
+// the sourceNamespaces of its projects. Both are matched by the packages that Argo CD uses, in the same
+// versions.
 type List []func(namespace string) bool
+
+// matchTimeout bounds how long one regular expression is matched. These have lookarounds, so matching may backtrack for long.
+const matchTimeout = time.Second
 
 // Parse reads a list.
 func Parse(patterns []string) (List, error) {
 	var list List
 	for _, text := range patterns {
 		if expression, ok := enclosed(text); ok {
-			compiled, err := regexp.Compile(expression)
+			compiled, err := regexp2.Compile(expression, regexp2.None)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", text, err)
 			}
-			list = append(list, compiled.MatchString)
+			compiled.MatchTimeout = matchTimeout
+			list = append(list, func(namespace string) bool {
+				matches, err := compiled.MatchString(namespace)
+				return err == nil && matches
+			})
 			continue
 		}
 		compiled, err := glob.Compile(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", text, err)
 		}
-		list = append(list, compiled.Match)
+		list = append(list, func(namespace string) bool {
+			matches, _ := compiled.Match(namespace)
+			return matches
+		})
 	}
 	return list, nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,6 +31,7 @@ func TestNamespacesAreInAListAsInArgoCD(t *testing.T) {
 		{[]string{"/team/"}, []string{"team", "my-team-7"}, []string{"tea"}},
 		{[]string{"//", "/"}, nil, []string{"", "a", "b-c"}}, // of no length, which matches everything, it is none
 		{[]string{""}, nil, []string{"a"}},
+		{[]string{"/^(?!prod-)/"}, []string{"team-a", "prod"}, []string{"prod-a"}},
 	} {
 		list, err := namespaces.Parse(c.patterns)
 		require.NoError(t, err)
@@ -41,6 +43,15 @@ func TestNamespacesAreInAListAsInArgoCD(t *testing.T) {
 			require.False(t, list.Has(namespace), "%q in %q", namespace, c.patterns)
 		}
 	}
+}
+
+// An expression that backtracks without end matches nothing.
+func TestRegularExpressionTimesOut(t *testing.T) {
+	t.Parallel()
+	list, err := namespaces.Parse([]string{"/^(a+)+$/", "b*"})
+	require.NoError(t, err)
+	require.False(t, list.Has(strings.Repeat("a", 60)+"!"))
+	require.True(t, list.Has("b"))
 }
 
 func TestABadPatternIsNamed(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// normaliseSpec decodes an application's spec into the form that both sides compare: as the spoke's application
-// controller leaves it (argo-cd, util/argo.NormalizeApplicationSpec), so that the controller's tidying is no drift.
+// normaliseSpec decodes an application's spec into the form that both sides compare: as Argo CD's controller stores it after an
+// automated sync (argo-cd, util/argo.NormalizeApplicationSpec, then the JSON encoding of its types), so that this is no drift.
 func normaliseSpec(raw json.RawMessage) (map[string]any, error) {
 	spec, err := decodeObject(raw)
 	if err != nil {
@@ -16,10 +16,11 @@ func normaliseSpec(raw json.RawMessage) (map[string]any, error) {
 	if p, _ := spec["project"].(string); p == "" {
 		spec["project"] = DefaultProject
 	}
-	if policy, ok := spec["syncPolicy"].(map[string]any); ok && isEmpty(policy, syncPolicyFields) {
+	specSchema.dropZero(spec)
+	if policy, ok := spec["syncPolicy"].(map[string]any); ok && len(policy) == 0 {
 		delete(spec, "syncPolicy")
 	}
-	if sources, ok := spec["sources"].([]any); ok && len(sources) > 0 {
+	if sources, ok := spec["sources"].([]any); ok {
 		for _, s := range sources {
 			normaliseSource(s)
 		}
@@ -29,79 +30,30 @@ func normaliseSpec(raw json.RawMessage) (map[string]any, error) {
 	return spec, nil
 }
 
-// normaliseSource drops the parameters of a source that say nothing, as the controller does.
+// normaliseSource drops the tools of a source that have no parameters, as the controller does.
 func normaliseSource(source any) {
 	s, ok := source.(map[string]any)
 	if !ok {
 		return
 	}
-	for kind, fields := range sourceFields {
-		v, ok := s[kind].(map[string]any)
-		if !ok {
-			continue
-		}
-		if jsonnet, ok := v["jsonnet"].(map[string]any); ok && isEmpty(jsonnet, fieldMeanings{}) {
-			delete(v, "jsonnet")
-		}
-		if isEmpty(v, fields) {
-			delete(s, kind)
+	for _, tool := range []string{"helm", "kustomize", "directory"} {
+		if v, ok := s[tool].(map[string]any); ok && !hasParameters(v) {
+			delete(s, tool)
 		}
 	}
 }
 
-// fieldMeanings are the fields of an object that do not follow the rule that a field says something unless it is zero.
-type fieldMeanings struct {
-	// present fields say something by being there: "automated: {}" turns automation on.
-	present map[string]bool
-	// modifiers say nothing if nothing else does.
-	modifiers map[string]bool
-}
-
-//nolint:gochecknoglobals // constants, as Argo CD's types have it in their methods IsZero
-var (
-	syncPolicyFields = fieldMeanings{present: map[string]bool{
-		"automated": true, "retry": true, "managedNamespaceMetadata": true,
-	}}
-	sourceFields = map[string]fieldMeanings{
-		"kustomize": {modifiers: map[string]bool{
-			"forceCommonLabels": true, "forceCommonAnnotations": true, "commonAnnotationsEnvsubst": true,
-			"labelWithoutSelector": true, "labelIncludeTemplates": true,
-		}},
-		"helm":      {present: map[string]bool{"valuesObject": true}},
-		"directory": {},
-	}
-)
-
-// isEmpty reports whether a decoded object says nothing. A field that nobody has heard of says something unless it is
-// zero: it may be of a later release, and must not get lost.
-func isEmpty(object map[string]any, fields fieldMeanings) bool {
-	for field, v := range object {
-		if fields.modifiers[field] {
-			continue
-		}
-		if v != nil && fields.present[field] || !isZero(v) {
-			return false
+// hasParameters reports whether the object of a tool has any field that changes what the tool does by itself.
+func hasParameters(tool map[string]any) bool {
+	for field := range tool {
+		switch field {
+		case "forceCommonLabels", "forceCommonAnnotations", "commonAnnotationsEnvsubst", "labelWithoutSelector", "labelIncludeTemplates":
+			// Only Kustomize has these. They change other parameters of its.
+		default:
+			return true
 		}
 	}
-	return true
-}
-
-// isZero reports whether Argo CD's types would leave a decoded JSON value out.
-func isZero(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return true
-	case bool:
-		return !v
-	case string:
-		return v == ""
-	case []any:
-		return len(v) == 0
-	case map[string]any:
-		return len(v) == 0
-	default:
-		return false
-	}
+	return false
 }
 
 // decodeObject decodes a JSON object, keeping numbers as they are written.

@@ -51,7 +51,7 @@ func TestSpecIsAsTheControllerLeavesIt(t *testing.T) {
 		"automated, all off":    kept(`"syncPolicy":{"automated":{"prune":false,"selfHeal":false,"allowEmpty":false}}`),
 		"automated, disabled":   kept(`"syncPolicy":{"automated":{"enabled":false}}`),
 		"no retries":            kept(`"syncPolicy":{"retry":{}}`),
-		"zero retries":          kept(`"syncPolicy":{"retry":{"limit":0}}`),
+		"zero retries":          becomes(`"syncPolicy":{"retry":{"limit":0}}`, `"syncPolicy":{"retry":{}}`),
 		"namespace metadata":    kept(`"syncPolicy":{"managedNamespaceMetadata":{}}`),
 		"an empty option":       kept(`"syncPolicy":{"syncOptions":[""]}`),
 		"kustomize":             becomes(`"source":{"kustomize":{}}`, `"source":{}`),
@@ -76,7 +76,7 @@ func TestSpecIsAsTheControllerLeavesIt(t *testing.T) {
 		"plugin":                kept(`"source":{"plugin":{}}`),
 		"sources":               becomes(`"sources":[{"helm":{}},{"kustomize":{}},{"directory":{}}]`, `"sources":[{},{},{}]`),
 		"sources before source": kept(`"source":{"helm":{}},"sources":[{"ref":"a"}]`),
-		"no sources, a source":  becomes(`"source":{"helm":{}},"sources":[]`, `"source":{},"sources":[]`),
+		"no sources, a source":  becomes(`"source":{"helm":{}},"sources":[]`, `"source":{}`),
 		"large numbers":         kept(`"revisionHistoryLimit":12345678901234567890`),
 		"no history":            kept(`"revisionHistoryLimit":0`),
 	} {

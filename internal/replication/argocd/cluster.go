@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -73,8 +74,10 @@ func ClusterServer(proxy, agent string) string {
 	return fmt.Sprintf("https://%s?%s=%s", proxy, agentParameter, url.QueryEscape(agent))
 }
 
-// ServerOf returns the address of the cluster that a cluster Secret is about.
-func ServerOf(secret *corev1.Secret) string { return string(secret.Data[clusterServerKey]) }
+// ServerOf returns the address of the cluster that a cluster Secret is about, as Argo CD reads it (argo-cd, db.SecretToCluster).
+func ServerOf(secret *corev1.Secret) string {
+	return strings.TrimRight(string(secret.Data[clusterServerKey]), "/")
+}
 
 // Write puts the cluster into a Secret, which may be a new one. Other labels, annotations and keys that it has stay.
 func (c Cluster) Write(secret *corev1.Secret) error {
@@ -101,7 +104,11 @@ func merge[V any](into *map[string]V, entries map[string]V) {
 // ReadCluster returns the cluster that a Secret is about. It returns as much as can be read along with the error.
 func ReadCluster(secret *corev1.Secret) (Cluster, error) {
 	c := Cluster{Agent: secret.Labels[LabelAgent], Name: string(secret.Data[clusterNameKey]), Server: ServerOf(secret)}
-	if err := json.Unmarshal(secret.Data[clusterConfigKey], &c.Access); err != nil {
+	config := secret.Data[clusterConfigKey]
+	if len(config) == 0 {
+		return c, nil
+	}
+	if err := json.Unmarshal(config, &c.Access); err != nil {
 		return c, fmt.Errorf("its key %s is not what Argo CD expects: %w", clusterConfigKey, plain(err))
 	}
 	return c, nil

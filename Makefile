@@ -9,7 +9,7 @@ cli      := argocd-agentctl
 ldflags  := -s -w -X $(module)/internal/base/version.version=$(VERSION) -X $(module)/internal/base/version.revision=$(REVISION)
 
 # Modules that hold code of ours; the others only pin tools. They are found without git: a tarball has none.
-code_modules := . e2e tools/proto
+code_modules := . e2e e2e/contract tools/proto
 all_modules   = $(patsubst ./%,%,$(patsubst %/,%,$(dir $(shell find . -name go.mod -not -path '*/.*/*' | sort))))
 
 # The linter takes minutes to build, so it is kept outside the checkout, under the hash of what pins it.
@@ -35,7 +35,7 @@ build: ## Build the binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(ldflags)' -o bin/$(cli) ./agentctl
 
 .PHONY: test
-test: test-unit test-e2e ## Run the unit tests, then the end-to-end tests on the lab, without the slow ones
+test: test-unit test-contract test-e2e ## Run the unit tests, the contract tests with Argo CD, then the end-to-end tests on the lab, without the slow ones
 
 .PHONY: test-unit
 test-unit: compiler redis ## Run the unit tests with the race detector, in random order

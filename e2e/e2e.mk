@@ -2,13 +2,19 @@
 # Programs are built and then become the recipe's process (exec), so that a signal to make reaches them: `go run` would
 # die of a SIGTERM and leave its program behind.
 
-.PHONY: tools demo test-e2e e2e bench
+.PHONY: tools demo test-contract test-e2e e2e bench
 
 tools: ## Build the real programs that the lab runs (once; some 15 minutes the first time)
 	cd e2e && go run ./cmd/tools
 
 demo: tools ## Run a hub and two spokes with Applications on them, until Ctrl-C
 	cd e2e && go build -o ../bin/demo ./cmd/demo && exec ../bin/demo
+
+# The flags are those that the lab's programs are built with, so that Argo CD is compiled once for both.
+argocd_flags := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false'
+
+test-contract: redis ## Compare what we do as in Argo CD with Argo CD's own functions
+	cd e2e/contract && $(argocd_flags) go test -count=1 ./...
 
 test-e2e: tools ## Run the end-to-end tests, without the slow ones
 	cd e2e && go test -race -count=1 -timeout 20m -short ./...

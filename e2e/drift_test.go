@@ -1,8 +1,10 @@
 package e2e_test
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
@@ -140,4 +142,33 @@ func TestBothSidesChangeWhileDisconnected(t *testing.T) {
 	app.spoke.becomes(t, labelled("team", "blue"))
 	s.agent.Principal.Restore()
 	app.spoke.becomes(t, labelled("team", "green"))
+}
+
+// The application controller stores the spec when it begins an automated sync, and leaves out what is zero.
+func TestAutomatedSyncOfSpecWithZeroFieldsIsNoDrift(t *testing.T) {
+	t.Parallel()
+	agent := shared.Agent("a")
+	mark := agent.Mark()
+	app := newTwin("a", "zero-fields").automated().create(t,
+		spec(map[string]any{"recurse": false, "include": "*.yaml"}, "source", "directory"), spec([]any{}, "sources"), spec([]any{}, "info"),
+		spec(map[string]any{"limit": int64(0), "refresh": false}, "syncPolicy", "retry"))
+	app.arrives(t)
+	app.spoke.becomes(t, settled)
+	app.configMap().becomes(t)
+
+	app.spoke.edit(t, spec(false, "source", "directory", "recurse"))
+	app.hub.edit(t, spec("*.y*ml", "source", "directory", "include"))
+	app.spoke.becomes(t, has("*.y*ml", "spec", "source", "directory", "include"), settled)
+
+	app.spoke.edit(t, label("mine", "yes")) // this is drift, and puts an end to waiting for some
+	app.spoke.becomes(t, labelled("mine", ""))
+	text, err := agent.LogFrom(mark)
+	require.NoError(t, err)
+	repairs := 0
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "Put back what was changed locally") && strings.Contains(line, app.declared.Name) {
+			repairs++
+		}
+	}
+	require.LessOrEqual(t, repairs, 1, "the label's, which is logged after it was put back: %s", text)
 }

@@ -32,11 +32,11 @@ func responseError(ctx context.Context, agent string, err error) *apihttp.Error 
 		return apihttp.Errorf(apihttp.StatusClientClosedRequest, "the caller went away")
 	}
 	switch { // dial errors name the agent
-	case errors.Is(err, tunnel.ErrUnknown):
+	case errors.Is(err, tunnel.ErrUnknownAgent):
 		return apihttp.Errorf(http.StatusNotFound, "%v: list those that there are with: argocd-agentctl agent list", err)
 	case errors.Is(err, apihttp.ErrRedirect):
 		return apihttp.Errorf(http.StatusBadGateway, "agent %q: its answer is none of an API server: %v", agent, err)
-	case errors.Is(err, tunnel.ErrAway):
+	case errors.Is(err, tunnel.ErrNotConnected):
 		return apihttp.Errorf(http.StatusServiceUnavailable, "%v", err)
 	case !errors.As(err, &dialing):
 		return apihttp.Errorf(http.StatusBadGateway, "agent %q: the connection broke before an answer came (%v): "+

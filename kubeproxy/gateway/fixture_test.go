@@ -159,7 +159,7 @@ func withTimeout(t *testing.T) context.Context {
 func (h *hub) Known(name string) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, connected := h.agents[name]; connected || errors.Is(h.away[name], tunnel.ErrAway) {
+	if _, connected := h.agents[name]; connected || errors.Is(h.away[name], tunnel.ErrNotConnected) {
 		return true, nil
 	}
 	return false, h.away[name]
@@ -178,7 +178,7 @@ func (h *hub) dial(ctx context.Context, agent string) (net.Conn, error) {
 	case err != nil:
 		return nil, fmt.Errorf("agent %q: %w", agent, err)
 	default:
-		return nil, fmt.Errorf("agent %q: %w", agent, tunnel.ErrUnknown)
+		return nil, fmt.Errorf("agent %q: %w", agent, tunnel.ErrUnknownAgent)
 	}
 }
 

@@ -19,7 +19,7 @@ func TestUnknownAgentsHaveNoSeries(t *testing.T) {
 		w.Header().Set("Connection", "close")
 		fmt.Fprint(w, "a")
 	})
-	h.away["b"] = tunnel.ErrAway
+	h.away["b"] = tunnel.ErrNotConnected
 	client := h.client(t, allAgents, true)
 	client.Timeout = testTimeout
 	h.get(t, client, "/agents/a/api")

@@ -43,7 +43,7 @@ func TestCertificatesAndTokensDecideWhichAgentIsReached(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.echo(t, "a", "b")
-	h.away["c"] = tunnel.ErrAway
+	h.away["c"] = tunnel.ErrNotConnected
 	h.away["unreachable"] = io.ErrUnexpectedEOF
 	foreign, err := token.ParseKeys(authority(t, "another key").PEM().Key)
 	require.NoError(t, err)

@@ -58,7 +58,7 @@ func dialAgent(ctx context.Context, dial Dial, metrics *metrics, agent string) (
 	case err == nil:
 		metrics.addAgent(agent)
 		return conn, nil
-	case errors.Is(err, tunnel.ErrUnknown):
+	case errors.Is(err, tunnel.ErrUnknownAgent):
 		metrics.removeAgent(agent)
 	}
 	return nil, dialError{err}

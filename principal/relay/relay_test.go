@@ -107,7 +107,7 @@ func TestAgentWithoutClusterSecretIsForgottenWhenItDisconnects(t *testing.T) {
 	w.Disconnect()
 	seen.until(t, func() bool { return seen.agents["a"] == nil })
 	_, err := w.Dialer.Dial(t.Context(), "a", tunnel.Kube)
-	require.ErrorIs(t, err, tunnel.ErrUnknown)
+	require.ErrorIs(t, err, tunnel.ErrUnknownAgent)
 }
 
 // A component whose principal restarted replaces what it knew by the first update. It must not miss what the new principal

@@ -12,8 +12,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay/relaytest"
 )
 
-// processor reports how much processor time an operation takes, of the hub, the principal and the spoke together.
-func processor(b *testing.B) {
+// reportCPU reports the CPU time of an operation, of the hub, the principal and the spoke together.
+func reportCPU(b *testing.B) {
 	b.Helper()
 	used := func() time.Duration {
 		var u syscall.Rusage
@@ -24,7 +24,7 @@ func processor(b *testing.B) {
 	b.Cleanup(func() { b.ReportMetric(float64(used()-before)/float64(b.N), "cpu-ns/op") })
 }
 
-// BenchmarkStream measures a long answer: one MB per operation, written in pieces as an HTTP server does.
+// BenchmarkStream measures a long answer: one MiB per operation, written in chunks as an HTTP server does.
 func BenchmarkStream(b *testing.B) {
 	w := relaytest.Open(b)
 	hub, spoke := w.Connect(b)
@@ -32,7 +32,7 @@ func BenchmarkStream(b *testing.B) {
 	b.SetBytes(size)
 	b.ReportAllocs()
 	b.ResetTimer()
-	processor(b)
+	reportCPU(b)
 	var work sync.WaitGroup
 	work.Go(func() {
 		for piece := make([]byte, written); ; {
@@ -47,7 +47,7 @@ func BenchmarkStream(b *testing.B) {
 	work.Wait()
 }
 
-// BenchmarkRoundTrip measures a short question and a short answer.
+// BenchmarkRoundTrip measures a short request and a short answer.
 func BenchmarkRoundTrip(b *testing.B) {
 	w := relaytest.Open(b)
 	hub, spoke := w.Connect(b)
@@ -58,7 +58,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	said := make([]byte, 1<<10)
 	b.ReportAllocs()
 	b.ResetTimer()
-	processor(b)
+	reportCPU(b)
 	for range b.N {
 		_, err := hub.Write(said)
 		require.NoError(b, err)

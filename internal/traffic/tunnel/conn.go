@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	// linger is how long the peer may take to close its end once ours is closed.
-	linger = 10 * time.Second
-	// piece is how much of what is written waits in one buffer. A frame takes what waits, up to two of them.
-	piece = maxData / 2
-	// pieces is how many wait at most. More than one lets a frame take several small writes.
-	pieces = 4
+	// drainTimeout is how long the peer may take to close its end once this one is closed.
+	drainTimeout = 10 * time.Second
+	// chunkSize is how much a buffer of written data holds, in bytes. A frame takes up to two of them.
+	chunkSize = maxData / 2
+	// maxChunks is how many wait at most. More than one lets a frame take several small writes.
+	maxChunks = 4
 )
 
-// stream is a call of Accept or Dial, with the codec frames. Both ends of a conversation are clients: the principal is
+// stream is a call of Accept or Dial, with the codec frames. Both ends of a connection are gRPC clients: the principal is
 // between them.
 type stream = grpc.ClientStream
 
-// Conn is one end of a conversation. It is a net.Conn with a CloseWrite. What is written waits in a few buffers until the
-// peer has read enough of what came before, and what is received waits in the inbox until it is read.
+// Conn is one end of a tunnel connection. It is a net.Conn with a CloseWrite. What is written waits in a few buffers until
+// there is credit, and what is received waits in the inbox until it is read.
 type Conn struct {
 	stream stream
 	cancel context.CancelFunc // ends the stream at once
@@ -41,8 +41,8 @@ type Conn struct {
 	remote net.Addr
 
 	reading sync.Mutex  // held by the Read whose turn it is
-	rest    *mem.Reader // of a frame, what was not read, nil if nothing. Guarded by reading
-	in      *inbox
+	partial *mem.Reader // what is left of a frame that was read in part, or nil. Guarded by reading
+	inbox   *inbox
 	acks    *acks
 
 	writing sync.Mutex // held by the Write whose turn it is
@@ -53,10 +53,10 @@ type Conn struct {
 
 	closed      chan struct{} // closed by Close
 	writeClosed chan struct{} // closed by CloseWrite and by Close
-	gone        chan struct{} // closed when the peer reads no more, or the stream is lost
+	peerGone    chan struct{} // closed when the peer reads no more, or the stream is lost
 
-	mu        sync.Mutex  // is held by Close and CloseWrite
-	lingering *time.Timer // that runs once it is closed. Guarded by mu
+	mu         sync.Mutex  // held by Close and CloseWrite
+	drainTimer *time.Timer // runs once it is closed. Guarded by mu
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -65,79 +65,79 @@ var _ net.Conn = (*Conn)(nil)
 func newConn(s stream, cancel context.CancelFunc, local, remote net.Addr) *Conn {
 	return &Conn{
 		stream: s, cancel: cancel, local: local, remote: remote,
-		in: newInbox(), acks: newAcks(), out: make(chan mem.Buffer, pieces), credit: newCredit(),
+		inbox: newInbox(), acks: newAcks(), out: make(chan mem.Buffer, maxChunks), credit: newCredit(),
 		readBy: newDeadline(), writeBy: newDeadline(),
-		closed: make(chan struct{}), writeClosed: make(chan struct{}), gone: make(chan struct{}),
+		closed: make(chan struct{}), writeClosed: make(chan struct{}), peerGone: make(chan struct{}),
 	}
 }
 
 // run carries data until both ends are closed, or the stream is lost.
 func (c *Conn) run() {
 	var sender sync.WaitGroup
-	sender.Go(c.send)
-	c.receive()
+	sender.Go(c.sendFrames)
+	c.receiveFrames()
 	sender.Wait()
 	c.cancel()
 	c.readBy.stop()
 	c.writeBy.stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lingering != nil {
-		c.lingering.Stop()
+	if c.drainTimer != nil {
+		c.drainTimer.Stop()
 	}
 }
 
-// receive takes what the peer says until the stream is over.
-func (c *Conn) receive() {
-	leave := sync.OnceFunc(func() { close(c.gone) })
-	defer leave()
+// receiveFrames receives until the stream is over.
+func (c *Conn) receiveFrames() {
+	peerGone := sync.OnceFunc(func() { close(c.peerGone) })
+	defer peerGone()
 	for {
 		var f frame
 		if err := c.stream.RecvMsg(&f); err != nil {
-			c.in.end(lost(err))
+			c.inbox.end(streamError(err))
 			return
 		}
-		if err := c.count(&f); err != nil {
-			c.in.end(err)
+		if err := c.acceptFrame(&f); err != nil {
+			c.inbox.end(err)
 			c.cancel()
 			return
 		}
 		switch f.end {
 		case tunnelv1.End_END_WRITE:
-			c.in.end(io.EOF)
+			c.inbox.end(io.EOF)
 		case tunnelv1.End_END_CLOSE:
-			leave() // before whoever reads learns of it, and then writes
-			c.in.end(io.EOF)
+			peerGone() // before a reader gets EOF, and then writes
+			c.inbox.end(io.EOF)
 		case tunnelv1.End_END_ABORT:
-			c.in.end(&resetError{cut(f.reason)})
-			leave()
+			c.inbox.end(&resetError{truncate(f.reason)})
+			peerGone()
 		case tunnelv1.End_END_UNSPECIFIED:
 		}
 	}
 }
 
-// count takes in a frame's data, and what it says of ours. It returns an error when the peer breaks the rules of the flow.
-func (c *Conn) count(f *frame) error {
-	dropped, ok := c.in.add(f.data)
+// acceptFrame takes in a frame's data and acknowledgement. It returns an error when the peer exceeds its window or
+// acknowledges too much.
+func (c *Conn) acceptFrame(f *frame) error {
+	dropped, ok := c.inbox.add(f.data)
 	if !ok {
-		return &resetError{"the other end sent more than it may"}
+		return &resetError{"the other end exceeded its window"}
 	}
-	c.acks.add(dropped) // so that a peer that writes before it reads gets to read what was written before Close
+	c.acks.add(dropped) // so that a peer that writes before it reads still gets what was written before Close
 	if f.read > 0 && !c.credit.acknowledge(f.read) {
-		return &resetError{"the other end says it has read more than was sent"}
+		return &resetError{"the other end acknowledged more than was sent"}
 	}
 	return nil
 }
 
-// send passes on what is written, and then that nothing more will be, and meanwhile how much was read. It is the stream's
-// only sender.
-func (c *Conn) send() {
+// sendFrames sends what is written, and acknowledgements, and then the end. It is the stream's only sender.
+func (c *Conn) sendFrames() {
 	defer func() { _ = c.stream.CloseSend() }() // which fails only if the stream is over
 	for open := true; open; {
 		var f frame
-		f, open = c.next()
-		if !c.say(&f) {
-			return // the receiver learns why
+		f, open = c.nextFrame()
+		if !c.sendFrame(&f) {
+			return // the receiver gets the reason
 		}
 	}
 	if !isClosed(c.closed) && isClosed(c.writeClosed) && c.stream.SendMsg(&frame{end: tunnelv1.End_END_WRITE}) != nil {
@@ -146,11 +146,11 @@ func (c *Conn) send() {
 	for {
 		select {
 		case <-c.acks.due:
-			if !c.say(&frame{}) {
+			if !c.sendFrame(&frame{}) {
 				return
 			}
 		case <-c.closed:
-			_ = c.stream.SendMsg(&frame{end: tunnelv1.End_END_CLOSE}) // if it fails there is nobody to tell
+			_ = c.stream.SendMsg(&frame{end: tunnelv1.End_END_CLOSE}) // if it fails the peer is gone
 			return
 		case <-c.stream.Context().Done():
 			return
@@ -158,31 +158,31 @@ func (c *Conn) send() {
 	}
 }
 
-// next waits until there may be something to say, and returns the data, if any. More is false once there will be none.
-func (c *Conn) next() (f frame, more bool) {
+// nextFrame waits until there may be something to send, and returns the data, if any. More is false once there will be none.
+func (c *Conn) nextFrame() (f frame, more bool) {
 	out, ended := c.out, c.writeClosed
 	left := c.credit.available()
 	if left == 0 {
-		out, ended = nil, nil // what is written waits, and whatever comes after it
+		out, ended = nil, nil // data wait, and so does the end that comes after them
 	}
 	select {
 	case first := <-out:
-		return frame{data: c.waiting(first, left)}, true
+		return frame{data: c.gather(first, left)}, true
 	case <-ended:
-		f = frame{data: c.waiting(nil, left)}
+		f = frame{data: c.gather(nil, left)}
 		return f, len(f.data) > 0
 	case <-c.credit.granted:
 		return f, true
 	case <-c.acks.due:
 		return f, true
-	case <-c.gone:
+	case <-c.peerGone:
 	case <-c.stream.Context().Done():
 	}
 	return f, false
 }
 
-// say sends a frame, if there is something in it, and with it how much was read if the peer waits for that.
-func (c *Conn) say(f *frame) bool {
+// sendFrame sends a frame with the acknowledgement that is due, unless there is nothing in it.
+func (c *Conn) sendFrame(f *frame) bool {
 	f.read = c.acks.takeDue()
 	size := f.data.Len()
 	if size == 0 && f.read == 0 {
@@ -192,13 +192,13 @@ func (c *Conn) say(f *frame) bool {
 	return c.stream.SendMsg(f) == nil
 }
 
-// waiting returns what waits to be sent, after first unless that is nil, as much of it as one frame takes and there is room for.
-func (c *Conn) waiting(first mem.Buffer, left int) mem.BufferSlice {
+// gather returns first, unless that is nil, and what waits after it, as far as one frame and the credit allow.
+func (c *Conn) gather(first mem.Buffer, left int) mem.BufferSlice {
 	var all mem.BufferSlice
 	if first != nil {
 		all = append(all, first)
 	}
-	for all.Len() <= min(maxData, left)-piece || len(all) == 0 {
+	for all.Len() <= min(maxData, left)-chunkSize || len(all) == 0 {
 		select {
 		case next := <-c.out:
 			all = append(all, next)
@@ -215,35 +215,35 @@ func (c *Conn) Read(b []byte) (int, error) {
 	defer c.reading.Unlock()
 	switch {
 	case isClosed(c.closed):
-		return 0, c.failed("read", net.ErrClosed)
+		return 0, c.opError("read", net.ErrClosed)
 	case isClosed(c.readBy.wait()):
-		return 0, c.failed("read", os.ErrDeadlineExceeded)
+		return 0, c.opError("read", os.ErrDeadlineExceeded)
 	case len(b) == 0:
 		return 0, nil
 	}
-	for c.rest == nil {
-		data, ending := c.in.take()
+	for c.partial == nil {
+		data, ending := c.inbox.takeFrame()
 		switch {
 		case errors.Is(ending, io.EOF):
 			return 0, io.EOF
 		case ending != nil:
-			return 0, c.failed("read", ending)
+			return 0, c.opError("read", ending)
 		case data != nil:
-			c.rest = data.Reader()
-			data.Free() // the reader has its own hold on them
+			c.partial = data.Reader()
+			data.Free() // the reader has its own reference
 			continue
 		}
 		select {
-		case <-c.in.changed:
+		case <-c.inbox.changed:
 		case <-c.closed:
-			return 0, c.failed("read", net.ErrClosed)
+			return 0, c.opError("read", net.ErrClosed)
 		case <-c.readBy.wait():
-			return 0, c.failed("read", os.ErrDeadlineExceeded)
+			return 0, c.opError("read", os.ErrDeadlineExceeded)
 		}
 	}
-	n, _ := c.rest.Read(b) // which fails only when nothing is left
-	if c.rest.Remaining() == 0 {
-		c.rest = nil
+	n, _ := c.partial.Read(b) // which fails only when nothing is left
+	if c.partial.Remaining() == 0 {
+		c.partial = nil
 	}
 	c.acks.add(n)
 	return n, nil
@@ -257,76 +257,76 @@ func (c *Conn) Write(b []byte) (int, error) {
 	for {
 		switch {
 		case isClosed(c.writeClosed):
-			return written, c.failed("write", net.ErrClosed)
-		case isClosed(c.gone):
-			return written, c.failed("write", c.refusal())
+			return written, c.opError("write", net.ErrClosed)
+		case isClosed(c.peerGone):
+			return written, c.opError("write", c.writeError())
 		case isClosed(c.writeBy.wait()):
-			return written, c.failed("write", os.ErrDeadlineExceeded)
+			return written, c.opError("write", os.ErrDeadlineExceeded)
 		case len(b) == 0:
 			return written, nil
 		}
-		size := min(len(b), piece)
+		size := min(len(b), chunkSize)
 		data := mem.Copy(b[:size], mem.DefaultBufferPool())
 		select {
 		case c.out <- data:
 			written += size
 			if b = b[size:]; len(b) == 0 {
-				return written, nil // whatever the peer did on reading it
+				return written, nil // whatever the peer does next
 			}
 			continue
 		case <-c.writeClosed:
-		case <-c.gone:
+		case <-c.peerGone:
 		case <-c.writeBy.wait():
 		}
 		data.Free()
 	}
 }
 
-// refusal returns why the peer reads no more.
-func (c *Conn) refusal() error {
-	ending := c.in.ended()
+// writeError returns why the peer reads no more.
+func (c *Conn) writeError() error {
+	ending := c.inbox.ended()
 	if ending == nil || errors.Is(ending, io.EOF) {
 		return syscall.EPIPE // it closed its end
 	}
 	return ending
 }
 
-// Close closes both directions. What was written still arrives, if the peer reads it within some seconds.
+// Close closes both directions. What was written still arrives, if the peer reads it within drainTimeout.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if isClosed(c.closed) {
-		return c.failed("close", net.ErrClosed)
+		return c.opError("close", net.ErrClosed)
 	}
 	close(c.closed)
-	c.acks.add(c.in.close())
+	c.acks.add(c.inbox.close())
 	if !isClosed(c.writeClosed) {
 		close(c.writeClosed)
 	}
-	if c.stream.Context().Err() == nil { // a peer that does not close its end shall not keep the stream
-		c.lingering = time.AfterFunc(linger, c.cancel)
+	if c.stream.Context().Err() == nil { // a peer that does not close its end must not keep the stream
+		c.drainTimer = time.AfterFunc(drainTimeout, c.cancel)
 	}
 	return nil
 }
 
-// CloseWrite closes the direction towards the peer, which reads to the end what was written.
+// CloseWrite closes the direction to the peer, which still gets what was written.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if isClosed(c.writeClosed) {
-		return c.failed("close", net.ErrClosed)
+		return c.opError("close", net.ErrClosed)
 	}
 	close(c.writeClosed)
 	return nil
 }
 
-// Context returns a context that ends with the conversation: when both ends are closed, or it is lost.
+// Context returns a context that ends when both ends are closed or the connection is lost.
 func (c *Conn) Context() context.Context { return c.stream.Context() }
 
-// LocalAddr returns this end's address, which tells people which end it is.
+// LocalAddr returns the name of this end.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// RemoteAddr returns the other end's address.
+// RemoteAddr returns the name of the other end.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // SetDeadline sets the deadlines of Read and Write.
@@ -334,51 +334,51 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// SetReadDeadline sets the time after which a Read fails, one that is waiting too. The zero time is never.
+// SetReadDeadline sets the time after which Reads fail, also one that waits already. The zero time is never.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	if isClosed(c.closed) {
-		return c.failed("set", net.ErrClosed)
+		return c.opError("set", net.ErrClosed)
 	}
 	c.readBy.set(t)
 	return nil
 }
 
-// SetWriteDeadline sets the time after which a Write fails, one that is waiting too. The zero time is never.
+// SetWriteDeadline sets the time after which Writes fail, also one that waits already. The zero time is never.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if isClosed(c.closed) {
-		return c.failed("set", net.ErrClosed)
+		return c.opError("set", net.ErrClosed)
 	}
 	c.writeBy.set(t)
 	return nil
 }
 
-// failed returns an error in the form of package net's, which io and net/http know to tell apart.
-func (c *Conn) failed(operation string, err error) error {
+// opError returns an error in the form of package net, which io and net/http understand.
+func (c *Conn) opError(operation string, err error) error {
 	return &net.OpError{Op: operation, Net: network, Source: c.local, Addr: c.remote, Err: err}
 }
 
-// resetError means that the conversation was lost. It counts as a connection that was reset.
+// resetError means that the connection was lost. It wraps ECONNRESET.
 type resetError struct{ reason string }
 
 func (e *resetError) Error() string {
 	if e.reason == "" {
-		return "the conversation was lost"
+		return "the tunnel connection was lost"
 	}
-	return "the conversation was lost: " + e.reason
+	return "the tunnel connection was lost: " + e.reason
 }
 
 func (e *resetError) Unwrap() error { return syscall.ECONNRESET }
 
-// lost returns the error of a stream that is over without the peer's saying so.
-func lost(err error) error {
+// streamError returns the error of a stream that ended before the peer closed the connection.
+func streamError(err error) error {
 	if errors.Is(err, io.EOF) {
-		return &resetError{"it ended without notice"}
+		return &resetError{"its stream ended before it was closed"}
 	}
-	return &resetError{cut(status.Convert(err).Message())}
+	return &resetError{truncate(status.Convert(err).Message())}
 }
 
-// cut returns the beginning of a peer's words, which get into answers and logs.
-func cut(reason string) string {
+// truncate returns the beginning of a peer's text, which gets into answers and logs.
+func truncate(reason string) string {
 	const most = 1 << 10
 	if len(reason) <= most {
 		return reason
@@ -386,10 +386,10 @@ func cut(reason string) string {
 	return strings.ToValidUTF8(reason[:most], "") + "…"
 }
 
-// network is what this package's networks are called.
+// network is the name of this package's networks.
 const network = "tunnel"
 
-// address is one end of a conversation.
+// address names one end of a connection.
 type address string
 
 func (address) Network() string  { return network }

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// deadline is a point in time that can be moved while somebody waits for it. HTTP servers move it several times for each
+// deadline is a point in time that can be moved while somebody waits for it. HTTP servers move it several times in each
 // request.
 type deadline struct {
 	mu      sync.Mutex
 	at      time.Time     // zero if there is none. Guarded by mu
-	timer   *time.Timer   // that calls expire; nil before the first deadline that lay ahead. Guarded by mu
+	timer   *time.Timer   // calls expire; nil before the first deadline in the future. Guarded by mu
 	passed  chan struct{} // closed once it has passed; another one after it was moved. Guarded by mu
-	stopped bool          // it passes no more unless it is set to the past. Guarded by mu
+	stopped bool          // it does not pass any more, unless it is set to the past. Guarded by mu
 }
 
 func newDeadline() deadline { return deadline{passed: make(chan struct{})} }
@@ -42,8 +42,8 @@ func (d *deadline) set(at time.Time) {
 	}
 }
 
-// stop lets go of the timer, which would hold the Conn, and what it has received, until it fires. Nobody waits any more: the
-// stream is over.
+// stop stops the timer, which would keep the Conn and its inbox in memory until it fires. The stream is over, so nobody
+// waits.
 func (d *deadline) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -53,7 +53,7 @@ func (d *deadline) stop() {
 	}
 }
 
-// expire notes that the deadline has passed, unless it was moved while this waited for the lock.
+// expire closes passed, unless the deadline was moved while this waited for the lock.
 func (d *deadline) expire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

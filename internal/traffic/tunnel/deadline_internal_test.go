@@ -26,14 +26,14 @@ func TestDeadline(t *testing.T) {
 		d.set(time.Now().Add(time.Minute))
 		require.False(t, passes(&d, 59*time.Second))
 		require.True(t, passes(&d, 2*time.Second))
-		require.True(t, isClosed(d.wait()), "it stays so")
+		require.True(t, isClosed(d.wait()), "it stays passed")
 
 		d.set(time.Now().Add(time.Minute))
 		waiting := d.wait()
 		d.set(time.Now().Add(time.Hour))
 		require.False(t, passes(&d, 59*time.Minute))
 		d.set(time.Now().Add(time.Second))
-		<-waiting // who waits from before it was moved learns too
+		<-waiting // also for who waited before it was moved
 
 		d.set(time.Now().Add(-time.Second))
 		require.True(t, isClosed(d.wait()))
@@ -43,8 +43,8 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// A deadline that is moved while it passes, and whose timer cannot be stopped any more, passes when it is to.
-func TestDeadlineIsMovedWhileItPasses(t *testing.T) {
+// A deadline that is moved while its timer fires does not pass early.
+func TestDeadlineMovedWhileItsTimerFires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeadline()
 		for _, to := range []time.Time{{}, time.Now().Add(time.Minute)} {

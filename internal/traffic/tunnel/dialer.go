@@ -22,35 +22,35 @@ type Dialer struct {
 	conns  sync.WaitGroup
 }
 
-// NewDialer returns a dialer that uses a connection to the principal. The name tells people who dials.
+// NewDialer returns a dialer that uses a connection to the principal. The name is its connections' local address.
 func NewDialer(principal grpc.ClientConnInterface, name string) *Dialer {
 	return &Dialer{client: tunnelv1.NewRelayClient(principal), name: name}
 }
 
-// Dial begins a conversation with a target of an agent, and returns when the agent has taken it up. The context is for that
-// alone. Errors wrap ErrUnknown, ErrAway or the context's.
+// Dial opens a connection to a target of an agent, and returns when the agent has accepted it. The context is only for the
+// dial. Errors wrap ErrUnknownAgent, ErrNotConnected or the context's.
 func (d *Dialer) Dial(ctx context.Context, agent string, target Target) (net.Conn, error) {
 	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	giveUp := context.AfterFunc(ctx, cancel)
 	s, err := d.client.Dial(metadata.AppendToOutgoingContext(streaming, MetadataAgent, agent, MetadataTarget, string(target)),
 		callOptions()...)
 	if err == nil {
-		err = taken(s)
+		err = waitAccepted(s)
 	}
 	if !giveUp() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		cancel()
-		return nil, explain(ctx, agent, err)
+		return nil, dialError(ctx, agent, err)
 	}
 	c := newConn(s, cancel, address(d.name), spokeAddress(agent, target))
 	d.conns.Go(c.run)
 	return c, nil
 }
 
-// taken waits until the agent has taken the conversation up.
-func taken(s stream) error {
+// waitAccepted waits until the agent has accepted the connection.
+func waitAccepted(s stream) error {
 	header, err := s.Header()
 	if err != nil {
 		return err
@@ -58,29 +58,29 @@ func taken(s stream) error {
 	if len(header.Get(MetadataDial)) > 0 {
 		return nil
 	}
-	// There is no conversation, and the call ends with why.
+	// The agent has not accepted, and the call ends with the reason.
 	var f frame
 	if err := s.RecvMsg(&f); err != nil {
 		return err
 	}
-	return errors.New("the principal answers with something else: is it a principal?")
+	return errors.New("unexpected answer to a dial: is this a principal?")
 }
 
-// explain returns the error of a Dial that came to nothing.
-func explain(ctx context.Context, agent string, err error) error {
+// dialError returns the error of a Dial that failed.
+func dialError(ctx context.Context, agent string, err error) error {
 	text := status.Convert(err).Message()
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("agent %q: %w", agent, ctx.Err())
 	case status.Code(err) == codes.NotFound:
-		return fmt.Errorf("agent %q: %w", agent, ErrUnknown)
+		return fmt.Errorf("agent %q: %w", agent, ErrUnknownAgent)
 	case status.Code(err) == codes.FailedPrecondition:
-		return fmt.Errorf("agent %q: %w: %s", agent, ErrAway, text)
+		return fmt.Errorf("agent %q: %w: %s", agent, ErrNotConnected, text)
 	case status.Code(err) == codes.DeadlineExceeded:
 		return fmt.Errorf("agent %q: %w: %s", agent, context.DeadlineExceeded, text)
 	}
 	return fmt.Errorf("agent %q: principal: %w", agent, err)
 }
 
-// Wait returns when all conversations are over. Nobody may dial any more then.
+// Wait returns when all connections are closed. Nobody may dial any more then.
 func (d *Dialer) Wait() { d.conns.Wait() }

@@ -1,17 +1,17 @@
-// Package tunnel makes conversations between the hub and a spoke's own services: each a net.Conn, carried by a gRPC stream
-// of its own over the connection that the agent opened.
+// Package tunnel makes tunnel connections between the hub and a spoke's own services. Each is a net.Conn, in a gRPC stream of
+// its own over the TCP connection that the agent opened.
 //
-// On the hub a Dialer dials a target of an agent through the principal; internal/traffic/directory tells which agents there are. On the
-// spoke Server takes up what the hub dials, and hands it to the Listener of its target. What is between the two, the
-// principal's half, is in principal/relay. The wire is in api/tunnel/v1, and in api/PROTOCOL.md what it means.
+// On the hub a Dialer dials a target of an agent through the principal; internal/traffic/directory says which agents there
+// are. On the spoke a Server accepts what the hub dials, and hands it to the Listener of its target. The principal's part,
+// between the two, is in principal/relay. The messages are in api/tunnel/v1, and their meaning in api/PROTOCOL.md.
 //
-// What an end says goes by Write, send and the stream to the other end's receive, its inbox and Read. How much may be between
-// Write and Read is for flow to decide.
+// Data go through Write, sendFrames, the stream, the other end's receiveFrames, its inbox, and Read. credit limits how much
+// may be in flight between Write and Read.
 package tunnel
 
 import "errors"
 
-// Target is what on a spoke a conversation is with.
+// Target is the service of a spoke that a connection is to.
 type Target string
 
 // The targets that agents know.
@@ -20,18 +20,18 @@ const (
 	Redis Target = "redis" // the spoke's Redis, by RESP
 )
 
-// The metadata of calls.
+// Metadata keys of the calls.
 const (
 	MetadataDial   = "tunnel-dial"   // of Accept: the id of the Dial
 	MetadataAgent  = "tunnel-agent"  // of Relay.Dial: the name of the agent
 	MetadataTarget = "tunnel-target" // of Relay.Dial: the target
 )
 
-// Why a Dialer cannot dial. Anything else than these and the end of the context means that the principal cannot be
-// reached, or does not serve us.
+// Why a Dialer cannot dial. Other errors, but the context's, mean that the principal cannot be reached or refuses this
+// component.
 var (
-	// ErrUnknown means that there is no such agent.
-	ErrUnknown = errors.New("there is no such agent")
-	// ErrAway means that the agent is not connected. The error that wraps it says since when.
-	ErrAway = errors.New("the agent is not connected")
+	// ErrUnknownAgent means that there is no such agent.
+	ErrUnknownAgent = errors.New("there is no such agent")
+	// ErrNotConnected means that the agent is not connected. The error that wraps it says since when.
+	ErrNotConnected = errors.New("the agent is not connected")
 )

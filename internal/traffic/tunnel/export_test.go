@@ -6,5 +6,5 @@ const (
 	// Window and MaxUnread are how much a connection takes at least, and at most, that nobody reads: what is in flight, and
 	// what waits to be.
 	Window    = window
-	MaxUnread = window + piece + pieces*piece + maxData
+	MaxUnread = window + chunkSize + maxChunks*chunkSize + maxData
 )

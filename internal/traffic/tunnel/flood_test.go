@@ -17,8 +17,9 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay/relaytest"
 )
 
-// rude begins a conversation with agent a whose hub end the test plays itself, and returns the spoke's end too.
-func rude(t *testing.T, w *relaytest.World) (hub tunnelv1.Relay_DialClient, spoke net.Conn) {
+// rawDial opens a connection to agent a, and returns the hub's gRPC stream, for a test that breaks the rules, and the spoke's
+// end.
+func rawDial(t *testing.T, w *relaytest.World) (hub tunnelv1.Relay_DialClient, spoke net.Conn) {
 	t.Helper()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), tunnel.MetadataAgent, "a", tunnel.MetadataTarget, string(tunnel.Kube))
 	hub, err := tunnelv1.NewRelayClient(w.Hub).Dial(ctx)
@@ -28,10 +29,10 @@ func rude(t *testing.T, w *relaytest.World) (hub tunnelv1.Relay_DialClient, spok
 	return hub, spoke
 }
 
-// An end that sends on though nobody reads loses the conversation. What it could send until then is bounded.
-func TestWhoSendsTooMuch(t *testing.T) {
+// A peer that sends on though nobody reads loses its connection. What is kept until then is bounded.
+func TestPeerThatExceedsItsWindow(t *testing.T) {
 	w := relaytest.Open(t)
-	hub, spoke := rude(t, w)
+	hub, spoke := rawDial(t, w)
 	piece := make([]byte, 64<<10)
 	for sent := 0; sent < 2*tunnel.InboxSize && hub.Send(&tunnelv1.Frame{Data: piece}) == nil; sent += len(piece) {
 	}
@@ -42,18 +43,18 @@ func TestWhoSendsTooMuch(t *testing.T) {
 	require.EqualValues(t, tunnel.InboxSize, kept)
 }
 
-// An end that says it has read what was never sent would let the other one send without end.
-func TestWhoAcknowledgesTooMuch(t *testing.T) {
+// A peer that acknowledges what was never sent would give unlimited credit.
+func TestPeerThatAcknowledgesTooMuch(t *testing.T) {
 	w := relaytest.Open(t)
-	hub, spoke := rude(t, w)
+	hub, spoke := rawDial(t, w)
 	require.NoError(t, hub.Send(&tunnelv1.Frame{Read: 1}))
 	require.NoError(t, spoke.SetDeadline(time.Now().Add(relaytest.Timeout)))
 	_, err := spoke.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 }
 
-// One way does not wait for the other: what nobody reads yet is no reason not to hear how much the other end has read.
-func TestWaysAreIndependent(t *testing.T) {
+// Data that nobody reads do not hold up acknowledgements.
+func TestDirectionsAreIndependent(t *testing.T) {
 	w := relaytest.Open(t)
 	hub, spoke := w.Connect(t)
 	unread := bytes.Repeat([]byte("u"), 200<<10)
@@ -79,8 +80,8 @@ func TestWaysAreIndependent(t *testing.T) {
 	require.True(t, bytes.Equal(unread, got))
 }
 
-// An end that has finished writing still says how much it reads.
-func TestReadsAfterHalfClose(t *testing.T) {
+// An end that has finished writing still acknowledges.
+func TestAcknowledgesAfterHalfClose(t *testing.T) {
 	w := relaytest.Open(t)
 	hub, spoke := w.Connect(t)
 	require.NoError(t, hub.(*tunnel.Conn).CloseWrite())
@@ -97,8 +98,8 @@ func TestReadsAfterHalfClose(t *testing.T) {
 	writing.Wait()
 }
 
-// What was written before Close or CloseWrite arrives, also when there was no room for it at the time.
-func TestCloseWhileThereIsNoRoom(t *testing.T) {
+// What was written before Close or CloseWrite arrives, also when there was no credit for it at the time.
+func TestCloseWithoutCredit(t *testing.T) {
 	for name, end := range map[string]func(*tunnel.Conn) error{"Close": (*tunnel.Conn).Close, "CloseWrite": (*tunnel.Conn).CloseWrite} {
 		t.Run(name, func(t *testing.T) {
 			w := relaytest.Open(t)
@@ -113,8 +114,8 @@ func TestCloseWhileThereIsNoRoom(t *testing.T) {
 	}
 }
 
-// Whoever writes before it reads gets to read what the other end wrote before it closed, though that read nothing.
-func TestCloseWithBothWaysFull(t *testing.T) {
+// An end that writes before it reads still gets what the other end wrote before it closed.
+func TestCloseWithBothDirectionsFull(t *testing.T) {
 	w := relaytest.Open(t)
 	hub, spoke := w.Connect(t)
 	n := flood(t, spoke)

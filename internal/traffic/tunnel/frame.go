@@ -15,14 +15,14 @@ import (
 const (
 	// maxData is how much one frame carries, in bytes.
 	maxData = 64 << 10
-	// MaxFrame bounds a whole frame, in bytes: nobody takes in a larger one.
+	// MaxFrame bounds a whole frame, in bytes. Larger ones close their connection.
 	MaxFrame = maxData + 4<<10
 	// maxWaste is how much of a message may be kept for the sake of the data in it, in bytes: it is not counted.
 	maxWaste = 256
 )
 
-// frame is a tunnelv1.Frame whose data stay where gRPC received them, or are to be sent from. Most of what a conversation
-// costs would be copying and collecting them otherwise.
+// frame is a tunnelv1.Frame whose data stay in gRPC's buffers. Otherwise a connection would spend most of its time in copies
+// and garbage collection.
 type frame struct {
 	data   mem.BufferSlice // whoever has the frame frees them
 	end    tunnelv1.End
@@ -30,22 +30,22 @@ type frame struct {
 	read   uint64
 }
 
-// frames encodes frames as protobuf does. It knows nothing else: it is for the streams of conversations.
+// frames is a codec for frames alone, as protobuf encodes them. It is for the streams of tunnel connections.
 type frames struct{}
 
 var _ encoding.CodecV2 = frames{}
 
-// Name implements encoding.CodecV2. On the wire it is what protobuf's own codec is called.
+// Name implements encoding.CodecV2. It is the name of protobuf's own codec, because the encoding is the same.
 func (frames) Name() string { return "proto" }
 
-// dataTag is what a frame with data begins with.
+// dataTag is the first byte of a frame with data.
 const dataTag = 1<<3 | byte(protowire.BytesType)
 
-// Marshal implements encoding.CodecV2. It gives the frame's data away.
+// Marshal implements encoding.CodecV2. gRPC frees the frame's data.
 func (frames) Marshal(v any) (mem.BufferSlice, error) {
 	f, ok := v.(*frame)
 	if !ok {
-		return nil, fmt.Errorf("a %T is sent where a frame should be", v)
+		return nil, fmt.Errorf("cannot encode a %T: want a frame", v)
 	}
 	var message mem.BufferSlice
 	if size := f.data.Len(); size > 0 {
@@ -62,12 +62,12 @@ func (frames) Marshal(v any) (mem.BufferSlice, error) {
 	return message, nil
 }
 
-// Unmarshal implements encoding.CodecV2. It takes no copy of data that a message begins with, which is where protobuf's
+// Unmarshal implements encoding.CodecV2. It does not copy data at the beginning of a message, which is where protobuf's
 // encoders put them.
 func (frames) Unmarshal(message mem.BufferSlice, v any) error {
 	f, ok := v.(*frame)
 	if !ok {
-		return fmt.Errorf("a frame is received where a %T should be", v)
+		return fmt.Errorf("cannot decode a frame into a %T", v)
 	}
 	begin, end, err := dataOf(message)
 	if err != nil {
@@ -95,7 +95,7 @@ func (frames) Unmarshal(message mem.BufferSlice, v any) error {
 	return nil
 }
 
-// dataOf tells where the data are that a message begins with. They are empty, at 0, if it begins with something else.
+// dataOf returns where the data are that a message begins with. They are empty, at 0, if it begins with something else.
 func dataOf(message mem.BufferSlice) (begin, end int, err error) {
 	r := message.Reader()
 	defer func() { _ = r.Close() }() // which cannot fail
@@ -104,7 +104,7 @@ func dataOf(message mem.BufferSlice) (begin, end int, err error) {
 	}
 	size, err := binary.ReadUvarint(r)
 	if err != nil || size > uint64(r.Remaining()) { //nolint:gosec // not negative
-		return 0, 0, fmt.Errorf("a frame of %d bytes promises more data than it has", message.Len())
+		return 0, 0, fmt.Errorf("a frame of %d bytes announces more data than it has", message.Len())
 	}
 	begin = message.Len() - r.Remaining()
 	return begin, begin + int(size), nil //nolint:gosec // which is small

@@ -13,7 +13,7 @@ import (
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 )
 
-// split returns bytes in buffers of any sizes, as they come from a network.
+// split returns bytes in buffers of random sizes, as a network delivers them.
 func split(b []byte) mem.BufferSlice {
 	var all mem.BufferSlice
 	for len(b) > 0 {
@@ -24,7 +24,7 @@ func split(b []byte) mem.BufferSlice {
 	return all
 }
 
-// Frames are what protobuf says they are, in both directions.
+// The codec agrees with protobuf's own, in both directions.
 func TestFramesAreProtobuf(t *testing.T) {
 	for name, want := range map[string]*tunnelv1.Frame{
 		"empty":             {},
@@ -65,7 +65,7 @@ func requireFrame(t *testing.T, text []byte, want *tunnelv1.Frame) {
 	f.data.Free()
 }
 
-// Encoders may write fields in any order, and some we do not know.
+// Encoders may write fields in any order, and unknown ones.
 func TestFramesOfOtherEncoders(t *testing.T) {
 	want := &tunnelv1.Frame{Data: []byte("hello"), End: tunnelv1.End_END_WRITE}
 	text := protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), uint64(want.GetEnd()))
@@ -74,8 +74,8 @@ func TestFramesOfOtherEncoders(t *testing.T) {
 	requireFrame(t, text, want)
 }
 
-// FuzzFrames looks for a message that is understood otherwise than protobuf understands it, or not at all. What says the
-// same twice, which protobuf's encoders do not, may be understood in any way.
+// FuzzFrames looks for a message that is decoded differently from protobuf's codec. Messages with a field twice, which
+// encoders do not write, may be decoded in any way.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("\x0a\x05hello\x10\x01"))
 	f.Add([]byte("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -19,34 +18,34 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay/relaytest"
 )
 
-// greedy is a principal that dials without end.
-type greedy struct {
+// floodingPrincipal dials without end.
+type floodingPrincipal struct {
 	tunnelv1.UnimplementedTunnelServer
 
 	open, most atomic.Int64
 }
 
-const greed = 5000
+const floodingDials = 5000
 
-func (*greedy) Listen(_ *tunnelv1.ListenRequest, stream tunnelv1.Tunnel_ListenServer) error {
-	for i := range greed {
+func (*floodingPrincipal) Listen(_ *tunnelv1.ListenRequest, stream tunnelv1.Tunnel_ListenServer) error {
+	for i := range floodingDials {
 		if err := stream.Send(&tunnelv1.Dial{Id: strconv.Itoa(i), Target: string(tunnel.Kube)}); err != nil {
 			return err
 		}
 	}
-	return nil // which ends all
+	return nil // which closes all
 }
 
-func (g *greedy) Accept(stream tunnelv1.Tunnel_AcceptServer) error {
+func (g *floodingPrincipal) Accept(stream tunnelv1.Tunnel_AcceptServer) error {
 	g.most.Store(max(g.most.Load(), g.open.Add(1)))
 	defer g.open.Add(-1)
 	<-stream.Context().Done()
 	return stream.Context().Err()
 }
 
-// A principal that dials and dials costs an agent no more than so many conversations.
-func TestConversationsAreBounded(t *testing.T) {
-	g := &greedy{}
+// However often a principal dials, an agent has no more than so many connections.
+func TestConnectionsAreLimited(t *testing.T) {
+	g := &floodingPrincipal{}
 	server := grpc.NewServer()
 	tunnelv1.RegisterTunnelServer(server, g)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -69,7 +68,7 @@ func TestConversationsAreBounded(t *testing.T) {
 		}
 	})
 	defer kube.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), relaytest.Timeout)
 	defer cancel()
 	require.Error(t, tunnel.NewServer(slog.New(slog.DiscardHandler), kube).Serve(ctx, ctx, conn))
 	require.NoError(t, ctx.Err())

@@ -9,29 +9,30 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
 )
 
-// inboxSize is the most that a peer may have sent and we not have read, in bytes: its window, which one frame may exceed.
+// inboxSize is the most that a peer may have sent and this end not have read, in bytes: its window, which one frame may
+// exceed.
 const inboxSize = window + maxData
 
-// joined is how large a buffer is that small frames are put together in, in bytes.
-const joined = 4 << 10
+// joinSize is how large a buffer is that small frames are joined in, in bytes.
+const joinSize = 4 << 10
 
-// inbox is what one end of a conversation has received and nobody has read yet. It always takes more at once, so that what
-// the peer says of the flow is heard even while nobody reads; how much more is for the peer to mind.
+// inbox is what one end has received and nobody has read yet. It never makes the receiver wait, so that acknowledgements are
+// received even while nobody reads; the peer must keep to its window.
 type inbox struct {
 	changed signal.Signal
 
 	mu     sync.Mutex
 	frames []mem.BufferSlice // Guarded by mu
-	tail   []byte            // the last one, if others may be put into it. Guarded by mu
+	tail   []byte            // the last one, if others may be joined to it. Guarded by mu
 	size   int               // of them all, in bytes. Guarded by mu
-	shut   bool              // nobody will read them. Guarded by mu
+	closed bool              // nobody will read them. Guarded by mu
 	ending error             // why nothing comes after them: io.EOF, or how the stream was lost. Guarded by mu
 }
 
 func newInbox() *inbox { return &inbox{changed: signal.New()} }
 
-// add adds a frame's data, which are the inbox's then. It returns how much of them nobody will read, and whether the peer may
-// have sent as much.
+// add adds a frame's data, and owns them then. It returns how many bytes of them nobody will read, and whether the peer kept
+// to its window.
 func (b *inbox) add(data mem.BufferSlice) (dropped int, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -39,30 +40,29 @@ func (b *inbox) add(data mem.BufferSlice) (dropped int, ok bool) {
 	switch {
 	case size == 0:
 		return 0, true
-	case b.shut || b.ending != nil:
+	case b.closed || b.ending != nil:
 		data.Free()
 		return size, true
 	case b.size+size > inboxSize:
 		data.Free()
 		return size, false
 	}
-	b.put(data, size)
+	b.appendFrame(data, size)
 	b.size += size
 	b.changed.Give()
 	return 0, true
 }
 
-// put puts data behind what is there. Frames that somebody already waits for are kept as they came; of those that wait, the
-// small ones are put together: each takes hundreds of bytes to keep, and there may be as many as bytes. It is called with mu
-// held.
-func (b *inbox) put(data mem.BufferSlice, size int) {
+// appendFrame appends data. It joins small frames when others wait before them: each costs hundreds of bytes, and a peer may
+// send one for each byte. mu is held.
+func (b *inbox) appendFrame(data mem.BufferSlice, size int) {
 	last := len(b.frames) - 1
 	switch {
-	case last < 0, size > joined/2:
+	case last < 0, size > joinSize/2:
 		b.frames, b.tail = append(b.frames, data), nil
 		return
 	case size > cap(b.tail)-len(b.tail):
-		b.frames, b.tail = append(b.frames, nil), make([]byte, 0, joined)
+		b.frames, b.tail = append(b.frames, nil), make([]byte, 0, joinSize)
 		last++
 	}
 	used := len(b.tail)
@@ -72,7 +72,7 @@ func (b *inbox) put(data mem.BufferSlice, size int) {
 	b.frames[last] = mem.BufferSlice{mem.SliceBuffer(b.tail)}
 }
 
-// end says why nothing more comes. Only the first reason counts.
+// end sets why nothing more comes. Only the first reason counts.
 func (b *inbox) end(why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,13 +82,13 @@ func (b *inbox) end(why error) {
 	b.changed.Give()
 }
 
-// take returns what was added first, which is the caller's to free. Once there is nothing left, and nothing comes, it returns
-// why; net.ErrClosed once it is closed. There may be nothing yet: changed says when to ask again.
-func (b *inbox) take() (data mem.BufferSlice, ending error) {
+// takeFrame returns what was added first, which the caller frees. When nothing is left and nothing comes it returns why;
+// net.ErrClosed once it is closed. There may be nothing yet: changed says when to ask again.
+func (b *inbox) takeFrame() (data mem.BufferSlice, ending error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.shut {
-		return nil, net.ErrClosed // what was dropped is not to look like an end
+	if b.closed {
+		return nil, net.ErrClosed // not EOF: something may have been dropped
 	}
 	if len(b.frames) == 0 {
 		return nil, b.ending
@@ -109,7 +109,7 @@ func (b *inbox) ended() error {
 	return b.ending
 }
 
-// close drops what is in it, and what will be added. It returns how much it dropped.
+// close drops what is in it, and what will be added. It returns how many bytes it dropped.
 func (b *inbox) close() (dropped int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,6 +117,6 @@ func (b *inbox) close() (dropped int) {
 		data.Free()
 	}
 	dropped = b.size
-	b.frames, b.tail, b.size, b.shut = nil, nil, 0, true
+	b.frames, b.tail, b.size, b.closed = nil, nil, 0, true
 	return dropped
 }

@@ -11,16 +11,16 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// kept reports whether the inbox takes data in for somebody to read.
+// kept reports whether the inbox keeps data for a reader.
 func kept(b *inbox, data mem.BufferSlice) bool {
 	dropped, ok := b.add(data)
 	return ok && dropped == 0
 }
 
-// draw takes all that there is.
-func draw(b *inbox) (all []byte, ending error) {
+// takeAll takes everything out of an inbox.
+func takeAll(b *inbox) (all []byte, ending error) {
 	for {
-		data, ending := b.take()
+		data, ending := b.takeFrame()
 		if data == nil {
 			return all, ending
 		}
@@ -42,15 +42,15 @@ func TestInboxKeepsOrder(t *testing.T) {
 		require.True(t, kept(b, split(data)))
 		switch random.IntN(10) {
 		case 0:
-			some, _ := draw(b)
+			some, _ := takeAll(b)
 			got = append(got, some...)
 		case 1, 2, 3:
-			if data, _ := b.take(); data != nil {
+			if data, _ := b.takeFrame(); data != nil {
 				got = append(got, data.Materialize()...)
 			}
 		}
 		if b.size > window {
-			some, _ := draw(b)
+			some, _ := takeAll(b)
 			got = append(got, some...)
 		}
 	}
@@ -59,20 +59,20 @@ func TestInboxKeepsOrder(t *testing.T) {
 	dropped, ok := b.add(mem.BufferSlice{mem.SliceBuffer("late")})
 	require.True(t, ok)
 	require.Equal(t, len("late"), dropped)
-	some, ending := draw(b)
+	some, ending := takeAll(b)
 	require.Equal(t, io.EOF, ending)
 	require.True(t, bytes.Equal(put, append(got, some...)))
 }
 
-// A peer may send a byte at a time. What it costs to keep is about the bytes.
-func TestInboxPutsSmallFramesTogether(t *testing.T) {
+// A peer may send a byte at a time. That must not cost much more memory than the bytes.
+func TestInboxJoinsSmallFrames(t *testing.T) {
 	b := newInbox()
 	const count = 50_000
 	for range count {
 		b.add(mem.BufferSlice{mem.SliceBuffer("x")})
 	}
-	require.LessOrEqual(t, len(b.frames), count/joined+2)
-	all, _ := draw(b)
+	require.LessOrEqual(t, len(b.frames), count/joinSize+2)
+	all, _ := takeAll(b)
 	require.Len(t, all, count)
 }
 
@@ -83,18 +83,18 @@ func TestInboxIsBounded(t *testing.T) {
 	}
 	_, ok := b.add(mem.BufferSlice{mem.SliceBuffer("x")})
 	require.False(t, ok)
-	data, _ := b.take()
+	data, _ := b.takeFrame()
 	require.Equal(t, maxData, data.Len())
 	require.True(t, kept(b, mem.BufferSlice{mem.SliceBuffer("x")}))
 }
 
-// What was dropped is not to look like an end to whoever reads at that moment.
-func TestClosedInboxHasNoEnd(t *testing.T) {
+// Dropped data must not look like EOF to whoever reads at that moment.
+func TestClosedInboxIsNoEOF(t *testing.T) {
 	b := newInbox()
 	require.True(t, kept(b, mem.BufferSlice{mem.SliceBuffer("unread")}))
 	b.end(io.EOF)
 	require.Equal(t, len("unread"), b.close())
-	data, ending := b.take()
+	data, ending := b.takeFrame()
 	require.Nil(t, data)
 	require.Equal(t, net.ErrClosed, ending)
 	require.Zero(t, b.close())

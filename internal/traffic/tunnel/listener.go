@@ -15,13 +15,13 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
 )
 
-// patience is how long a conversation may take to be taken up on the spoke. The hub has given it up by then.
-const patience = 10 * time.Second
+// acceptTimeout is how long a dial may wait for a listener on the spoke. The hub has given up by then.
+const acceptTimeout = 10 * time.Second
 
-// maxConversations is how many there may be at a time. A principal lets an agent have no more either.
-const maxConversations = 1000
+// maxConns is how many connections there may be at a time. A principal lets an agent have no more either.
+const maxConns = 1000
 
-// Listener is a net.Listener of what the hub dials on a spoke.
+// Listener is a net.Listener for what the hub dials on a spoke.
 type Listener struct {
 	target Target
 	conns  chan net.Conn
@@ -36,7 +36,7 @@ func NewListener(target Target) *Listener {
 	return l
 }
 
-// Accept waits for the next conversation.
+// Accept waits for the next connection.
 func (l *Listener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
@@ -46,17 +46,17 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept. Conversations go on.
+// Close ends Accept. Connections stay open.
 func (l *Listener) Close() error {
 	l.close()
 	return nil
 }
 
-// Addr tells people which target it is.
+// Addr returns the name of the target.
 func (l *Listener) Addr() net.Addr { return address(l.target) }
 
-// hand gives a conversation to Accept, and reports whether it took it.
-func (l *Listener) hand(ctx context.Context, c net.Conn) bool {
+// deliver gives a connection to Accept, and reports whether it took it.
+func (l *Listener) deliver(ctx context.Context, c net.Conn) bool {
 	select {
 	case l.conns <- c:
 		return true
@@ -66,13 +66,13 @@ func (l *Listener) hand(ctx context.Context, c net.Conn) bool {
 	return false
 }
 
-// Server takes up what the hub dials.
+// Server accepts what the hub dials.
 type Server struct {
 	listeners map[Target]*Listener
 	logger    *slog.Logger
 }
 
-// NewServer returns a server that hands conversations to these listeners.
+// NewServer returns a server that delivers connections to these listeners.
 func NewServer(logger *slog.Logger, listeners ...*Listener) *Server {
 	s := &Server{listeners: make(map[Target]*Listener), logger: logger}
 	for _, l := range listeners {
@@ -81,22 +81,22 @@ func NewServer(logger *slog.Logger, listeners ...*Listener) *Server {
 	return s
 }
 
-// Serve takes up what the hub dials over a connection to the principal, until listening ends or the principal ends the call,
-// with whose status it returns. All conversations over the connection are over then: those that were taken up go on until
-// they or ctx end, or the principal ends the call. listening ends with ctx at the latest.
+// Serve accepts what the hub dials over a connection to the principal, until listening ends or the principal ends the Listen
+// call, whose status it returns. It returns when all tunnel connections are closed: when listening ends they stay open until
+// they or ctx end; when the principal ends the call they are closed at once. listening must end with ctx at the latest.
 func (s *Server) Serve(ctx, listening context.Context, principal grpc.ClientConnInterface) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	client := tunnelv1.NewTunnelClient(principal)
-	calls, err := client.Listen(listening, &tunnelv1.ListenRequest{Build: version.Version()}, grpc.MaxCallRecvMsgSize(MaxFrame))
+	dials, err := client.Listen(listening, &tunnelv1.ListenRequest{Build: version.Version()}, grpc.MaxCallRecvMsgSize(MaxFrame))
 	if err != nil {
 		return err
 	}
-	places := make(chan struct{}, maxConversations)
+	slots := make(chan struct{}, maxConns)
 	for {
-		dial, err := calls.Recv()
+		dial, err := dials.Recv()
 		if err != nil {
 			if listening.Err() == nil {
 				cancel()
@@ -104,49 +104,49 @@ func (s *Server) Serve(ctx, listening context.Context, principal grpc.ClientConn
 			return err
 		}
 		select {
-		case places <- struct{}{}:
+		case slots <- struct{}{}:
 			conns.Go(func() {
-				defer func() { <-places }()
-				s.take(ctx, client, dial)
+				defer func() { <-slots }()
+				s.accept(ctx, client, dial)
 			})
-		default: // the hub gives up soon
-			s.logger.Debug("Did not take up a conversation: there are too many", "limit", maxConversations)
+		default: // the hub's dial times out
+			s.logger.Debug("Tunnel dial rejected: too many connections are open", "limit", maxConns)
 		}
 	}
 }
 
-// take takes up one conversation and carries it to its end.
-func (s *Server) take(ctx context.Context, client tunnelv1.TunnelClient, dial *tunnelv1.Dial) {
+// accept accepts one connection and carries it until it is closed.
+func (s *Server) accept(ctx context.Context, client tunnelv1.TunnelClient, dial *tunnelv1.Dial) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	late := time.AfterFunc(patience, cancel)
+	late := time.AfterFunc(acceptTimeout, cancel)
 	defer late.Stop()
 	target := Target(dial.GetTarget())
 	stream, err := client.Accept(metadata.AppendToOutgoingContext(ctx, MetadataDial, dial.GetId()), callOptions()...)
 	if err != nil {
-		s.logger.Debug("Did not take up a conversation", "target", string(target), "error", err)
+		s.logger.Debug("Tunnel dial rejected", "target", string(target), "error", err)
 		return
 	}
 	listener, ok := s.listeners[target]
 	if !ok {
-		refuse(stream, "the agent serves no "+string(target))
+		abort(stream, "the agent serves no "+string(target))
 		return
 	}
 	c := newConn(stream, cancel, address(target), address("hub"))
-	if !listener.hand(ctx, c) {
-		refuse(stream, "the agent is busy or shutting down")
+	if !listener.deliver(ctx, c) {
+		abort(stream, "the agent is busy or shutting down")
 		return
 	}
 	if !late.Stop() {
-		cancel() // c says so to whoever has it
+		cancel() // whoever has c gets an error from it
 	}
 	c.run()
 }
 
-// refuse ends a conversation that was not taken up.
-func refuse(s stream, reason string) {
+// abort ends a connection that no listener took.
+func abort(s stream, reason string) {
 	if errors.Join(s.SendMsg(&frame{end: tunnelv1.End_END_ABORT, reason: reason}), s.CloseSend()) == nil {
-		_ = drain(s) // until the hub has it
+		_ = drain(s) // until the hub has the reason
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay/relaytest"
 )
 
-// flood writes until no more is taken, since nobody reads, and returns how much was.
+// flood writes until no more is accepted, since nobody reads, and returns how many bytes were.
 func flood(t *testing.T, to net.Conn) (taken int) {
 	t.Helper()
 	for more := 1; more > 0 || taken < tunnel.Window; taken += more {
@@ -31,8 +31,8 @@ func flood(t *testing.T, to net.Conn) (taken int) {
 	return taken
 }
 
-// An agent that lost its principal connects again, also when somebody on the spoke does not read what came before.
-func TestDisconnectionWaitsForNoReader(t *testing.T) {
+// An agent that lost its principal connects again, also when somebody on the spoke does not read what arrived.
+func TestDisconnectDoesNotWaitForReaders(t *testing.T) {
 	w := relaytest.Open(t)
 	hub, spoke := w.Connect(t)
 	flood(t, hub)
@@ -46,14 +46,14 @@ func TestDisconnectionWaitsForNoReader(t *testing.T) {
 	case <-time.After(relaytest.Timeout):
 		spoke.Close()
 		<-done
-		require.FailNow(t, "it waits for somebody who does not read")
+		require.FailNow(t, "disconnecting waits for a reader")
 	}
 	_, err := spoke.Write([]byte("word"))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 }
 
-// Who does not read learns that the conversation is lost when it writes.
-func TestWriterLearnsOfLoss(t *testing.T) {
+// An end that does not read notices when it writes that its connection is lost.
+func TestWriteToLostConnectionFails(t *testing.T) {
 	w := relaytest.Open(t)
 	hub, spoke := w.Connect(t)
 	flood(t, spoke)
@@ -67,8 +67,8 @@ func TestWriterLearnsOfLoss(t *testing.T) {
 	<-hub.(*tunnel.Conn).Context().Done()
 }
 
-// A frame that is larger than any may be ends its conversation, before it costs much, and nothing else.
-func TestLargeFrame(t *testing.T) {
+// A frame that is too large closes its own connection only.
+func TestFrameThatIsTooLarge(t *testing.T) {
 	w := relaytest.Open(t)
 	for name, frame := range map[string]*tunnelv1.Frame{
 		"data":   {Data: make([]byte, 1<<20)},
@@ -84,5 +84,5 @@ func TestLargeFrame(t *testing.T) {
 		require.Equal(t, codes.InvalidArgument, status.Code(err), name)
 		require.NotContains(t, err.Error(), "xxx")
 	}
-	require.NoError(t, exchangeWords(t.Context(), w))
+	require.NoError(t, echoOnce(t.Context(), w))
 }

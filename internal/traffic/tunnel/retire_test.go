@@ -14,8 +14,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay/relaytest"
 )
 
-// says has one end say a word, which the other hears.
-func says(t *testing.T, from, to net.Conn, word string) {
+// requireDelivered sends a word from one end to the other.
+func requireDelivered(t *testing.T, from, to net.Conn, word string) {
 	t.Helper()
 	require.NoError(t, to.SetReadDeadline(time.Now().Add(relaytest.Timeout)))
 	_, err := from.Write([]byte(word))
@@ -26,8 +26,8 @@ func says(t *testing.T, from, to net.Conn, word string) {
 	require.Equal(t, word, string(heard))
 }
 
-// Who listens no more carries what it has taken up to its end, unless it is to stop altogether.
-func TestConversationsOutliveListening(t *testing.T) {
+// When listening ends, open connections stay open until they are closed or the server stops.
+func TestConnectionsOutliveListening(t *testing.T) {
 	for name, end := range map[string]func(hub, spoke net.Conn, stop func()){
 		"until they are over": func(hub, spoke net.Conn, _ func()) { hub.Close(); spoke.Close() },
 		"until the end":       func(_, _ net.Conn, stop func()) { stop() },
@@ -51,21 +51,21 @@ func TestConversationsOutliveListening(t *testing.T) {
 			require.NoError(t, err)
 			defer spoke.Close()
 
-			says(t, hub, spoke, "before")
+			requireDelivered(t, hub, spoke, "before")
 			w.Directory.SetCluster("retiring", "https://retiring")
 			retire()
 			w.AwaitConnected(t, "retiring", false)
 			_, err = w.Dialer.Dial(t.Context(), "retiring", tunnel.Kube)
-			require.ErrorIs(t, err, tunnel.ErrAway)
-			says(t, hub, spoke, "and after")
-			says(t, spoke, hub, "either way")
+			require.ErrorIs(t, err, tunnel.ErrNotConnected)
+			requireDelivered(t, hub, spoke, "and after")
+			requireDelivered(t, spoke, hub, "either way")
 			require.Empty(t, served)
 			end(hub, spoke, stop)
 			select {
 			case err := <-served:
 				require.Error(t, err)
 			case <-time.After(relaytest.Timeout):
-				require.FailNow(t, "it serves on")
+				require.FailNow(t, "it does not return")
 			}
 		})
 	}

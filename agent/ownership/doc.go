@@ -1,8 +1,8 @@
-// Package ownership knows which objects of the spoke belong to which Argo CD application.
+// Package ownership knows which objects of the spoke belong to which Application.
 //
-// Argo CD's application controller writes down in Redis, for each application, the tree of its resources: those that it
-// manages, and what controllers made of them. Trees keeps an index of these: small, because it holds no more than hashes;
-// read when it is first needed; and current, because the controller announces each change. A change only marks an
-// application's tree as old, and it is read again when an answer depends on it. What is not in a tree yet because it was
-// just made is looked up on the API server, by what Argo CD wrote on it or on its owners.
+// Argo CD's application controller writes the resource tree of each Application to Redis: the objects that it manages, and
+// the children that controllers created from them. Index is a cache of these trees. It is small, because it holds only
+// hashes. It is lazy: it reads a tree when it first needs it. It is current, because the controller publishes a notification
+// of each change: a notification marks a tree as stale, and the tree is read again when a lookup depends on it. An object that
+// is too new to be in a tree is looked up on the API server, by what Argo CD wrote on it or on its owners.
 package ownership

@@ -1,11 +1,11 @@
 package ownership
 
-// Settled says whether Argo CD's settings are known.
-func (t *Trees) Settled() bool { return t.settings.Ready() == nil }
+// Settled reports whether Argo CD's settings are loaded.
+func (x *Index) Settled() bool { return x.settings.Ready() == nil }
 
-// Listening says whether announcements are heard.
-func (t *Trees) Listening() bool {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.subscribed
+// Listening reports whether there is a subscription to notifications.
+func (x *Index) Listening() bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.subscribed
 }

@@ -267,8 +267,8 @@ func (s *apiServer) watchSettings(w http.ResponseWriter, r *http.Request, settin
 	<-r.Context().Done()
 }
 
-// newTrees returns Trees that does not run.
-func newTrees(tb testing.TB, s *store, api *apiServer, change ...func(*ownership.Options)) *ownership.Trees {
+// newIndex returns an Index that does not run.
+func newIndex(tb testing.TB, s *store, api *apiServer, change ...func(*ownership.Options)) *ownership.Index {
 	tb.Helper()
 	client, err := kubernetes.NewForConfig(api.config)
 	require.NoError(tb, err)
@@ -279,25 +279,25 @@ func newTrees(tb testing.TB, s *store, api *apiServer, change ...func(*ownership
 	for _, c := range change {
 		c(&o)
 	}
-	known, err := ownership.New(o)
+	index, err := ownership.New(o)
 	require.NoError(tb, err)
-	return known
+	return index
 }
 
-// runs runs Trees, and waits until it listens.
-func runs(tb testing.TB, known *ownership.Trees) {
+// runs runs an Index, and waits until it is subscribed.
+func runs(tb testing.TB, index *ownership.Index) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		known.Run(ctx)
+		index.Run(ctx)
 	}()
 	tb.Cleanup(func() {
 		cancel()
 		<-ended
 	})
-	require.Eventually(tb, known.Listening, waitFor, tick)
+	require.Eventually(tb, index.Listening, waitFor, tick)
 }
 
 // object reads what is looked for, as group/resource/namespace/name.

@@ -2,10 +2,10 @@ package ownership
 
 import "github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 
-// choose returns the format that the controller writes now. Its version is the one that was last announced or else, of those
-// that keys were found in, the one that is expected, or else the most common one: what an older Argo CD wrote lingers for
-// an hour.
-func choose(found map[keys.Format]int, announced string, expected keys.Format) keys.Format {
+// chooseFormat returns the format of the keys that the controller writes now. Its version is the one in the last notification.
+// Without one it is the expected version, if there are keys of it, and otherwise the most common one: keys of an older Argo CD
+// stay for an hour.
+func chooseFormat(found map[keys.Format]int, announced string, expected keys.Format) keys.Format {
 	const sure = 1 << 30
 	best, most := expected, 0
 	if announced != "" {

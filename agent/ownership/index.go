@@ -1,110 +1,259 @@
 package ownership
 
 import (
-	"hash/maphash"
-	"slices"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
-// index says to which applications objects belong, of which it keeps hashes only. Their seed is random and stays here, so
-// that nobody can make up a name that meets another's hash.
-type index struct {
-	seed   maphash.Seed
-	owners map[uint64]mark   // of each hash one owner
-	shared map[uint64][]mark // the others, of the few that have several
+// DefaultCacheVersion is the version that Argo CD writes into its keys, unchanged for many releases.
+const DefaultCacheVersion = "1.8.3"
+
+// Options configure an Index.
+type Options struct {
+	// Redis is a client of the spoke's Redis. Whoever made it closes it.
+	Redis redis.UniversalClient
+	// KeyPrefix begins all of Argo CD's keys. It is usually empty.
+	KeyPrefix string
+	// CacheVersion is the expected version in the keys, DefaultCacheVersion if empty. If Redis has only keys of another
+	// version, or the controller's notifications name one, that is used.
+	CacheVersion string
+	// Uncompressed means that trees are expected to be uncompressed.
+	Uncompressed bool
+	// MaxTree bounds the uncompressed JSON of a tree, in bytes. It is DefaultMaxTree if 0.
+	MaxTree int64
+	// Config is for the spoke's API server, with the agent's own credentials.
+	Config *rest.Config
+	// ConfigMaps reads Argo CD's settings. It needs permission to list and watch argocd-cm.
+	ConfigMaps typed.ConfigMapsGetter
+	// Namespace is that of the spoke's Argo CD.
+	Namespace string
+	// Exists reports whether the spoke has an Application of that instance name: its name, or namespace_name if it is not in
+	// Argo CD's namespace.
+	Exists func(application string) bool
+	Logger *slog.Logger
 }
 
-// mark is an application's number, and whether the object is managed by it, in the lowest bit, or only a child.
-type mark uint32
+// Object identifies an object by its UID, by its name and its resource or kind, or by all of them. All that is set must match.
+type Object struct {
+	Group     string
+	Resource  string // plural
+	Kind      string // may replace Resource
+	AnyGroup  bool   // Kind may be of any group
+	Namespace string
+	Name      string
+	UID       string
+}
 
-func newMark(application uint32, root bool) mark {
-	m := mark(application) << 1
-	if root {
-		m |= 1
+// Owner is an Application that an object belongs to.
+type Owner struct {
+	// Application is its instance name, empty if there is none.
+	Application string
+	// Root means that the Application manages the object itself. Otherwise the object is a child of what it manages.
+	Root bool
+}
+
+// Index returns which Application an object belongs to. It is safe for concurrent use.
+type Index struct {
+	options   Options
+	kinds     *kindCache
+	api       *apiLookup
+	settings  *follow.Store[*corev1.ConfigMap, *tracking]
+	scanToken chan struct{} // held while keys are scanned
+
+	mu     sync.RWMutex
+	owners *ownerMap               // guarded by mu
+	names  map[string]uint32       // numbers of applications. Guarded by mu
+	apps   map[uint32]*application // guarded by mu
+	last   uint32                  // number that was assigned. Guarded by mu
+
+	// A logical clock that ticks at each event orders reads and notifications. All guarded by mu.
+	clock            uint64
+	missedAt         uint64 // when notifications may last have been missed: what was read before is stale
+	scannedAt        uint64 // when the keys were last scanned
+	subscribed       bool
+	format           keys.Format
+	announcedVersion string // in the last notification
+}
+
+// application is an Application with a resource tree. It is guarded by Index.mu.
+type application struct {
+	name      string
+	hashes    []uint64
+	changedAt uint64        // when the last notification of it came
+	readAt    uint64        // when its tree was read
+	readDone  chan struct{} // closed at the end of the read in progress, nil if there is none
+}
+
+// New returns an Index, which is empty until the first lookup.
+func New(o Options) (*Index, error) {
+	if o.CacheVersion == "" {
+		o.CacheVersion = DefaultCacheVersion
 	}
-	return m
-}
-
-func (m mark) application() uint32 { return uint32(m >> 1) }
-
-func (m mark) root() bool { return m&1 == 1 }
-
-// entry is an object of an application, by one of its names.
-type entry struct {
-	hash uint64
-	root bool
-}
-
-func newIndex() *index {
-	return &index{seed: maphash.MakeSeed(), owners: make(map[uint64]mark), shared: make(map[uint64][]mark)}
-}
-
-// key returns the hash of words, none of which holds a zero byte.
-func (x *index) key(words ...string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(x.seed)
-	for _, word := range words {
-		_, _ = h.WriteString(word) // never fails
-		_ = h.WriteByte(0)
+	if o.MaxTree == 0 {
+		o.MaxTree = DefaultMaxTree
 	}
-	return h.Sum64()
-}
-
-func (x *index) object(group, kind, namespace, name string) uint64 {
-	return x.key("object", group, kind, namespace, name)
-}
-
-func (x *index) uid(uid string) uint64 { return x.key("uid", uid) }
-
-// find adds the owners of a hash to some, which the caller gives so that nothing need be allocated.
-func (x *index) find(some []mark, hash uint64) []mark {
-	if m, ok := x.owners[hash]; ok {
-		some = append(some, m)
-		some = append(some, x.shared[hash]...)
+	kinds, err := newKindCache(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("ownership index: discovery: %w", err)
 	}
-	return some
+	x := &Index{
+		options: o, kinds: kinds, settings: followSettings(o.ConfigMaps, o.Namespace), scanToken: make(chan struct{}, 1),
+		owners: newOwnerMap(), names: make(map[string]uint32), apps: make(map[uint32]*application),
+		clock: 1, missedAt: 1, format: keys.Format{Version: o.CacheVersion, Compressed: !o.Uncompressed},
+	}
+	x.api, err = newAPILookup(x)
+	if err != nil {
+		return nil, fmt.Errorf("ownership index: %w", err)
+	}
+	return x, nil
 }
 
-// replace exchanges what an application had for what it has, and returns the hashes of that.
-func (x *index) replace(application uint32, had []uint64, has []entry) []uint64 {
-	for _, hash := range had {
-		x.remove(hash, application)
+// Run subscribes to the controller's notifications until the context ends. Without Run, each Lookup reads the trees again.
+func (x *Index) Run(ctx context.Context) {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() { x.settings.Run(ctx) })
+	x.watchNotifications(ctx)
+}
+
+// query is an Object as hashes: any of the names and, unless it is zero, the UID too.
+type query struct {
+	names []uint64
+	uid   uint64
+}
+
+// Lookup returns the Application that an object belongs to, the zero Owner if it belongs to none. An error means that it could
+// not find out.
+func (x *Index) Lookup(ctx context.Context, o Object) (Owner, error) {
+	q, err := x.newQuery(ctx, o)
+	if err != nil || len(q.names) == 0 && q.uid == 0 {
+		return Owner{}, err
 	}
-	hashes := make([]uint64, 0, len(has))
-	for _, e := range has {
-		if x.add(e.hash, newMark(application, e.root)) {
-			hashes = append(hashes, e.hash)
+	owner, stale, since := x.cachedOwner(q)
+	if owner.Application != "" {
+		return owner, nil
+	}
+	if len(stale) > 0 {
+		if err := x.rereadChanged(ctx, stale, since); err != nil {
+			return Owner{}, err
+		}
+		if owner = x.ownerSince(q, since); owner.Application != "" {
+			return owner, nil
 		}
 	}
-	return slices.Clip(hashes)
+	if err := x.rereadAll(ctx, since); err != nil {
+		return Owner{}, err
+	}
+	if owner = x.ownerSince(q, since); owner.Application != "" || o.Name == "" || o.AnyGroup {
+		return owner, nil
+	}
+	return x.api.lookup(ctx, o)
 }
 
-// add reports whether the application did not have the hash before.
-func (x *index) add(hash uint64, m mark) bool {
-	first, taken := x.owners[hash]
-	if !taken {
-		x.owners[hash] = m
-		return true
-	}
-	same := func(o mark) bool { return o.application() == m.application() }
-	if same(first) || slices.ContainsFunc(x.shared[hash], same) {
-		return false
-	}
-	x.shared[hash] = append(x.shared[hash], m)
-	return true
-}
-
-func (x *index) remove(hash uint64, application uint32) {
-	others := slices.DeleteFunc(x.shared[hash], func(o mark) bool { return o.application() == application })
-	if x.owners[hash].application() == application {
-		if len(others) == 0 {
-			delete(x.owners, hash)
-		} else {
-			x.owners[hash], others = others[0], others[1:]
+// newQuery returns the hashes of an object. It has no names if the API server has no such kind.
+func (x *Index) newQuery(ctx context.Context, o Object) (query, error) {
+	var q query
+	if o.UID != "" {
+		q.uid = x.owners.hashUID(o.UID)
+		if o.Name == "" {
+			return q, nil
 		}
 	}
-	if len(others) == 0 {
-		delete(x.shared, hash)
-	} else {
-		x.shared[hash] = others
+	found, err := x.kinds.lookup(ctx, o)
+	if err != nil {
+		return query{}, fmt.Errorf("discover the kinds of the API server: %w", err)
 	}
+	for _, k := range found {
+		// Cluster-scoped objects have no namespace in the tree.
+		if k.namespaced == (o.Namespace != "") {
+			q.names = append(q.names, x.owners.hashName(k.group, k.kind, o.Namespace, o.Name))
+		}
+	}
+	if len(q.names) == 0 {
+		return query{}, nil
+	}
+	return q, nil
 }
+
+// cachedOwner returns an owner from fresh trees, or else the applications with stale trees that have the object, and the time
+// of the query.
+func (x *Index) cachedOwner(q query) (owner Owner, stale []uint32, since uint64) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var buffer [4]ownerID
+	for _, m := range x.ownersOf(buffer[:0], q) {
+		if a := x.apps[m.application()]; !x.fresh(a, x.clock) {
+			stale = append(stale, m.application())
+		} else if owner.Application == "" || m.root() {
+			owner = Owner{Application: a.name, Root: m.root()}
+		}
+	}
+	return owner, stale, x.clock
+}
+
+// ownerSince returns an owner from trees that were fresh at some time since then.
+func (x *Index) ownerSince(q query, since uint64) (owner Owner) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var buffer [4]ownerID
+	for _, m := range x.ownersOf(buffer[:0], q) {
+		if a := x.apps[m.application()]; x.fresh(a, since) && (owner.Application == "" || m.root()) {
+			owner = Owner{Application: a.name, Root: m.root()}
+		}
+	}
+	return owner
+}
+
+// ownersOf returns the owners of an object. The caller holds x.mu.
+func (x *Index) ownersOf(some []ownerID, q query) []ownerID {
+	if len(q.names) == 0 {
+		return x.owners.appendOwners(some, q.uid)
+	}
+	for _, key := range q.names {
+		some = x.owners.appendOwners(some, key)
+	}
+	if q.uid == 0 {
+		return some
+	}
+	var buffer [4]ownerID
+	same := x.owners.appendOwners(buffer[:0], q.uid)
+	both := some[:0]
+	for _, m := range some {
+		for _, o := range same {
+			if o.application() == m.application() {
+				both = append(both, m)
+				break
+			}
+		}
+	}
+	return both
+}
+
+// fresh reports whether the cached tree of an application was current at some time since then. The caller holds x.mu.
+func (x *Index) fresh(a *application, since uint64) bool {
+	return a.readAt > since || x.subscribed && a.readAt > a.changedAt && a.readAt > x.missedAt
+}
+
+// space is all keys of the spoke's Argo CD.
+func (x *Index) space() keys.Space { return keys.Space{Prefix: x.options.KeyPrefix} }
+
+// tick advances the clock. The caller holds x.mu for writing.
+func (x *Index) tick() uint64 {
+	x.clock++
+	return x.clock
+}
+
+// timeout is how long the spoke's API server may take to answer a request of this package.
+const timeout = 10 * time.Second

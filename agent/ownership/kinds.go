@@ -12,60 +12,60 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// patience is the least time between two looks at what kinds there are.
-const patience = 5 * time.Second
+// minRefreshInterval is the least time between two discoveries.
+const minRefreshInterval = 5 * time.Second
 
-// kind is a kind of objects, and how the API server is asked for them.
+// kind is a kind of object, and its resource.
 type kind struct {
 	group, kind, version, resource string
 	namespaced                     bool
 }
 
-// table is the kinds that the API server has. It is never changed.
-type table struct {
+// kindTable has the kinds of the API server. It is immutable.
+type kindTable struct {
 	byResource map[schema.GroupResource]kind
 	byKind     map[schema.GroupKind]kind
 	anyGroup   map[string][]kind
-	at         time.Time
+	discovered time.Time
 }
 
-// kinds knows which kinds there are. It asks the API server when it is asked for one that it does not know.
-type kinds struct {
+// kindCache caches the kinds of the API server. It discovers them again for a kind that it does not have.
+type kindCache struct {
 	client discovery.DiscoveryInterface
-	table  atomic.Pointer[table]
-	asking chan struct{} // holds one token while the API server is asked
+	table  atomic.Pointer[kindTable]
+	token  chan struct{} // held during a discovery
 }
 
-func newKinds(config *rest.Config) (*kinds, error) {
+func newKindCache(config *rest.Config) (*kindCache, error) {
 	bounded := rest.CopyConfig(config)
 	bounded.Timeout = timeout
 	client, err := discovery.NewDiscoveryClientForConfig(bounded)
-	k := &kinds{client: client, asking: make(chan struct{}, 1)}
-	k.table.Store(&table{})
+	k := &kindCache{client: client, token: make(chan struct{}, 1)}
+	k.table.Store(&kindTable{})
 	return k, err
 }
 
-// find returns what kinds an object may be of: none, or one, or several if any group will do.
-func (k *kinds) find(ctx context.Context, o Object) ([]kind, error) {
+// lookup returns the kinds that an object may have: none or one, or several for any group.
+func (k *kindCache) lookup(ctx context.Context, o Object) ([]kind, error) {
 	known := k.table.Load()
-	if found := known.find(o); len(found) > 0 {
+	if found := known.lookup(o); len(found) > 0 {
 		return found, nil
 	}
 	select {
-	case k.asking <- struct{}{}:
-		defer func() { <-k.asking }()
+	case k.token <- struct{}{}:
+		defer func() { <-k.token }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if now := k.table.Load(); now == known && time.Since(known.at) > patience {
-		if err := k.refresh(known); err != nil {
+	if now := k.table.Load(); now == known && time.Since(known.discovered) > minRefreshInterval {
+		if err := k.discover(known); err != nil {
 			return nil, err
 		}
 	}
-	return k.table.Load().find(o), nil
+	return k.table.Load().lookup(o), nil
 }
 
-func (t *table) find(o Object) []kind {
+func (t *kindTable) lookup(o Object) []kind {
 	var (
 		found kind
 		ok    bool
@@ -84,24 +84,24 @@ func (t *table) find(o Object) []kind {
 	return []kind{found}
 }
 
-// refresh asks the API server. What a group that cannot be asked had before is kept.
-func (k *kinds) refresh(old *table) error {
+// discover asks the API server. A group that fails keeps its previous kinds.
+func (k *kindCache) discover(old *kindTable) error {
 	_, lists, err := k.client.ServerGroupsAndResources()
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
 	if err != nil && !partial {
 		return err
 	}
-	next := &table{
+	next := &kindTable{
 		byResource: make(map[schema.GroupResource]kind), byKind: make(map[schema.GroupKind]kind),
-		anyGroup: make(map[string][]kind), at: time.Now(),
+		anyGroup: make(map[string][]kind), discovered: time.Now(),
 	}
 	for _, list := range lists {
-		next.add(list)
+		next.addList(list)
 	}
 	for group := range failed {
 		for _, had := range old.byResource {
 			if had.group == group.Group {
-				next.put(had)
+				next.addKind(had)
 			}
 		}
 	}
@@ -109,20 +109,20 @@ func (k *kinds) refresh(old *table) error {
 	return nil
 }
 
-func (t *table) add(list *metav1.APIResourceList) {
+func (t *kindTable) addList(list *metav1.APIResourceList) {
 	version, err := schema.ParseGroupVersion(list.GroupVersion)
 	if err != nil {
 		return
 	}
 	for _, r := range list.APIResources {
 		if !strings.Contains(r.Name, "/") {
-			t.put(kind{group: version.Group, kind: r.Kind, version: version.Version, resource: r.Name, namespaced: r.Namespaced})
+			t.addKind(kind{group: version.Group, kind: r.Kind, version: version.Version, resource: r.Name, namespaced: r.Namespaced})
 		}
 	}
 }
 
-// put adds a kind. The API server names the version first that it likes best.
-func (t *table) put(k kind) {
+// addKind adds a kind, unless it is there in another version: the API server lists the preferred version first.
+func (t *kindTable) addKind(k kind) {
 	resource := schema.GroupResource{Group: k.group, Resource: k.resource}
 	if _, known := t.byResource[resource]; known {
 		return

@@ -13,38 +13,38 @@ import (
 )
 
 const (
-	// atOnce is how many trees are read in one round trip, and readers how many of these are under way at a time for one
-	// lookup: together they bound the memory that reading takes.
-	atOnce  = 16
-	readers = 4
-	// maxApplications is how many applications are kept. One cluster with more has other worries.
+	// batchSize is how many trees are read in one round trip, and maxReaders how many round trips run at a time for one lookup.
+	// Together they bound the memory for reading.
+	batchSize  = 16
+	maxReaders = 4
+	// maxApplications bounds the applications in the index.
 	maxApplications = 1 << 17
 )
 
-// reread reads the trees of applications again that are not believed, under the version that the controller announces.
-func (t *Trees) reread(ctx context.Context, numbers []uint32, since uint64) error {
-	t.mu.RLock()
-	upgraded := t.announced != "" && t.announced != t.format.Version
-	t.mu.RUnlock()
+// rereadChanged reads stale trees again. If the controller now uses another version, it first finds the keys of that version.
+func (x *Index) rereadChanged(ctx context.Context, numbers []uint32, since uint64) error {
+	x.mu.RLock()
+	upgraded := x.announcedVersion != "" && x.announcedVersion != x.format.Version
+	x.mu.RUnlock()
 	if upgraded {
-		if err := t.list(ctx, since); err != nil {
+		if err := x.scanKeys(ctx, since); err != nil {
 			return err
 		}
 	}
-	return t.refresh(ctx, numbers, since)
+	return x.reread(ctx, numbers, since)
 }
 
-// refresh reads the trees of applications again that are not believed.
-func (t *Trees) refresh(ctx context.Context, numbers []uint32, since uint64) error {
+// reread reads stale trees again.
+func (x *Index) reread(ctx context.Context, numbers []uint32, since uint64) error {
 	for {
-		mine, others := t.claim(numbers, since)
+		mine, others := x.claimStale(numbers, since)
 		if len(mine) == 0 && len(others) == 0 {
 			return nil
 		}
 		group, groupCtx := errgroup.WithContext(ctx)
-		group.SetLimit(readers)
-		for batch := range slices.Chunk(mine, atOnce) {
-			group.Go(func() error { return t.read(groupCtx, batch) })
+		group.SetLimit(maxReaders)
+		for batch := range slices.Chunk(mine, batchSize) {
+			group.Go(func() error { return x.readTrees(groupCtx, batch) })
 		}
 		if err := group.Wait(); err != nil {
 			return fmt.Errorf("the Redis of this cluster's Argo CD: %w", err)
@@ -59,135 +59,138 @@ func (t *Trees) refresh(ctx context.Context, numbers []uint32, since uint64) err
 	}
 }
 
-// claim returns the applications that the caller must read, and what tells that others have been read by somebody else.
-func (t *Trees) claim(numbers []uint32, since uint64) (mine []uint32, others []<-chan struct{}) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// claimStale returns the applications that the caller must read, and channels that close when other callers have read the
+// others.
+func (x *Index) claimStale(numbers []uint32, since uint64) (mine []uint32, others []<-chan struct{}) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	for _, number := range numbers {
-		a, ok := t.apps[number]
+		a, ok := x.apps[number]
 		switch {
-		case !ok || t.believed(a, since):
-		case a.reading != nil:
-			others = append(others, a.reading)
+		case !ok || x.fresh(a, since):
+		case a.readDone != nil:
+			others = append(others, a.readDone)
 		default:
-			a.reading = make(chan struct{})
+			a.readDone = make(chan struct{})
 			mine = append(mine, number)
 		}
 	}
 	return mine, others
 }
 
-// reading is the tree of one application that is being read.
-type reading struct {
+// treeRead is a read of the tree of one application.
+type treeRead struct {
 	number  uint32
 	name    string
 	found   bool
-	entries []entry
+	objects []ownedObject
 }
 
-// read reads trees that were claimed.
-func (t *Trees) read(ctx context.Context, numbers []uint32) error {
-	t.mu.Lock()
-	started, f := t.tick(), t.format
-	readings := make([]reading, len(numbers))
+// readTrees reads trees that were claimed.
+func (x *Index) readTrees(ctx context.Context, numbers []uint32) error {
+	x.mu.Lock()
+	started, f := x.tick(), x.format
+	reads := make([]treeRead, len(numbers))
 	for i, number := range numbers {
-		readings[i] = reading{number: number, name: t.apps[number].name}
+		reads[i] = treeRead{number: number, name: x.apps[number].name}
 	}
-	t.mu.Unlock()
+	x.mu.Unlock()
 
-	err := t.fetch(ctx, f, readings)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, r := range readings {
-		a := t.apps[r.number]
+	err := x.fetchTrees(ctx, f, reads)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, r := range reads {
+		a := x.apps[r.number]
 		if err == nil {
-			a.hashes, a.read = t.index.replace(r.number, a.hashes, r.entries), started
+			a.hashes, a.readAt = x.owners.replace(r.number, a.hashes, r.objects), started
 		}
-		close(a.reading)
-		a.reading = nil
-		if err == nil && !r.found && a.noticed < started {
-			t.forget(r.number)
+		close(a.readDone)
+		a.readDone = nil
+		if err == nil && !r.found && a.changedAt < started {
+			x.removeApplication(r.number)
 		}
 	}
 	return err
 }
 
-// forget drops an application that nobody reads. t.mu is held for writing.
-func (t *Trees) forget(number uint32) {
-	a := t.apps[number]
-	t.index.replace(number, a.hashes, nil)
-	delete(t.names, a.name)
-	delete(t.apps, number)
+// removeApplication removes an application that nobody is reading. The caller holds x.mu for writing.
+func (x *Index) removeApplication(number uint32) {
+	a := x.apps[number]
+	x.owners.replace(number, a.hashes, nil)
+	delete(x.names, a.name)
+	delete(x.apps, number)
 }
 
-// know returns an application that was heard of, nil if there are too many. t.mu is held for writing.
-func (t *Trees) know(name string) *application {
-	if number, ok := t.names[name]; ok {
-		return t.apps[number]
+// addApplication returns the application of that name, which it adds unless there are too many: then it returns nil. The
+// caller holds x.mu for writing.
+func (x *Index) addApplication(name string) *application {
+	if number, ok := x.names[name]; ok {
+		return x.apps[number]
 	}
-	if len(t.apps) >= maxApplications {
+	if len(x.apps) >= maxApplications {
 		return nil
 	}
-	// Numbers may begin anew when they have run out, which takes two thousand million applications.
-	for taken := true; taken; _, taken = t.apps[t.last] {
-		t.last = (t.last + 1) & (1<<31 - 1)
+	// Numbers wrap around after two thousand million applications.
+	for taken := true; taken; _, taken = x.apps[x.last] {
+		x.last = (x.last + 1) & (1<<31 - 1)
 	}
 	a := &application{name: name}
-	t.names[name], t.apps[t.last] = t.last, a
+	x.names[name], x.apps[x.last] = x.last, a
 	return a
 }
 
-// fetch reads trees from Redis. One that cannot be read counts as empty: what is in it is then found on the API server.
-func (t *Trees) fetch(ctx context.Context, f keys.Format, readings []reading) error {
-	names := make([]string, len(readings))
-	for i, r := range readings {
-		names[i] = t.space().Tree(r.name, 0, f)
+// fetchTrees reads trees from Redis. A tree that cannot be parsed counts as empty: its objects are then looked up on the API
+// server.
+func (x *Index) fetchTrees(ctx context.Context, f keys.Format, reads []treeRead) error {
+	names := make([]string, len(reads))
+	for i, r := range reads {
+		names[i] = x.space().Tree(r.name, 0, f)
 	}
-	values, err := t.get(ctx, names)
+	values, err := x.getValues(ctx, names)
 	if err != nil {
 		return err
 	}
-	for i := range readings {
-		r := &readings[i]
+	for i := range reads {
+		r := &reads[i]
 		if values[i] == nil {
 			continue
 		}
 		r.found = true
-		nodes, err := t.whole(ctx, f, r.name, values[i])
+		nodes, err := x.fetchTree(ctx, f, r.name, values[i])
 		values[i] = nil
 		switch {
 		case errors.Is(err, errRedis):
 			return err
 		case err != nil:
-			t.options.Logger.Warn("An application's resource tree cannot be read", "application", r.name, "error", err)
+			x.options.Logger.Warn("Cannot read resource tree of Application", "application", r.name, "error", err)
 		}
-		r.entries = t.index.entries(nodes)
+		r.objects = x.owners.objectsOf(nodes)
 	}
 	return nil
 }
 
-// whole returns the nodes of a tree, the first part of which is given.
-func (t *Trees) whole(ctx context.Context, f keys.Format, name string, value []byte) ([]node, error) {
-	left := t.options.MaxTree
-	first, err := t.decode(f, value, &left)
+// fetchTree returns the nodes of a tree, given its first shard.
+func (x *Index) fetchTree(ctx context.Context, f keys.Format, name string, value []byte) ([]node, error) {
+	left := x.options.MaxTree
+	first, err := x.decode(f, value, &left)
 	if err != nil || first.ShardsCount <= 1 {
 		return first.Nodes, err
 	}
 	nodes := first.Nodes
 	var parts []string
 	for shard := 1; shard < first.ShardsCount; shard++ {
-		parts = append(parts, t.space().Tree(name, shard, f))
+		parts = append(parts, x.space().Tree(name, shard, f))
 	}
-	for some := range slices.Chunk(parts, atOnce) {
-		values, err := t.get(ctx, some)
+	for some := range slices.Chunk(parts, batchSize) {
+		values, err := x.getValues(ctx, some)
 		if err != nil {
 			return nil, err
 		}
 		for _, value := range values {
 			if value == nil {
-				continue // it is being written: its notice will come
+				continue // it is being written: a notification will follow
 			}
-			part, err := t.decode(f, value, &left)
+			part, err := x.decode(f, value, &left)
 			if err != nil {
 				return nodes, err
 			}
@@ -197,20 +200,20 @@ func (t *Trees) whole(ctx context.Context, f keys.Format, name string, value []b
 	return nodes, nil
 }
 
-// errRedis marks errors of Redis itself, apart from those of what is in it.
+// errRedis marks errors of Redis itself, as opposed to errors in its values.
 var errRedis = errors.New("read")
 
-// get returns the values of keys, nil where there is none.
-func (t *Trees) get(ctx context.Context, names []string) ([][]byte, error) {
-	pipeline := t.options.Redis.Pipeline()
-	answers := make([]*redis.StringCmd, len(names))
+// getValues returns the values of keys, nil for missing ones.
+func (x *Index) getValues(ctx context.Context, names []string) ([][]byte, error) {
+	pipeline := x.options.Redis.Pipeline()
+	replies := make([]*redis.StringCmd, len(names))
 	for i, key := range names {
-		answers[i] = pipeline.Get(ctx, key)
+		replies[i] = pipeline.Get(ctx, key)
 	}
-	_, _ = pipeline.Exec(ctx) // each answer has its own error, also of this
+	_, _ = pipeline.Exec(ctx) // each reply has this error too
 	values := make([][]byte, len(names))
-	for i, answer := range answers {
-		value, err := answer.Bytes()
+	for i, reply := range replies {
+		value, err := reply.Bytes()
 		switch {
 		case errors.Is(err, redis.Nil):
 		case err != nil:
@@ -222,41 +225,41 @@ func (t *Trees) get(ctx context.Context, names []string) ([][]byte, error) {
 	return values, nil
 }
 
-// refreshAll reads all trees again that are not believed.
-func (t *Trees) refreshAll(ctx context.Context, since uint64) error {
-	if err := t.list(ctx, since); err != nil {
+// rereadAll finds all trees, and reads the stale ones again.
+func (x *Index) rereadAll(ctx context.Context, since uint64) error {
+	if err := x.scanKeys(ctx, since); err != nil {
 		return err
 	}
-	t.mu.RLock()
-	var old []uint32
-	for number, a := range t.apps {
-		if !t.believed(a, since) {
-			old = append(old, number)
+	x.mu.RLock()
+	var stale []uint32
+	for number, a := range x.apps {
+		if !x.fresh(a, since) {
+			stale = append(stale, number)
 		}
 	}
-	t.mu.RUnlock()
-	return t.refresh(ctx, old, since)
+	x.mu.RUnlock()
+	return x.reread(ctx, stale, since)
 }
 
-// list finds out which trees there are, unless that is known.
-func (t *Trees) list(ctx context.Context, since uint64) error {
+// scanKeys finds the keys of all trees, unless they are known.
+func (x *Index) scanKeys(ctx context.Context, since uint64) error {
 	select {
-	case t.scanning <- struct{}{}:
-		defer func() { <-t.scanning }()
+	case x.scanToken <- struct{}{}:
+		defer func() { <-x.scanToken }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	t.mu.Lock()
-	known := t.scanned > since || t.subscribed && t.scanned > t.doubted
-	started := t.tick()
-	t.mu.Unlock()
+	x.mu.Lock()
+	known := x.scannedAt > since || x.subscribed && x.scannedAt > x.missedAt
+	started := x.tick()
+	x.mu.Unlock()
 	if known {
 		return nil
 	}
 	found := make(map[keys.Format][]string)
-	scan := t.options.Redis.Scan(ctx, 0, t.space().Pattern(keys.Tree), 1000).Iterator()
+	scan := x.options.Redis.Scan(ctx, 0, x.space().Pattern(keys.Tree), 1000).Iterator()
 	for n := 0; n < maxApplications && scan.Next(ctx); {
-		if key := t.space().Key([]byte(scan.Val())); key.Kind == keys.Tree && !key.Sharded() {
+		if key := x.space().Key([]byte(scan.Val())); key.Kind == keys.Tree && !key.Sharded() {
 			found[key.Format()] = append(found[key.Format()], key.Name)
 			n++
 		}
@@ -264,35 +267,35 @@ func (t *Trees) list(ctx context.Context, since uint64) error {
 	if err := scan.Err(); err != nil {
 		return fmt.Errorf("the Redis of this cluster's Argo CD: %w", err)
 	}
-	t.listed(found, started)
+	x.applyScan(found, started)
 	return nil
 }
 
-// listed takes over which trees there are.
-func (t *Trees) listed(found map[keys.Format][]string, started uint64) {
+// applyScan adds and removes applications after a scan.
+func (x *Index) applyScan(found map[keys.Format][]string, started uint64) {
 	counts := make(map[keys.Format]int, len(found))
 	for f, names := range found {
 		counts[f] = len(names)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	expected := keys.Format{Version: t.options.CacheVersion, Compressed: !t.options.Uncompressed}
-	if f := choose(counts, t.announced, expected); f != t.format {
-		t.options.Logger.Info("Argo CD's keys in Redis have another format", "version", f.Version, "compressed", f.Compressed)
-		t.format = f
-		for _, a := range t.apps {
-			a.read = 0
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	expected := keys.Format{Version: x.options.CacheVersion, Compressed: !x.options.Uncompressed}
+	if f := chooseFormat(counts, x.announcedVersion, expected); f != x.format {
+		x.options.Logger.Info("Format of Argo CD's Redis keys changed", "version", f.Version, "compressed", f.Compressed)
+		x.format = f
+		for _, a := range x.apps {
+			a.readAt = 0
 		}
 	}
-	t.scanned = started
-	present := make(map[string]struct{}, len(found[t.format]))
-	for _, name := range found[t.format] {
+	x.scannedAt = started
+	present := make(map[string]struct{}, len(found[x.format]))
+	for _, name := range found[x.format] {
 		present[name] = struct{}{}
-		t.know(name)
+		x.addApplication(name)
 	}
-	for number, a := range t.apps {
-		if _, ok := present[a.name]; !ok && a.noticed < started && a.reading == nil {
-			t.forget(number)
+	for number, a := range x.apps {
+		if _, ok := present[a.name]; !ok && a.changedAt < started && a.readDone == nil {
+			x.removeApplication(number)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
 )
 
-// What Argo CD writes on the objects that it manages, and where it is told how.
+// How Argo CD marks the objects that it manages, and its settings for that.
 const (
 	settingsName           = "argocd-cm"
 	trackingMethodKey      = "application.resourceTrackingMethod"
@@ -41,7 +41,7 @@ func (t *tracking) Revision() string { return t.revision }
 func followSettings(client typed.ConfigMapsGetter, namespace string) *follow.Store[*corev1.ConfigMap, *tracking] {
 	o := follow.ConfigMap[*tracking](client, namespace, settingsName)
 	o.Reduce = readTracking
-	o.Changed = func(*tracking, *tracking) {} // it is looked at when it is needed
+	o.Changed = func(*tracking, *tracking) {} // lookups read the store
 	return follow.New(o)
 }
 
@@ -59,7 +59,7 @@ func readTracking(m *corev1.ConfigMap, _ *tracking) *tracking {
 	return t
 }
 
-// owner returns the application that an object is marked as managed by, empty if it is by none.
+// owner returns the instance name in the tracking mark of an object, empty if there is none.
 func (t *tracking) owner(o *metav1.PartialObjectMetadata, k kind) string {
 	if t.label != "" {
 		return o.Labels[t.label]
@@ -68,8 +68,8 @@ func (t *tracking) owner(o *metav1.PartialObjectMetadata, k kind) string {
 		return ""
 	}
 	application, of, _ := strings.Cut(o.Annotations[trackingAnnotation], ":")
-	// The mark must name this very object: tools copy annotations from one object to others. What is in no namespace is
-	// marked with the namespace that its application deploys to.
+	// The mark must name this object, because tools copy annotations to other objects. Cluster-scoped objects are marked with
+	// the destination namespace of their Application.
 	at, rest, _ := strings.Cut(of, ":")
 	namespace, name, _ := strings.Cut(rest, "/")
 	if at != k.group+"/"+k.kind || name != o.Name || k.namespaced && namespace != o.Namespace {

@@ -10,14 +10,14 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 )
 
-// DefaultMaxTree is how large a tree's text may become, all its parts together: a hundred times what a thousand objects take.
+// DefaultMaxTree bounds the uncompressed JSON of a tree, all shards together. It is a hundred times that of a thousand objects.
 const DefaultMaxTree = 128 << 20
 
-// maxShards is the most parts that Argo CD divides a tree into that are read.
+// maxShards bounds the shards of a tree.
 const maxShards = 1024
 
-// tree is what is needed of Argo CD's ApplicationTree. Its orphaned nodes are left out with reason: they are in the
-// application's namespace, and do not belong to it.
+// tree is a part of Argo CD's ApplicationTree. It leaves out the orphaned nodes, which are in the Application's namespace but do
+// not belong to it.
 type tree struct {
 	Nodes       []node `json:"nodes"`
 	ShardsCount int    `json:"shardsCount"`
@@ -36,9 +36,9 @@ type reference struct {
 	UID       string `json:"uid"`
 }
 
-// decode reads a tree, or a part of one, as it is in Redis. Of how long its text may be it leaves what it did not need: what
-// is packed is as long as its writer likes.
-func (t *Trees) decode(f keys.Format, value []byte, left *int64) (tree, error) {
+// decode parses a shard of a tree. It subtracts the size of its JSON from left, which bounds it: compressed data can inflate
+// to any size.
+func (x *Index) decode(f keys.Format, value []byte, left *int64) (tree, error) {
 	var (
 		part  tree
 		plain io.Reader = bytes.NewReader(value)
@@ -55,31 +55,31 @@ func (t *Trees) decode(f keys.Format, value []byte, left *int64) (tree, error) {
 	*left = limited.N
 	switch {
 	case limited.N <= 0:
-		return part, fmt.Errorf("it is larger than %d KiB: divide the application", t.options.MaxTree>>10)
+		return part, fmt.Errorf("it is larger than %d KiB: split the Application", x.options.MaxTree>>10)
 	case err == nil && (part.ShardsCount < 0 || part.ShardsCount > maxShards):
-		return part, fmt.Errorf("it claims to have %d parts, and %d are the most: refresh the application", part.ShardsCount, maxShards)
+		return part, fmt.Errorf("it has %d shards, and the limit is %d: refresh the Application", part.ShardsCount, maxShards)
 	default:
 		return part, err
 	}
 }
 
-// entries returns the names of the nodes. A node is managed by the application itself if nothing in the tree is above it.
-func (x *index) entries(nodes []node) []entry {
+// objectsOf returns the hashes of the nodes. A node without a parent in the tree is managed by the application itself.
+func (m *ownerMap) objectsOf(nodes []node) []ownedObject {
 	known := make(map[uint64]struct{}, len(nodes))
 	for _, n := range nodes {
-		known[x.object(n.Group, n.Kind, n.Namespace, n.Name)] = struct{}{}
+		known[m.hashName(n.Group, n.Kind, n.Namespace, n.Name)] = struct{}{}
 	}
-	all := make([]entry, 0, 2*len(nodes))
+	all := make([]ownedObject, 0, 2*len(nodes))
 	for _, n := range nodes {
 		root := true
 		for _, parent := range n.ParentRefs {
-			if _, inside := known[x.object(parent.Group, parent.Kind, parent.Namespace, parent.Name)]; inside {
+			if _, inside := known[m.hashName(parent.Group, parent.Kind, parent.Namespace, parent.Name)]; inside {
 				root = false
 			}
 		}
-		all = append(all, entry{x.object(n.Group, n.Kind, n.Namespace, n.Name), root})
+		all = append(all, ownedObject{m.hashName(n.Group, n.Kind, n.Namespace, n.Name), root})
 		if n.UID != "" {
-			all = append(all, entry{x.uid(n.UID), root})
+			all = append(all, ownedObject{m.hashUID(n.UID), root})
 		}
 	}
 	return all

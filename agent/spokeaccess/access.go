@@ -62,7 +62,7 @@ type Access struct {
 	kube        *tunnel.Listener
 	redis       *tunnel.Listener
 	policy      *policy.Policy
-	ownership   *ownership.Trees
+	ownership   *ownership.Index
 	redisClient *goredis.Client
 	apiProxy    *apiproxy.Handler
 	redisServer *redis.Server

@@ -19,7 +19,7 @@ func ownedBy(version, kind, name, uid string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{UID: "live", OwnerReferences: []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: name, UID: types.UID(uid)}}}
 }
 
-func TestWhatIsInNoTreeYet(t *testing.T) {
+func TestObjectInNoTreeYetIsFoundByItsTrackingMark(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
 	s.put(t, "guestbook", guestbook(0))
 	const pods = "/api/v1/namespaces/a/pods/"
@@ -49,8 +49,8 @@ func TestWhatIsInNoTreeYet(t *testing.T) {
 	deployment.UID = "deployment-uid"
 	api.put("/apis/apps/v1/namespaces/a/deployments/new", deployment)
 	api.put("/apis/rbac.authorization.k8s.io/v1/clusterroles/r", tracked("team_web:rbac.authorization.k8s.io/ClusterRole:destination/r"))
-	known := newTrees(t, s, api)
-	runs(t, known)
+	index := newIndex(t, s, api)
+	runs(t, index)
 	for text, want := range map[string]ownership.Owner{
 		"/pods/a/mine":  {Application: "team_web", Root: true},
 		"/pods/a/child": {Application: "guestbook"}, "/pods/a/grand": {Application: "fresh"},
@@ -58,22 +58,22 @@ func TestWhatIsInNoTreeYet(t *testing.T) {
 		"/pods/a/copied": {}, "/pods/a/elsewhere": {}, "/pods/a/kind": {}, "/pods/a/group": {}, "/pods/a/deleted": {}, "/pods/a/empty": {},
 		"/pods/a/text": {}, "/pods/a/labelled": {}, "/pods/a/another": {}, "/pods/a/nothing": {}, "/pods/a/strange": {}, "/pods/a/circle": {}, "/pods/a/absent": {},
 	} {
-		require.Equal(t, want, lookup(t, known, object(text)), text)
+		require.Equal(t, want, lookup(t, index, object(text)), text)
 	}
 	mine := object("/pods/a/mine")
 	mine.UID = "live"
-	require.Equal(t, "team_web", lookup(t, known, mine).Application)
+	require.Equal(t, "team_web", lookup(t, index, mine).Application)
 	mine.UID = "older"
-	require.Empty(t, lookup(t, known, mine).Application)
+	require.Empty(t, lookup(t, index, mine).Application)
 
 	asked := api.asked.Load()
-	lookup(t, known, object("/pods/a/grand"))
-	lookup(t, known, object("/pods/a/absent"))
+	lookup(t, index, object("/pods/a/grand"))
+	lookup(t, index, object("/pods/a/absent"))
 	require.Equal(t, asked, api.asked.Load(), "an answer holds for a moment")
 	require.LessOrEqual(t, api.listed.Load(), int64(2))
 }
 
-func TestOwnersTooFarAwayAreNotFound(t *testing.T) {
+func TestOwnersBeyondTheDepthLimitAreNotFollowed(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
 	for i := range 8 {
 		meta := ownedBy("v1", "Pod", fmt.Sprint("p-", i+1), fmt.Sprint("uid-", i+1))
@@ -83,10 +83,10 @@ func TestOwnersTooFarAwayAreNotFound(t *testing.T) {
 		meta.UID = types.UID(fmt.Sprint("uid-", i))
 		api.put(fmt.Sprint("/api/v1/namespaces/a/pods/p-", i), meta)
 	}
-	known := newTrees(t, s, api)
-	runs(t, known)
-	require.Equal(t, "guestbook", lookup(t, known, object("/pods/a/p-2")).Application)
-	require.Empty(t, lookup(t, known, object("/pods/a/p-1")).Application)
+	index := newIndex(t, s, api)
+	runs(t, index)
+	require.Equal(t, "guestbook", lookup(t, index, object("/pods/a/p-2")).Application)
+	require.Empty(t, lookup(t, index, object("/pods/a/p-1")).Application)
 }
 
 func TestTrackingByLabel(t *testing.T) {
@@ -108,21 +108,21 @@ func TestTrackingByLabel(t *testing.T) {
 			s, api := newStore(t), newAPIServer(t)
 			api.settings = c.settings
 			api.put("/api/v1/namespaces/a/pods/p", c.object)
-			known := newTrees(t, s, api)
-			runs(t, known)
+			index := newIndex(t, s, api)
+			runs(t, index)
 			pod := object("/pods/a/p")
 			if c.want == "" {
-				require.Eventually(t, func() bool { return known.Settled() }, waitFor, tick)
+				require.Eventually(t, func() bool { return index.Settled() }, waitFor, tick)
 			}
-			require.Eventually(t, func() bool { return lookup(t, known, pod).Application == c.want }, waitFor, tick)
+			require.Eventually(t, func() bool { return lookup(t, index, pod).Application == c.want }, waitFor, tick)
 		})
 	}
 }
 
-func TestAPIServerAway(t *testing.T) {
+func TestAPIServerUnavailable(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
-	known := newTrees(t, s, api)
-	runs(t, known)
+	index := newIndex(t, s, api)
+	runs(t, index)
 	api.put("/api/v1/namespaces/a/pods/p", tracked("g:/Pod:a/p"))
 	set := func(fails bool) {
 		api.mu.Lock()
@@ -130,13 +130,13 @@ func TestAPIServerAway(t *testing.T) {
 		api.fails = fails
 	}
 	set(true)
-	_, err := known.Lookup(t.Context(), object("/pods/a/p"))
+	_, err := index.Lookup(t.Context(), object("/pods/a/p"))
 	require.ErrorContains(t, err, "which kinds the API server has")
 	set(false)
-	require.Empty(t, lookup(t, known, object("/pods/a/other")).Application)
+	require.Empty(t, lookup(t, index, object("/pods/a/other")).Application)
 	set(true)
-	_, err = known.Lookup(t.Context(), object("/pods/a/p"))
+	_, err = index.Lookup(t.Context(), object("/pods/a/p"))
 	require.ErrorContains(t, err, "the API server")
 	set(false)
-	require.Equal(t, "g", lookup(t, known, object("/pods/a/p")).Application, "a failure is not remembered")
+	require.Equal(t, "g", lookup(t, index, object("/pods/a/p")).Application, "a failure is not remembered")
 }

@@ -24,9 +24,9 @@ const (
 	tick    = 5 * time.Millisecond
 )
 
-func lookup(tb testing.TB, known *ownership.Trees, o ownership.Object) ownership.Owner {
+func lookup(tb testing.TB, index *ownership.Index, o ownership.Object) ownership.Owner {
 	tb.Helper()
-	owner, err := known.Lookup(tb.Context(), o)
+	owner, err := index.Lookup(tb.Context(), o)
 	require.NoError(tb, err)
 	return owner
 }
@@ -35,8 +35,8 @@ func TestLookup(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
 	s.put(t, "guestbook", guestbook(2))
 	s.put(t, "team_other", tree(node("/ConfigMap/b/settings/settings-uid")))
-	known := newTrees(t, s, api)
-	runs(t, known)
+	index := newIndex(t, s, api)
+	runs(t, index)
 
 	root, child, none := ownership.Owner{Application: "guestbook", Root: true}, ownership.Owner{Application: "guestbook"}, ownership.Owner{}
 	for text, want := range map[string]ownership.Owner{
@@ -47,74 +47,74 @@ func TestLookup(t *testing.T) {
 		"rbac.authorization.k8s.io/clusterroles/a/web": none,
 		"/pods/a/orphan": none, "/unknowns/a/web": none,
 	} {
-		require.Equal(t, want, lookup(t, known, object(text)), text)
+		require.Equal(t, want, lookup(t, index, object(text)), text)
 	}
 	for uid, want := range map[string]ownership.Owner{"web-uid": root, "pod-1-uid": child, "orphan-uid": none, "other": none} {
-		require.Equal(t, want, lookup(t, known, ownership.Object{UID: uid}), uid)
+		require.Equal(t, want, lookup(t, index, ownership.Object{UID: uid}), uid)
 	}
 	deployment := ownership.Object{Group: "apps", Kind: "Deployment", Namespace: "a", Name: "web", UID: "web-uid"}
-	require.Equal(t, root, lookup(t, known, deployment))
+	require.Equal(t, root, lookup(t, index, deployment))
 	deployment.UID = "pod-1-uid" // of the same application: that another object has it is for the garbage collector to see
-	require.Equal(t, root, lookup(t, known, deployment))
+	require.Equal(t, root, lookup(t, index, deployment))
 	deployment.UID = "settings-uid"
-	require.Equal(t, none, lookup(t, known, deployment))
-	require.Equal(t, child, lookup(t, known, ownership.Object{AnyGroup: true, Kind: "Pod", Namespace: "a", Name: "web-1-0"}))
-	require.Equal(t, none, lookup(t, known, ownership.Object{AnyGroup: true, Kind: "Pod", Namespace: "b", Name: "web-1-0"}))
+	require.Equal(t, none, lookup(t, index, deployment))
+	require.Equal(t, child, lookup(t, index, ownership.Object{AnyGroup: true, Kind: "Pod", Namespace: "a", Name: "web-1-0"}))
+	require.Equal(t, none, lookup(t, index, ownership.Object{AnyGroup: true, Kind: "Pod", Namespace: "b", Name: "web-1-0"}))
 	require.LessOrEqual(t, s.gets.Load(), int64(4), "each tree is read once, and once more if the subscription came later")
 }
 
-func TestWhatIsAnnouncedIsReadWhenItIsNeeded(t *testing.T) {
+func TestChangedTreeIsReadAgainByTheNextLookup(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
 	for i := range 20 {
 		s.put(t, fmt.Sprint("app-", i), tree(node(fmt.Sprintf("/ConfigMap/b/cm-%d/", i))))
 	}
 	s.put(t, "guestbook", guestbook(1))
-	known := newTrees(t, s, api)
-	runs(t, known)
-	require.Equal(t, "guestbook", lookup(t, known, object("/pods/a/web-1-0")).Application)
+	index := newIndex(t, s, api)
+	runs(t, index)
+	require.Equal(t, "guestbook", lookup(t, index, object("/pods/a/web-1-0")).Application)
 	before := s.gets.Load()
-	require.Equal(t, "guestbook", lookup(t, known, object("/pods/a/web-1-0")).Application)
+	require.Equal(t, "guestbook", lookup(t, index, object("/pods/a/web-1-0")).Application)
 	require.Equal(t, before, s.gets.Load(), "nothing has changed")
 
 	// A pod that was just made is found at once, by reading the one tree that has changed.
 	s.write(t, "guestbook", guestbook(2))
-	require.Eventually(t, func() bool { return lookup(t, known, object("/pods/a/web-1-1")).Application == "guestbook" }, waitFor, tick)
+	require.Eventually(t, func() bool { return lookup(t, index, object("/pods/a/web-1-1")).Application == "guestbook" }, waitFor, tick)
 	require.Equal(t, before+1, s.gets.Load())
 
 	// And one that is gone is not believed in, though it was in the index.
 	s.write(t, "guestbook", guestbook(0))
-	require.Eventually(t, func() bool { return lookup(t, known, object("/pods/a/web-1-1")).Application == "" }, waitFor, tick)
-	require.Equal(t, "guestbook", lookup(t, known, object("apps/deployments/a/web")).Application)
+	require.Eventually(t, func() bool { return lookup(t, index, object("/pods/a/web-1-1")).Application == "" }, waitFor, tick)
+	require.Equal(t, "guestbook", lookup(t, index, object("apps/deployments/a/web")).Application)
 	require.Equal(t, before+2, s.gets.Load())
 
 	// An application that is deleted, and one that is new.
 	s.write(t, "guestbook", nil)
-	require.Eventually(t, func() bool { return lookup(t, known, object("apps/deployments/a/web")).Application == "" }, waitFor, tick)
+	require.Eventually(t, func() bool { return lookup(t, index, object("apps/deployments/a/web")).Application == "" }, waitFor, tick)
 	s.write(t, "new", guestbook(0))
-	require.Eventually(t, func() bool { return lookup(t, known, object("apps/deployments/a/web")).Application == "new" }, waitFor, tick)
+	require.Eventually(t, func() bool { return lookup(t, index, object("apps/deployments/a/web")).Application == "new" }, waitFor, tick)
 }
 
-func TestTwoApplicationsMayShareAnObject(t *testing.T) {
+func TestObjectSharedByTwoApplications(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
 	s.put(t, "one", tree(node("/ConfigMap/b/shared/u")))
 	s.put(t, "two", tree(node("/ConfigMap/b/shared/u"), node("/ConfigMap/b/shared/u")))
 	s.put(t, "three", tree(node("/ConfigMap/b/shared/u"), node("/ConfigMap/b/own/")))
-	known := newTrees(t, s, api)
-	runs(t, known)
+	index := newIndex(t, s, api)
+	runs(t, index)
 	shared := object("/configmaps/b/shared")
 	left := map[string]bool{"one": true, "two": true, "three": true}
 	for len(left) > 0 {
-		name := lookup(t, known, shared).Application
+		name := lookup(t, index, shared).Application
 		require.True(t, left[name], name)
 		delete(left, name)
 		s.write(t, name, tree())
-		require.Eventually(t, func() bool { return lookup(t, known, shared).Application != name }, waitFor, tick)
+		require.Eventually(t, func() bool { return lookup(t, index, shared).Application != name }, waitFor, tick)
 	}
-	require.Empty(t, lookup(t, known, shared).Application)
-	require.Empty(t, lookup(t, known, ownership.Object{UID: "u"}).Application)
+	require.Empty(t, lookup(t, index, shared).Application)
+	require.Empty(t, lookup(t, index, ownership.Object{UID: "u"}).Application)
 }
 
-func TestFormats(t *testing.T) {
+func TestKeyFormatOfArgoCDIsDetected(t *testing.T) {
 	part := func(shards int, nodes ...map[string]any) map[string]any {
 		p := tree(nodes...)
 		p["shardsCount"] = shards
@@ -159,20 +159,20 @@ func TestFormats(t *testing.T) {
 			for key, value := range c.keys {
 				require.NoError(t, s.Set(t.Context(), key, value, 0).Err())
 			}
-			var known *ownership.Trees
+			var index *ownership.Index
 			if c.options != nil {
-				known = newTrees(t, s, api, c.options)
+				index = newIndex(t, s, api, c.options)
 			} else {
-				known = newTrees(t, s, api)
+				index = newIndex(t, s, api)
 			}
-			runs(t, known)
-			require.Equal(t, ownership.Owner{Application: "g"}, lookup(t, known, object("/pods/a/web-1-0")))
+			runs(t, index)
+			require.Equal(t, ownership.Owner{Application: "g"}, lookup(t, index, object("/pods/a/web-1-0")))
 		})
 	}
 }
 
 // Few packed bytes may become many: a tree is read up to a limit, for all its parts together, and people are told.
-func TestATreeIsReadUpToALimit(t *testing.T) {
+func TestTooLargeTreeIsNotRead(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
 	spacious := func(text string) []byte {
 		var packed bytes.Buffer
@@ -188,83 +188,83 @@ func TestATreeIsReadUpToALimit(t *testing.T) {
 		require.NoError(t, s.Set(t.Context(), "app|resources-tree|g"+shard+"|1.8.3.gz", value, 0).Err())
 	}
 	var log logtest.Log
-	known := newTrees(t, s, api, func(o *ownership.Options) {
+	index := newIndex(t, s, api, func(o *ownership.Options) {
 		o.MaxTree, o.Logger = 128<<10, slog.New(slog.NewTextHandler(&log, nil))
 	})
-	runs(t, known)
-	require.Empty(t, lookup(t, known, object("/pods/a/web-1-1")).Application)
-	require.Contains(t, log.String(), "larger than 128 KiB: divide the application")
-	larger := newTrees(t, s, api, func(o *ownership.Options) { o.MaxTree = 160 << 10 })
+	runs(t, index)
+	require.Empty(t, lookup(t, index, object("/pods/a/web-1-1")).Application)
+	require.Contains(t, log.String(), "larger than 128 KiB: split the Application")
+	larger := newIndex(t, s, api, func(o *ownership.Options) { o.MaxTree = 160 << 10 })
 	runs(t, larger)
 	require.Equal(t, "g", lookup(t, larger, object("/pods/a/web-1-1")).Application)
 }
 
 // When Argo CD is upgraded it announces under its new version, and what the old one wrote stays for a time.
-func TestAnUpgradeOfArgoCD(t *testing.T) {
+func TestUpgradeOfArgoCDChangesTheKeys(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
 	s.put(t, "guestbook", guestbook(1))
-	known := newTrees(t, s, api)
-	runs(t, known)
-	require.Equal(t, "guestbook", lookup(t, known, object("/pods/a/web-1-0")).Application)
+	index := newIndex(t, s, api)
+	runs(t, index)
+	require.Equal(t, "guestbook", lookup(t, index, object("/pods/a/web-1-0")).Application)
 	require.NoError(t, s.Set(t.Context(), "app|resources-tree|guestbook|2.0.0.gz", zip(t, guestbook(0)), 0).Err())
 	require.NoError(t, s.Publish(t.Context(), "app|managed-resources|guestbook|2.0.0", "").Err())
-	require.Eventually(t, func() bool { return lookup(t, known, object("/pods/a/web-1-0")).Application == "" }, waitFor, tick)
-	require.Equal(t, "guestbook", lookup(t, known, object("apps/deployments/a/web")).Application)
+	require.Eventually(t, func() bool { return lookup(t, index, object("/pods/a/web-1-0")).Application == "" }, waitFor, tick)
+	require.Equal(t, "guestbook", lookup(t, index, object("apps/deployments/a/web")).Application)
 }
 
-func TestRedisAway(t *testing.T) {
+func TestRedisUnavailable(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
 	s.put(t, "guestbook", guestbook(1))
 	var log logtest.Log
-	known := newTrees(t, s, api, func(o *ownership.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-	runs(t, known)
+	index := newIndex(t, s, api, func(o *ownership.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	runs(t, index)
 	pod := object("/pods/a/web-1-0")
-	require.Equal(t, "guestbook", lookup(t, known, pod).Application)
+	require.Equal(t, "guestbook", lookup(t, index, pod).Application)
 
 	s.stop(t)
 	require.Eventually(t, func() bool {
-		_, err := known.Lookup(t.Context(), pod)
+		_, err := index.Lookup(t.Context(), pod)
 		return err != nil
-	}, waitFor, tick, "what was known must not be believed any more")
-	_, err := known.Lookup(t.Context(), pod)
+	}, waitFor, tick, "cached trees must not be used any more")
+	_, err := index.Lookup(t.Context(), pod)
 	require.ErrorContains(t, err, "the Redis of this cluster's Argo CD")
 
 	// It comes back empty, as Argo CD's does.
 	s.start(t)
-	require.Eventually(t, known.Listening, waitFor, tick)
-	require.Empty(t, lookup(t, known, pod).Application)
+	require.Eventually(t, index.Listening, waitFor, tick)
+	require.Empty(t, lookup(t, index, pod).Application)
 	s.write(t, "guestbook", guestbook(1))
-	require.Eventually(t, func() bool { return lookup(t, known, pod).Application == "guestbook" }, waitFor, tick)
-	require.Contains(t, log.String(), "are not heard")
+	require.Eventually(t, func() bool { return lookup(t, index, pod).Application == "guestbook" }, waitFor, tick)
+	require.Contains(t, log.String(), "Lost subscription to Argo CD cache notifications")
 }
 
-// Without a subscription nothing that is known can be believed for longer than one lookup.
-func TestLookupWithoutASubscriptionReadsEachTime(t *testing.T) {
+// Without a subscription a cached tree is good for one lookup only.
+func TestLookupWithoutSubscriptionReadsEachTime(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
 	s.put(t, "guestbook", guestbook(1))
-	known := newTrees(t, s, api)
+	index := newIndex(t, s, api)
 	pod := object("/pods/a/web-1-0")
-	require.Equal(t, "guestbook", lookup(t, known, pod).Application)
+	require.Equal(t, "guestbook", lookup(t, index, pod).Application)
 	s.put(t, "guestbook", guestbook(0))
-	require.Empty(t, lookup(t, known, pod).Application)
+	require.Empty(t, lookup(t, index, pod).Application)
 	s.put(t, "other", guestbook(1))
-	require.Equal(t, "other", lookup(t, known, pod).Application)
+	require.Equal(t, "other", lookup(t, index, pod).Application)
 }
 
 // What many ask for at once while everything changes is read in turn, and always found.
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentLookups(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
 	for i := range 50 {
 		s.put(t, fmt.Sprint("app-", i), tree(node(fmt.Sprintf("/ConfigMap/b/cm-%d/uid-%d", i, i))))
 	}
-	known := newTrees(t, s, api)
-	runs(t, known)
+	index := newIndex(t, s, api)
+	runs(t, index)
 	var askers sync.WaitGroup
 	for asker := range 8 {
 		askers.Go(func() {
 			for i := range 100 {
 				n := (i*7 + asker) % 50
-				owner, err := known.Lookup(t.Context(), object(fmt.Sprintf("/configmaps/b/cm-%d", n)))
+				owner, err := index.Lookup(t.Context(), object(fmt.Sprintf("/configmaps/b/cm-%d", n)))
 				if err != nil || owner.Application != fmt.Sprint("app-", n) {
 					t.Errorf("cm-%d: %v, %v", n, owner, err)
 				}
@@ -281,12 +281,12 @@ func TestManyAtOnce(t *testing.T) {
 
 func TestLookupEndsWithItsContext(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
-	known := newTrees(t, s, api)
+	index := newIndex(t, s, api)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := known.Lookup(ctx, ownership.Object{UID: "u"})
+	_, err := index.Lookup(ctx, ownership.Object{UID: "u"})
 	require.ErrorIs(t, err, context.Canceled)
-	require.Empty(t, lookup(t, known, ownership.Object{UID: "u"}).Application, "and does no harm to the next")
+	require.Empty(t, lookup(t, index, ownership.Object{UID: "u"}).Application, "and does no harm to the next")
 }
 
 // fill writes so many applications with a hundred nodes each.
@@ -308,8 +308,8 @@ func fill(tb testing.TB, s *store, applications int) {
 func BenchmarkIndexOf1000Applications(b *testing.B) {
 	s, api := newStore(b), newAPIServer(b)
 	fill(b, s, 1000)
-	known := newTrees(b, s, api)
-	runs(b, known)
+	index := newIndex(b, s, api)
+	runs(b, index)
 	heap := func() float64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -318,12 +318,12 @@ func BenchmarkIndexOf1000Applications(b *testing.B) {
 	}
 	before := heap()
 	started := time.Now()
-	require.Empty(b, lookup(b, known, ownership.Object{UID: "none"}).Application)
+	require.Empty(b, lookup(b, index, ownership.Object{UID: "none"}).Application)
 	loading := time.Since(started)
 	size := heap() - before
 	pod := object("/pods/namespace-500/pod-50")
 	for b.Loop() {
-		if lookup(b, known, pod).Application != "application-500" {
+		if lookup(b, index, pod).Application != "application-500" {
 			b.Fatal("not found")
 		}
 	}

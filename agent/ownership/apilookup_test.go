@@ -131,7 +131,7 @@ func TestAPIServerUnavailable(t *testing.T) {
 	}
 	set(true)
 	_, err := index.Lookup(t.Context(), object("/pods/a/p"))
-	require.ErrorContains(t, err, "which kinds the API server has")
+	require.ErrorContains(t, err, "discover the kinds of the API server")
 	set(false)
 	require.Empty(t, lookup(t, index, object("/pods/a/other")).Application)
 	set(true)

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	waitFor = 10 * time.Second
+	waitFor = 2 * time.Minute
 	tick    = 5 * time.Millisecond
 )
 

@@ -4,8 +4,8 @@ package hub
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
@@ -59,13 +59,12 @@ type Hub struct {
 	listeners []Listener // only changed before Run
 	strangers strangers
 
-	mu     sync.RWMutex
-	shares map[string]facets.Share // by agent, with whom something is shared. Guarded by mu
+	shares sync.Map // what is shared, a facets.Share, by agent
 }
 
 // New returns a hub, of which nothing is known until Run runs.
 func New(o Options) (*Hub, error) {
-	h := &Hub{options: o, shares: make(map[string]facets.Share)}
+	h := &Hub{options: o}
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Kinds(),
 		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h),
@@ -106,9 +105,7 @@ func (h *Hub) Sharing(resyncEvery time.Duration, observer func(agent string) con
 ) func(agent, mode string) converge.Options {
 	return func(agent, mode string) converge.Options {
 		share := h.cluster.Share(agent, facets.Mode(mode))
-		h.mu.Lock()
-		h.shares[agent] = share
-		h.mu.Unlock()
+		h.shares.Store(agent, share)
 		// With destination-based mapping only its mode says that an agent has a namespace of its own.
 		h.options.Directory.SetNamespace(agent, share.Namespace)
 		for app := range h.cluster.Store.Group(agent) {
@@ -125,9 +122,7 @@ func (h *Hub) Sharing(resyncEvery time.Duration, observer func(agent string) con
 
 // Forget forgets what is shared with an agent that has neither a session nor a cluster any more, until it connects again.
 func (h *Hub) Forget(agent string) {
-	h.mu.Lock()
-	delete(h.shares, agent)
-	h.mu.Unlock()
+	h.shares.Delete(agent)
 	h.options.Directory.SetNamespace(agent, h.cluster.NamespaceOf(agent))
 }
 
@@ -157,17 +152,16 @@ func (h *Hub) agentOf(app *argocd.App) string {
 }
 
 func (h *Hub) share(agent string) (facets.Share, bool) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	share, ok := h.shares[agent]
+	found, _ := h.shares.Load(agent)
+	share, ok := found.(facets.Share)
 	return share, ok
 }
 
-// all returns what is shared, by agent.
-func (h *Hub) all() map[string]facets.Share {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return maps.Clone(h.shares)
+// all yields what is shared, by agent.
+func (h *Hub) all() iter.Seq2[string, facets.Share] {
+	return func(yield func(string, facets.Share) bool) {
+		h.shares.Range(func(agent, share any) bool { return yield(agent.(string), share.(facets.Share)) })
+	}
 }
 
 // events are the hub's as a listener.
@@ -234,7 +228,6 @@ func (h *Hub) resync(agent string, facets ...converge.Facet) {
 // ApplicationsVanished implements facets.Listener.
 func (e *events) ApplicationsVanished(gone []*argocd.App) {
 	h := e.hub()
-	shares := h.all()
 	theirs := make(map[string][]*argocd.App)
 	for _, app := range gone {
 		h.assign(app, false)
@@ -242,7 +235,7 @@ func (e *events) ApplicationsVanished(gone []*argocd.App) {
 		theirs[agent] = append(theirs[agent], app)
 	}
 	for agent, apps := range theirs {
-		if share, ok := shares[agent]; ok {
+		if share, ok := h.share(agent); ok {
 			h.missing(agent, share, share.Applications(apps...))
 		}
 	}

@@ -202,12 +202,21 @@ func (r *Record) IsFor(to Recipient) bool {
 // else is said of clusters what is said of its, which there is the cluster that Argo CD runs in; no roles, as nobody logs in
 // there.
 func (r *Record) ForAgent(to Recipient) (Content, bool) {
-	if !r.IsFor(to) {
+	spec, ok := r.specFor(to)
+	if !ok {
 		return Content{}, false
+	}
+	return r.withSpec(spec)
+}
+
+// specFor returns the spec of a project as an agent should have it, and whether it should.
+func (r *Record) specFor(to Recipient) (map[string]any, bool) {
+	if !r.IsFor(to) {
+		return nil, false
 	}
 	p, err := r.project()
 	if err != nil {
-		return Content{}, false
+		return nil, false
 	}
 	spec := make(map[string]any, len(p.spec))
 	maps.Copy(spec, p.spec)
@@ -222,7 +231,7 @@ func (r *Record) ForAgent(to Recipient) (Content, bool) {
 	if to.Namespace != "" {
 		delete(spec, "sourceNamespaces")
 	}
-	return r.withSpec(spec)
+	return spec, true
 }
 
 // withSpec returns the content with another spec.

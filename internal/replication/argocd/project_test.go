@@ -150,3 +150,29 @@ func TestAProjectAsAnAgentHasIt(t *testing.T) {
 	require.True(t, ok)
 	require.Contains(t, string(content.Spec), `"sourceNamespaces":["b*"]`, "applications stay in their namespaces")
 }
+
+// Of ten thousand agents nearly all have the same of a project.
+func TestProjectIsEncodedOnceForAllAgents(t *testing.T) {
+	project := aProject(`{"destinations":[{"name":"*","namespace":"*"},{"name":"paris","namespace":"kitchen"}],"sourceNamespaces":["*"],"roles":[{"name":"x"}]}`)
+	encoded := func(agent string) []byte {
+		to := argocd.Recipient{Agent: agent, Namespace: agent}
+		content, ok := project.ForAgent(to)
+		require.True(t, ok)
+		want, version, err := content.Encode()
+		require.NoError(t, err)
+		payload, got, ok := project.EncodedForAgent(to)
+		require.True(t, ok)
+		require.Equal(t, string(want), string(payload))
+		require.Equal(t, version, got)
+		return payload
+	}
+	berlin, rome, paris := encoded("berlin"), encoded("rome"), encoded("paris")
+	require.Same(t, &berlin[0], &rome[0])
+	require.NotSame(t, &berlin[0], &paris[0])
+	again, _, ok := project.Encoded()
+	require.True(t, ok)
+	more, _, _ := project.Encoded()
+	require.Same(t, &again[0], &more[0])
+	_, _, ok = aProject(`{}`).EncodedForAgent(argocd.Recipient{Agent: "berlin"})
+	require.False(t, ok)
+}

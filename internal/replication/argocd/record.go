@@ -20,9 +20,9 @@ type Record struct {
 
 	content Content
 
-	once    sync.Once
-	version converge.Version // of content, made when it is first asked for
-	project func() (*project, error)
+	encoded  func() encoded // of content, made when it is first asked for
+	project  func() (*project, error)
+	variants variants
 }
 
 // Content is what is synchronised of such an object, as it crosses the wire. Its JSON encoding is the same whenever it is
@@ -52,6 +52,7 @@ func ReduceObject(o *Object, _ *Record) *Record {
 		Labels: o.Labels, Annotations: shared(o.Annotations), Type: o.Type, Data: o.Data, BinaryData: o.BinaryData,
 		Spec: canonical(o.Spec),
 	}
+	r.encoded = sync.OnceValue(func() encoded { return encode(r.content) })
 	r.project = sync.OnceValues(func() (*project, error) { return readProject(r.content.Spec) })
 	return r
 }
@@ -78,10 +79,7 @@ func (r *Record) Content() Content { return r.content }
 
 // Held returns the version of which a copy was made, while the copy is still what was made then, and otherwise one of its
 // own.
-func (r *Record) Held() converge.Version {
-	r.once.Do(func() { _, r.version, _ = r.content.Encode() }) // which cannot fail: it came as JSON
-	return r.held(r.version)
-}
+func (r *Record) Held() converge.Version { return r.held(r.encoded().version) }
 
 // SecretType returns what Argo CD uses a Secret for.
 func (r *Record) SecretType() string { return r.Labels[LabelSecretType] }

@@ -181,5 +181,13 @@ func (c *Cluster) reports(agent string, kind Kind) func(context.Context, *argocd
 	}
 }
 
+// offer returns an object as it is, encoded, if it is to be shared, by its labels and all else.
+func (c *Cluster) offer(r *argocd.Record, shared bool) ([]byte, converge.Version, bool) {
+	if !shared || !c.Selects(&r.Head) {
+		return nil, converge.Version{}, false
+	}
+	return r.Encoded()
+}
+
 // Selects reports whether an original is to be shared, as far as that is for its labels to say.
 func (c *Cluster) Selects(object *argocd.Head) bool { return selects(c.options.Selector, object) }

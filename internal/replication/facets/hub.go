@@ -81,11 +81,11 @@ func (h Hub) recipient(agent string) argocd.Recipient {
 func (h Hub) projects(agent string) converge.SourceConfig {
 	return converge.SourceConfig{Source: objectSource{
 		Records: h.Projects, namespace: h.options.Namespace, report: h.reports(agent, Project),
-		offer: func(r *argocd.Record) (argocd.Content, bool) {
+		offer: func(r *argocd.Record) ([]byte, converge.Version, bool) {
 			if !h.shares(r) {
-				return argocd.Content{}, false
+				return nil, converge.Version{}, false
 			}
-			return r.ForAgent(h.recipient(agent))
+			return r.EncodedForAgent(h.recipient(agent))
 		},
 	}}
 }
@@ -100,12 +100,12 @@ func (h Hub) shares(project *argocd.Record) bool {
 func (h Hub) credentials(agent, use string) converge.SourceConfig {
 	return converge.SourceConfig{Source: objectSource{
 		Records: h.Secrets, namespace: h.options.Namespace, report: h.reports(agent, Secret),
-		offer: func(r *argocd.Record) (argocd.Content, bool) {
-			if r.SecretType() != use || !h.Selects(&r.Head) {
-				return argocd.Content{}, false
+		offer: func(r *argocd.Record) ([]byte, converge.Version, bool) {
+			if r.SecretType() != use {
+				return nil, converge.Version{}, false
 			}
 			project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: r.SecretProject()})
-			return r.Content(), ok && h.shares(project) && project.IsFor(h.recipient(agent))
+			return h.offer(r, ok && h.shares(project) && project.IsFor(h.recipient(agent)))
 		},
 	}, AccessRevoked: h.withdrawn}
 }
@@ -130,7 +130,7 @@ func (h Hub) withdrawn(key converge.Key, uid string) bool {
 func (h Hub) keys(agent string) converge.SourceConfig {
 	return converge.SourceConfig{Source: objectSource{
 		Records: h.ConfigMaps, namespace: h.options.Namespace, report: h.reports(agent, ConfigMap),
-		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), h.Selects(&r.Head) },
+		offer: func(r *argocd.Record) ([]byte, converge.Version, bool) { return h.offer(r, true) },
 	}}
 }
 

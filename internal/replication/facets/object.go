@@ -25,8 +25,8 @@ type objectSource struct {
 	Records
 
 	namespace string
-	// offer returns what the other side should have of an object, and whether it should have anything.
-	offer func(*argocd.Record) (argocd.Content, bool)
+	// offer returns what the other side should have of an object, encoded, and whether it should have anything.
+	offer func(*argocd.Record) (payload []byte, version converge.Version, ok bool)
 	// report says what the other side could not take.
 	report func(ctx context.Context, r *argocd.Record, result converge.Result)
 }
@@ -54,12 +54,8 @@ func (s objectSource) Project(key converge.Key) (converge.Object, bool) {
 }
 
 func (s objectSource) object(r *argocd.Record) (converge.Object, bool) {
-	content, ok := s.offer(r)
+	payload, version, ok := s.offer(r)
 	if !ok {
-		return converge.Object{}, false
-	}
-	payload, version, err := content.Encode()
-	if err != nil {
 		return converge.Object{}, false
 	}
 	return converge.Object{State: converge.State{UID: string(r.UID), Version: version}, Payload: payload}, true

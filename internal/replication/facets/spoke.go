@@ -87,7 +87,7 @@ func (s Spoke) autonomous() Share {
 	sources[Application] = converge.SourceConfig{Source: applicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.SourceConfig{Source: objectSource{
 		Records: s.Projects, namespace: s.options.Namespace, report: s.reports("", Project),
-		offer: func(r *argocd.Record) (argocd.Content, bool) { return r.Content(), s.Selects(&r.Head) },
+		offer: func(r *argocd.Record) ([]byte, converge.Version, bool) { return s.offer(r, true) },
 	}}
 	return Share{
 		Sources: sources, Replicas: map[converge.Facet]converge.ReplicaConfig{Intent: {Replica: intents}},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,15 +67,15 @@ type store = follow.Store[*corev1.ConfigMap, *kept]
 type rig struct {
 	*apiServer
 	store  *store
-	told   chan string                    // what the store told, in order
-	last   map[types.NamespacedName]*kept // the newest told of each object. Only the store's callbacks use it, one at a time
+	told   chan string // what the store told, in order
+	last   sync.Map    // the newest *kept told of each object, by its types.NamespacedName
 	fences int
 }
 
 // follows runs a store that follows the server, until the test ends.
 func follows(t *testing.T, server *apiServer) *rig {
 	t.Helper()
-	r := &rig{apiServer: server, told: make(chan string, 10000), last: map[types.NamespacedName]*kept{}}
+	r := &rig{apiServer: server, told: make(chan string, 10000)}
 	r.store = follow.New(follow.Options[*corev1.ConfigMap, *kept]{
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return server.client.List(ctx, o)
@@ -108,7 +109,7 @@ func (r *rig) changed(t *testing.T, old, now *kept) {
 	if now != nil {
 		one = now
 	}
-	if last := r.last[one.id]; last != old {
+	if last := r.lastOf(one.id); last != old {
 		t.Errorf("%s: told that %v becomes %v, but last it was %v", one.id.Name, old, now, last)
 	}
 	r.mu.Lock()
@@ -120,8 +121,15 @@ func (r *rig) changed(t *testing.T, old, now *kept) {
 	if shown, _ := r.store.Get(one.id); shown != now {
 		t.Errorf("%s: told that it becomes %v, but it shows as %v", one.id.Name, now, shown)
 	}
-	r.last[one.id] = now
+	r.last.Store(one.id, now)
 	r.told <- fmt.Sprintf("%s: %v to %v", one.id.Name, old, now)
+}
+
+// lastOf returns what was told last of an object, nil if nothing was or if it was gone.
+func (r *rig) lastOf(id types.NamespacedName) *kept {
+	last, _ := r.last.Load(id)
+	k, _ := last.(*kept)
+	return k
 }
 
 // vanished notes what vanished, and checks that it does not show.
@@ -129,13 +137,13 @@ func (r *rig) vanished(t *testing.T, gone []*kept) {
 	t.Helper()
 	var names []string
 	for _, k := range gone {
-		if r.last[k.id] != k {
-			t.Errorf("%s: told that %v vanished, but last it was %v", k.id.Name, k, r.last[k.id])
+		if last := r.lastOf(k.id); last != k {
+			t.Errorf("%s: told that %v vanished, but last it was %v", k.id.Name, k, last)
 		}
 		if shown, ok := r.store.Get(k.id); ok {
 			t.Errorf("%s: vanished, but shows as %v", k.id.Name, shown)
 		}
-		r.last[k.id] = nil
+		r.last.Store(k.id, (*kept)(nil))
 		names = append(names, k.id.Name)
 	}
 	slices.Sort(names)

@@ -39,8 +39,7 @@ func (s *sink[R, T]) Delete(obj any) error {
 	}
 	id := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
 	st := s.store()
-	st.notices.Lock()
-	defer st.notices.Unlock()
+	defer st.order(id)()
 	st.mu.Lock()
 	old, ok := st.objects[id]
 	if ok && old.revision <= revision {

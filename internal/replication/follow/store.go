@@ -9,6 +9,7 @@ package follow
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"slices"
 	"strconv"
@@ -47,7 +48,8 @@ type Options[R runtime.Object, T Object] struct {
 	// Group, if set, puts objects into groups, by which they can be ranged over.
 	Group func(T) string
 	// Changed is told of each change, after it shows in the store: created (old is the zero T), changed or deleted (now is
-	// the zero T). It must not block, and is called in the order of changes only for each object by itself.
+	// the zero T). It must not block. It is called in the order of changes for each object by itself, and for several objects at
+	// the same time.
 	Changed func(old, now T)
 	// Vanished is told that a new list lacked objects that were there before. They show in the store as deleted.
 	Vanished func(gone []T)
@@ -65,8 +67,23 @@ type Store[R runtime.Object, T Object] struct {
 	seen    uint64                                       // the newest revision that the watch has brought. Guarded by mu
 	failure error                                        // why the last list or watch did not work. Guarded by mu
 
-	// notices orders the calls of Changed: it is taken before mu and held until after them.
-	notices sync.Mutex
+	// notices and ordered order the calls of Changed: they are taken before mu, in this order, and held until after them. A change of
+	// one object holds notices for reading and one lock of ordered, a list holds notices for writing: so the changes of one object
+	// come one after another, none comes while a list is judged, and who takes long over one object keeps few others waiting.
+	notices sync.RWMutex
+	ordered [64]sync.Mutex // each for the objects whose names have this hash
+	seed    maphash.Seed
+}
+
+// order locks an object's changes, until what it returns is called.
+func (s *Store[R, T]) order(id types.NamespacedName) (unlock func()) {
+	one := &s.ordered[maphash.Comparable(s.seed, id)%uint64(len(s.ordered))]
+	s.notices.RLock()
+	one.Lock()
+	return func() {
+		one.Unlock()
+		s.notices.RUnlock()
+	}
 }
 
 type entry[T Object] struct {
@@ -86,6 +103,7 @@ func New[R runtime.Object, T Object](o Options[R, T]) *Store[R, T] {
 	return &Store[R, T]{
 		options: o,
 		synced:  make(chan struct{}),
+		seed:    maphash.MakeSeed(),
 		objects: make(map[types.NamespacedName]entry[T]),
 		groups:  make(map[string]map[types.NamespacedName]struct{}),
 		erased:  make(map[types.NamespacedName]erasure),
@@ -166,8 +184,7 @@ func (s *Store[R, T]) Wrote(answer R) (T, error) { return s.put(answer, true) }
 // is yet to come with its UID is not believed any more.
 func (s *Store[R, T]) Erased(object T) {
 	var none T
-	s.notices.Lock()
-	defer s.notices.Unlock()
+	defer s.order(object.ID())()
 	s.mu.Lock()
 	e := s.objects[object.ID()]
 	erase := e.object == object
@@ -196,8 +213,7 @@ func (s *Store[R, T]) put(object R, own bool) (T, error) {
 	}
 	id := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
 
-	s.notices.Lock()
-	defer s.notices.Unlock()
+	defer s.order(id)()
 	s.mu.RLock()
 	old, seen := s.objects[id], s.seen
 	gone, erased := s.erased[id]

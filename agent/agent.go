@@ -79,7 +79,6 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return material.Run(ctx) })
 	group.Go(func() error { shared.Run(ctx); return nil })
-	group.Go(func() error { shared.Peer().Run(ctx); return nil })
 	group.Go(func() error { return reach.Run(ctx) })
 	group.Go(func() error {
 		desk.Run(ctx, func(_ string, f converge.Facet, word string) bool { return shared.Peer().ConfirmDeletions(f, word) })

@@ -196,6 +196,6 @@ func TestAgentConnectsWithCertificatesFromAgentctl(t *testing.T) {
 	s.newTwin("before").create(t).arrives(t)
 	mark := s.agent.Mark()
 	issue("--upsert")
-	saysNow(t, s.agent, mark, "Connect again to show the new certificate", lab.ConnectedAgentLine)
+	saysNow(t, s.agent, mark, "Certificate renewed; reconnecting", lab.ConnectedAgentLine)
 	s.newTwin("after").create(t).arrives(t)
 }

@@ -168,7 +168,7 @@ func TestCertificateRotationWithoutRestart(t *testing.T) {
 			h.replaces(t, h.ours, h.principal, nil, serverPair(t, second, pki.Validity{}))
 			require.Equal(t, "second authority", h.presented(t))
 			h.replaces(t, h.theirs, h.site.agent, nil, clientPair(t, second, h.site.name, pki.Validity{}))
-			saysNow(t, h.site.agent, mark, "Connect again to show the new certificate", lab.ConnectedAgentLine)
+			saysNow(t, h.site.agent, mark, "Certificate renewed; reconnecting", lab.ConnectedAgentLine)
 			saysNow(t, h.principal, seen, lab.ConnectedPrincipalLine)
 
 			h.replaces(t, h.ours, h.principal, second.PEM().Certificate, pki.Pair{})
@@ -309,7 +309,7 @@ func TestPrincipalRejectsInvalidAgentCertificates(t *testing.T) {
 			t.Parallel()
 			mark := shared.Principal.Mark()
 			s := startSite(t, name, lab.AgentOptions{Certificates: certificates(shared.CA, c.pair)})
-			says(t, s.agent, append(c.agent, "Not connected to the principal")...)
+			says(t, s.agent, append(c.agent, "Connection to principal failed; retrying")...)
 			saysNow(t, shared.Principal, mark, append(c.server, "TLS handshake refused")...)
 		})
 	}
@@ -345,7 +345,7 @@ func TestAgentRejectsInvalidPrincipalCertificates(t *testing.T) {
 			t.Parallel()
 			principal := newPrincipal(t, lab.PrincipalOptions{Certificates: certificates(shared.CA, c.pair)})
 			s := newSite(t, name, lab.AgentOptions{Principal: principal})
-			says(t, s.agent, append(c.agent, "Not connected to the principal")...)
+			says(t, s.agent, append(c.agent, "Connection to principal failed; retrying")...)
 			says(t, principal, append(c.server, "TLS handshake refused")...)
 		})
 	}

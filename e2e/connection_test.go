@@ -26,7 +26,7 @@ func disconnect(t *testing.T, name string) {
 	mark := agent.Mark()
 	agent.Principal.Refuse()
 	t.Cleanup(agent.Principal.Restore)
-	saysNow(t, agent, mark, "Not connected to the principal")
+	saysNow(t, agent, mark, "Connection to principal failed; retrying")
 }
 
 // reconnect undoes disconnect.
@@ -52,7 +52,7 @@ func TestSilentConnectionTimesOut(t *testing.T) {
 	s := newSite(t, "silent", lab.AgentOptions{Args: []string{"--heartbeat-interval=1s"}}).connected(t)
 	mark, seen := s.agent.Mark(), shared.Principal.Mark()
 	s.agent.Principal.Cut()
-	saysNow(t, s.agent, mark, "Not connected to the principal")
+	saysNow(t, s.agent, mark, "Connection to principal failed; retrying")
 	saysNow(t, shared.Principal, seen, "An agent disconnected\" component=agents agent="+s.name)
 	s.agent.Principal.Restore()
 	saysNow(t, s.agent, mark, lab.ConnectedAgentLine)

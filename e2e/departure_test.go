@@ -83,7 +83,7 @@ func TestAutonomousDeletesAreAppliedAfterReconnect(t *testing.T) {
 	shown := stays.shown(t)
 	mark := s.agent.Mark()
 	s.agent.Principal.Refuse()
-	saysNow(t, s.agent, mark, "Not connected to the principal")
+	saysNow(t, s.agent, mark, "Connection to principal failed; retrying")
 	app.spoke.delete(t)
 	stays.hub.delete(t)
 	s.agent.Principal.Restore()

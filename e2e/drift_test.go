@@ -122,7 +122,7 @@ func TestLocalChangesOnSpokeAreReverted(t *testing.T) {
 		stopped(t, s.agent.Stop)
 		s.agent.Principal.Refuse()
 		start(t, s.agent.Start)
-		says(t, s.agent, "Not connected to the principal")
+		says(t, s.agent, "Connection to principal failed; retrying")
 		meddle(t, apps, uids, nothing)
 		remove(t, apps["deleted"], uids["deleted"], nothing)
 		s.agent.Principal.Restore()

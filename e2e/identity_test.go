@@ -32,7 +32,7 @@ func TestInvalidAgentNamesAreRejected(t *testing.T) {
 			require.NoError(t, err)
 			start(t, agent.Start)
 			t.Cleanup(func() { stopped(t, agent.Stop) })
-			says(t, agent, append(reasons, "Not connected to the principal")...)
+			says(t, agent, append(reasons, "Connection to principal failed; retrying")...)
 			saysNow(t, shared.Principal, mark, append(reasons, "Refused connection")...)
 			requireNotReady(t, agent.HealthURL, "connection: not ready")
 		})
@@ -59,7 +59,7 @@ func TestDuplicateAgentNameNewestWins(t *testing.T) {
 	older := startSite(t, name, lab.AgentOptions{}).connected(t)
 	older.newTwin("first").create(t).arrives(t)
 	newer := startSite(t, name, lab.AgentOptions{Spoke: "a"}).connected(t)
-	says(t, older.agent, "The principal serves another agent of this name",
+	says(t, older.agent, "Principal serves another agent of this name; retrying",
 		"another agent connected by the same name, and the newer one is served", "give one of the two a certificate of its own name")
 	newer.newTwin("second").create(t).arrives(t)
 	requireNotReady(t, older.agent.HealthURL, "connection: not ready: ", "another agent connected by the same name")

@@ -192,7 +192,7 @@ func TestOpenWatchSurvivesCertificateRenewal(t *testing.T) {
 
 	mark := s.agent.Mark()
 	files{s.agent.Name()}.holds(t, nil, clientPair(t, shared.CA, s.name, pki.Validity{}))
-	saysNow(t, s.agent, mark, "Connect again to show the new certificate", lab.ConnectedAgentLine)
+	saysNow(t, s.agent, mark, "Certificate renewed; reconnecting", lab.ConnectedAgentLine)
 	require.NoError(t, s.spoke.Apply(t.Context(), configMap("after")))
 	heard(t, events, "configmap/after")
 	require.Contains(t, k.run(t, "", "get", "configmaps"), "after", "what is new goes over the new connection")

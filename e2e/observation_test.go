@@ -65,7 +65,7 @@ func TestHealthzIsIndependentOfPeer(t *testing.T) {
 
 	mark := s.agent.Mark()
 	stopped(t, principal.Stop)
-	saysNow(t, s.agent, mark, "Not connected to the principal")
+	saysNow(t, s.agent, mark, "Connection to principal failed; retrying")
 	requireNotReady(t, s.agent.HealthURL, "applications: ready", "connection: not ready: ")
 
 	start(t, principal.Start)

@@ -32,7 +32,7 @@ func TestPrincipalNamesMissingRBAC(t *testing.T) {
 		`applications: not ready: applications on the hub:`, `User "newcomer" cannot list resource "applications"`,
 		"certificate: not ready:", `User "newcomer" cannot`)
 	s := newSite(t, "waiting", lab.AgentOptions{Principal: principal})
-	says(t, s.agent, "Not connected to the principal")
+	says(t, s.agent, "Connection to principal failed; retrying")
 
 	bindings := `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: newcomer},
   roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: argocd-agent-principal},

@@ -87,6 +87,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Share: hubState.Sharing(s.compareEvery, func(agent string) converge.Observer {
 			return desk.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),
+		HasCluster: func(agent string) bool { return clusterStore.Server(agent) != "" }, Forget: hubState.Forget,
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
 	syncmetrics.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
@@ -94,6 +95,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	// Whoever hears of changes subscribes before anything runs.
 	clusterStore.Subscribe(directory)
 	clusterStore.Subscribe(hubState)
+	clusterStore.Subscribe(service)
 	hubState.Subscribe(service)
 	operations, err := s.operations.Serve(ctx, base,
 		ops.When("certificate", material.Ready), ops.When("applications", hubState.Ready), ops.When("identity", itself.Ready),
@@ -172,8 +174,8 @@ func allOf(checks ...func() error) func() error {
 func (s *principalSettings) serve(ctx context.Context, material *certs.Source, logger *slog.Logger,
 	options []grpc.ServerOption, register func(grpc.ServiceRegistrar),
 ) error {
-	secure := sessions.Watched(certs.ServerCredentials(certs.ServerOptions{Source: material, Policy: s.policy}))
-	server := grpc.NewServer(append(s.transport(), append(options, grpc.Creds(secure))...)...)
+	secure := certs.ServerCredentials(certs.ServerOptions{Source: material, Policy: s.policy})
+	server := grpc.NewServer(append(s.transport(), append(options, sessions.ServerOptions(secure)...)...)...)
 	register(server)
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)))

@@ -4,6 +4,7 @@ package dialer
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -22,13 +23,16 @@ import (
 )
 
 const (
-	// greeting is how long the principal may take to answer the hello.
-	greeting = 10 * time.Second
-	// settle is how long a new certificate waits before it is shown to the principal, less up to half of it at random.
-	settle = 5 * time.Second
+	// handshakeTimeout is how long the principal may take to answer the hello.
+	handshakeTimeout = 10 * time.Second
+	// renewalDelay is how long a new certificate waits before it is shown to the principal, less up to half of it at random.
+	renewalDelay = 5 * time.Second
 )
 
-// errRenewed ends a conversation in favour of one that shows a newer certificate.
+// errEnded ends a stream that is of no use any more.
+var errEnded = errors.New("the stream is over")
+
+// errRenewed ends a session in favour of one that shows a newer certificate.
 var errRenewed = errors.New("there is a newer certificate")
 
 // Options configure a Dialer.
@@ -87,12 +91,12 @@ func (d *Dialer) Run(ctx context.Context) {
 	defer d.retired.Wait()
 	again := newRetry()
 	for {
-		lasted, err := d.converse(ctx)
+		lasted, err := d.connect(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		d.because(err)
-		timer := time.NewTimer(d.next(again, lasted, err))
+		timer := time.NewTimer(d.retryDelay(again, lasted, err))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -102,20 +106,20 @@ func (d *Dialer) Run(ctx context.Context) {
 	}
 }
 
-// next returns how long to wait before the next attempt, and tells people why.
-func (d *Dialer) next(again *retry, lasted time.Duration, err error) time.Duration {
+// retryDelay returns how long to wait before the next attempt, and logs why.
+func (d *Dialer) retryDelay(again *retry, lasted time.Duration, err error) time.Duration {
 	news := again.news(lasted)
 	delay := again.after(lasted, err)
-	logger := d.options.Logger.With("retry", delay.String())
+	logger := d.options.Logger.With("backoff", delay.String())
 	switch {
 	case errors.Is(err, errRenewed):
-		d.options.Logger.Info("Connect again to show the new certificate")
+		d.options.Logger.Info("Certificate renewed; reconnecting")
 	case superseded(err) && news:
-		logger.Error("The principal serves another agent of this name", "reason", text(err))
+		logger.Error("Principal serves another agent of this name; retrying", "error", text(err))
 	case superseded(err):
-		logger.Info("Another agent of this name is still there")
+		logger.Info("Principal still serves another agent of this name; retrying")
 	default:
-		logger.Warn("Not connected to the principal", "address", d.options.Address, "reason", text(err))
+		logger.Warn("Connection to principal failed; retrying", "address", d.options.Address, "error", text(err))
 	}
 	return delay
 }
@@ -128,10 +132,10 @@ func text(err error) string {
 	return err.Error()
 }
 
-// converse connects and holds one conversation, and returns for how long: not at all, if nobody answered the hello. A
+// connect connects and runs one session, and returns for how long: not at all, if nobody answered the hello. A
 // connection that is given up for a newer certificate stays for what the hub says over it: nobody's terminal or log ends for
 // that, unless the old certificate expires first, which the principal sees to.
-func (d *Dialer) converse(ctx context.Context) (lasted time.Duration, err error) {
+func (d *Dialer) connect(ctx context.Context) (lasted time.Duration, err error) {
 	conn, err := grpc.NewClient(d.options.Address, transport(d.options)...)
 	if err != nil {
 		return 0, err
@@ -143,7 +147,7 @@ func (d *Dialer) converse(ctx context.Context) (lasted time.Duration, err error)
 		end()
 		_ = conn.Close() // it only ever says that it was closed before
 	}
-	lasted, err = d.hold(ctx, conn, &hub)
+	lasted, err = d.runSession(ctx, conn, &hub)
 	if errors.Is(err, errRenewed) {
 		d.retired.Go(over)
 		return lasted, err
@@ -153,25 +157,26 @@ func (d *Dialer) converse(ctx context.Context) (lasted time.Duration, err error)
 	return lasted, err
 }
 
-// hold holds one conversation over a connection. What the hub says to the spoke over it may last until ctx ends.
-func (d *Dialer) hold(ctx context.Context, conn *grpc.ClientConn, hub *sync.WaitGroup) (lasted time.Duration, err error) {
+// runSession runs one session over a connection. What the hub says to the spoke over it may last until ctx ends.
+func (d *Dialer) runSession(ctx context.Context, conn *grpc.ClientConn, hub *sync.WaitGroup) (lasted time.Duration, err error) {
 	renewed := d.options.Renewed()
-	streaming, end := context.WithCancel(context.WithoutCancel(ctx))
-	grpcStream, err := openStream(ctx, streaming, end, conn)
+	streaming, end := context.WithCancel(ctx)
+	var receiver sync.WaitGroup
+	defer receiver.Wait()
+	defer end()
+	grpcStream, err := syncv1.NewSyncClient(conn).Connect(streaming)
 	if err != nil {
-		end()
 		return 0, err
 	}
-	stream := wire.Open(grpcStream, "/agent", d.options.Logger)
-	defer stream.Wait()
-	defer end()
-	defer stream.Close()
-	theirs, err := d.greet(ctx, stream)
+	stream := wire.NewStream(grpcStream, end, "/agent", d.options.Logger)
+	receiver.Go(stream.Run)
+	defer stream.Close(errEnded)
+	theirs, err := d.handshake(ctx, stream)
 	if err != nil {
 		return 0, err
 	}
 	greeted := time.Now()
-	stream.Beat(d.options.Hello.Every())
+	stream.ExpectHeartbeats(d.options.Hello.Every())
 	d.connected.Store(true)
 	defer d.connected.Store(false)
 	d.metrics.connections.Inc()
@@ -180,51 +185,44 @@ func (d *Dialer) hold(ctx context.Context, conn *grpc.ClientConn, hub *sync.Wait
 	d.options.Logger.Info("Starting to receive events from event stream",
 		"principal", d.options.Address, "build", theirs.Build, "agent", theirs.Agent, "protocol", theirs.Newest)
 
-	conversing, cancel := context.WithCancelCause(ctx)
+	session, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer watch(conversing, renewed, cancel)()
+	defer cancelWhenRenewed(session, renewed, cancel)()
 	if d.options.Tunnel != nil {
-		hub.Go(func() { d.serve(ctx, conversing, conn, cancel) })
+		hub.Go(func() { d.serveTunnel(ctx, session, conn, cancel) })
 	}
-	err = d.options.Peer.RunSession(conversing, stream)
+	err = d.options.Peer.RunSession(session, stream, d.options.Hello.Every())
 	return time.Since(greeted), err
 }
 
-// serve has the hub reach the spoke over a connection. A principal that stops to listen has given up on the connection.
-func (d *Dialer) serve(ctx, conversing context.Context, conn *grpc.ClientConn, cancel context.CancelCauseFunc) {
-	err := d.options.Tunnel.Serve(ctx, conversing, conn)
+// serveTunnel has the hub reach the spoke over a connection. A principal that stops to listen has given up on the connection.
+func (d *Dialer) serveTunnel(ctx, session context.Context, conn *grpc.ClientConn, cancel context.CancelCauseFunc) {
+	err := d.options.Tunnel.Serve(ctx, session, conn)
 	switch {
-	case conversing.Err() != nil:
+	case session.Err() != nil:
 	case status.Code(err) == codes.Unimplemented:
-		d.options.Logger.Warn("The principal is too old for the hub to reach into this cluster: upgrade it")
+		d.options.Logger.Warn("Principal does not serve tunnels: live views and actions do not reach this cluster; upgrade the principal")
 	default:
 		cancel(err)
 	}
 }
 
-// openStream opens the stream, whose context outlives ctx: ctx's end is to end the conversation first.
-func openStream(ctx, streaming context.Context, end context.CancelFunc, conn *grpc.ClientConn) (syncv1.Sync_ConnectClient, error) {
-	stop := context.AfterFunc(ctx, end) // but not while nothing is open
-	defer stop()
-	return syncv1.NewSyncClient(conn).Connect(streaming)
-}
-
-// greet exchanges hellos, and returns the principal's.
-func (d *Dialer) greet(ctx context.Context, stream *wire.Stream) (wire.Hello, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, greeting, errors.New("the principal did not answer the hello"))
+// handshake exchanges hellos, and returns the principal's.
+func (d *Dialer) handshake(ctx context.Context, stream *wire.Stream) (wire.Hello, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, errors.New("the principal did not answer the hello"))
 	defer cancel()
-	if err := stream.Greet(ctx, d.options.Hello); err != nil {
+	if err := stream.SendHello(d.options.Hello); err != nil && !errors.Is(err, io.EOF) { // the answer says why
 		return wire.Hello{}, err
 	}
-	theirs, err := stream.Greeting(ctx)
+	theirs, err := stream.RecvHello(ctx)
 	if err == nil && d.options.Greeted != nil {
 		d.options.Greeted(theirs)
 	}
 	return theirs, err
 }
 
-// watch cancels a conversation a little after there is a newer certificate. The function that it returns ends that.
-func watch(ctx context.Context, renewed <-chan struct{}, cancel context.CancelCauseFunc) func() {
+// cancelWhenRenewed cancels a session a little after there is a newer certificate. The function that it returns ends that.
+func cancelWhenRenewed(ctx context.Context, renewed <-chan struct{}, cancel context.CancelCauseFunc) func() {
 	ctx, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -234,7 +232,7 @@ func watch(ctx context.Context, renewed <-chan struct{}, cancel context.CancelCa
 			return
 		case <-renewed:
 		}
-		timer := time.NewTimer(jitter(settle))
+		timer := time.NewTimer(jitter(renewalDelay))
 		defer timer.Stop()
 		select {
 		case <-ctx.Done():

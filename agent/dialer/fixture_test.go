@@ -3,6 +3,7 @@ package dialer_test
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -64,15 +65,14 @@ func (c *call) end(err error) { c.ended <- err }
 // greet reads the agent's hello and answers it, and returns what it was. The call is then only to be ended.
 func (c *call) greet(t *testing.T) wire.Hello {
 	t.Helper()
-	ctx, stop := context.WithCancel(c.Context())
-	defer stop()
-	s := wire.Open(c, "/principal", slog.New(slog.DiscardHandler))
-	defer s.Close()
-	h, err := s.Greeting(ctx)
+	s := wire.NewStream(c, func() {}, "/principal", slog.New(slog.DiscardHandler))
+	defer s.Close(io.EOF)
+	go s.Run()
+	h, err := s.RecvHello(c.Context())
 	require.NoError(t, err)
 	answer := hello()
 	answer.Agent = "a"
-	require.NoError(t, s.Greet(ctx, answer))
+	require.NoError(t, s.SendHello(answer))
 	return h
 }
 

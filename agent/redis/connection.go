@@ -15,24 +15,24 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 )
 
-// connection is an authenticated connection to the spoke's Redis.
+// connection is one to the spoke's Redis, by which the agent has made itself known.
 type connection struct {
 	net.Conn
 
-	replies io.Reader // Redis' replies, and then the final one
+	answers io.Reader // what Redis says, and then what last was called with
 
-	mu    sync.Mutex
-	final []byte // guarded by mu
+	mu  sync.Mutex
+	end []byte // guarded by mu
 }
 
-// setFinalReply adds a reply to those of Redis, after the last one.
-func (c *connection) setFinalReply(reply []byte) {
+// last adds to what Redis has said when it ends.
+func (c *connection) last(words []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.final = reply
+	c.end = words
 }
 
-// CloseWrite tells Redis that no more commands come.
+// CloseWrite tells Redis that there is nothing more to do.
 func (c *connection) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -40,9 +40,9 @@ func (c *connection) CloseWrite() error {
 	return c.Close()
 }
 
-// open connects to Redis and authenticates.
+// open connects to Redis and greets it.
 func (s *Server) open(ctx context.Context) (*connection, error) {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, greeting)
 	defer cancel()
 	username, password, err := s.options.Access.Credentials()
 	if err != nil {
@@ -58,38 +58,38 @@ func (s *Server) open(ctx context.Context) (*connection, error) {
 		hello = append(hello, "AUTH", cmp.Or(username, "default"), password)
 	}
 	source := bufio.NewReader(raw)
-	if err := handshake(raw, source, hello); err != nil {
+	if err := greet(raw, source, hello); err != nil {
 		return nil, errors.Join(err, raw.Close())
 	}
 	c := &connection{Conn: raw}
-	c.replies = io.MultiReader(source, readerFunc(c.readFinal))
+	c.answers = io.MultiReader(source, readerFunc(c.readEnd))
 	return c, nil
 }
 
-// handshake sends a HELLO, and skips the reply.
-func handshake(to io.Writer, from *bufio.Reader, hello []string) error {
+// greet says hello, and passes over the answer.
+func greet(to io.Writer, from *bufio.Reader, hello []string) error {
 	if _, err := to.Write(resp.AppendCommand(nil, hello...)); err != nil {
-		return fmt.Errorf("handshake: %w", err)
+		return fmt.Errorf("greet: %w", err)
 	}
-	reply, err := resp.ReadReply(from, maxCommand, nil)
+	answer, err := resp.ReadReply(from, maxCommand, nil)
 	if err != nil {
-		return fmt.Errorf("handshake: %w", err)
+		return fmt.Errorf("greet: %w", err)
 	}
-	if reply[0] == '-' {
-		return fmt.Errorf("handshake: %s", bytes.TrimSpace(reply[1:]))
+	if answer[0] == '-' {
+		return fmt.Errorf("greet: %s", bytes.TrimSpace(answer[1:]))
 	}
 	return nil
 }
 
-// readFinal reads the final reply.
-func (c *connection) readFinal(b []byte) (int, error) {
+// readEnd reads what last was called with.
+func (c *connection) readEnd(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.final) == 0 {
+	if len(c.end) == 0 {
 		return 0, io.EOF
 	}
-	n := copy(b, c.final)
-	c.final = c.final[n:]
+	n := copy(b, c.end)
+	c.end = c.end[n:]
 	return n, nil
 }
 

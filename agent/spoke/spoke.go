@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -16,12 +17,16 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
 
+// maxWrites is how many writes to the spoke may be under way at a time. No kind of object can take more than a part of them.
+const maxWrites = 128
+
 // Spoke is the spoke's cluster, and what of it is shared with the hub.
 type Spoke struct {
 	options Options
 	cluster facets.Spoke
 	share   facets.Share
 	peer    *converge.Peer
+	workers *converge.Workers
 }
 
 // Options configure a Spoke.
@@ -49,7 +54,7 @@ type Options struct {
 
 // New returns a spoke, of which nothing is known until Run runs.
 func New(o Options) (*Spoke, error) {
-	s := &Spoke{options: o}
+	s := &Spoke{options: o, workers: converge.NewWorkers(maxWrites)}
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "spoke", Namespace: o.Namespace, ApplicationNamespace: o.ApplicationNamespace, Kinds: o.Mode.Kinds(),
 		KeepStatus: true, Mapping: o.Mapping, Selector: o.Selector, Keeping: o.Keeping, Agent: o.Agent,
@@ -61,18 +66,23 @@ func New(o Options) (*Spoke, error) {
 	s.cluster = facets.Spoke{Cluster: cluster}
 	s.share = s.cluster.Share(o.Mode)
 	s.peer = converge.NewPeer(converge.Options{
-		Sources: s.share.Sources, Replicas: s.share.Replicas, Observer: o.Observer, ResyncEvery: o.ResyncEvery,
+		Sources: s.share.Sources, Replicas: s.share.Replicas, Observer: o.Observer, Workers: s.workers,
+		ResyncEvery: o.ResyncEvery,
 	})
 	return s, nil
 }
 
-// Peer returns the hub as the spoke sees it. Its Run must run.
+// Peer returns the hub as the spoke sees it.
 func (s *Spoke) Peer() *converge.Peer { return s.peer }
 
-// Run follows the spoke until the context ends.
+// Run follows the spoke and applies what the hub shares with it, until the context ends.
 func (s *Spoke) Run(ctx context.Context) {
 	s.options.Logger.Info("Follow what is shared", "label_selector", s.options.Selector.String(), "mapping", s.options.Mapping.Name())
-	s.cluster.Run(ctx)
+	var parts sync.WaitGroup
+	parts.Go(func() { s.cluster.Run(ctx) })
+	parts.Go(func() { s.workers.Run(ctx) })
+	parts.Wait()
+	s.peer.Close()
 }
 
 // Wait waits until all that is shared is known, and reports whether that came before the end of the context.

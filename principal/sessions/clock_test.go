@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
 
 // call is a call of Connect without a network, for tests whose clock is a fake one. Like gRPC, it ends when the handler
@@ -52,16 +52,14 @@ func (c *call) Recv() (*pb.CloudEvent, error) {
 // for how the call ends.
 func (o *office) ring(t *testing.T, name string, validFor time.Duration) (agent, <-chan error) {
 	t.Helper()
-	ctx, end := context.WithCancel(o.proven(t, name, validFor))
-	up, down := make(chan *pb.CloudEvent), make(chan *pb.CloudEvent)
+	ctx, end := sessions.Cancellable(o.proven(t, name, validFor))
+	up, down := make(chan *pb.CloudEvent, 10), make(chan *pb.CloudEvent, 10)
 	ended := make(chan error, 1)
 	go func() {
 		defer end()
 		ended <- o.Connect(&call{ctx: ctx, in: up, out: down}) //nolint:contextcheck // the call has it, as in gRPC
 	}()
-	s := wire.Open(&call{ctx: ctx, in: down, out: up}, "/agent", nil)
-	t.Cleanup(func() { s.Close(); end(); s.Wait() })
-	return agent{s, end}, ended
+	return newAgent(t, &call{ctx: ctx, in: down, out: up}, end), ended
 }
 
 // proven returns the context of a connection over which an agent has shown a certificate that is valid for so long.
@@ -97,8 +95,8 @@ func TestStreamDoesNotOutliveItsCertificate(t *testing.T) {
 	clocked(t, func(t *testing.T, o *office) {
 		began := time.Now()
 		a, ended := o.ring(t, "a", time.Hour)
-		require.NoError(t, a.Greet(t.Context(), hello()))
-		_, err := a.Greeting(t.Context())
+		require.NoError(t, a.SendHello(hello()))
+		_, err := a.RecvHello()
 		require.NoError(t, err)
 		err = <-ended
 		require.Equal(t, time.Hour, time.Since(began))
@@ -112,8 +110,8 @@ func TestStreamDoesNotOutliveItsCertificate(t *testing.T) {
 func TestHelloOfAConnectionThatEndedDrivesNobodyAway(t *testing.T) {
 	clocked(t, func(t *testing.T, o *office) {
 		served, ended := o.ring(t, "a", time.Hour)
-		require.NoError(t, served.Greet(t.Context(), hello()))
-		_, err := served.Greeting(t.Context())
+		require.NoError(t, served.SendHello(hello()))
+		_, err := served.RecvHello()
 		require.NoError(t, err)
 		served.empty(t)
 
@@ -122,10 +120,10 @@ func TestHelloOfAConnectionThatEndedDrivesNobodyAway(t *testing.T) {
 		entering, proceed := make(chan struct{}), make(chan struct{})
 		o.sharing = func() { close(entering); <-proceed }
 		another, _ := o.ring(t, "b", time.Hour)
-		require.NoError(t, another.Greet(t.Context(), hello()))
+		require.NoError(t, another.SendHello(hello()))
 		<-entering // and the late one cannot, until this one has
-		require.NoError(t, late.Greet(t.Context(), hello()))
-		_, err = late.Greeting(t.Context())
+		require.NoError(t, late.SendHello(hello()))
+		_, err = late.RecvHello()
 		require.NoError(t, err)
 		late.hangUp()
 		close(proceed)
@@ -141,8 +139,8 @@ func TestHelloOfAConnectionThatEndedDrivesNobodyAway(t *testing.T) {
 func TestStreamDoesNotOutliveTheTrustInItsCertificate(t *testing.T) {
 	for name, begin := range map[string]func(t *testing.T, a agent){
 		"while it is served": func(t *testing.T, a agent) {
-			require.NoError(t, a.Greet(t.Context(), hello()))
-			_, err := a.Greeting(t.Context())
+			require.NoError(t, a.SendHello(hello()))
+			_, err := a.RecvHello()
 			require.NoError(t, err)
 		},
 		"before it said hello": func(*testing.T, agent) { synctest.Wait() },
@@ -183,8 +181,8 @@ func TestAgentThatSaysNothingIsLetGo(t *testing.T) {
 func TestAgentThatSaysNothingDrivesNobodyAway(t *testing.T) {
 	clocked(t, func(t *testing.T, o *office) {
 		served, ended := o.ring(t, "a", time.Hour)
-		require.NoError(t, served.Greet(t.Context(), hello()))
-		_, err := served.Greeting(t.Context())
+		require.NoError(t, served.SendHello(hello()))
+		_, err := served.RecvHello()
 		require.NoError(t, err)
 		_, silent := o.ring(t, "a", time.Hour)
 		require.Error(t, <-silent)

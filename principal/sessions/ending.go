@@ -7,16 +7,19 @@ import (
 	"net"
 	"sync"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
+	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 )
 
-// reason tells people why a conversation ended with err. ctx is gRPC's own. When that ends gRPC says no more than that, so
-// what is known elsewhere is asked for.
+// reason says, for operators, why a session ended with err. ctx is gRPC's own. When that ends gRPC says no more than that,
+// so what is known elsewhere is asked for.
 func reason(ctx context.Context, stream *wire.Stream, err error) string {
 	if err == nil {
 		return "the agent closed the stream"
@@ -35,12 +38,36 @@ func reason(ctx context.Context, stream *wire.Stream, err error) string {
 	return "the agent closed the stream, and should say why in its own log"
 }
 
-// Watched returns credentials whose connections remember how they end, so that it can be told whether an agent went or its
-// connection was lost. gRPC does not tell.
-func Watched(c credentials.TransportCredentials) credentials.TransportCredentials {
-	return watchedCredentials{c}
+// ServerOptions returns what a gRPC server needs that serves agents, beside these credentials: connections that remember how
+// they end, and streams that can be cancelled.
+func ServerOptions(c credentials.TransportCredentials) []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.Creds(watchedCredentials{c}), grpc.InTapHandle(cancellable)}
 }
 
+// cancelKey is the key of the function that cancels a stream's context, in that context.
+type cancelKey struct{}
+
+// cancellable gives each stream of the Sync service a context that can be cancelled. Otherwise a Send that blocks would end only
+// with the handler, which is the sender.
+func cancellable(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if info.FullMethodName != syncv1.Sync_Connect_FullMethodName {
+		return ctx, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	return context.WithValue(ctx, cancelKey{}, cancel), nil
+}
+
+// cancelOf returns what cancels a stream's context.
+func cancelOf(ctx context.Context) (context.CancelFunc, error) {
+	cancel, ok := ctx.Value(cancelKey{}).(context.CancelFunc)
+	if !ok {
+		return nil, status.Error(codes.Internal, "the gRPC server lacks the options that sessions.ServerOptions returns")
+	}
+	return cancel, nil
+}
+
+// watchedCredentials make connections that remember how they end, so that an agent that went and a connection that was lost
+// can be told apart. gRPC does not tell.
 type watchedCredentials struct {
 	credentials.TransportCredentials
 }

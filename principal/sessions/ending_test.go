@@ -17,7 +17,7 @@ import (
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
 
 // disconnected waits until agents have been said to have disconnected so often, and returns the log.
@@ -39,14 +39,13 @@ func TestWhyAnAgentDisconnectedIsTold(t *testing.T) {
 			a := stream(t, connection)
 			a.meet(t)
 			a.hangUp()
-			a.Wait()
 			require.NoError(t, connection.Close())
 		},
 		`reason="the agent closed the stream"`: func(t *testing.T, o *office) {
 			connection := o.dial(t, o.authority, o.certified(t, "a"))
 			grpcStream, err := syncv1.NewSyncClient(connection).Connect(t.Context())
 			require.NoError(t, err)
-			a := agent{wire.Open(grpcStream, "/agent", nil), func() {}}
+			a := newAgent(t, grpcStream, func() {})
 			a.meet(t)
 			require.NoError(t, grpcStream.CloseSend())
 			require.Error(t, a.ending(t))
@@ -59,7 +58,7 @@ func TestWhyAnAgentDisconnectedIsTold(t *testing.T) {
 		},
 		"received message larger than max": func(t *testing.T, o *office) {
 			a := o.welcome(t, "a")
-			require.NoError(t, a.Send(patient(t), converge.Put{Facet: facet, Seq: 1, Object: converge.Object{Payload: make([]byte, 5<<20)}}))
+			require.NoError(t, a.Send(converge.Put{Facet: facet, Seq: 1, Object: converge.Object{Payload: make([]byte, 5<<20)}}))
 		},
 		`reason="another agent connected by the same name`: func(t *testing.T, o *office) {
 			a := o.welcome(t, "a")
@@ -80,8 +79,8 @@ func TestWhyAnAgentDisconnectedIsTold(t *testing.T) {
 // meet says hello and is answered.
 func (a agent) meet(t *testing.T) {
 	t.Helper()
-	require.NoError(t, a.Greet(patient(t), hello()))
-	_, err := a.Greeting(patient(t))
+	require.NoError(t, a.SendHello(hello()))
+	_, err := a.RecvHello()
 	require.NoError(t, err)
 }
 
@@ -129,14 +128,14 @@ func TestRefusalsAreLoggedAFewAtATime(t *testing.T) {
 		},
 		"no hello": func(t *testing.T, o *office) <-chan error {
 			a, ended := o.ring(t, "a", time.Hour)
-			require.NoError(t, a.Send(t.Context(), converge.Digest{Facet: facet, Resync: 1}))
+			require.NoError(t, a.Send(converge.Digest{Facet: facet, Resync: 1}))
 			return ended
 		},
 		"another mode": func(t *testing.T, o *office) <-chan error {
 			a, ended := o.ring(t, "a", time.Hour)
 			h := hello()
 			h.Mode = "dependent"
-			require.NoError(t, a.Greet(t.Context(), h))
+			require.NoError(t, a.SendHello(h))
 			return ended
 		},
 	} {
@@ -160,7 +159,7 @@ func TestHelloThatCannotBeUnderstood(t *testing.T) {
 		o := newOffice(t)
 		o.run(t)
 		synctest.Wait()
-		ctx, end := context.WithCancel(o.proven(t, "a", time.Hour))
+		ctx, end := sessions.Cancellable(o.proven(t, "a", time.Hour))
 		defer end()
 		c := &call{ctx: ctx, in: make(chan *pb.CloudEvent), out: make(chan *pb.CloudEvent)}
 		ended := make(chan error, 1)
@@ -168,7 +167,7 @@ func TestHelloThatCannotBeUnderstood(t *testing.T) {
 		c.in <- &pb.CloudEvent{Type: "io.argoproj-labs.argocd-agent.hello", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte("{")}}
 		err := <-ended
 		require.Equal(t, codes.DeadlineExceeded, status.Code(err))
-		require.ErrorContains(t, err, "1 events came that cannot be understood")
-		require.Contains(t, o.log.String(), "1 events came that cannot be understood")
+		require.ErrorContains(t, err, "1 events came that cannot be decoded")
+		require.Contains(t, o.log.String(), "1 events came that cannot be decoded")
 	})
 }

@@ -3,6 +3,7 @@ package sessions_test
 import (
 	"context"
 	"errors"
+	"io"
 	"iter"
 	"log/slog"
 	"net"
@@ -128,8 +129,9 @@ func newOffice(t *testing.T) *office {
 	o.authn = authn.New(authn.Options{Identify: who, Trust: o.material, Logger: slog.New(slog.NewTextHandler(o.log, nil))})
 	o.Service = sessions.New(sessions.Options{
 		Authn: o.authn, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
-		Mode:   func(agent string) string { return map[string]string{"settled": "autonomous"}[agent] },
-		Logger: slog.New(slog.NewTextHandler(o.log, nil)),
+		Mode:       func(agent string) string { return map[string]string{"settled": "autonomous"}[agent] },
+		Logger:     slog.New(slog.NewTextHandler(o.log, nil)),
+		HasCluster: func(agent string) bool { return agent != "unregistered" }, Forget: func(string) {},
 		Share: func(agent, _ string) converge.Options {
 			o.sharing()
 			return converge.Options{
@@ -173,8 +175,8 @@ func (o *office) listen(t *testing.T) {
 	require.NoError(t, err)
 	o.address = listener.Addr().String()
 	grpcServer := grpc.NewServer(
-		grpc.Creds(sessions.Watched(certs.ServerCredentials(certs.ServerOptions{Source: o.material}))),
-		grpc.ForceServerCodecV2(wire.NewCodec()),
+		append(sessions.ServerOptions(certs.ServerCredentials(certs.ServerOptions{Source: o.material})),
+			grpc.ForceServerCodecV2(wire.NewCodec()))...,
 	)
 	syncv1.RegisterSyncServer(grpcServer, o)
 	served := make(chan error, 1)
@@ -323,18 +325,34 @@ func stream(t *testing.T, connection *grpc.ClientConn) agent {
 	t.Cleanup(end)
 	grpcStream, err := syncv1.NewSyncClient(connection).Connect(ctx)
 	if err != nil {
-		return agent{wire.Open(failed{err}, "/agent", slog.New(slog.DiscardHandler)), end}
+		return newAgent(t, failed{err}, end)
 	}
-	s := wire.Open(grpcStream, "/agent", slog.New(slog.DiscardHandler))
-	t.Cleanup(func() { s.Close(); end(); s.Wait() })
+	return newAgent(t, grpcStream, end)
+}
+
+// newAgent returns an agent's end of a gRPC stream.
+func newAgent(t *testing.T, stream interface {
+	Send(*pb.CloudEvent) error
+	Recv() (*pb.CloudEvent, error)
+}, end context.CancelFunc,
+) agent {
+	t.Helper()
+	s := wire.NewStream(stream, end, "/agent", slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { s.Close(io.EOF); end() })
 	return agent{s, end}
+}
+
+// RecvHello waits for the principal's hello.
+func (a agent) RecvHello() (wire.Hello, error) {
+	go a.Run()
+	return a.Stream.RecvHello(context.Background())
 }
 
 // begin connects and says hello.
 func (o *office) begin(t *testing.T, name string, h wire.Hello) agent {
 	t.Helper()
 	a := o.connect(t, o.authority, o.certified(t, name))
-	if err := a.Greet(patient(t), h); err != nil {
+	if err := a.SendHello(h); err != nil {
 		t.Log(err) // the principal may be faster to refuse the agent, which says so when it is read
 	}
 	return a
@@ -344,7 +362,7 @@ func (o *office) begin(t *testing.T, name string, h wire.Hello) agent {
 func (o *office) welcome(t *testing.T, name string) agent {
 	t.Helper()
 	a := o.begin(t, name, hello())
-	h, err := a.Greeting(patient(t))
+	h, err := a.RecvHello()
 	require.NoError(t, err)
 	require.Equal(t, name, h.Agent)
 	return a
@@ -353,14 +371,14 @@ func (o *office) welcome(t *testing.T, name string) agent {
 // empty tells the principal that the agent holds nothing, upon which it sends everything once its question is answered.
 func (a agent) empty(t *testing.T) {
 	t.Helper()
-	require.NoError(t, a.Send(patient(t), converge.Digest{Facet: facet, Resync: 1}))
+	require.NoError(t, a.Send(converge.Digest{Facet: facet, Resync: 1}))
 }
 
 // requirePut receives an object.
 func (a agent) requirePut(t *testing.T, key converge.Key, payload string) {
 	t.Helper()
 	for {
-		put, err := a.put(patient(t))
+		put, err := a.put()
 		require.NoError(t, err)
 		if put.Key == key && string(put.Payload) == payload {
 			return
@@ -369,18 +387,18 @@ func (a agent) requirePut(t *testing.T, key converge.Key, payload string) {
 }
 
 // put receives and acknowledges an object. What else it is asked it answers as one that holds nothing.
-func (a agent) put(ctx context.Context) (converge.Put, error) {
+func (a agent) put() (converge.Put, error) {
 	for {
-		m, err := a.Recv(ctx)
+		m, err := a.Recv()
 		if err != nil {
 			return converge.Put{}, err
 		}
 		switch m := m.(type) {
 		case converge.Put:
-			return m, a.Send(ctx, converge.Ack{Facet: m.Facet, Key: m.Key, Seq: m.Seq, Result: converge.Result{Code: converge.Done}})
+			return m, unlessEnded(a.Send(converge.Ack{Facet: m.Facet, Key: m.Key, Seq: m.Seq, Result: converge.Result{Code: converge.Done}}))
 		case converge.BucketRequest:
 			for _, b := range m.Buckets {
-				err = errors.Join(err, a.Send(ctx, converge.BucketEntries{Facet: m.Facet, Resync: m.Resync, Bucket: b}))
+				err = errors.Join(err, unlessEnded(a.Send(converge.BucketEntries{Facet: m.Facet, Resync: m.Resync, Bucket: b})))
 			}
 			if err != nil {
 				return converge.Put{}, err
@@ -389,13 +407,19 @@ func (a agent) put(ctx context.Context) (converge.Put, error) {
 	}
 }
 
+// unlessEnded returns an error of Send, unless the stream has ended: then Recv says why.
+func unlessEnded(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
 // ending returns why the stream ends.
 func (a agent) ending(t *testing.T) error {
 	t.Helper()
-	ctx := patient(t)
 	for {
-		if _, err := a.Recv(ctx); err != nil {
-			require.NoError(t, ctx.Err(), "the stream did not end")
+		if _, err := a.Recv(); err != nil {
 			return err
 		}
 	}

@@ -57,7 +57,7 @@ func TestComparisonIsAskedFor(t *testing.T) {
 	o.change("a", "guestbook", "one")
 	a.requirePut(t, "guestbook", "one")
 	o.Resync("a", facet)
-	m, err := a.Recv(patient(t))
+	m, err := a.Recv()
 	require.NoError(t, err)
 	require.Equal(t, converge.BucketRequest{Facet: facet, Buckets: []converge.Bucket{}}, m)
 }
@@ -116,8 +116,8 @@ func TestAgentThatIsNoLongerTrustedIsLetGo(t *testing.T) {
 	old := o.dial(t, o.authority, o.certified(t, "a"))
 	for name, c := range map[string]*grpc.ClientConn{"a": old, "b": o.dial(t, o.authority, pair)} {
 		a := stream(t, c)
-		require.NoError(t, a.Greet(patient(t), hello()))
-		_, err := a.Greeting(patient(t))
+		require.NoError(t, a.SendHello(hello()))
+		_, err := a.RecvHello()
 		require.NoError(t, err)
 		a.empty(t)
 		o.change(name, "guestbook", "one")
@@ -156,7 +156,7 @@ func TestTheHubMaySayWhichModeAnAgentHas(t *testing.T) {
 	require.ErrorContains(t, err, `mode: the agent's is "managed", and the label argocd-agent.argoproj-labs.io/agent-mode of its cluster Secret `+
 		`on the hub says "autonomous": set --agent-mode to that, or change the label`)
 	h.Mode = "autonomous"
-	_, err = o.begin(t, "settled", h).Greeting(patient(t))
+	_, err = o.begin(t, "settled", h).RecvHello()
 	require.NoError(t, err)
 }
 
@@ -166,7 +166,7 @@ func TestNobodyIsServedBeforeRun(t *testing.T) {
 	require.Equal(t, codes.Unavailable, status.Code(o.begin(t, "a", hello()).ending(t)))
 	o.run(t)
 	require.Eventually(t, func() bool { // that Run has begun shows in nothing else
-		_, err := o.begin(t, "a", hello()).Greeting(patient(t))
+		_, err := o.begin(t, "a", hello()).RecvHello()
 		return err == nil
 	}, patience, 10*time.Millisecond)
 }
@@ -203,11 +203,10 @@ func TestOneOfManyAgentsOfTheSameNameIsServed(t *testing.T) {
 	var all sync.WaitGroup
 	for i, a := range agents {
 		all.Go(func() {
-			ctx := t.Context()
-			err := errors.Join(a.Greet(ctx, hello()), a.Send(ctx, converge.Digest{Facet: facet, Resync: 1}))
+			err := errors.Join(unlessEnded(a.SendHello(hello())), unlessEnded(a.Send(converge.Digest{Facet: facet, Resync: 1})))
 			for err == nil {
 				var put converge.Put
-				if put, err = a.put(ctx); string(put.Payload) == "last" {
+				if put, err = a.put(); string(put.Payload) == "last" {
 					served <- i
 				}
 			}
@@ -249,7 +248,7 @@ func TestVersionIsAgreedOn(t *testing.T) {
 	o := open(t)
 	h := hello()
 	h.Newest = 99
-	answer, err := o.begin(t, "a", h).Greeting(patient(t))
+	answer, err := o.begin(t, "a", h).RecvHello()
 	require.NoError(t, err)
 	require.Equal(t, wire.NewestProtocol, answer.Newest)
 }
@@ -269,7 +268,7 @@ func TestRefusedAgentDrivesNobodyAway(t *testing.T) {
 func TestStreamThatDoesNotBeginWithHello(t *testing.T) {
 	o := open(t)
 	a := o.connect(t, o.authority, o.certified(t, "a"))
-	require.NoError(t, a.Send(patient(t), converge.Digest{Facet: facet, Resync: 1}))
+	require.NoError(t, a.Send(converge.Digest{Facet: facet, Resync: 1}))
 	require.ErrorContains(t, a.ending(t), "instead of a hello")
 }
 
@@ -279,7 +278,7 @@ func TestSilentAgentIsLetGo(t *testing.T) {
 	h := hello()
 	h.Heartbeat = 1 // taken for the shortest that there is
 	a := o.begin(t, "a", h)
-	require.ErrorContains(t, a.ending(t), "nothing was heard")
+	require.ErrorContains(t, a.ending(t), "nothing was received")
 }
 
 // An agent that reads nothing stops nobody but itself.

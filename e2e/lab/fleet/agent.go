@@ -55,7 +55,7 @@ func (f *Fleet) newAgent(o Options, index int, name string) (*agent, error) {
 	}
 	a.peer = converge.NewPeer(converge.Options{
 		Sources:  map[converge.Facet]converge.SourceConfig{facets.Status: {Source: a.statuses, GuardExempt: true}},
-		Replicas: replicas, Observer: silent{},
+		Replicas: replicas, Observer: silent{}, Workers: f.workers,
 	})
 	hello := wire.NewHello()
 	hello.Mode, hello.Mapping, hello.Heartbeat = string(facets.Managed), mapping.ByNamespace{}.Name(), o.Heartbeat.Milliseconds()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 )
 
@@ -32,12 +33,16 @@ const (
 	keepAlive = 10 * time.Second
 )
 
+// workers is how many applies run at a time. They only write to memory.
+const workers = 128
+
 // Fleet is agents that connect to a principal, again and again. Its methods may be called by many goroutines, but for Start and
 // Close.
 type Fleet struct {
-	agents []*agent
-	stop   context.CancelFunc
-	work   sync.WaitGroup
+	agents  []*agent
+	workers *converge.Workers // what all agents apply by
+	stop    context.CancelFunc
+	work    sync.WaitGroup
 
 	mu           sync.Mutex    // guards all below, and what agents say it guards
 	epoch        int           // of Expect
@@ -56,7 +61,7 @@ func New(o Options) (*Fleet, error) {
 	if o.KeepAlive == 0 {
 		o.KeepAlive = keepAlive
 	}
-	f := &Fleet{holding: make(chan struct{})}
+	f := &Fleet{workers: converge.NewWorkers(workers), holding: make(chan struct{})}
 	for i, name := range o.Names {
 		a, err := f.newAgent(o, i, name)
 		if err != nil {
@@ -72,8 +77,8 @@ func (f *Fleet) Start(ctx context.Context) {
 	f.Expect()
 	ctx, stop := context.WithCancel(ctx)
 	f.stop = stop
+	f.work.Go(func() { f.workers.Run(ctx) })
 	for _, a := range f.agents {
-		f.work.Go(func() { a.peer.Run(ctx) })
 		f.work.Go(func() { a.dialer.Run(ctx) })
 	}
 }

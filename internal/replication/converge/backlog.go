@@ -16,7 +16,7 @@ const (
 // backlog is a set of keys that need attention. A key is in it once, however often it is added; a key that is being
 // worked on is not given out again before it is done, and comes back at once if it was added meanwhile.
 type backlog[K comparable] struct {
-	wake chan struct{} // capacity 1: something may be ready
+	wake func() // is called, with mu held, when something may be ready
 
 	mu     sync.Mutex
 	items  map[K]*item // guarded by mu, as are all fields below
@@ -34,8 +34,8 @@ type item struct {
 	failures int         // retries in a row
 }
 
-// newBacklog returns an empty backlog that signals on wake, which has a capacity of one and may be shared.
-func newBacklog[K comparable](wake chan struct{}) *backlog[K] {
+// newBacklog returns an empty backlog that calls wake, which must not block, when a key may be ready.
+func newBacklog[K comparable](wake func()) *backlog[K] {
 	return &backlog[K]{wake: wake, items: make(map[K]*item)}
 }
 
@@ -73,7 +73,7 @@ func (b *backlog[K]) take() (K, bool) {
 	it := b.items[k]
 	it.ready, it.busy = false, true
 	if len(b.ready) > 0 {
-		b.signal()
+		b.wake()
 	}
 	return k, true
 }
@@ -178,7 +178,5 @@ func (b *backlog[K]) makeReady(k K, it *item) {
 	}
 	it.ready = true
 	b.ready = append(b.ready, k)
-	b.signal()
+	b.wake()
 }
-
-func (b *backlog[K]) signal() { signal(b.wake) }

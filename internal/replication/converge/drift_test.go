@@ -21,7 +21,7 @@ func TestDriftIsPutBackAtOnce(t *testing.T) {
 				p.source.fill(5)
 				p.connect()
 				p.requireEqual()
-				p.replica.set(key(1), objectKey("uid1", "edited"))
+				p.replica.set(key(1), object("uid1", "edited"))
 				p.replica.drop(key(2))
 				p.requireEqual()
 			})
@@ -36,14 +36,14 @@ func TestDriftIsPutBackWhileDisconnected(t *testing.T) {
 		p.connect()
 		p.requireEqual()
 		p.disconnect()
-		p.replica.set(key(1), objectKey("uid1", "edited"))
+		p.replica.set(key(1), object("uid1", "edited"))
 		p.replica.drop(key(2))
 		p.requireEqual()
 		require.Equal(t, []converge.Result{{Code: converge.Done}, {Code: converge.Done}}, p.observer.repairs)
 
 		// What changed at the source meanwhile is found by the next comparison, and only that.
 		p.source.vanish(key(3))
-		p.source.set(key(4), objectKey("uid4", "newer"))
+		p.source.set(key(4), object("uid4", "newer"))
 		p.connect()
 		p.requireEqual()
 		require.Len(t, sentOf[converge.Put](p.pipe.left), 1)
@@ -58,7 +58,7 @@ func TestWhatIsNotRetainedWaitsForTheSource(t *testing.T) {
 		p.connect()
 		p.requireEqual()
 		p.disconnect()
-		p.replica.set(key(1), objectKey("uid1", "edited"))
+		p.replica.set(key(1), object("uid1", "edited"))
 		synctest.Wait()
 		require.NotEqual(t, p.source.Held(key(1)), p.replica.Held(key(1)))
 		p.connect()
@@ -74,7 +74,7 @@ func TestPuttingBackThatFailsIsTriedAgain(t *testing.T) {
 		p.requireEqual()
 		p.disconnect()
 		p.replica.apply, p.replica.applied = failing(errInvalid, key(0)), map[converge.Key][]time.Time{}
-		p.replica.set(key(0), objectKey("uid0", "edited"))
+		p.replica.set(key(0), object("uid0", "edited"))
 		pass(10 * time.Minute)
 		at := len(p.replica.appliedAt(key(0)))
 		require.Greater(t, at, 10)
@@ -91,10 +91,10 @@ func (p *pair) insist(k converge.Key) {
 	p.replica.changed = func(changed converge.Key) {
 		inner(changed)
 		if changed == k && p.replica.Held(k).UID != "theirs" {
-			p.sessions.Go(func() { p.replica.set(k, objectKey("theirs", "edited")) })
+			p.sessions.Go(func() { p.replica.set(k, object("theirs", "edited")) })
 		}
 	}
-	p.replica.set(k, objectKey("theirs", "edited"))
+	p.replica.set(k, object("theirs", "edited"))
 }
 
 // Two that insist must not keep the API server busy, whether the object is put back from memory or by the source.
@@ -117,7 +117,7 @@ func TestFightIsFoughtEverMoreSlowly(t *testing.T) {
 					require.GreaterOrEqual(t, at[i+1].Sub(at[i]), at[i].Sub(at[i-1]))
 				}
 				// Others are put back as fast as ever.
-				p.replica.set(key(2), objectKey("uid2", "edited"))
+				p.replica.set(key(2), object("uid2", "edited"))
 				synctest.Wait()
 				require.Equal(t, p.source.Held(key(2)), p.replica.Held(key(2)))
 			})
@@ -133,12 +133,12 @@ func TestFightIsForgotten(t *testing.T) {
 		p.requireEqual()
 		for range 5 {
 			for range 3 { // a burst
-				p.replica.set(key(0), objectKey("theirs", "edited"))
+				p.replica.set(key(0), object("theirs", "edited"))
 				synctest.Wait()
 			}
 			pass(time.Minute)
 			p.requireEqual()
-			p.replica.set(key(0), objectKey("theirs", "edited"))
+			p.replica.set(key(0), object("theirs", "edited"))
 			p.requireEqual()
 			pass(time.Minute)
 		}
@@ -154,7 +154,7 @@ func TestFightDelaysNoNewVersion(t *testing.T) {
 		p.requireEqual()
 		p.insist(key(0))
 		pass(time.Hour)
-		p.source.set(key(0), objectKey("theirs", "agreed"))
+		p.source.set(key(0), object("theirs", "agreed"))
 		p.requireEqual()
 	})
 }
@@ -175,7 +175,7 @@ func TestPutDuringAPauseIsNotForgotten(t *testing.T) {
 		gate.slow.Store(true)
 		p.right.Changed(facet, key(0)) // looks, finds that it is too early
 		pass(time.Millisecond)
-		p.source.set(key(0), objectKey("theirs", "agreed"))
+		p.source.set(key(0), object("theirs", "agreed"))
 		pass(time.Second)
 		require.Equal(t, "agreed", string(p.replica.objects[key(0)].Payload))
 	})
@@ -195,7 +195,7 @@ func TestStoreThatChangesWhatIsWrittenIsNoDrift(t *testing.T) {
 		p.left.Resync(facet)
 		synctest.Wait()
 		require.Len(t, sentOf[converge.Put](p.pipe.left), 5, "a comparison finds no difference either")
-		p.replica.set(key(1), objectKey("uid1", "edited"))
+		p.replica.set(key(1), object("uid1", "edited"))
 		synctest.Wait()
 		require.Equal(t, "v1+default", string(p.replica.objects[key(1)].Payload))
 	})
@@ -244,7 +244,7 @@ type pruning struct {
 
 func (p *pruning) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
 	if p.old.Load() {
-		o = objectKey(o.UID, "less")
+		o = object(o.UID, "less")
 	}
 	return p.memoryStore.Apply(ctx, k, o)
 }
@@ -253,5 +253,5 @@ func (p *pruning) Apply(ctx context.Context, k converge.Key, o converge.Object) 
 type defaulting struct{ *memoryStore }
 
 func (d defaulting) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
-	return d.memoryStore.Apply(ctx, k, objectKey(o.UID, string(o.Payload)+"+default"))
+	return d.memoryStore.Apply(ctx, k, object(o.UID, string(o.Payload)+"+default"))
 }

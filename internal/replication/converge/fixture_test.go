@@ -15,6 +15,9 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
+// workers is more than one facet can use.
+const workers = 128
+
 // facet is the one that pairs share.
 const facet = converge.Facet("facet")
 
@@ -51,7 +54,7 @@ func key(n int) converge.Key { return converge.Key(fmt.Sprintf("k%05d", n)) }
 // fill puts n objects without telling anybody.
 func (s *memoryStore) fill(n int) {
 	for i := range n {
-		s.objects[key(i)] = objectKey(fmt.Sprint("uid", i), fmt.Sprint("v", i))
+		s.objects[key(i)] = object(fmt.Sprint("uid", i), fmt.Sprint("v", i))
 	}
 }
 
@@ -244,6 +247,7 @@ type pipe struct {
 type pipeEnd struct {
 	pipe    *pipe
 	out, in chan converge.Message
+	ending
 
 	mu   sync.Mutex
 	sent []converge.Message
@@ -253,7 +257,7 @@ func newPipe(capacity int) *pipe {
 	p := &pipe{gone: make(chan struct{}), gate: make(chan struct{}, 1)}
 	p.resume()
 	a, b := make(chan converge.Message, capacity), make(chan converge.Message, capacity)
-	p.left, p.right = &pipeEnd{pipe: p, out: a, in: b}, &pipeEnd{pipe: p, out: b, in: a}
+	p.left, p.right = &pipeEnd{pipe: p, out: a, in: b, ending: newEnding()}, &pipeEnd{pipe: p, out: b, in: a, ending: newEnding()}
 	return p
 }
 
@@ -263,34 +267,68 @@ func (p *pipe) resume() { p.gate <- struct{}{} }
 
 func (p *pipe) cut() { p.once.Do(func() { close(p.gone) }) }
 
-func (e *pipeEnd) Send(ctx context.Context, m converge.Message) error {
+// ending is how one end of a connection is closed.
+type ending struct {
+	closed chan struct{}
+	once   *sync.Once
+	err    *error
+}
+
+func newEnding() ending { return ending{make(chan struct{}), &sync.Once{}, new(error)} }
+
+func (e ending) Close(err error) {
+	e.once.Do(func() {
+		*e.err = err
+		close(e.closed)
+	})
+}
+
+// deliver receives in a goroutine of its own, as a connection does.
+func deliver(recv func() (converge.Message, error), handle func(converge.Message), ended func(error)) {
+	go func() {
+		for {
+			m, err := recv()
+			if err != nil {
+				ended(err)
+				return
+			}
+			handle(m)
+		}
+	}()
+}
+
+func (e *pipeEnd) Deliver(handle func(converge.Message), ended func(error)) {
+	deliver(e.Recv, handle, ended)
+}
+
+func (e *pipeEnd) Send(m converge.Message) error {
 	select {
 	case e.out <- m:
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.sent = append(e.sent, m)
 		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case <-e.closed:
+		return *e.err
 	case <-e.pipe.gone:
 		return errCut
 	}
 }
 
-func (e *pipeEnd) Recv(ctx context.Context) (converge.Message, error) {
+func (e *pipeEnd) Recv() (converge.Message, error) {
 	select {
 	case <-e.pipe.gate:
 		e.pipe.resume()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	case <-e.closed:
+		return nil, *e.err
 	case <-e.pipe.gone:
 		return nil, errCut
 	}
 	select {
 	case m := <-e.in:
 		return m, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	case <-e.closed:
+		return nil, *e.err
 	case <-e.pipe.gone:
 		return nil, errCut
 	}
@@ -357,11 +395,12 @@ func newRecordingObserver() *recordingObserver {
 // run returns a peer that runs until the test is over.
 func runPeer(tb testing.TB, o converge.Options) *converge.Peer {
 	tb.Helper()
+	o.Workers = converge.NewWorkers(workers)
 	peer := converge.NewPeer(o)
 	ctx, cancel := context.WithCancel(tb.Context())
 	var running sync.WaitGroup
-	running.Go(func() { peer.Run(ctx) })
-	tb.Cleanup(func() { cancel(); running.Wait() })
+	running.Go(func() { o.Workers.Run(ctx) })
+	tb.Cleanup(func() { cancel(); running.Wait(); peer.Close() })
 	return peer
 }
 
@@ -377,7 +416,7 @@ func runSessions(tb testing.TB, line *pipe, left, right *converge.Peer) *sync.Wa
 	talk, ctx := &sync.WaitGroup{}, tb.Context()
 	for peer, end := range map[*converge.Peer]*pipeEnd{left: line.left, right: line.right} {
 		talk.Go(func() {
-			_ = peer.RunSession(ctx, end)
+			_ = peer.RunSession(ctx, end, 0)
 			line.cut()
 		})
 	}
@@ -404,7 +443,7 @@ func script(t *testing.T, peer *converge.Peer) *pipeEnd {
 	t.Helper()
 	line := newPipe(4)
 	var talk sync.WaitGroup
-	talk.Go(func() { _ = peer.RunSession(t.Context(), line.left) })
+	talk.Go(func() { _ = peer.RunSession(t.Context(), line.left, 0) })
 	t.Cleanup(func() { line.cut(); talk.Wait() })
 	return line.right
 }
@@ -413,7 +452,7 @@ func script(t *testing.T, peer *converge.Peer) *pipeEnd {
 func receive[M converge.Message](t *testing.T, e *pipeEnd) M {
 	t.Helper()
 	for {
-		m, err := e.Recv(t.Context())
+		m, err := e.Recv()
 		require.NoError(t, err)
 		if m, ok := m.(M); ok {
 			return m
@@ -424,5 +463,5 @@ func receive[M converge.Message](t *testing.T, e *pipeEnd) M {
 // send sends a message of the test's own.
 func send(t *testing.T, e *pipeEnd, m converge.Message) {
 	t.Helper()
-	require.NoError(t, e.Send(t.Context(), m))
+	require.NoError(t, e.Send(m))
 }

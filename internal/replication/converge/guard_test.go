@@ -233,7 +233,7 @@ func TestBrakeHoldsWhatCameFromOtherObjects(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{accessRevoked: below(100)})
 		for i := range 20 {
-			p.replica.set(key(i), objectKey("another", "old"))
+			p.replica.set(key(i), object("another", "old"))
 		}
 		p.connect()
 		synctest.Wait()
@@ -246,8 +246,8 @@ func TestBrakeHoldsNothingElseBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
-		p.source.set(key(50), objectKey("uid50", "newer"))
-		p.source.set(key(100), objectKey("uid100", "new"))
+		p.source.set(key(50), object("uid50", "newer"))
+		p.source.set(key(100), object("uid100", "new"))
 		p.source.drop(key(60))
 		synctest.Wait()
 		require.Equal(t, p.source.Held(key(50)), p.replica.Held(key(50)))
@@ -262,7 +262,7 @@ func TestBrakeHoldsWhatChangesOnTheReplica(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
-		p.replica.set(key(3), objectKey("uid3", "edited"))
+		p.replica.set(key(3), object("uid3", "edited"))
 		synctest.Wait()
 		require.True(t, p.replica.has(key(3)))
 
@@ -277,7 +277,7 @@ func TestBrakeForgetsWhatTheSourceHasAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
-		p.source.set(key(3), objectKey("uid3b", "again"))
+		p.source.set(key(3), object("uid3b", "again"))
 		synctest.Wait()
 		require.Equal(t, "uid3b", p.replica.Held(key(3)).UID)
 		p.source.drop(key(3))
@@ -326,7 +326,7 @@ func TestBrakeHoldsWhatNoticesTell(t *testing.T) {
 		}
 		synctest.Wait()
 		for i := range 100 {
-			p.replica.set(key(i), objectKey(p.replica.Held(key(i)).UID, "edited"))
+			p.replica.set(key(i), object(p.replica.Held(key(i)).UID, "edited"))
 		}
 		synctest.Wait()
 		require.Len(t, p.replica.states(), 100)
@@ -340,7 +340,7 @@ func TestBrakeHoldsWhatVanishesWhileItWaits(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.replica.apply = func(context.Context, converge.Key, converge.Object) error { return errNotNow }
 		for i := range 100 {
-			p.source.set(key(i), objectKey(fmt.Sprint("uid", i), "newer"))
+			p.source.set(key(i), object(fmt.Sprint("uid", i), "newer"))
 		}
 		synctest.Wait()
 		p.lose(0, 100)
@@ -354,9 +354,9 @@ func TestBrakeHoldsWhatVanishesWhileItWaits(t *testing.T) {
 func TestStrayObjectIsDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
-		p.replica.set(key(1000), objectKey("a stranger's", "stray"))
+		p.replica.set(key(1000), object("a stranger's", "stray"))
 		p.requireEqual()
-		p.replica.set(key(1001), objectKey("a stranger's", "stray"))
+		p.replica.set(key(1001), object("a stranger's", "stray"))
 		p.requireEqual()
 	})
 }
@@ -382,7 +382,7 @@ func TestWhatVanishesWhileItWaitsIsJudged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.replica.apply = func(context.Context, converge.Key, converge.Object) error { return errNotNow }
-		p.source.set(key(1), objectKey("uid1", "newer"))
+		p.source.set(key(1), object("uid1", "newer"))
 		synctest.Wait()
 		p.source.vanish(key(1))
 		pass(time.Minute)
@@ -399,7 +399,7 @@ func TestBrakeHoldsStraysUnderKeysThatWereDeleted(t *testing.T) {
 		}
 		p.requireEqual()
 		for i := range 30 {
-			p.replica.set(key(i), objectKey("a stranger's", "stray"))
+			p.replica.set(key(i), object("a stranger's", "stray"))
 		}
 		synctest.Wait()
 		require.Len(t, p.replica.states(), 100)

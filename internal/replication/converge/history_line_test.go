@@ -1,7 +1,6 @@
 package converge_test
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -25,6 +24,7 @@ type end struct {
 	out  chan converge.Message
 	in   chan converge.Message
 	rand *rand.Rand
+	ending
 }
 
 var errCut = errors.New("the line was cut")
@@ -33,8 +33,8 @@ func newLine(seed uint64, deaf int) *line {
 	l := &line{gone: make(chan struct{})}
 	l.deaf.Store(int64(deaf))
 	a, b := make(chan converge.Message, 4), make(chan converge.Message, 4)
-	l.left = &end{line: l, out: a, in: b, rand: rand.New(rand.NewPCG(seed, 3))}
-	l.right = &end{line: l, out: b, in: a, rand: rand.New(rand.NewPCG(seed, 4))}
+	l.left = &end{line: l, out: a, in: b, rand: rand.New(rand.NewPCG(seed, 3)), ending: newEnding()}
+	l.right = &end{line: l, out: b, in: a, rand: rand.New(rand.NewPCG(seed, 4)), ending: newEnding()}
 	return l
 }
 
@@ -52,7 +52,7 @@ func (l *line) hear() { l.deaf.Store(0) }
 
 func (l *line) cut() { l.once.Do(func() { close(l.gone) }) }
 
-func (e *end) Send(ctx context.Context, m converge.Message) error {
+func (e *end) Send(m converge.Message) error {
 	times := 1
 	if e.rand.IntN(20) == 0 {
 		times = 2
@@ -67,8 +67,8 @@ func (e *end) Send(ctx context.Context, m converge.Message) error {
 	for range times {
 		select {
 		case e.out <- m:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		case <-e.closed:
+			return *e.err
 		case <-e.line.gone:
 			return errCut
 		}
@@ -76,12 +76,16 @@ func (e *end) Send(ctx context.Context, m converge.Message) error {
 	return nil
 }
 
-func (e *end) Recv(ctx context.Context) (converge.Message, error) {
+func (e *end) Deliver(handle func(converge.Message), ended func(error)) {
+	deliver(e.Recv, handle, ended)
+}
+
+func (e *end) Recv() (converge.Message, error) {
 	select {
 	case m := <-e.in:
 		return m, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	case <-e.closed:
+		return nil, *e.err
 	case <-e.line.gone:
 		return nil, errCut
 	}

@@ -49,7 +49,7 @@ func normal(payload string) string {
 	return payload
 }
 
-func objectKey(uid, payload string) converge.Object {
+func object(uid, payload string) converge.Object {
 	b := []byte(payload)
 	return converge.Object{State: converge.State{UID: uid, Version: converge.VersionOf(b)}, Payload: b}
 }
@@ -62,7 +62,7 @@ func (s *store) watch(changed func(converge.Key)) {
 
 func (s *store) put(k converge.Key, uid, payload string) converge.State {
 	s.mu.Lock()
-	o := objectKey(uid, payload)
+	o := object(uid, payload)
 	s.objects[k] = o
 	s.puts[k]++
 	changed := s.changed
@@ -143,7 +143,7 @@ func (s *store) recall(k converge.Key) (converge.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	note, ok := s.notes[k]
-	return note, ok && s.objects[k].State == objectKey(note.UID, normal(string(note.Payload))).State
+	return note, ok && s.objects[k].State == object(note.UID, normal(string(note.Payload))).State
 }
 
 // fate decides about one write: whether it happens, and what it says.

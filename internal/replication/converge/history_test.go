@@ -114,7 +114,7 @@ type process struct {
 // start starts a side anew: it knows nothing but what is in its stores.
 func (w *world) start(side **process) {
 	// Comparisons would mend whatever a conversation got wrong; most histories have none but the first.
-	o := converge.Options{Observer: w.noise, ResyncEvery: w.compareEvery}
+	o := converge.Options{Observer: w.noise, ResyncEvery: w.compareEvery, Workers: converge.NewWorkers(workers)}
 	down, up := w.truth[downward], w.replica[upward]
 	if side == &w.right {
 		down, up = w.replica[downward], w.truth[upward]
@@ -129,7 +129,7 @@ func (w *world) start(side **process) {
 	up.watch(func(k converge.Key) { p.peer.Changed(upward, k) })
 	ctx, cancel := context.WithCancel(w.t.Context())
 	p.cancel = cancel
-	go func() { defer close(p.done); p.peer.Run(ctx) }()
+	go func() { defer close(p.done); o.Workers.Run(ctx); p.peer.Close() }()
 	*side = p
 }
 
@@ -148,7 +148,7 @@ func (w *world) connect() {
 		c *end
 	}{{w.left, l.left}, {w.right, l.right}} {
 		w.dial.Go(func() {
-			_ = end.p.peer.RunSession(ctx, end.c)
+			_ = end.p.peer.RunSession(ctx, end.c, 0)
 			l.cut()
 		})
 	}

@@ -18,7 +18,7 @@ func TestUnknownFacetIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
-		send(t, end, converge.Put{Facet: "newer", Key: "k", Seq: 1, Object: objectKey("u", "v")})
+		send(t, end, converge.Put{Facet: "newer", Key: "k", Seq: 1, Object: object("u", "v")})
 		ack := receive[converge.Ack](t, end)
 		require.Equal(t, converge.Facet("newer"), ack.Facet)
 		require.Equal(t, converge.Refused, ack.Code)
@@ -27,7 +27,7 @@ func TestUnknownFacetIsRefused(t *testing.T) {
 		require.Equal(t, converge.Refused, receive[converge.Ack](t, end).Code)
 
 		// The conversation goes on.
-		send(t, end, converge.Put{Facet: facet, Key: "k", Seq: 1, Object: objectKey("u", "v")})
+		send(t, end, converge.Put{Facet: facet, Key: "k", Seq: 1, Object: object("u", "v")})
 		require.Equal(t, converge.Done, receive[converge.Ack](t, end).Code)
 		require.True(t, replica.has("k"))
 	})
@@ -37,7 +37,7 @@ func TestUnknownFacetIsRefused(t *testing.T) {
 func TestSourceTakesNoPut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		source, _, end := silentReplica(t, 0)
-		send(t, end, converge.Put{Facet: facet, Key: "k", Seq: 1, Object: objectKey("u", "v")})
+		send(t, end, converge.Put{Facet: facet, Key: "k", Seq: 1, Object: object("u", "v")})
 		require.Equal(t, converge.Refused, receive[converge.Ack](t, end).Code)
 		require.Empty(t, source.states())
 	})
@@ -49,7 +49,7 @@ func TestMessagesThatNeedNoAnswerAreIgnored(t *testing.T) {
 		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
 		receive[converge.Digest](t, end)
 		for _, f := range []converge.Facet{facet, "newer"} { // of facet, this side is not the source
-			send(t, end, converge.ReplicaChanged{Facet: f, Key: "k", State: objectKey("u", "v").State})
+			send(t, end, converge.ReplicaChanged{Facet: f, Key: "k", State: object("u", "v").State})
 			send(t, end, converge.Ack{Facet: f, Key: "k", Seq: 1})
 			send(t, end, converge.Digest{Facet: f, Resync: 1})
 			send(t, end, converge.BucketEntries{Facet: f, Resync: 1})
@@ -79,7 +79,7 @@ func TestFacetThatOnlyOneSideKnows(t *testing.T) {
 		p.left.Resync("newer")
 		p.left.Changed("newest", key(1))
 		p.left.Resync("newest")
-		p.source.set(key(1), objectKey("uid1", "newer"))
+		p.source.set(key(1), object("uid1", "newer"))
 		p.requireEqual()
 	})
 }
@@ -89,7 +89,7 @@ func TestWhatArrivesTwiceIsDoneOnce(t *testing.T) {
 		replica := newMemoryStore()
 		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
 		receive[converge.Digest](t, end)
-		put := converge.Put{Facet: facet, Key: "k", Seq: 1, Object: objectKey("u", "v")}
+		put := converge.Put{Facet: facet, Key: "k", Seq: 1, Object: object("u", "v")}
 		send(t, end, put)
 		receive[converge.Ack](t, end)
 		send(t, end, converge.Delete{Facet: facet, Key: "k", Seq: 2})
@@ -136,7 +136,7 @@ func TestFloodOfPutsIsHeldUp(t *testing.T) {
 		}
 		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
 		taken := flood(end, 100_000, func(i int) converge.Message {
-			return converge.Put{Facet: facet, Key: key(i), Seq: uint64(i + 1), Object: objectKey("u", "v")}
+			return converge.Put{Facet: facet, Key: key(i), Seq: uint64(i + 1), Object: object("u", "v")}
 		})
 		require.Less(t, taken, 3000)
 		require.Greater(t, taken, 256)
@@ -145,7 +145,7 @@ func TestFloodOfPutsIsHeldUp(t *testing.T) {
 		close(hang)
 		for i := taken; i < taken+500; i++ {
 			drain(t, end)
-			send(t, end, converge.Put{Facet: facet, Key: key(i), Seq: uint64(i + 1), Object: objectKey("u", "v")})
+			send(t, end, converge.Put{Facet: facet, Key: key(i), Seq: uint64(i + 1), Object: object("u", "v")})
 		}
 		drain(t, end)
 		require.Len(t, replica.states(), taken+500)
@@ -199,7 +199,7 @@ func TestFloodOfClaimsTakesNoMemory(t *testing.T) { // alone, for it measures
 	stray := func(i int) converge.Key { return converge.Key(fmt.Sprintf("stray-%0100d", i)) }
 	for name, claim := range map[string]func(i int) converge.Message{
 		"notices": func(i int) converge.Message {
-			return converge.ReplicaChanged{Facet: facet, Key: stray(i), State: objectKey("u", "v").State}
+			return converge.ReplicaChanged{Facet: facet, Key: stray(i), State: object("u", "v").State}
 		},
 		"empty notices": func(i int) converge.Message { return converge.ReplicaChanged{Facet: facet, Key: stray(i)} },
 		"holdings that nobody asked for": func(i int) converge.Message {
@@ -236,7 +236,7 @@ func TestFloodOfRoundsTakesNoMemory(t *testing.T) {
 			h := converge.BucketEntries{Facet: facet, Resync: round + 2, Bucket: bucket}
 			for i := range each {
 				k := converge.Key(fmt.Sprintf("stray-%0100d-%d", i, round))
-				h.Entries = append(h.Entries, converge.Entry{Key: k, State: objectKey("u", "v").State})
+				h.Entries = append(h.Entries, converge.Entry{Key: k, State: object("u", "v").State})
 			}
 			send(t, end, h)
 			synctest.Wait()
@@ -277,8 +277,8 @@ func TestFloodOfNoticesBothWays(t *testing.T) {
 		stores["down"][1].changed = func(k converge.Key) { right.Changed("down", k) }
 		line.hold() // a slow moment, in which everything changes
 		for i := range n {
-			stores["down"][1].set(key(i), objectKey("uid", "edited"))
-			stores["up"][1].set(key(i), objectKey("uid", "edited"))
+			stores["down"][1].set(key(i), object("uid", "edited"))
+			stores["up"][1].set(key(i), object("uid", "edited"))
 		}
 		pass(time.Minute)
 		line.resume()

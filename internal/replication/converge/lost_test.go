@@ -50,7 +50,7 @@ func TestWhatWaitsForAChangeIsTriedAtTheChange(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				p := equalPair(t, 3, pairOptions{retain: retain})
 				p.replica.apply = failing(errNotNow, key(1))
-				p.source.set(key(1), objectKey("uid1", "newer"))
+				p.source.set(key(1), object("uid1", "newer"))
 				pass(10 * time.Minute) // it is tried every half minute by now
 				p.replica.heal()
 				p.right.Changed(facet, key(1))
@@ -66,7 +66,7 @@ func TestRetryIsNoChange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errNotNow, key(1))
-		p.source.set(key(1), objectKey("uid1", "newer"))
+		p.source.set(key(1), object("uid1", "newer"))
 		pass(time.Hour)
 		require.Less(t, len(p.replica.appliedAt(key(1))), 300)
 	})
@@ -78,7 +78,7 @@ func TestComparisonSettlesWhatIsEqualAndShownAsRefused(t *testing.T) {
 		p := equalPair(t, 300, pairOptions{})
 		p.disconnect()
 		p.source.refusedConditions = map[converge.Key]bool{key(7): true}
-		p.source.set(key(8), objectKey("uid8", "newer"))
+		p.source.set(key(8), object("uid8", "newer"))
 		p.connect()
 		p.requireEqual()
 		require.Equal(t, []converge.Result{{Code: converge.Done}}, p.source.resultsOf(key(7)))
@@ -90,7 +90,7 @@ func TestComparisonSettlesWhatIsEqualAndShownAsRefused(t *testing.T) {
 			neighbour++
 		}
 		p.disconnect()
-		p.source.set(key(neighbour), objectKey("uid", "newer"))
+		p.source.set(key(neighbour), object("uid", "newer"))
 		p.connect()
 		p.requireEqual()
 		require.Len(t, p.source.resultsOf(key(7)), 2)
@@ -108,12 +108,12 @@ func TestSettlementsThatFailHoldUpNothing(t *testing.T) {
 		p.replica.apply = failing(errInvalid, all...)
 		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error { return errNotNow }
 		for _, k := range all {
-			p.source.set(k, objectKey("uid", "bad"))
+			p.source.set(k, object("uid", "bad"))
 		}
 		pass(time.Minute)
-		p.source.set(key(4500), objectKey("uid", "good"))
+		p.source.set(key(4500), object("uid", "good"))
 		pass(time.Second)
-		require.Equal(t, objectKey("uid", "good").State, p.replica.Held(key(4500)))
+		require.Equal(t, object("uid", "good").State, p.replica.Held(key(4500)))
 	})
 }
 
@@ -122,7 +122,7 @@ func TestSettlementThatIsRefusedIsGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error { return errInvalid }
-		p.source.set(key(1), objectKey("uid1", "newer"))
+		p.source.set(key(1), object("uid1", "newer"))
 		pass(time.Hour)
 		require.Len(t, p.source.resultsOf(key(1)), 1)
 	})
@@ -144,7 +144,7 @@ func TestHoldingsOfAnotherBucketAreNotBelieved(t *testing.T) {
 			elsewhere++
 		}
 		send(t, line, converge.BucketEntries{Facet: facet, Resync: 1, Bucket: q.Buckets[0], Entries: []converge.Entry{
-			{Key: key(elsewhere), State: objectKey("uid", "made up").State},
+			{Key: key(elsewhere), State: object("uid", "made up").State},
 		}})
 		require.Equal(t, key(0), receive[converge.Put](t, line).Key)
 		pass(time.Hour)

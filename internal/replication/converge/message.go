@@ -1,7 +1,5 @@
 package converge
 
-import "context"
-
 // Message is one of the messages below.
 type Message interface{ message() }
 
@@ -70,6 +68,10 @@ type Entry struct {
 	State
 }
 
+// Heartbeat says that the sender is there. It needs no answer.
+type Heartbeat struct{}
+
+func (Heartbeat) message()      {}
 func (Put) message()            {}
 func (Delete) message()         {}
 func (Ack) message()            {}
@@ -78,10 +80,14 @@ func (Digest) message()         {}
 func (BucketRequest) message()  {}
 func (BucketEntries) message()  {}
 
-// Conn carries messages, in order, to and from the peer. Each method is called by one goroutine at a time. Both return
-// an error when the connection is over, and the context's error when that ends first; after an error the connection is
-// not used again.
+// Conn carries messages, in order, to and from the peer.
 type Conn interface {
-	Send(context.Context, Message) error
-	Recv(context.Context) (Message, error)
+	// Send sends a message. It is called by one goroutine at a time, and not again after an error. It returns io.EOF if the
+	// connection is over for a reason that Deliver's caller is told.
+	Send(Message) error
+	// Deliver has messages handled as they are received, one at a time, and ended called once when the connection is over.
+	// The next message is received when handle returns; no more are while it blocks. It does not block itself.
+	Deliver(handle func(Message), ended func(error))
+	// Close makes Send fail, and the connection end, with this error. It may be called several times; the first counts.
+	Close(error)
 }

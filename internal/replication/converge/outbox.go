@@ -55,7 +55,7 @@ type resync struct {
 // newOutbox returns the outbox of a facet for a session, which is woken when there may be something to send.
 func newOutbox(f Facet, source SourceConfig, s *session) *outbox {
 	return &outbox{
-		facet: f, source: source, session: s, backlog: newBacklog[Key](s.wake),
+		facet: f, source: source, session: s, backlog: newBacklog[Key](s.wakeUp),
 		held: make(map[Key]State), uncertain: make(map[Key]bool), inFlight: make(map[Key]unacked),
 		pendingDelete: make(map[Key]bool), confirmed: make(map[string]bool),
 	}
@@ -121,7 +121,7 @@ func (o *outbox) handleAck(a Ack) bool {
 		return false
 	}
 	delete(o.inFlight, a.Key)
-	o.backlog.signal() // the window has room
+	o.session.wakeUp() // the window has room
 	if a.Code != Done && a.Code != Refused {
 		o.uncertain[a.Key] = true
 		if o.backlog.retry(a.Key)%reportEvery == 0 {
@@ -171,7 +171,7 @@ func (o *outbox) handleReplicaChanged(k Key, s State) {
 		o.setHeld(k, s)
 	case !held:
 		o.unknownAtReplica = true
-		o.backlog.signal()
+		o.session.wakeUp()
 	}
 }
 
@@ -287,7 +287,7 @@ func (o *outbox) markEqual(k Key, s State) {
 func (o *outbox) finishResync() {
 	r := o.resync
 	o.resync, o.resynced = nil, true
-	o.backlog.signal()
+	o.session.wakeUp()
 	for k, s := range o.inFlight {
 		if time.Since(s.at) > ackTimeout {
 			delete(o.inFlight, k)

@@ -7,74 +7,67 @@ import (
 	"time"
 )
 
-const (
-	// parallel is how many applies or settlements run at a time for one facet of one peer. Each is mostly the wait for an
-	// API server.
-	workersPerFacet = 32
-	// patience is how long each may take. A connection that ends does not end it: a write that is broken off may have
-	// happened all the same.
-	applyTimeout = time.Minute
-)
-
 // Options say what a Peer keeps equal.
 type Options struct {
-	// Sources and Replicas are the facets of which this side has the truth, and those of which it has the copy.
+	// Sources and Replicas are the facets of which this side has the truth, and those of which it has the replica.
 	Sources  map[Facet]SourceConfig
 	Replicas map[Facet]ReplicaConfig
 	Observer Observer
-	// CompareEvery is the time between comparisons of a facet, of which up to half is taken off at random. Zero means
-	// five minutes.
+	// Workers do the peer's work. Their Run must run.
+	Workers *Workers
+	// ResyncEvery is the time between resyncs of a facet, of which up to half is taken off at random. Zero means five
+	// minutes.
 	ResyncEvery time.Duration
 }
 
-// Peer is the other side, as seen from this one: everything that is shared with it. It lives across connections.
-// It does its work while Run runs; Converse holds one conversation with it, over one connection.
+// Peer is the other side, as seen from this one: everything that is shared with it. It lives across connections, until it
+// is closed. RunSession runs one session with it, over one connection.
 type Peer struct {
 	options  Options
 	replicas map[Facet]*replicaState
-	work     map[Facet]*backlog[task]
+	work     map[Facet]*taskQueue
 
 	mu       sync.Mutex
-	session  *session                    // the conversation under way, if any. Guarded by mu, as are all fields below
-	requests map[objectKey]request       // the Puts and Deletes of that conversation that are not begun
-	bytes    int                         // of the payloads in orders
-	results  map[objectKey]pendingResult // how the peer fared with what it was sent, of which the source is still to be told
-	paused   map[Facet]string            // the words of the brakes that the observer was last told of
+	session  *session                    // the one that is running, if any. Guarded by mu, as are all fields below
+	requests map[objectKey]request       // the Puts and Deletes of that session that are not begun
+	bytes    int                         // of the payloads in requests
+	results  map[objectKey]pendingResult // results of that session that were not reported to their sources yet
+	paused   map[Facet]string            // the tokens of the paused deletions that the observer was last told of
 }
 
-// object is a key of a facet.
+// objectKey is a key of a facet.
 type objectKey struct {
 	facet Facet
 	key   Key
 }
 
-// task names work to be done for one object; there is no more than one of each at a time.
+// task names work to be done for one object; there is at most one of each at a time.
 type task struct {
 	objectKey
 
-	reports bool // tell the source how it went; otherwise make or keep the replica's object as it should be
+	reports bool // report a result to the source; otherwise apply a request or restore drift
 }
 
-// order is a Put or Delete that a conversation brought.
+// request is a Put or Delete that a session received.
 type request struct {
 	session *session
 	message Message
 }
 
 // bytes returns the size of the payload.
-func (o request) bytes() int {
-	put, _ := o.message.(Put)
+func (r request) bytes() int {
+	put, _ := r.message.(Put)
 	return len(put.Payload)
 }
 
-// verdict is how the peer fared, as a conversation brought it.
+// pendingResult is a result that a session received.
 type pendingResult struct {
 	session *session
 	result  Result
 }
 
-// errBusy means that Converse was called during a conversation.
-var errSessionRunning = errors.New("a conversation with this peer is under way")
+// errSessionRunning means that RunSession was called during a session.
+var errSessionRunning = errors.New("a session with this peer is running")
 
 // NewPeer returns a peer that nothing is known of yet.
 func NewPeer(o Options) *Peer {
@@ -83,28 +76,48 @@ func NewPeer(o Options) *Peer {
 	}
 	p := &Peer{
 		options:  o,
-		replicas: make(map[Facet]*replicaState),
-		work:     make(map[Facet]*backlog[task]),
+		replicas: make(map[Facet]*replicaState, len(o.Replicas)),
+		work:     make(map[Facet]*taskQueue, len(o.Sources)+len(o.Replicas)),
 		requests: make(map[objectKey]request),
 		results:  make(map[objectKey]pendingResult),
 		paused:   make(map[Facet]string),
 	}
 	for f := range o.Sources {
-		p.work[f] = newBacklog[task](make(chan struct{}, 1))
+		p.work[f] = p.newQueue()
 	}
-	for f, h := range o.Replicas {
-		p.work[f] = newBacklog[task](make(chan struct{}, 1))
-		p.replicas[f] = newReplicaState(h)
+	for f, config := range o.Replicas {
+		p.work[f] = p.newQueue()
+		p.replicas[f] = newReplicaState(config)
 	}
 	return p
 }
 
-// Changed says that the object under a key may have changed in the cache of this side: a source's object that the peer
-// should see, or a replica's object that may no longer be what was applied. It never blocks on anything but memory.
+func (p *Peer) newQueue() *taskQueue {
+	q := &taskQueue{peer: p}
+	q.backlog = newBacklog[task](func() { p.options.Workers.add(q) })
+	return q
+}
+
+// Close forgets all work that is not begun; what was begun goes on. The peer is of no use afterwards.
+func (p *Peer) Close() {
+	for _, q := range p.work {
+		q.backlog.close()
+	}
+	p.mu.Lock()
+	paused := p.paused
+	p.paused = make(map[Facet]string)
+	p.mu.Unlock()
+	for f := range paused {
+		p.options.Observer.DeletionsResumed(f)
+	}
+}
+
+// Changed says that the object under a key may have changed in the cache of this side: a source object that the peer
+// should hold, or a replica object that may no longer be what was applied. It never blocks on anything but memory.
 func (p *Peer) Changed(f Facet, k Key) {
-	if keeper, ok := p.replicas[f]; ok {
-		if keeper.needsCheck(k) {
-			p.work[f].add(task{objectKey: objectKey{f, k}})
+	if replica, ok := p.replicas[f]; ok {
+		if replica.needsCheck(k) {
+			p.work[f].backlog.add(task{objectKey: objectKey{f, k}})
 		}
 		return
 	}
@@ -115,7 +128,7 @@ func (p *Peer) Changed(f Facet, k Key) {
 	}
 }
 
-// Compare has a facet compared now. It is for a cache that was replaced as a whole, so that what vanished from it is
+// Resync has a facet compared now. It is for a cache that was replaced as a whole, so that what is missing from it is
 // judged together and not deleted one by one.
 func (p *Peer) Resync(f Facet) {
 	s := p.current()
@@ -129,7 +142,7 @@ func (p *Peer) Resync(f Facet) {
 	s.enqueueControl(BucketRequest{Facet: f})
 }
 
-// Release lets the deletions go that a brake holds back under this word, and reports whether there were any.
+// ConfirmDeletions lets the paused deletions with this token go, and reports whether there were any.
 func (p *Peer) ConfirmDeletions(f Facet, token string) bool {
 	s := p.current()
 	return s != nil && s.outboxes[f] != nil && s.outboxes[f].confirmDeletions(token)
@@ -145,176 +158,134 @@ func (p *Peer) Backlog(f Facet) int {
 	return s.outboxes[f].size()
 }
 
-// Run does the work: applies what the peer sends, puts back what was changed, tells sources how it went. It returns when
-// the context ends and all that it had begun is over.
-func (p *Peer) Run(ctx context.Context) {
-	var serving sync.WaitGroup
-	for _, work := range p.work {
-		serving.Go(func() { p.runFacet(ctx, work) })
-	}
-	serving.Wait()
-}
-
-// serve does the work of one facet.
-func (p *Peer) runFacet(ctx context.Context, work *backlog[task]) {
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer work.close()
-	slots := make(chan struct{}, workersPerFacet)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case slots <- struct{}{}:
-		}
-		t, ok := work.take()
-		for !ok {
-			select {
-			case <-ctx.Done():
-				return
-			case <-work.wake:
-				t, ok = work.take()
-			}
-		}
-		running.Go(func() {
-			defer func() { <-slots }()
-			p.process(ctx, t)
-		})
-	}
-}
-
-// perform does one task.
+// process does one task.
 func (p *Peer) process(ctx context.Context, t task) {
-	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
-	defer cancel()
 	if t.reports {
 		p.reportResult(ctx, t)
 		return
 	}
-	p.mu.Lock()
-	o, ordered := p.requests[t.objectKey]
-	delete(p.requests, t.objectKey)
-	p.bytes -= o.bytes()
-	p.mu.Unlock()
-	if !ordered {
-		p.restoreReplica(ctx, t)
+	if r, ok := p.takeRequest(t.objectKey); ok {
+		p.applyRequest(ctx, t, r)
 		return
 	}
-	p.applyRequest(ctx, t, o)
-	signal(o.session.room)
+	p.restoreReplica(ctx, t)
 }
 
-// obey does what a Put or Delete says.
-func (p *Peer) applyRequest(ctx context.Context, t task, o request) {
-	keeper := p.replicas[t.facet]
+// applyRequest does what a Put or Delete says.
+func (p *Peer) applyRequest(ctx context.Context, t task, r request) {
+	replica := p.replicas[t.facet]
 	ack, gone := Ack{Facet: t.facet, Key: t.key}, false
-	switch m := o.message.(type) {
+	switch m := r.message.(type) {
 	case Put:
-		ack.Seq, ack.Result = m.Seq, keeper.apply(ctx, t.key, m.Object)
+		ack.Seq, ack.Result = m.Seq, replica.apply(ctx, t.key, m.Object)
 		gone = ack.Absent
 	case Delete:
-		ack.Seq, ack.Result = m.Seq, keeper.remove(ctx, t.key, m.UID)
+		ack.Seq, ack.Result = m.Seq, replica.remove(ctx, t.key, m.UID)
 		gone = ack.Code == Done
 		if ack.Code == Refused {
 			p.options.Observer.Removed(t.facet, t.key, ack.Result)
 		}
 	}
-	if keeper.Retain && gone {
+	if replica.Retain && gone {
 		p.options.Observer.Removed(t.facet, t.key, ack.Result)
 	}
-	if p.current() == o.session {
-		keeper.markAdvertised(t.key, ack.Result)
-		o.session.enqueueControl(ack)
+	if p.current() == r.session {
+		replica.markAdvertised(t.key, ack.Result)
+		r.session.enqueueControl(ack)
 	}
 	if ack.Code == Done {
-		// What was spared is news to the source, and everything is if it has connected anew meanwhile.
+		// What a Delete spared is reported to the source, and so is everything if a new session began meanwhile.
 		p.Changed(t.facet, t.key)
 	}
-	p.work[t.facet].done(t)
+	p.work[t.facet].backlog.done(t)
+	signal(r.session.room)
 }
 
-// settle tells the source how it went.
+// reportResult reports a result to its source.
 func (p *Peer) reportResult(ctx context.Context, t task) {
 	p.mu.Lock()
-	v, waiting := p.results[t.objectKey]
+	r, waiting := p.results[t.objectKey]
 	delete(p.results, t.objectKey)
 	p.mu.Unlock()
 	if waiting {
-		err := p.options.Sources[t.facet].ReportResult(ctx, t.key, v.result)
-		if err != nil && !errors.Is(err, ErrRefused) && p.enqueueResult(t.objectKey, v, false) {
-			p.work[t.facet].retry(t)
+		err := p.options.Sources[t.facet].ReportResult(ctx, t.key, r.result)
+		if err != nil && !errors.Is(err, ErrRefused) && p.enqueueResult(t.objectKey, r, false) {
+			p.work[t.facet].backlog.retry(t)
 			return
 		}
 	}
-	p.work[t.facet].done(t)
+	p.work[t.facet].backlog.done(t)
 }
 
-// keep looks at a replica's object and puts it back, or asks the source to.
+// restoreReplica checks a replica object for drift and restores it, or asks the source to.
 func (p *Peer) restoreReplica(ctx context.Context, t task) {
-	keeper, work := p.replicas[t.facet], p.work[t.facet]
-	found := keeper.checkDrift(t.key)
-	switch found.action {
+	replica, backlog := p.replicas[t.facet], p.work[t.facet].backlog
+	check := replica.checkDrift(t.key)
+	switch check.action {
 	case waitFirst:
-		work.later(t, found.wait)
+		backlog.later(t, check.wait)
 		return
 	case restore:
-		r := keeper.apply(ctx, t.key, found.object)
+		r := replica.apply(ctx, t.key, check.object)
 		if r.Code != Done || !r.Absent {
 			p.options.Observer.Repaired(t.facet, t.key, r)
 		}
 		if r.Code != Done {
-			work.retry(t)
+			backlog.retry(t)
 			return
 		}
-		found = keeper.afterRestore(t.key)
+		check = replica.afterRestore(t.key)
 	case noAction, advertise:
 	}
-	if found.action == advertise {
-		p.sendReplicaChanged(t, found.object.State)
+	if s := p.current(); s != nil && check.action == advertise {
+		s.enqueueControl(ReplicaChanged{Facet: t.facet, Key: t.key, State: check.object.State})
 	}
-	work.done(t)
+	backlog.done(t)
 }
 
-// notice tells the source, if it is there, what is held under a key.
-func (p *Peer) sendReplicaChanged(t task, held State) {
-	if s := p.current(); s != nil {
-		s.enqueueControl(ReplicaChanged{Facet: t.facet, Key: t.key, State: held})
-	}
-}
-
-// order has a Put or Delete obeyed. A newer one about the same object replaces an older one that was not begun.
-func (p *Peer) enqueueRequest(o objectKey, by request) {
+// enqueueRequest has a Put or Delete applied. A newer one about the same object replaces an older one that was not begun.
+func (p *Peer) enqueueRequest(o objectKey, r request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.session == by.session {
-		p.bytes += by.bytes() - p.requests[o].bytes()
-		p.requests[o] = by
-		p.work[o.facet].add(task{objectKey: o})
+	if p.session == r.session {
+		p.bytes += r.bytes() - p.requests[o].bytes()
+		p.requests[o] = r
+		p.work[o.facet].backlog.add(task{objectKey: o})
 	}
 }
 
-// ordered returns how many orders are not begun, and the bytes of their payloads.
-func (p *Peer) pendingRequests() (orders, bytes int) {
+// takeRequest takes out the request about an object, if there is one.
+func (p *Peer) takeRequest(o objectKey) (request, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r, ok := p.requests[o]
+	delete(p.requests, o)
+	p.bytes -= r.bytes()
+	return r, ok
+}
+
+// pendingRequests returns how many requests are not begun, and the bytes of their payloads.
+func (p *Peer) pendingRequests() (requests, bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.requests), p.bytes
 }
 
-// pass notes what the source is to be told, unless the conversation is over or, without replace, something newer is to be
-// told. It reports whether there is something to tell then.
-func (p *Peer) enqueueResult(o objectKey, v pendingResult, replace bool) bool {
+// enqueueResult notes a result that is to be reported to its source, unless the session is over or, without replace, a
+// newer one is noted. It reports whether there is something to report then.
+func (p *Peer) enqueueResult(o objectKey, r pendingResult, replace bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.session != v.session {
+	if p.session != r.session {
 		return false
 	}
 	if _, newer := p.results[o]; !newer || replace {
-		p.results[o] = v
+		p.results[o] = r
 	}
 	return true
 }
 
-// judged takes in which deletions of a facet wait for a person's word, nil if none do, and tells the observer what is new.
+// notePaused notes which deletions of a facet are paused, nil if none are, and tells the observer what is new.
 func (p *Peer) notePaused(f Facet, paused *PausedDeletions) {
 	p.mu.Lock()
 	before, wasPaused := p.paused[f]
@@ -338,7 +309,7 @@ func (p *Peer) current() *session {
 	return p.session
 }
 
-// enter makes s the conversation under way.
+// beginSession makes s the running session.
 func (p *Peer) beginSession(s *session) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -349,13 +320,12 @@ func (p *Peer) beginSession(s *session) error {
 	return nil
 }
 
-// leave ends the conversation: what its messages asked for and was not begun is forgotten. What was begun goes on; if that
-// brings news, the next conversation tells it.
+// endSession forgets what the session requested and was not begun. What was begun goes on; what changes by it is reported
+// in the next session.
 func (p *Peer) endSession() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.session = nil
-	clear(p.requests)
-	p.bytes = 0
-	clear(p.results)
+	p.requests, p.bytes = make(map[objectKey]request), 0
+	p.results = make(map[objectKey]pendingResult)
 }

@@ -54,7 +54,7 @@ func BenchmarkChange(b *testing.B) {
 		round++
 		p.heard.Add(benchKeys)
 		for i := range benchKeys {
-			p.source.set(key(i), objectKey("uid", fmt.Sprint(round, i)))
+			p.source.set(key(i), object("uid", fmt.Sprint(round, i)))
 		}
 		p.heard.Wait()
 	}
@@ -70,7 +70,7 @@ func BenchmarkReconnect(b *testing.B) {
 	for b.Loop() {
 		round++
 		p.heard.Add(1)
-		p.source.set(key(0), objectKey("uid", fmt.Sprint(round)))
+		p.source.set(key(0), object("uid", fmt.Sprint(round)))
 		p.connect()
 		p.heard.Wait()
 		p.disconnect()
@@ -93,7 +93,7 @@ func BenchmarkDrift(b *testing.B) {
 		heard.Wait()
 		w.repaired.Add(benchKeys)
 		for i := range benchKeys {
-			p.replica.set(key(i), objectKey("uid", "edited"))
+			p.replica.set(key(i), object("uid", "edited"))
 		}
 		w.repaired.Wait()
 		p.disconnect()

@@ -20,7 +20,7 @@ func TestWhatAnEarlierProcessAppliedIsPutBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore(1)
 				o := converge.Options{
-					Observer: &watcher{},
+					Observer: &watcher{}, Workers: converge.NewWorkers(workers),
 					Replicas: map[converge.Facet]converge.ReplicaConfig{downward: {
 						Replica: s, Retain: true,
 						Recall: func(k converge.Key) (converge.Object, bool) {
@@ -35,7 +35,7 @@ func TestWhatAnEarlierProcessAppliedIsPutBack(t *testing.T) {
 				s.watch(func(k converge.Key) { p.Changed(downward, k) })
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
-				go func() { defer close(done); p.Run(ctx) }()
+				go func() { defer close(done); o.Workers.Run(ctx); p.Close() }()
 
 				p.Changed(downward, "k") // as a cache does for each object of its first list
 				s.put("k", "uid0", "edited")

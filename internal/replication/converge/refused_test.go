@@ -18,7 +18,7 @@ func TestRefusalIsToldToTheSource(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
-		p.source.set(key(1), objectKey("uid1", "bad"))
+		p.source.set(key(1), object("uid1", "bad"))
 		synctest.Wait()
 		require.Equal(t, []converge.Result{{Code: converge.Refused, Reason: "it has no name"}}, p.source.resultsOf(key(1)))
 		require.Equal(t, 1, p.observer.acks[converge.Refused])
@@ -38,7 +38,7 @@ func TestReasonOfARefusalIsOneSentence(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				p := equalPair(t, 1, pairOptions{})
 				p.replica.apply = failing(err, key(0))
-				p.source.set(key(0), objectKey("uid1", "bad"))
+				p.source.set(key(0), object("uid1", "bad"))
 				synctest.Wait()
 				require.Equal(t, []converge.Result{{Code: converge.Refused, Reason: want}}, p.source.resultsOf(key(0)))
 			})
@@ -63,7 +63,7 @@ func TestRefusedObjectIsNotSentAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
-		p.source.set(key(1), objectKey("uid1", "bad"))
+		p.source.set(key(1), object("uid1", "bad"))
 		p.left.Changed(facet, key(1)) // and an event that changes nothing
 		pass(time.Hour)
 		p.left.Changed(facet, key(1))
@@ -72,7 +72,7 @@ func TestRefusedObjectIsNotSentAgain(t *testing.T) {
 
 		// Until it changes.
 		p.replica.heal()
-		p.source.set(key(1), objectKey("uid1", "good"))
+		p.source.set(key(1), object("uid1", "good"))
 		p.requireEqual()
 		require.Equal(t, converge.Done, p.source.resultsOf(key(1))[1].Code)
 	})
@@ -82,7 +82,7 @@ func TestRefusedObjectIsTriedAgainByAComparison(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
-		p.source.set(key(1), objectKey("uid1", "bad"))
+		p.source.set(key(1), object("uid1", "bad"))
 		synctest.Wait()
 		p.left.Resync(facet)
 		synctest.Wait()
@@ -97,7 +97,7 @@ func TestRefusedObjectIsTriedAgainByTheNextConversation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
-		p.source.set(key(1), objectKey("uid1", "bad"))
+		p.source.set(key(1), object("uid1", "bad"))
 		synctest.Wait()
 		p.disconnect()
 		p.replica.heal()

@@ -54,7 +54,7 @@ func TestDeletionAndCreationAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.source.drop(key(1))
-		p.source.set(key(1), objectKey("uid1b", "v1"))
+		p.source.set(key(1), object("uid1b", "v1"))
 		p.requireEqual()
 		require.Equal(t, "uid1b", p.replica.Held(key(1)).UID)
 	})
@@ -90,7 +90,7 @@ func TestObjectThatDescribesItsDeletion(t *testing.T) {
 					}
 					return nil
 				}
-				p.source.set(key(1), objectKey("uid1", "deleting"))
+				p.source.set(key(1), object("uid1", "deleting"))
 				p.requireEqual()
 				require.Len(t, p.replica.states(), 2)
 				settled := p.source.resultsOf(key(1))
@@ -111,7 +111,7 @@ func (r lingering) Remove(_ context.Context, k converge.Key, uid string) (conver
 	r.removed[k] = append(r.removed[k], uid)
 	r.mu.Unlock()
 	if held := r.Held(k); held != (converge.State{}) {
-		r.set(k, objectKey(held.UID, "going"))
+		r.set(k, object(held.UID, "going"))
 	}
 	return r.Held(k), nil
 }
@@ -148,10 +148,10 @@ func TestDeletionThatTakesItsTime(t *testing.T) {
 				p.requireEqual()
 
 				// A key that is used again while its object goes is sent, and waits.
-				p.source.set(key(40), objectKey("uid40", "last"))
+				p.source.set(key(40), object("uid40", "last"))
 				p.source.drop(key(40))
 				synctest.Wait()
-				p.source.set(key(40), objectKey("uid40b", "first"))
+				p.source.set(key(40), object("uid40b", "first"))
 				p.requireEqual()
 			})
 		})
@@ -170,7 +170,7 @@ func TestNoticeFollowsTheAck(t *testing.T) {
 			send(t, end, converge.BucketRequest{Facet: facet})
 		}
 		synctest.Wait()
-		replica.set(key(0), objectKey("uid", "edited"))
+		replica.set(key(0), object("uid", "edited"))
 		synctest.Wait()
 		send(t, end, converge.Delete{Facet: facet, Key: key(0), Seq: 1, UID: "another"})
 		synctest.Wait()
@@ -192,7 +192,7 @@ func TestNoticeIsBroughtUpToDate(t *testing.T) {
 		}
 		synctest.Wait()
 		for i := range 20 {
-			replica.set(key(0), objectKey("uid", fmt.Sprint("edited", i)))
+			replica.set(key(0), object("uid", fmt.Sprint("edited", i)))
 			pass(10 * time.Minute)
 		}
 		require.Equal(t, replica.Held(key(0)), receive[converge.ReplicaChanged](t, end).State)

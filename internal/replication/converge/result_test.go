@@ -24,8 +24,8 @@ func TestSettlingThatFailsIsRepeated(t *testing.T) {
 			}
 			return nil
 		}
-		p.source.set(key(1), objectKey("uid1", "newer"))
-		p.source.set(key(2), objectKey("uid2", "newer"))
+		p.source.set(key(1), object("uid1", "newer"))
+		p.source.set(key(2), object("uid2", "newer"))
 		synctest.Wait()
 		require.Len(t, p.source.resultsOf(key(2)), 1, "others do not wait")
 		require.Zero(t, p.left.Backlog(facet), "what the peer holds is known all the same")
@@ -47,10 +47,10 @@ func TestSettlingTellsTheNewest(t *testing.T) {
 			return errNotNow
 		}
 		p.replica.apply = failing(errInvalid, key(1))
-		p.source.set(key(1), objectKey("uid1", "bad"))
+		p.source.set(key(1), object("uid1", "bad"))
 		pass(5 * time.Second)
 		p.replica.heal()
-		p.source.set(key(1), objectKey("uid1", "good"))
+		p.source.set(key(1), object("uid1", "good"))
 		synctest.Wait()
 		p.source.mu.Lock()
 		works, p.source.results = true, map[converge.Key][]converge.Result{}
@@ -72,7 +72,7 @@ func TestSettlingIsOneAtATimePerKey(t *testing.T) {
 			return pausing(time.Second)(ctx, k)
 		}
 		for _, v := range []string{"a", "b", "c", "d"} {
-			p.source.set(key(1), objectKey("uid1", v))
+			p.source.set(key(1), object("uid1", v))
 			pass(100 * time.Millisecond)
 		}
 		pass(time.Minute)
@@ -85,7 +85,7 @@ func TestSettlingEndsWithTheConversation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error { return errNotNow }
-		p.source.set(key(1), objectKey("uid1", "newer"))
+		p.source.set(key(1), object("uid1", "newer"))
 		pass(time.Minute)
 		p.disconnect()
 		n := len(p.source.resultsOf(key(1)))
@@ -111,10 +111,10 @@ func TestSettlingTellsTheNewestLast(t *testing.T) {
 			return errNotNow
 		}
 		p.replica.apply = failing(errInvalid, key(1))
-		p.source.set(key(1), objectKey("uid1", "bad"))
+		p.source.set(key(1), object("uid1", "bad"))
 		synctest.Wait()
 		p.replica.heal()
-		p.source.set(key(1), objectKey("uid1", "good"))
+		p.source.set(key(1), object("uid1", "good"))
 		pass(time.Hour)
 		settled := p.source.resultsOf(key(1))
 		require.Len(t, settled, 2)

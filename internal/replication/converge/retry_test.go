@@ -28,7 +28,7 @@ func TestRetriesBackOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errNotNow, key(1))
-		p.source.set(key(1), objectKey("uid1", "newer"))
+		p.source.set(key(1), object("uid1", "newer"))
 		pass(10 * time.Minute)
 		at := p.replica.appliedAt(key(1))
 		require.Greater(t, len(at), 20)
@@ -45,7 +45,7 @@ func TestRetryEndsWhenItWorks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errNotNow, key(1))
-		p.source.set(key(1), objectKey("uid1", "newer"))
+		p.source.set(key(1), object("uid1", "newer"))
 		pass(10 * time.Minute)
 		p.replica.heal()
 		pass(31 * time.Second)
@@ -57,7 +57,7 @@ func TestRetryEndsWhenItWorks(t *testing.T) {
 		p.replica.mu.Lock()
 		p.replica.apply, p.replica.applied[key(1)] = failing(errNotNow, key(1)), nil
 		p.replica.mu.Unlock()
-		p.source.set(key(1), objectKey("uid1", "newest"))
+		p.source.set(key(1), object("uid1", "newest"))
 		pass(time.Second)
 		requireBackoff(t, p.replica.appliedAt(key(1)), 100*time.Millisecond, 30*time.Second)
 	})
@@ -67,10 +67,10 @@ func TestChangeDoesNotWaitForTheBackoff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errNotNow, key(1))
-		p.source.set(key(1), objectKey("uid1", "newer"))
+		p.source.set(key(1), object("uid1", "newer"))
 		pass(10 * time.Minute)
 		p.replica.heal()
-		p.source.set(key(1), objectKey("uid1", "newest"))
+		p.source.set(key(1), object("uid1", "newest"))
 		p.requireEqual()
 	})
 }
@@ -100,8 +100,8 @@ func TestDeletionAfterAFailedApply(t *testing.T) {
 			p.replica.mu.Unlock()
 			return errors.New("it happened, but the answer was lost")
 		}
-		p.source.set(key(7), objectKey("uid7", "new"))
-		p.source.set(key(1), objectKey("another uid", "new"))
+		p.source.set(key(7), object("uid7", "new"))
+		p.source.set(key(1), object("another uid", "new"))
 		synctest.Wait()
 		p.source.drop(key(7))
 		p.source.drop(key(1))
@@ -115,8 +115,8 @@ func TestDeletionAfterAFailedApplyNamesNoUID(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		source, _, end := silentReplica(t, 1)
 		send(t, end, ackOf(drain(t, end)[0], converge.Done))
-		source.set(key(0), objectKey("uid0b", "again"))
-		source.set(key(1), objectKey("uid1", "new"))
+		source.set(key(0), object("uid0b", "again"))
+		source.set(key(1), object("uid1", "new"))
 		for _, m := range drain(t, end) {
 			send(t, end, ackOf(m, converge.Retry))
 		}

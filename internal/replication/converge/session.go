@@ -2,49 +2,59 @@ package converge
 
 import (
 	"context"
+	"errors"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 )
 
-// backpressure is how many messages may wait to be done or sent before no more are received, and how many bytes of payload.
-// An honest peer stays far below the first: it has at most a window of each facet unanswered.
+// backpressure is how many messages may wait to be applied or sent before no more are received, and how many bytes of
+// payload. An honest peer stays far below the first: it has at most a window of each facet unanswered.
 const (
 	backpressure      = 8 * window
 	backpressureBytes = 32 << 20
 )
 
-// session is one conversation.
+// session is what two peers say over one connection. Two goroutines carry it: that of RunSession owns the session and is
+// the only one that sends, and one of the connection receives. Whatever happens elsewhere, such as a change in a cache or the end of an
+// apply, is noted in the outboxes and in control, and wakes the sender.
 type session struct {
-	peer     *Peer
-	conn     Conn
-	ctx      context.Context //nolint:containedctx // a session is a call of Converse, and ends with it
-	outboxes map[Facet]*outbox
-	facets   []Facet // of outboxes, so that they take turns
+	peer      *Peer
+	conn      Conn
+	ctx       context.Context //nolint:containedctx // a session is a call of RunSession, and ends with it
+	heartbeat time.Duration
+	outboxes  map[Facet]*outbox
+	facets    []Facet // of outboxes, so that they take turns
 
-	wake chan struct{} // there may be something to send
-	room chan struct{} // there may be room again
+	wake   chan struct{} // there may be something to send
+	room   chan struct{} // there may be room again
+	broken chan struct{} // closed when nothing can be sent any more
 
 	mu      sync.Mutex
-	control []Message                     // what to send before any Put or Delete; notices as pointers. Guarded by mu
-	answers int                           // how many of control are no notices. Guarded by mu
+	control []Message                     // what to send before any Put or Delete; ReplicaChanged as pointers. Guarded by mu
+	answers int                           // how many of control are no ReplicaChanged. Guarded by mu
 	changes map[objectKey]*ReplicaChanged // those in control that may still be brought up to date. Guarded by mu
 	resyncs map[Facet]uint64              // guarded by mu
 
-	nextFacet int              // only used by send
-	lastSeq   map[Facet]uint64 // the last Put or Delete that was accepted. Only used by receive
+	receiving sync.Mutex // is held while a message is handled
+	over      bool       // the session is. Guarded by receiving
+
+	nextFacet int              // only used by the sender
+	lastSeq   map[Facet]uint64 // of the last Put or Delete that was accepted. Only used by the receiver
 }
 
-// Converse holds a conversation over conn until that fails or the context ends, and returns why. There is one at a time.
-// Every source and replica must be complete when it begins. Run must be running.
-func (p *Peer) RunSession(ctx context.Context, conn Conn) error {
+// RunSession runs a session over conn until that fails or the context ends, and returns why. There is one session at a
+// time. Every source and replica must be complete when it begins. When nothing else was sent for the
+// length of heartbeat, a Heartbeat is; zero means never.
+func (p *Peer) RunSession(ctx context.Context, conn Conn, heartbeat time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := &session{
-		peer: p, conn: conn, ctx: ctx,
-		outboxes: make(map[Facet]*outbox),
-		wake:     make(chan struct{}, 1), room: make(chan struct{}, 1),
+		peer: p, conn: conn, ctx: ctx, heartbeat: heartbeat,
+		outboxes: make(map[Facet]*outbox, len(p.options.Sources)),
+		wake:     make(chan struct{}, 1), room: make(chan struct{}, 1), broken: make(chan struct{}),
 		changes: make(map[objectKey]*ReplicaChanged), resyncs: make(map[Facet]uint64), lastSeq: make(map[Facet]uint64),
 	}
 	for f, source := range p.options.Sources {
@@ -55,11 +65,14 @@ func (p *Peer) RunSession(ctx context.Context, conn Conn) error {
 	if err := p.beginSession(s); err != nil {
 		return err
 	}
-	var loops sync.WaitGroup
-	for _, loop := range []func() error{s.send, s.receive, s.resyncPeriodically} {
-		loops.Go(func() { cancel(loop()) })
+	defer context.AfterFunc(ctx, func() { conn.Close(context.Cause(ctx)) })() // also a Send that blocks ends then
+	conn.Deliver(s.receive, cancel)
+	if err := s.send(); !errors.Is(err, io.EOF) {
+		cancel(err)
 	}
-	loops.Wait()
+	close(s.broken)
+	<-ctx.Done()
+	s.stopReceiving()
 	p.endSession()
 	for _, o := range s.outboxes {
 		o.backlog.close()
@@ -67,26 +80,48 @@ func (p *Peer) RunSession(ctx context.Context, conn Conn) error {
 	return context.Cause(ctx)
 }
 
-// send sends what there is to send, answers first, then the facets in turn.
+// send sends what there is to send. It begins resyncs, and sends heartbeats.
 func (s *session) send() error {
-	for {
-		m, ok := s.nextMessage()
+	resync := time.NewTimer(0) // the first resync is due
+	defer resync.Stop()
+	idle := time.NewTimer(s.heartbeat)
+	defer idle.Stop()
+	if s.heartbeat <= 0 {
+		idle.Stop()
+	}
+	for s.ctx.Err() == nil {
+		m, ok := s.nextMessage(resync)
 		if !ok {
 			select {
 			case <-s.ctx.Done():
 				return context.Cause(s.ctx)
 			case <-s.wake:
+				continue
+			case <-resync.C:
+				s.sendDigests(resync)
+				continue
+			case <-idle.C:
+				m = Heartbeat{}
 			}
-			continue
 		}
-		if err := s.conn.Send(s.ctx, m); err != nil {
+		if err := s.conn.Send(m); err != nil {
 			return err
 		}
+		if s.heartbeat > 0 {
+			idle.Reset(s.heartbeat)
+		}
 	}
+	return context.Cause(s.ctx)
 }
 
-// next returns the next message to send, false if there is none.
-func (s *session) nextMessage() (Message, bool) {
+// nextMessage returns the next message to send, false if there is none now. Answers come first, then the facets in turn.
+// However much there is to send, a resync that is due begins.
+func (s *session) nextMessage(resync *time.Timer) (Message, bool) {
+	select {
+	case <-resync.C:
+		s.sendDigests(resync)
+	default:
+	}
 	if m, ok := s.nextControl(); ok {
 		signal(s.room)
 		return m, true
@@ -100,7 +135,7 @@ func (s *session) nextMessage() (Message, bool) {
 	return nil, false
 }
 
-// said takes out what say has put in first.
+// nextControl takes out the oldest message of control.
 func (s *session) nextControl() (Message, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +156,8 @@ func (s *session) nextControl() (Message, bool) {
 	return *n, true
 }
 
-// say has an answer sent soon. It does not block. A notice that waits to be sent is brought up to date rather than followed
-// by another, unless an Ack has come between: the source takes no notice of what it hears before that.
+// enqueueControl has a message sent soon. It does not block. A ReplicaChanged that waits to be sent is brought up to date
+// rather than followed by another, unless an Ack comes between: the source ignores a ReplicaChanged before the Ack.
 func (s *session) enqueueControl(m Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,29 +176,42 @@ func (s *session) enqueueControl(m Message) {
 	}
 	s.answers++
 	s.control = append(s.control, m)
-	signal(s.wake)
+	s.wakeUp()
 }
 
-// receive takes in what the peer sends.
-func (s *session) receive() error {
-	for {
-		for s.isOverloaded() {
-			select {
-			case <-s.ctx.Done():
-				return context.Cause(s.ctx)
-			case <-s.room:
-			}
-		}
-		m, err := s.conn.Recv(s.ctx)
-		if err != nil {
-			return err
-		}
+// receive handles a message, and waits until there is room for the next. After stopReceiving it does nothing: what a session
+// that is over still received must not pass for known in the next one.
+func (s *session) receive(m Message) {
+	s.receiving.Lock()
+	if !s.over {
 		s.handleMessage(m)
+	}
+	s.receiving.Unlock()
+	s.waitForRoom()
+}
+
+func (s *session) stopReceiving() {
+	s.receiving.Lock()
+	defer s.receiving.Unlock()
+	s.over = true
+}
+
+// waitForRoom waits while this side is overloaded, so that the peer is sent no more than it can handle. It does not wait
+// once the connection is over, which only the receiver tells.
+func (s *session) waitForRoom() {
+	for s.isOverloaded() {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.broken:
+			return
+		case <-s.room:
+		}
 	}
 }
 
-// crowded reports whether the peer should wait. Notices do not count: both sides may have many of them to send, and would
-// wait for each other.
+// isOverloaded reports whether the peer should wait. A ReplicaChanged does not count: both sides may have many of them to
+// send, and would wait for each other.
 func (s *session) isOverloaded() bool {
 	waiting, bytes := s.peer.pendingRequests()
 	s.mu.Lock()
@@ -171,8 +219,8 @@ func (s *session) isOverloaded() bool {
 	return waiting+s.answers > backpressure || bytes > backpressureBytes
 }
 
-// take takes in one message. A message about a facet that this side does not have is refused or, if it needs no answer,
-// ignored: the peer may be newer.
+// handleMessage handles one message. A message about a facet that this side does not have is refused or, if it needs no
+// Ack, ignored: the peer may be newer.
 func (s *session) handleMessage(m Message) {
 	switch m := m.(type) {
 	case Put:
@@ -202,7 +250,7 @@ func (s *session) handleMessage(m Message) {
 	}
 }
 
-// accept has a Put or Delete done, once.
+// acceptRequest has a Put or Delete applied, once.
 func (s *session) acceptRequest(f Facet, k Key, seq uint64, m Message) {
 	if s.peer.replicas[f] == nil {
 		reason := "the peer does not take " + string(f) + " from this side"
@@ -216,18 +264,18 @@ func (s *session) acceptRequest(f Facet, k Key, seq uint64, m Message) {
 	s.peer.enqueueRequest(objectKey{f, k}, request{session: s, message: m})
 }
 
-// settled has the source told how the peer fared with an object.
+// queueResult has a result reported to the source.
 func (s *session) queueResult(f Facet, k Key, r Result) {
 	o := objectKey{f, k}
 	if s.peer.enqueueResult(o, pendingResult{session: s, result: r}, true) {
-		s.peer.work[f].add(task{objectKey: o, reports: true})
+		s.peer.work[f].backlog.add(task{objectKey: o, reports: true})
 	}
 }
 
-// report answers an inquiry.
+// handleBucketRequest answers a BucketRequest.
 func (s *session) handleBucketRequest(q BucketRequest) {
-	keeper := s.peer.replicas[q.Facet]
-	if keeper == nil {
+	replica := s.peer.replicas[q.Facet]
+	if replica == nil {
 		return
 	}
 	if len(q.Buckets) == 0 {
@@ -235,12 +283,12 @@ func (s *session) handleBucketRequest(q BucketRequest) {
 		return
 	}
 	buckets := slices.Compact(slices.Sorted(slices.Values(q.Buckets)))
-	asked := func(b Bucket) bool {
+	requested := func(b Bucket) bool {
 		_, ok := slices.BinarySearch(buckets, b)
 		return ok
 	}
 	entries := make(map[Bucket][]Entry)
-	for k, state := range keeper.advertiseAll(asked) {
+	for k, state := range replica.advertiseAll(requested) {
 		entries[BucketOf(k)] = append(entries[BucketOf(k)], Entry{Key: k, State: state})
 	}
 	for _, b := range buckets {
@@ -248,34 +296,31 @@ func (s *session) handleBucketRequest(q BucketRequest) {
 	}
 }
 
-// summarise begins a round of comparison of a replica's facet.
+// sendDigest begins a resync of a replica's facet.
 func (s *session) sendDigest(f Facet) {
 	count, buckets := digestBuckets(s.peer.replicas[f].advertiseAll(allBuckets))
 	s.mu.Lock()
 	s.resyncs[f]++
-	round := s.resyncs[f]
+	resync := s.resyncs[f]
 	s.mu.Unlock()
-	s.enqueueControl(Digest{Facet: f, Resync: round, Count: count, Buckets: buckets})
+	s.enqueueControl(Digest{Facet: f, Resync: resync, Count: count, Buckets: buckets})
 }
 
-// compare has every facet of which this side has the replica compared, at once and then again and again.
-func (s *session) resyncPeriodically() error {
-	for {
-		for f := range s.peer.replicas {
-			s.sendDigest(f)
-		}
-		every := s.peer.options.ResyncEvery
-		timer := time.NewTimer(every - rand.N(every/2)) //nolint:gosec // jitter needs no secrecy
-		select {
-		case <-s.ctx.Done():
-			timer.Stop()
-			return context.Cause(s.ctx)
-		case <-timer.C:
-		}
+// sendDigests begins a resync of every facet of which this side has the replica, and sets the timer for the next.
+func (s *session) sendDigests(next *time.Timer) {
+	for f := range s.peer.replicas {
+		s.sendDigest(f)
 	}
+	every := s.peer.options.ResyncEvery
+	next.Reset(every - rand.N(every/2)) //nolint:gosec // jitter needs no secrecy
 }
 
 func allBuckets(Bucket) bool { return true }
+
+// wakeUp says that there may be something to send.
+func (s *session) wakeUp() { signal(s.wake) }
+
+// signal gives a value to a channel of capacity one, unless it has one.
 
 func signal(c chan struct{}) {
 	select {

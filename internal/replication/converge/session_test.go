@@ -19,16 +19,16 @@ func TestSecondConversationIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		line := newPipe(4)
-		err := p.left.RunSession(t.Context(), line.left)
+		err := p.left.RunSession(t.Context(), line.left, 0)
 		require.Error(t, err)
 		require.NotErrorIs(t, err, context.Canceled)
 		require.Empty(t, line.left.sent)
 		// The first goes on, and another may follow it.
-		p.source.set(key(1), objectKey("uid1", "newer"))
+		p.source.set(key(1), object("uid1", "newer"))
 		p.requireEqual()
 		p.disconnect()
 		p.connect()
-		p.source.set(key(1), objectKey("uid1", "newest"))
+		p.source.set(key(1), object("uid1", "newest"))
 		p.requireEqual()
 	})
 }
@@ -48,7 +48,7 @@ func TestConversationSaysWhyItEnded(t *testing.T) {
 			line := newPipe(4)
 			var err error
 			var talk sync.WaitGroup
-			talk.Go(func() { err = p.left.RunSession(ctx, line.left) })
+			talk.Go(func() { err = p.left.RunSession(ctx, line.left, 0) })
 			synctest.Wait()
 			end.by(cancel, line)
 			talk.Wait()
@@ -63,9 +63,9 @@ func TestConversationSaysWhyItEnded(t *testing.T) {
 func TestApplyOutlivesItsConversation(t *testing.T) {
 	for name, meanwhile := range map[string]func(*memoryStore){
 		"nothing":  func(*memoryStore) {},
-		"changed":  func(s *memoryStore) { s.set(key(0), objectKey("uid0", "newer")) },
+		"changed":  func(s *memoryStore) { s.set(key(0), object("uid0", "newer")) },
 		"deleted":  func(s *memoryStore) { s.drop(key(0)) },
-		"replaced": func(s *memoryStore) { s.set(key(0), objectKey("uid1", "another")) },
+		"replaced": func(s *memoryStore) { s.set(key(0), object("uid1", "another")) },
 	} {
 		for _, retain := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " ", retain), func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestApplyThatHangs(t *testing.T) {
 		p.connect()
 		pass(time.Hour)
 		require.Len(t, p.replica.states(), 999)
-		p.source.set(key(7), objectKey("uid7", "newer"))
-		p.source.set(key(8), objectKey("uid8", "newer"))
+		p.source.set(key(7), object("uid7", "newer"))
+		p.source.set(key(8), object("uid8", "newer"))
 		synctest.Wait()
 		require.Equal(t, p.source.Held(key(8)), p.replica.Held(key(8)))
 		p.replica.heal()
@@ -131,22 +131,24 @@ func TestEverythingEndsWithTheContext(t *testing.T) {
 			}
 			return nil
 		}
+		pool := converge.NewWorkers(workers)
 		left := converge.NewPeer(converge.Options{
-			Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: source}}, Observer: newRecordingObserver(),
+			Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: source}}, Observer: newRecordingObserver(), Workers: pool,
 		})
 		right := converge.NewPeer(converge.Options{
-			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: replica}}, Observer: newRecordingObserver(),
+			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: replica}}, Observer: newRecordingObserver(), Workers: pool,
 		})
 		var all sync.WaitGroup
 		line := newPipe(4)
-		all.Go(func() { left.Run(ctx) })
-		all.Go(func() { right.Run(ctx) })
+		all.Go(func() { pool.Run(ctx) })
 		errs := make([]error, 2)
-		all.Go(func() { errs[0] = left.RunSession(ctx, line.left) })
-		all.Go(func() { errs[1] = right.RunSession(ctx, line.right) })
+		all.Go(func() { errs[0] = left.RunSession(ctx, line.left, 0) })
+		all.Go(func() { errs[1] = right.RunSession(ctx, line.right, 0) })
 		time.Sleep(1500 * time.Millisecond)
 		cancel()
 		all.Wait()
+		left.Close()
+		right.Close()
 		require.ErrorIs(t, errors.Join(errs...), context.Canceled)
 		require.Zero(t, left.Backlog(facet))
 		// What comes too late does no harm.
@@ -167,12 +169,14 @@ func TestConversationOutlivesRun(t *testing.T) {
 		left := runPeer(t, converge.Options{
 			Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: source}}, Observer: newRecordingObserver(),
 		})
+		pool := converge.NewWorkers(workers)
 		right := converge.NewPeer(converge.Options{
-			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: replica}}, Observer: newRecordingObserver(),
+			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: replica}}, Observer: newRecordingObserver(), Workers: pool,
 		})
+		defer right.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		right.Run(ctx)
+		pool.Run(ctx)
 		line := newPipe(4)
 		talk := runSessions(t, line, left, right)
 		pass(time.Hour)
@@ -194,9 +198,9 @@ func TestLagIsFromTheLastChange(t *testing.T) {
 		p.replica.apply = func(ctx context.Context, k converge.Key, _ converge.Object) error { return slow(ctx, k) }
 		p.connect()
 		synctest.Wait()
-		p.source.set(key(1), objectKey("uid1", "a"))
+		p.source.set(key(1), object("uid1", "a"))
 		pass(4 * time.Second)
-		p.source.set(key(1), objectKey("uid1", "b")) // waits six seconds, and takes ten
+		p.source.set(key(1), object("uid1", "b")) // waits six seconds, and takes ten
 		pass(time.Minute)
 		require.Equal(t, []time.Duration{10 * time.Second, 16 * time.Second}, lags.lags)
 	})
@@ -217,13 +221,15 @@ func TestRunWaitsForWhatItBegan(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		replica, busy := newMemoryStore(), atomic.Int32{}
 		replica.fill(1)
+		pool := converge.NewWorkers(workers)
 		peer := converge.NewPeer(converge.Options{
 			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {
 				Replica: replica, Retain: true,
 				Recall: func(k converge.Key) (converge.Object, bool) { return replica.Project(k) },
 			}},
-			Observer: newRecordingObserver(),
+			Observer: newRecordingObserver(), Workers: pool,
 		})
+		defer peer.Close()
 		replica.changed = func(k converge.Key) { peer.Changed(facet, k) }
 		replica.apply = func(context.Context, converge.Key, converge.Object) error {
 			busy.Add(1)
@@ -232,10 +238,10 @@ func TestRunWaitsForWhatItBegan(t *testing.T) {
 			return nil
 		}
 		peer.Changed(facet, key(0)) // is recalled
-		replica.set(key(0), objectKey("uid0", "edited"))
+		replica.set(key(0), object("uid0", "edited"))
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { peer.Run(ctx) })
+		running.Go(func() { pool.Run(ctx) })
 		synctest.Wait()
 		require.EqualValues(t, 1, busy.Load())
 		cancel()

@@ -34,7 +34,7 @@ func TestWhatCameFromAnotherSourceIsSentAgain(t *testing.T) {
 		require.Equal(t, before, applied(1))
 		require.Len(t, p.observer.kept, 1)
 
-		p.replica.set(key(1), objectKey("uid1", "mine"))
+		p.replica.set(key(1), object("uid1", "mine"))
 		synctest.Wait()
 		require.Equal(t, before, applied(1), "it is not put back")
 		require.Equal(t, before+1, applied(0), "it is this one's now")

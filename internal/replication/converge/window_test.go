@@ -82,7 +82,7 @@ func TestOneMessagePerKeyIsUnanswered(t *testing.T) {
 		first := drain(t, end)
 		require.Len(t, first, 1)
 		for _, v := range []string{"a", "b", "c"} {
-			source.set(key(0), objectKey("uid0", v))
+			source.set(key(0), object("uid0", v))
 			require.Empty(t, drain(t, end))
 		}
 		send(t, end, ackOf(first[0], converge.Done))
@@ -147,7 +147,7 @@ func TestKeyThatIsNeverAnsweredStopsNoOther(t *testing.T) {
 			}
 		}
 		require.Equal(t, 1, peer.Backlog(facet))
-		source.set(key(1000), objectKey("uid", "v"))
+		source.set(key(1000), object("uid", "v"))
 		require.Len(t, drain(t, end), 1)
 	})
 }
@@ -162,7 +162,7 @@ func TestNothingIsSentBeforeTheComparison(t *testing.T) {
 		})
 		source.changed = func(k converge.Key) { peer.Changed(facet, k) }
 		end := script(t, peer)
-		source.set(key(1), objectKey("uid1", "changed"))
+		source.set(key(1), object("uid1", "changed"))
 		source.drop(key(2))
 		pass(time.Hour)
 		require.Empty(t, drain(t, end))

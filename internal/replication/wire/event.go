@@ -39,9 +39,6 @@ const (
 	attrType    = "datacontenttype"
 )
 
-// heartbeat keeps the stream alive through proxies that end quiet ones.
-type heartbeat struct{}
-
 // errUnknown means that an event is of a type that a newer peer may know.
 var errUnknown = errors.New("unknown event type")
 
@@ -69,7 +66,7 @@ type entry struct {
 	Version string `json:"version"`
 }
 
-// encode returns the event for a message: a converge.Message, a Hello or a heartbeat.
+// encode returns the event for a message: a converge.Message or a Hello.
 func encode(message any) (*pb.CloudEvent, error) {
 	e := &pb.CloudEvent{SpecVersion: "1.0", Attributes: map[string]*pb.CloudEventAttributeValue{}}
 	var err error
@@ -77,7 +74,7 @@ func encode(message any) (*pb.CloudEvent, error) {
 	case Hello:
 		e.Type = typeHello
 		err = setJSON(e, m)
-	case heartbeat:
+	case converge.Heartbeat:
 		e.Type = typeHeartbeat
 	case converge.Put:
 		e.Type = typePut
@@ -149,7 +146,7 @@ func decode(e *pb.CloudEvent) (any, error) {
 	case typeHello:
 		return decodeHello(e)
 	case typeHeartbeat:
-		return heartbeat{}, nil
+		return converge.Heartbeat{}, nil
 	case typePut:
 		seq, state, err := seqAndState(e)
 		return converge.Put{Facet: facet, Key: key, Seq: seq,

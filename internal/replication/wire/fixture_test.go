@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,7 +64,7 @@ func serve(t *testing.T, connect func(syncv1.Sync_ConnectServer) error) *grpc.Cl
 }
 
 // call opens a stream from the client's side. end ends the gRPC stream.
-func call(t *testing.T, client *grpc.ClientConn, codec encoding.CodecV2) (stream syncv1.Sync_ConnectClient, end func()) {
+func call(t *testing.T, client *grpc.ClientConn, codec encoding.CodecV2) (stream syncv1.Sync_ConnectClient, end context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -72,48 +73,66 @@ func call(t *testing.T, client *grpc.ClientConn, codec encoding.CodecV2) (stream
 	return stream, cancel
 }
 
-// pair returns the two ends of a stream over loopback, which are closed and waited for when the test is over.
+// pair returns the two ends of a stream over loopback, which are closed when the test is over.
 func pair(t *testing.T) (agent, principal *wire.Stream) {
+	t.Helper()
+	agent, principal, _ = pairWith(t)
+	return agent, principal
+}
+
+// pairWith returns also what ends the gRPC stream.
+func pairWith(t *testing.T) (agent, principal *wire.Stream, end func()) {
 	t.Helper()
 	opened := make(chan *wire.Stream)
 	over := make(chan struct{})
 	client := serve(t, func(s syncv1.Sync_ConnectServer) error {
-		stream := wire.Open(s, "/principal", quiet())
-		opened <- stream
+		opened <- wire.NewStream(s, func() {}, "/principal", quiet())
 		<-over
 		return nil
 	})
-	grpcStream, end := call(t, client, wire.NewCodec())
-	agent = wire.Open(grpcStream, "/agent", quiet())
+	grpcStream, cancel := call(t, client, wire.NewCodec())
+	agent = wire.NewStream(grpcStream, cancel, "/agent", quiet())
 	principal = <-opened
-	t.Cleanup(func() {
-		agent.Close()
-		principal.Close()
-		end()
-		close(over)
-		agent.Wait()
-		principal.Wait()
-	})
-	return agent, principal
+	end = sync.OnceFunc(func() { cancel(); close(over) })
+	t.Cleanup(end)
+	return agent, principal, end
 }
 
 // cable is a gRPC stream without a network, for tests whose clock is a fake one. What is sent goes to out, what comes in
 // is received.
 type cable struct {
 	in, out chan *pb.CloudEvent
-	ended   chan struct{} // closed by the test: the stream is over
-	stuck   chan struct{} // while it is set and not closed, nothing can be sent
+	ended   chan struct{} // closed when the stream is over
+	once    sync.Once
 }
 
 func newCable() *cable {
 	return &cable{in: make(chan *pb.CloudEvent), out: make(chan *pb.CloudEvent, 1000), ended: make(chan struct{})}
 }
 
+// open returns a stream over the cable.
+func (c *cable) open(source string, logger *slog.Logger) *wire.Stream {
+	return wire.NewStream(c, c.end, source, logger)
+}
+
+func (c *cable) end() { c.once.Do(func() { close(c.ended) }) }
+
+// drain receives from a stream until it ends, which the function that it returns waits for.
+func drain(s *wire.Stream) (wait func()) {
+	var receiver sync.WaitGroup
+	receiver.Go(func() {
+		for {
+			if _, err := s.Recv(); err != nil {
+				return
+			}
+		}
+	})
+	return receiver.Wait
+}
+
 func (c *cable) Send(e *pb.CloudEvent) error {
 	select {
 	case <-c.ended:
-		return io.EOF
-	case <-c.stuck:
 		return io.EOF
 	case c.out <- e:
 		return nil
@@ -127,6 +146,19 @@ func (c *cable) Recv() (*pb.CloudEvent, error) {
 	case e := <-c.in:
 		return e, nil
 	}
+}
+
+// recvHello has a stream receive a hello, and end when the test is over.
+func recvHello(t *testing.T, s *wire.Stream, end func()) (wire.Hello, error) {
+	t.Helper()
+	var run sync.WaitGroup
+	run.Go(s.Run)
+	t.Cleanup(func() {
+		s.Close(errLost)
+		end()
+		run.Wait()
+	})
+	return s.RecvHello(patient(t))
 }
 
 // put is a message for tests that need one.

@@ -39,10 +39,8 @@ const last = converge.Key("this is the last")
 func received(tb testing.TB, e *pb.CloudEvent) (converge.Message, bool) {
 	tb.Helper()
 	c := newCable()
-	s := wire.Open(c, "/principal", quiet())
-	defer s.Wait()
-	defer close(c.ended)
-	defer s.Close()
+	s := c.open("/principal", quiet())
+	defer c.end()
 	end := encoded(tb, converge.Delete{Key: last, Seq: 1})
 	go func() {
 		for _, e := range []*pb.CloudEvent{e, end} {
@@ -52,7 +50,7 @@ func received(tb testing.TB, e *pb.CloudEvent) (converge.Message, bool) {
 			}
 		}
 	}()
-	m, err := s.Recv(tb.Context())
+	m, err := s.Recv()
 	require.NoError(tb, err)
 	d, ok := m.(converge.Delete)
 	return m, !ok || d.Key != last
@@ -62,10 +60,8 @@ func received(tb testing.TB, e *pb.CloudEvent) (converge.Message, bool) {
 func encoded(tb testing.TB, m converge.Message) *pb.CloudEvent {
 	tb.Helper()
 	c := newCable()
-	s := wire.Open(c, "/principal", quiet())
-	defer s.Wait()
-	defer close(c.ended)
-	defer s.Close()
-	require.NoError(tb, s.Send(tb.Context(), m))
+	s := c.open("/principal", quiet())
+	defer c.end()
+	require.NoError(tb, s.Send(m))
 	return <-c.out
 }

@@ -8,118 +8,98 @@ import (
 	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 )
 
-const beat = 10 * time.Second
+const heartbeat = 10 * time.Second
 
+// heard is an event that is received as a message.
 func heard() *pb.CloudEvent {
 	return &pb.CloudEvent{
 		Type: "io.argoproj-labs.argocd-agent.inquiry", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte("{}")},
 	}
 }
 
-// beating runs a test, with a fake clock, on a stream that beats.
-func beating(t *testing.T, test func(t *testing.T, c *cable, s *wire.Stream)) {
+// delivery is a stream that delivers, over a cable.
+type delivery struct {
+	*wire.Stream
+	c       *cable
+	proceed chan struct{} // a message that was received is held until something is sent here
+	ended   chan error
+}
+
+// delivering runs a test, with a fake clock, on a stream that delivers.
+func delivering(t *testing.T, test func(t *testing.T, d delivery)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCable()
-		s := wire.Open(c, "/agent", quiet())
-		s.Beat(beat)
-		test(t, c, s)
-		s.Close()
-		close(c.ended)
-		s.Wait()
+		d := delivery{c.open("/agent", quiet()), c, make(chan struct{}), make(chan error, 1)}
+		go func() { c.in <- nonsense("hello", "{}") }()
+		_, err := recvHello(t, d.Stream, c.end)
+		require.NoError(t, err)
+		d.Deliver(func(converge.Message) { <-d.proceed }, func(err error) { d.ended <- err })
+		test(t, d)
 	})
 }
 
 // after lets time pass for as long as the timer of a fake clock takes.
 func after(d time.Duration) { <-time.After(d) }
 
-func TestQuietStreamBeats(t *testing.T) {
-	beating(t, func(t *testing.T, c *cable, _ *wire.Stream) {
-		after(2*beat + time.Second)
-		synctest.Wait()
-		require.Len(t, c.out, 2)
-		require.Equal(t, "io.argoproj-labs.argocd-agent.heartbeat", (<-c.out).GetType())
-	})
-}
-
-func TestBusyStreamDoesNotBeat(t *testing.T) {
-	beating(t, func(t *testing.T, c *cable, s *wire.Stream) {
-		for n := range uint64(10) {
-			c.in <- heard() // else the peer would be taken for dead
-			_, err := s.Recv(t.Context())
-			require.NoError(t, err)
-			require.NoError(t, s.Send(t.Context(), put(n+1)))
-			after(beat - time.Second)
-		}
-		synctest.Wait()
-		require.Len(t, c.out, 10)
-	})
+func TestHeartbeatIsSent(t *testing.T) {
+	require.Equal(t, "io.argoproj-labs.argocd-agent.heartbeat", encoded(t, converge.Heartbeat{}).GetType())
 }
 
 func TestSilentPeerIsTakenForDead(t *testing.T) {
-	beating(t, func(t *testing.T, _ *cable, s *wire.Stream) {
+	delivering(t, func(t *testing.T, d delivery) {
+		after(10 * heartbeat) // silence counts from when heartbeats are expected
 		began := time.Now()
-		_, err := s.Recv(t.Context())
-		require.ErrorIs(t, err, wire.ErrSilent)
-		require.Equal(t, 3*beat, time.Since(began))
-		require.ErrorIs(t, s.Send(t.Context(), put(1)), wire.ErrSilent)
+		d.ExpectHeartbeats(heartbeat)
+		require.ErrorIs(t, <-d.ended, wire.ErrSilent)
+		require.Equal(t, 3*heartbeat, time.Since(began))
+		require.ErrorIs(t, d.Send(put(1)), wire.ErrSilent)
 	})
 }
 
-func TestAnythingHeardIsASignOfLife(t *testing.T) {
-	beating(t, func(t *testing.T, c *cable, s *wire.Stream) {
+// Also a side that is about to send learns that nobody is there.
+func TestSilentPeerEndsASendThatBlocks(t *testing.T) {
+	delivering(t, func(t *testing.T, d delivery) {
+		d.c.out = nil
+		d.ExpectHeartbeats(heartbeat)
+		require.ErrorIs(t, d.Send(put(1)), wire.ErrSilent)
+	})
+}
+
+func TestAnythingReceivedIsASignOfLife(t *testing.T) {
+	delivering(t, func(t *testing.T, d delivery) {
+		d.ExpectHeartbeats(heartbeat)
 		for range 5 {
-			after(3*beat - time.Second)
-			c.in <- &pb.CloudEvent{Type: "of tomorrow"}
+			after(3*heartbeat - time.Second)
+			d.c.in <- &pb.CloudEvent{Type: "of tomorrow"}
 		}
-		require.NoError(t, s.Send(t.Context(), put(1)))
+		require.NoError(t, d.Send(put(1)))
 	})
 }
 
-// Who does not read cannot say that nothing came.
+// Who does not receive cannot say that nothing came.
 func TestSlowReaderIsNotSilence(t *testing.T) {
-	beating(t, func(t *testing.T, c *cable, s *wire.Stream) {
-		c.in <- heard()
-		after(10 * beat)
-		_, err := s.Recv(t.Context())
-		require.NoError(t, err)
-		_, err = s.Recv(t.Context())
-		require.ErrorIs(t, err, wire.ErrSilent)
-	})
-}
-
-// A reader that begins late, after something has come, has not heard nothing either.
-func TestBeatBeginsWhileSomethingWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCable()
-		s := wire.Open(c, "/agent", quiet())
-		c.in <- heard()
+	delivering(t, func(t *testing.T, d delivery) {
+		d.c.in <- heard()
 		synctest.Wait()
-		s.Beat(beat)
-		after(10 * beat)
-		_, err := s.Recv(t.Context())
-		require.NoError(t, err)
-		s.Close()
-		close(c.ended)
-		s.Wait()
+		d.ExpectHeartbeats(heartbeat)
+		after(10 * heartbeat)
+		require.Empty(t, d.ended)
+		d.proceed <- struct{}{}
+		require.ErrorIs(t, <-d.ended, wire.ErrSilent)
 	})
 }
 
-func TestNoHeartbeatsUnlessAskedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCable()
-		s := wire.Open(c, "/agent", quiet())
-		s.Beat(0)
+func TestPeerWithoutHeartbeatsMayBeSilent(t *testing.T) {
+	delivering(t, func(t *testing.T, d delivery) {
+		d.ExpectHeartbeats(0)
 		after(24 * time.Hour)
-		require.NoError(t, s.Send(t.Context(), put(1)))
-		synctest.Wait()
-		require.Len(t, c.out, 1)
-		s.Close()
-		close(c.ended)
-		s.Wait()
+		require.Empty(t, d.ended)
+		require.NoError(t, d.Send(put(1)))
 	})
 }
 

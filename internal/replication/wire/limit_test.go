@@ -122,16 +122,9 @@ func TestLongReasonIsCut(t *testing.T) {
 func TestHelloIsBounded(t *testing.T) {
 	greeting := func(h wire.Hello) (wire.Hello, error) {
 		sender, receiver := newCable(), newCable()
-		a, b := wire.Open(sender, "/agent", quiet()), wire.Open(receiver, "/principal", quiet())
-		defer func() {
-			a.Close()
-			b.Close()
-			close(sender.ended)
-			close(receiver.ended)
-			a.Wait()
-			b.Wait()
-		}()
-		require.NoError(t, a.Greet(t.Context(), h))
+		a, b := sender.open("/agent", quiet()), receiver.open("/principal", quiet())
+		defer sender.end()
+		require.NoError(t, a.SendHello(h))
 		go func() {
 			for _, e := range []*pb.CloudEvent{<-sender.out, heard()} { // the latter is received where no hello was
 				select {
@@ -140,7 +133,7 @@ func TestHelloIsBounded(t *testing.T) {
 				}
 			}
 		}()
-		return b.Greeting(t.Context())
+		return recvHello(t, b, receiver.end)
 	}
 	h := wire.NewHello()
 	h.Agent, h.Mode, h.Mapping, h.Build = long(64), long(64), long(64), long(1<<20)

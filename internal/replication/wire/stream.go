@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -22,30 +23,38 @@ type raw interface {
 	Recv() (*pb.CloudEvent, error)
 }
 
-// Stream carries a conversation over a gRPC stream. gRPC lets a server end a stream only by returning from its handler,
-// and a blocked Send or Recv only then, so each has a goroutine of its own that the conversation does not wait for:
-// they end when the gRPC stream does, and [Stream.Wait] waits for them.
+// Stream carries a session over a gRPC stream. One goroutine, that of Run, receives, and one sends.
+//
+// gRPC lets a server end a stream only by returning from its handler: a Recv that is broken off any other way would tell the
+// client so instead of the reason. So Run may outlive the handler by a moment, and the handler does not wait for it.
 type Stream struct {
-	raw    raw
-	source string
-	gaps   *gaps // what is passed over
+	raw     raw
+	cancel  context.CancelFunc // cancels the gRPC stream
+	source  string
+	skipped *skipped
+	first   chan received // of capacity one
+	handler chan func(converge.Message)
+	closing chan struct{} // closed by Close
+	over    chan struct{} // closed when Run has returned
+	ended   error         // what gRPC said at the end, nil if nobody was receiving. Written before over is closed
 
-	out    chan any      // messages to send; never closed
-	in     chan any      // messages received; never closed
-	broken chan struct{} // closed when nothing can be sent any more
-	done   chan struct{} // closed when the stream is of no more use
-	once   sync.Once
-	err    error // why. Written before done is closed
-	unsent error // why something could not be sent, if that was its own fault. Written by write
-	ended  error // what gRPC said at the end, nil if nobody was listening. Written by read
-
-	beat  chan time.Duration // sets the interval between heartbeats
-	pumps sync.WaitGroup
+	// Owned by the sender.
+	id     uint64
+	unsent error // why a message could not be sent, if that was its own fault
 
 	mu       sync.Mutex
-	limit    time.Duration // how long the peer may be silent; 0 is for ever. Guarded by mu
-	watchdog *time.Timer   // ends the stream then; nil if it may be silent. Guarded by mu
-	waiting  bool          // for the peer. Guarded by mu
+	closed   error         // why the stream was closed; nil while it was not. Guarded by mu, as are all fields below
+	onEnd    func(error)   // is told of the end; nil while nobody is to be
+	sending  bool          // a Send is under way
+	limit    time.Duration // how long the peer may be silent; 0 is for ever
+	watchdog *time.Timer   // closes the stream then; nil if it may be silent
+	waiting  bool          // for the peer
+}
+
+// received is what was received, or why nothing was.
+type received struct {
+	message any
+	err     error
 }
 
 var _ converge.Conn = (*Stream)(nil)
@@ -53,95 +62,145 @@ var _ converge.Conn = (*Stream)(nil)
 // silence is how many heartbeats may be missing before the peer is taken for dead.
 const silence = 3
 
-// ErrSilent means that nothing was heard from the peer for several heartbeats.
-var ErrSilent = errors.New("nothing was heard from the peer for several heartbeats")
+// ErrSilent means that nothing was received from the peer for several heartbeats.
+var ErrSilent = errors.New("nothing was received from the peer for several heartbeats")
 
 // errClosed means that this side closed the stream.
 var errClosed = errors.New("the stream is closed")
 
-// Open begins to carry messages over a gRPC stream. source is the CloudEvents source of what is sent, for example
-// "/agents/a". The caller closes the stream, ends the gRPC stream, and then may wait for it.
-func Open(stream raw, source string, logger *slog.Logger) *Stream {
-	s := &Stream{
-		raw: stream, source: source, gaps: newGaps(logger),
-		out: make(chan any), in: make(chan any), broken: make(chan struct{}), done: make(chan struct{}),
-		beat: make(chan time.Duration, 1),
+// NewStream returns a stream over a gRPC stream, whose context cancel ends. source is the CloudEvents source of what is
+// sent, for example "/agents/a".
+func NewStream(stream raw, cancel context.CancelFunc, source string, logger *slog.Logger) *Stream {
+	return &Stream{
+		raw: stream, cancel: cancel, source: source, skipped: newSkipped(logger), first: make(chan received, 1),
+		handler: make(chan func(converge.Message), 1), closing: make(chan struct{}), over: make(chan struct{}),
 	}
-	s.pumps.Go(s.write)
-	s.pumps.Go(s.read)
-	return s
 }
 
-// Close makes every other method return. It does not end the gRPC stream.
-func (s *Stream) Close() { s.fail(errClosed) }
+// Run receives until the gRPC stream ends: a hello first, and then what Deliver delivers.
+func (s *Stream) Run() {
+	defer close(s.over)
+	m, err := s.recv()
+	s.first <- received{m, err}
+	if err != nil {
+		return
+	}
+	select {
+	case <-s.closing:
+	case handle := <-s.handler:
+		for {
+			m, err := s.Recv()
+			if err != nil {
+				s.Close(err)
+				return
+			}
+			handle(m)
+		}
+	}
+}
 
-// Wait returns when nothing uses the gRPC stream any more.
-func (s *Stream) Wait() { s.pumps.Wait() }
+// Deliver implements [converge.Conn]. It is called once, after the hello.
+func (s *Stream) Deliver(handle func(converge.Message), ended func(error)) {
+	s.mu.Lock()
+	s.onEnd = ended
+	closed := s.closed
+	s.mu.Unlock()
+	if closed != nil {
+		ended(closed)
+		return
+	}
+	s.handler <- handle
+}
 
-// Ended closes the stream and returns what gRPC says of the end, or nil if it was not asked. It waits for that, so the
-// gRPC stream must have ended. What the other methods return may be less than this, such as that a context has ended.
+// Close makes Send fail, and the stream end, with this error. Only the first call counts. The gRPC stream is cancelled only if
+// a Send is under way, which would not end otherwise; else the caller ends it.
+func (s *Stream) Close(err error) {
+	s.mu.Lock()
+	if s.closed != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.closed = err
+	onEnd, sending := s.onEnd, s.sending
+	s.mu.Unlock()
+	close(s.closing)
+	if sending {
+		s.cancel()
+	}
+	if onEnd != nil {
+		onEnd(err)
+	}
+}
+
+// Ended closes the stream and returns what gRPC says of the end, nil if nobody was receiving. It waits for that, so the gRPC
+// stream must have ended. Other errors may say less, such as that a context has ended.
 func (s *Stream) Ended() error {
-	s.Close()
-	s.Wait()
+	s.Close(errClosed)
+	<-s.over
 	if s.unsent != nil {
 		return s.unsent
 	}
 	return s.ended
 }
 
-// Greet sends a Hello.
-func (s *Stream) Greet(ctx context.Context, h Hello) error { return s.send(ctx, h) }
+// SendHello sends a Hello.
+func (s *Stream) SendHello(h Hello) error { return s.send(h) }
 
-// Greeting waits for the peer's Hello, which must come first. Its error tells of what came instead and was passed over.
-func (s *Stream) Greeting(ctx context.Context) (Hello, error) {
-	m, err := s.recv(ctx)
-	if err != nil {
-		return Hello{}, s.gaps.explain(err)
+// RecvHello waits for the peer's Hello, which Run receives, and which must come first. Its error says what came instead and
+// was skipped.
+func (s *Stream) RecvHello(ctx context.Context) (Hello, error) {
+	var r received
+	select {
+	case r = <-s.first:
+	case <-ctx.Done():
+		r.err = context.Cause(ctx)
 	}
-	h, ok := m.(Hello)
+	if r.err != nil {
+		return Hello{}, s.skipped.explain(r.err)
+	}
+	h, ok := r.message.(Hello)
 	if !ok {
-		return Hello{}, fmt.Errorf("the peer began with %T instead of a hello", m)
+		return Hello{}, fmt.Errorf("the peer began with %T instead of a hello", r.message)
 	}
 	return h, nil
 }
 
-// Beat sends a heartbeat whenever nothing else was sent for so long, and has the stream fail when nothing is heard from
-// the peer for three times as long. It is called once, if at all.
-func (s *Stream) Beat(every time.Duration) {
+// ExpectHeartbeats closes the stream when nothing is received from the peer for three heartbeat intervals; 0 is for ever.
+// It is called once, if at all.
+func (s *Stream) ExpectHeartbeats(every time.Duration) {
 	if every <= 0 {
 		return
 	}
-	s.beat <- every
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limit = silence * every
-	s.watchdog = time.AfterFunc(s.limit, func() { s.fail(ErrSilent) })
+	s.watchdog = time.AfterFunc(s.limit, func() { s.Close(ErrSilent) })
 	if !s.waiting {
 		s.watchdog.Stop()
 	}
 }
 
-// listen says whether this side waits for the peer, whose silence counts only then.
-func (s *Stream) listen(waiting bool) {
+// setWaiting says whether this side waits for the peer, whose silence counts only then.
+func (s *Stream) setWaiting(waiting bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting = waiting
 	switch {
 	case s.watchdog == nil:
-	case waiting:
+	case waiting && s.closed == nil:
 		s.watchdog.Reset(s.limit)
 	default:
 		s.watchdog.Stop()
 	}
 }
 
-// Send sends a message of a conversation.
-func (s *Stream) Send(ctx context.Context, m converge.Message) error { return s.send(ctx, m) }
+// Send sends a message of a session.
+func (s *Stream) Send(m converge.Message) error { return s.send(m) }
 
-// Recv receives a message of a conversation.
-func (s *Stream) Recv(ctx context.Context) (converge.Message, error) {
+// Recv receives a message of a session. It is for one who does without Run.
+func (s *Stream) Recv() (converge.Message, error) {
 	for {
-		m, err := s.recv(ctx)
+		m, err := s.recv()
 		if err != nil {
 			return nil, err
 		}
@@ -151,77 +210,41 @@ func (s *Stream) Recv(ctx context.Context) (converge.Message, error) {
 	}
 }
 
-func (s *Stream) send(ctx context.Context, m any) error {
-	select {
-	case s.out <- m:
+func (s *Stream) send(m any) error {
+	e, err := encode(m)
+	if err != nil {
+		return err
+	}
+	s.id++
+	e.Id, e.Source = strconv.FormatUint(s.id, 10), s.source
+	if err := s.setSending(true); err != nil {
+		return err
+	}
+	err = s.raw.Send(e)
+	closed := s.setSending(false)
+	switch {
+	case err == nil:
 		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-s.done:
-		return s.err
+	case closed != nil:
+		return closed
+	case isOwnFault(err):
+		s.unsent = err
+		return err
+	default:
+		return io.EOF // Recv returns why
 	}
 }
 
-func (s *Stream) recv(ctx context.Context) (any, error) {
-	select {
-	case m := <-s.in:
-		return m, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-s.done:
-		return nil, s.err
-	}
+// setSending says whether a Send is under way, and returns why the stream was closed, nil if it was not.
+func (s *Stream) setSending(sending bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sending = sending
+	return s.closed
 }
 
-func (s *Stream) fail(err error) {
-	s.once.Do(func() {
-		s.err = err
-		close(s.done)
-		s.listen(false)
-	})
-}
-
-// write is the only sender on the gRPC stream.
-func (s *Stream) write() {
-	var every time.Duration
-	idle := time.NewTimer(time.Hour)
-	idle.Stop()
-	defer idle.Stop()
-	for id := uint64(1); ; id++ {
-		var m any
-		select {
-		case <-s.done:
-			return
-		case every = <-s.beat:
-			idle.Reset(every)
-			continue
-		case <-idle.C:
-			m = heartbeat{}
-		case m = <-s.out:
-		}
-		e, err := encode(m)
-		if err != nil {
-			s.fail(err)
-			return
-		}
-		e.Id, e.Source = strconv.FormatUint(id, 10), s.source
-		if err := s.raw.Send(e); err != nil {
-			if ours(err) {
-				s.unsent = err
-				s.fail(err)
-			}
-			// The reader learns why; this says only that the stream is over.
-			close(s.broken)
-			return
-		}
-		if every > 0 {
-			idle.Reset(every)
-		}
-	}
-}
-
-// ours tells whether an error of Send is about what is sent, of which a reader learns nothing.
-func ours(err error) bool {
+// isOwnFault reports whether an error of Send is about what is sent, of which Recv learns nothing.
+func isOwnFault(err error) bool {
 	switch status.Code(err) {
 	case codes.Internal, codes.ResourceExhausted:
 		return true
@@ -230,31 +253,25 @@ func ours(err error) bool {
 	}
 }
 
-// read is the only receiver on the gRPC stream.
-func (s *Stream) read() {
-	defer s.gaps.end()
+// recv receives a message or a Hello. It skips what cannot be decoded.
+func (s *Stream) recv() (any, error) {
 	for {
-		s.listen(true)
+		s.setWaiting(true)
 		e, err := s.raw.Recv()
-		s.listen(false)
+		s.setWaiting(false)
 		if err != nil {
 			s.ended = err
-			s.fail(err)
-			return
+			s.skipped.end()
+			return nil, err
 		}
 		m, err := decode(e)
 		if err != nil {
-			s.gaps.pass(e, err)
+			s.skipped.add(e, err)
 			continue
 		}
 		if _, ok := m.(Hello); ok {
-			s.gaps.begin()
+			s.skipped.begin()
 		}
-		select {
-		case s.in <- m:
-		case <-s.broken: // whoever is to take this may wait to send first: the next Recv tells that he waits in vain
-		case <-s.done:
-			return
-		}
+		return m, nil
 	}
 }

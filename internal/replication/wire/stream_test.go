@@ -1,10 +1,11 @@
 package wire_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,12 +60,11 @@ func messages() map[string]converge.Message {
 }
 
 func TestMessagesArriveAsTheyWereSent(t *testing.T) {
-	ctx := patient(t)
 	agent, principal := pair(t)
 	for name, m := range messages() {
 		for way, ends := range map[string][2]*wire.Stream{"up": {agent, principal}, "down": {principal, agent}} {
-			require.NoError(t, ends[0].Send(ctx, m))
-			got, err := ends[1].Recv(ctx)
+			require.NoError(t, ends[0].Send(m))
+			got, err := ends[1].Recv()
 			require.NoError(t, err)
 			require.Equal(t, m, got, "%s, %s", name, way)
 		}
@@ -73,12 +73,11 @@ func TestMessagesArriveAsTheyWereSent(t *testing.T) {
 
 // An object may be as big as etcd lets it be, and a bucket of a large hub bigger than most objects.
 func TestLargeMessagesArrive(t *testing.T) {
-	ctx := patient(t)
 	agent, principal := pair(t)
 	large := put(1)
 	large.Payload = make([]byte, 1536<<10)
-	require.NoError(t, principal.Send(ctx, large))
-	got, err := agent.Recv(ctx)
+	require.NoError(t, principal.Send(large))
+	got, err := agent.Recv()
 	require.NoError(t, err)
 	require.Equal(t, large, got)
 
@@ -86,29 +85,27 @@ func TestLargeMessagesArrive(t *testing.T) {
 	for i := range 10_000 {
 		holdings.Entries = append(holdings.Entries, converge.Entry{Key: converge.Key(fmt.Sprintf("%0253d", i)), State: large.State})
 	}
-	require.NoError(t, agent.Send(ctx, holdings))
-	got, err = principal.Recv(ctx)
+	require.NoError(t, agent.Send(holdings))
+	got, err = principal.Recv()
 	require.NoError(t, err)
 	require.Equal(t, holdings, got)
 }
 
 func TestHellosArriveAsTheyWereSent(t *testing.T) {
-	ctx := patient(t)
-	agent, principal := pair(t)
+	agent, principal, end := pairWith(t)
 	hello := wire.Hello{
 		Oldest: 1, Newest: 3, Build: "v1.2.3", Agent: "a", Mode: "managed", Mapping: "namespace", Heartbeat: 30_000,
 	}
-	require.NoError(t, agent.Greet(ctx, hello))
-	got, err := principal.Greeting(ctx)
+	require.NoError(t, agent.SendHello(hello))
+	got, err := recvHello(t, principal, end)
 	require.NoError(t, err)
 	require.Equal(t, hello, got)
 }
 
 func TestConversationThatBeginsWithoutHello(t *testing.T) {
-	ctx := patient(t)
-	agent, principal := pair(t)
-	require.NoError(t, agent.Send(ctx, put(1)))
-	_, err := principal.Greeting(ctx)
+	agent, principal, end := pairWith(t)
+	require.NoError(t, agent.Send(put(1)))
+	_, err := recvHello(t, principal, end)
 	require.ErrorContains(t, err, "instead of a hello")
 }
 
@@ -116,24 +113,20 @@ func TestConversationThatBeginsWithoutHello(t *testing.T) {
 func TestHelloThatIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCable()
-		s := wire.Open(c, "/principal", quiet())
-		c.in <- &pb.CloudEvent{Type: "io.argoproj-labs.argocd-agent.hello", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte("no JSON")}}
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errLost)
-		defer cancel()
-		_, err := s.Greeting(ctx)
+		s := c.open("/principal", quiet())
+		noJSON := &pb.CloudEvent{Type: "io.argoproj-labs.argocd-agent.hello", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte("no JSON")}}
+		time.AfterFunc(time.Second, c.end)
+		go func() { c.in <- noJSON }()
+		_, err := recvHello(t, s, c.end)
 		require.ErrorIs(t, err, errLost)
-		s.Close()
-		close(c.ended)
-		s.Wait()
 	})
 }
 
 func TestHelloInTheMiddleIsPassedOver(t *testing.T) {
-	ctx := patient(t)
 	agent, principal := pair(t)
-	require.NoError(t, agent.Greet(ctx, wire.NewHello()))
-	require.NoError(t, agent.Send(ctx, put(1)))
-	got, err := principal.Recv(ctx)
+	require.NoError(t, agent.SendHello(wire.NewHello()))
+	require.NoError(t, agent.Send(put(1)))
+	got, err := principal.Recv()
 	require.NoError(t, err)
 	require.Equal(t, put(1), got)
 }
@@ -174,9 +167,8 @@ func TestWhatIsNotUnderstoodIsPassedOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			received := make(chan error, 1)
 			client := serve(t, func(s syncv1.Sync_ConnectServer) error {
-				stream := wire.Open(s, "/principal", quiet())
-				defer stream.Close()
-				m, err := stream.Recv(patient(t))
+				stream := wire.NewStream(s, func() {}, "/principal", quiet())
+				m, err := stream.Recv()
 				if err == nil && m.(converge.Delete).Key != "guestbook" {
 					err = fmt.Errorf("received %v", m)
 				}
@@ -195,112 +187,112 @@ func TestWhatIsNotUnderstoodIsPassedOver(t *testing.T) {
 
 // The reason for which a server ends a stream gets to the client, also to one that is about to send.
 func TestReasonOfTheEndArrives(t *testing.T) {
-	ctx := patient(t)
 	client := serve(t, func(syncv1.Sync_ConnectServer) error { return status.Error(codes.Aborted, "there is another one") })
 	grpcStream, end := call(t, client, wire.NewCodec())
-	s := wire.Open(grpcStream, "/agent", quiet())
-	defer s.Wait()
+	s := wire.NewStream(grpcStream, end, "/agent", quiet())
 	defer end()
-	_, err := s.Recv(ctx)
-	require.Equal(t, codes.Aborted, status.Code(err))
-	err = s.Send(ctx, put(1))
+	_, err := s.Recv()
 	require.Equal(t, codes.Aborted, status.Code(err))
 	require.ErrorContains(t, err, "there is another one")
-}
-
-// When the stream breaks while a message waits for a reader who himself waits for a sender, all of them learn of it.
-func TestStreamBreaksWhileNobodyReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCable()
-		c.out, c.stuck = nil, make(chan struct{})
-		s := wire.Open(c, "/agent", quiet())
-		c.in <- heard()
-		synctest.Wait() // that waits to be received
-		require.NoError(t, s.Send(t.Context(), put(1)))
-		close(c.stuck)
-		close(c.ended)
-		require.ErrorIs(t, s.Send(t.Context(), put(2)), errLost)
-		_, err := s.Recv(t.Context())
-		require.ErrorIs(t, err, errLost)
-		s.Wait()
-	})
+	require.ErrorIs(t, s.Send(put(1)), io.EOF, "the reason is what Recv returns")
 }
 
 // What cannot be sent ends the stream, and says why. Of a stream that gRPC has ended, gRPC's reason can be had.
 func TestMessageThatCannotBeSent(t *testing.T) {
-	ctx := patient(t)
-	agent, principal := pair(t)
-	require.NoError(t, principal.Send(ctx, converge.Delete{Key: "no UTF-8: \xff", Seq: 1}))
-	_, err := principal.Recv(ctx)
-	require.ErrorContains(t, err, "UTF-8")
-	require.ErrorContains(t, principal.Ended(), "UTF-8")
-	_, err = agent.Recv(ctx)
+	agent, principal, end := pairWith(t)
+	require.ErrorContains(t, principal.Send(converge.Delete{Key: "no UTF-8: \xff", Seq: 1}), "UTF-8")
+	_, err := recvHello(t, agent, end)
 	require.ErrorContains(t, err, "UTF-8")
 	require.ErrorContains(t, agent.Ended(), "UTF-8")
+	end()
+	_, err = recvHello(t, principal, end)
+	require.Error(t, err)
+	require.ErrorContains(t, principal.Ended(), "UTF-8")
 }
 
 func TestMessageThatIsTooLarge(t *testing.T) {
-	ctx := patient(t)
-	agent, principal := pair(t)
+	agent, principal, end := pairWith(t)
 	large := put(1)
 	large.Payload = make([]byte, 5<<20)
-	require.NoError(t, agent.Send(ctx, large))
-	_, err := principal.Recv(ctx)
+	require.NoError(t, agent.Send(large))
+	_, err := recvHello(t, principal, end)
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
 	require.Equal(t, err, principal.Ended())
 }
 
-func TestEndOfContextIsNotEndOfStream(t *testing.T) {
-	ctx := patient(t)
-	agent, principal := pair(t)
-	over, cancel := context.WithCancelCause(ctx)
-	cancel(errLost)
-	_, err := agent.Recv(over)
-	require.ErrorIs(t, err, errLost)
-	require.NoError(t, principal.Send(ctx, put(1)))
-	got, err := agent.Recv(ctx)
-	require.NoError(t, err)
-	require.Equal(t, put(1), got)
+// A stream that is closed says why, and only the first reason counts.
+func TestClosedStreamSaysWhy(t *testing.T) {
+	delivering(t, func(t *testing.T, d delivery) {
+		d.Close(errLost)
+		d.Close(io.EOF)
+		require.ErrorIs(t, <-d.ended, errLost)
+		require.ErrorIs(t, d.Send(put(1)), errLost)
+		require.Empty(t, d.c.out)
+	})
+}
+
+func TestClosingAStreamEndsASendThatBlocks(t *testing.T) {
+	delivering(t, func(t *testing.T, d delivery) {
+		d.c.out = nil
+		go func() {
+			synctest.Wait()
+			d.Close(errLost)
+		}()
+		require.ErrorIs(t, d.Send(put(1)), errLost)
+		require.ErrorIs(t, <-d.ended, errLost)
+	})
+}
+
+// One that is closed before anybody says to whom to deliver says so then.
+func TestStreamThatWasClosedBeforeItDelivers(t *testing.T) {
+	c := newCable()
+	s := c.open("/agent", quiet())
+	s.Close(errLost)
+	ended := make(chan error, 1)
+	s.Deliver(nil, func(err error) { ended <- err })
+	require.ErrorIs(t, <-ended, errLost)
 }
 
 // A peer that is not read stops sending, and what it sent is not lost. Other streams of the connection go on.
 func TestSlowReaderStopsItsOwnSenderOnly(t *testing.T) {
-	ctx := patient(t)
-	opened := make(chan *wire.Stream, 2)
+	const messages = 200 // far more than the windows of both streams take
+	opened, over := make(chan *wire.Stream, 2), make(chan struct{})
 	client := serve(t, func(s syncv1.Sync_ConnectServer) error {
-		stream := wire.Open(s, "/principal", quiet())
-		defer stream.Close()
-		opened <- stream
-		<-s.Context().Done()
+		opened <- wire.NewStream(s, func() {}, "/principal", quiet())
+		<-over
 		return nil
 	})
+	defer close(over)
 	var agents, principals [2]*wire.Stream
 	for i := range agents {
 		grpcStream, end := call(t, client, wire.NewCodec())
-		agents[i], principals[i] = wire.Open(grpcStream, "/agent", quiet()), <-opened
-		defer agents[i].Wait()
+		agents[i], principals[i] = wire.NewStream(grpcStream, end, "/agent", quiet()), <-opened
 		defer end()
 	}
-	large := put(0)
-	large.Payload = make([]byte, 256<<10)
-	sent, blocked := uint64(0), false
-	for !blocked {
-		large.Seq++
-		attempt, cancel := context.WithTimeout(ctx, time.Second)
-		blocked = principals[0].Send(attempt, large) != nil
-		cancel()
-		if !blocked {
-			sent++
+	var sent atomic.Uint64
+	failed := make(chan error, 1)
+	go func() {
+		large := put(0)
+		large.Payload = make([]byte, 256<<10)
+		for large.Seq = 1; large.Seq <= messages; large.Seq++ {
+			if err := principals[0].Send(large); err != nil {
+				failed <- err
+				return
+			}
+			sent.Add(1)
 		}
-		require.Less(t, sent, uint64(1000), "nothing stops the sender")
-	}
-	require.NoError(t, principals[1].Send(ctx, put(1)))
-	got, err := agents[1].Recv(ctx)
+		failed <- nil
+	}()
+	require.Eventually(t, func() bool { return sent.Load() > 0 }, patience, time.Millisecond)
+	require.NoError(t, principals[1].Send(put(1)))
+	got, err := agents[1].Recv()
 	require.NoError(t, err)
 	require.Equal(t, put(1), got)
-	for n := uint64(1); n <= sent; n++ {
-		got, err := agents[0].Recv(ctx)
+	require.Less(t, sent.Load(), uint64(messages), "nothing stops the sender")
+	for n := uint64(1); n <= messages; n++ {
+		got, err := agents[0].Recv()
 		require.NoError(t, err)
 		require.Equal(t, n, got.(converge.Put).Seq)
 	}
+	require.NoError(t, <-failed)
 }

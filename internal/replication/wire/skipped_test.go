@@ -2,7 +2,6 @@ package wire_test
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -11,11 +10,9 @@ import (
 
 	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
 	"github.com/stretchr/testify/require"
-
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 )
 
-// nonsense is an event of a known type that cannot be understood.
+// nonsense is an event of a known type that cannot be decoded.
 func nonsense(kind, data string) *pb.CloudEvent {
 	return &pb.CloudEvent{
 		Type: "io.argoproj-labs.argocd-agent." + kind, Data: &pb.CloudEvent_BinaryData{BinaryData: []byte(data)},
@@ -29,18 +26,18 @@ func complaining(t *testing.T, test func(c *cable, log func() string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
 		c := newCable()
-		s := wire.Open(c, "/principal", slog.New(slog.NewTextHandler(&text, nil)))
-		c.in <- nonsense("hello", "{}")
-		_, err := s.Greeting(t.Context())
+		s := c.open("/principal", slog.New(slog.NewTextHandler(&text, nil)))
+		go func() { c.in <- nonsense("hello", "{}") }()
+		_, err := recvHello(t, s, c.end)
 		require.NoError(t, err)
+		wait := drain(s)
 		test(c, func() string {
 			synctest.Wait() // nobody writes any more
 			defer text.Reset()
 			return text.String()
 		})
-		s.Close()
-		close(c.ended)
-		s.Wait()
+		c.end()
+		wait()
 		require.LessOrEqual(t, strings.Count(text.String(), "\n"), 1)
 	})
 }
@@ -51,7 +48,7 @@ func TestEventsThatAreNotUnderstoodAreLoggedAFewAtATime(t *testing.T) {
 		for range 10_000 {
 			c.in <- nonsense("summary", "{")
 		}
-		require.Equal(t, 5, strings.Count(log(), "Pass over an event that cannot be understood"))
+		require.Equal(t, 5, strings.Count(log(), "Skipped event that cannot be decoded"))
 		after(time.Minute)
 		c.in <- nonsense("summary", "{")
 		line := log()
@@ -68,16 +65,17 @@ func TestEventsThatAreNotUnderstoodAreLoggedAFewAtATime(t *testing.T) {
 func TestWhatWasLeftOutOfTheLogIsToldAtTheEnd(t *testing.T) {
 	var text bytes.Buffer
 	c := newCable()
-	s := wire.Open(c, "/principal", slog.New(slog.NewTextHandler(&text, nil)))
-	c.in <- nonsense("hello", "{}")
-	_, err := s.Greeting(t.Context())
+	s := c.open("/principal", slog.New(slog.NewTextHandler(&text, nil)))
+	go func() { c.in <- nonsense("hello", "{}") }()
+	_, err := recvHello(t, s, c.end)
 	require.NoError(t, err)
+	wait := drain(s)
 	for range 12 {
 		c.in <- nonsense("put", "")
 	}
-	close(c.ended)
-	s.Wait()
-	require.Contains(t, text.String(), `msg="Passed over more events that cannot be understood" left_out=7`)
+	c.end()
+	wait()
+	require.Contains(t, text.String(), `msg="Skipped more events that cannot be decoded" left_out=7`)
 }
 
 func TestALogLineShowsLittleOfAPeersText(t *testing.T) {
@@ -100,7 +98,7 @@ func TestALogLineShowsLittleOfAPeersText(t *testing.T) {
 		complaining(t, func(c *cable, log func() string) {
 			c.in <- e
 			line := log()
-			require.Contains(t, line, "Pass over an event that cannot be understood", name)
+			require.Contains(t, line, "Skipped event that cannot be decoded", name)
 			require.Less(t, len(line), 1000, name)
 		})
 	}
@@ -112,19 +110,17 @@ func TestNothingIsLoggedBeforeTheHello(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
 		c := newCable()
-		s := wire.Open(c, "/principal", slog.New(slog.NewTextHandler(&text, nil)))
-		for range 100 {
-			c.in <- nonsense("hello", `{"oldest":`+strings.Repeat("9", 1<<20)+`}`)
-		}
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errLost)
-		defer cancel()
-		_, err := s.Greeting(ctx)
+		s := c.open("/principal", slog.New(slog.NewTextHandler(&text, nil)))
+		go func() {
+			for range 100 {
+				c.in <- nonsense("hello", `{"oldest":`+strings.Repeat("9", 1<<20)+`}`)
+			}
+			c.end()
+		}()
+		_, err := recvHello(t, s, c.end)
 		require.ErrorIs(t, err, errLost)
-		require.ErrorContains(t, err, "100 events came that cannot be understood, the last: io.argoproj-labs.argocd-agent.hello: json")
+		require.ErrorContains(t, err, "100 events came that cannot be decoded, the last: io.argoproj-labs.argocd-agent.hello: json")
 		require.Less(t, len(err.Error()), 500)
-		s.Close()
-		close(c.ended)
-		s.Wait()
 		require.Empty(t, text.String())
 	})
 }

@@ -38,11 +38,11 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	}
 	logger, registry := base.Logger, base.Registry
 	metrics := certs.NewMetrics(registry)
-	material, err := s.tls.Source("kubeproxy", nil, logging.Component(logger, "certificates"), metrics)
+	serverCerts, err := s.tls.Source("kubeproxy", nil, logging.Component(logger, "certificates"), metrics)
 	if err != nil {
 		return err
 	}
-	client, err := s.principal.Certificates("kubeproxy-principal", logging.Component(logger, "certificates"), metrics)
+	principalCerts, err := s.principal.Certificates("kubeproxy-principal", logging.Component(logger, "certificates"), metrics)
 	if err != nil {
 		return err
 	}
@@ -50,55 +50,55 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	principal, err := s.principal.Connect(client, telemetry.DialOptions(registry)...)
+	principal, err := s.principal.Connect(principalCerts, telemetry.DialOptions(registry)...)
 	if err != nil {
 		return err
 	}
 	dialer := tunnel.NewDialer(principal, name)
 	dial := func(ctx context.Context, agent string) (net.Conn, error) { return dialer.Dial(ctx, agent, tunnel.Kube) }
 	agents := directory.New(principal, logging.Component(logger, "directory"))
-	admission := callers.Options{Trust: material, Identify: identify, AllAgents: s.everywhere, Agents: agents}
+	options := callers.Options{Trust: serverCerts, Identify: identify, AllAgents: s.everywhere, Agents: agents}
 	keys := token.NewSource(s.jwtKey, logging.Component(logger, "tokens"))
 	if s.jwtKey != "" {
-		admission.Tokens = keys
+		options.Tokens = keys
 	}
-	who := callers.New(admission)
+	admission := callers.New(options)
 	requests := gateway.New(gateway.Options{
-		Callers: who, Dial: dial, Timeout: s.timeout, DrainTimeout: drainTimeout,
+		Callers: admission, Dial: dial, Timeout: s.timeout, DrainTimeout: drainTimeout,
 		Registerer: registry, Logger: logging.Component(logger, "requests"),
 	})
 	operations, err := s.operations.Serve(ctx, base,
-		ops.When("certificate", material.Ready), ops.When("principal certificate", client.Ready),
+		ops.When("certificate", serverCerts.Ready), ops.When("principal certificate", principalCerts.Ready),
 		ops.Once("principal", agents.Ready))
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
-	group.Go(func() error { return material.Run(ctx) })
-	group.Go(func() error { return client.Run(ctx) })
+	group.Go(func() error { return serverCerts.Run(ctx) })
+	group.Go(func() error { return principalCerts.Run(ctx) })
 	if s.jwtKey != "" {
 		group.Go(func() error { return keys.Run(ctx) })
 	}
-	group.Go(func() error { who.Run(ctx); return nil })
+	group.Go(func() error { admission.Run(ctx); return nil })
 	group.Go(func() error {
 		defer dialer.Wait()
 		defer func() { _ = principal.Close() }() // it only ever says that it was closed before
 		work, ctx := errgroup.WithContext(ctx)
 		work.Go(func() error { agents.Run(ctx); return nil })
-		work.Go(func() error { return s.serve(ctx, requests, material, logger) })
+		work.Go(func() error { return s.serve(ctx, requests, serverCerts, logger) })
 		return work.Wait()
 	})
 	return group.Wait()
 }
 
 // serve serves callers until the context ends.
-func (s *proxySettings) serve(ctx context.Context, requests *gateway.Gateway, material *certs.Source, logger *slog.Logger) error {
+func (s *proxySettings) serve(ctx context.Context, requests *gateway.Gateway, serverCerts *certs.Source, logger *slog.Logger) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)))
 	if err != nil {
 		return fmt.Errorf("--listen-host and --listen-port: %w", err)
 	}
 	logger.Info("Listening for API requests", "address", listener.Addr().String())
-	return requests.Serve(ctx, listener, certs.ServerTLS(certs.ServerOptions{Source: material, Policy: s.policy}))
+	return requests.Serve(ctx, listener, certs.ServerTLS(certs.ServerOptions{Source: serverCerts, Policy: s.policy}))
 }

@@ -139,11 +139,11 @@ func zip(tb testing.TB, value any) []byte {
 	return buffer.Bytes()
 }
 
-// write writes an application's tree as the controller does, and announces it.
+// write writes the tree of an application as the controller does, and publishes the notification.
 func (s *store) write(tb testing.TB, application string, value any) {
 	tb.Helper()
 	s.put(tb, application, value)
-	s.announce(tb, application)
+	s.notify(tb, application)
 }
 
 func (s *store) put(tb testing.TB, application string, value any) {
@@ -156,7 +156,7 @@ func (s *store) put(tb testing.TB, application string, value any) {
 	require.NoError(tb, s.Set(tb.Context(), key, zip(tb, value), 0).Err())
 }
 
-func (s *store) announce(tb testing.TB, application string) {
+func (s *store) notify(tb testing.TB, application string) {
 	tb.Helper()
 	require.NoError(tb, s.Publish(tb.Context(), "app|managed-resources|"+application+"|1.8.3", "").Err())
 }

@@ -171,7 +171,7 @@ func TestKeyFormatOfArgoCDIsDetected(t *testing.T) {
 	}
 }
 
-// Few packed bytes may become many: a tree is read up to a limit, for all its parts together, and people are told.
+// A few compressed bytes may inflate to many. The limit applies to all shards of a tree together.
 func TestTooLargeTreeIsNotRead(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
 	spacious := func(text string) []byte {
@@ -199,7 +199,7 @@ func TestTooLargeTreeIsNotRead(t *testing.T) {
 	require.Equal(t, "g", lookup(t, larger, object("/pods/a/web-1-1")).Application)
 }
 
-// When Argo CD is upgraded it announces under its new version, and what the old one wrote stays for a time.
+// After an upgrade, notifications have the new version, and keys of the old version stay for a time.
 func TestUpgradeOfArgoCDChangesTheKeys(t *testing.T) {
 	s, api := newStore(t), newAPIServer(t)
 	s.put(t, "guestbook", guestbook(1))

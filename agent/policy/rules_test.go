@@ -103,7 +103,7 @@ func documented(t *testing.T) (texts []string) {
 	return texts
 }
 
-// What people find in the documentation works, and keeps from the hub what it says.
+// The policies in the documentation are valid, and deny what the page says.
 func TestDocumentedPolicies(t *testing.T) {
 	texts := documented(t)
 	require.Len(t, texts, 2)

@@ -67,7 +67,7 @@ type Call struct {
 
 // certificate is whom a client certificate names.
 type certificate struct {
-	name      string         // for people
+	name      string         // for logs
 	agent     identity.Agent // empty if it names none
 	allAgents bool           // it names one of Options.AllAgents
 	noAgent   error          // why it names no agent

@@ -26,14 +26,14 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/upstream"
 )
 
-// name is what redisproxy is called in logs and by the principal.
+// name is the program's in logs and for the principal.
 const name = "argocd-agent-redisproxy"
 
 // redisTimeout is how long the hub's Redis may take to accept a connection.
 const redisTimeout = 5 * time.Second
 
-// material is the certificates that redisproxy has and trusts.
-type material struct {
+// certSources are where redisproxy's certificates and CAs come from.
+type certSources struct {
 	client *certs.Source // for the principal
 	server *certs.Source // for clients; nil without TLS
 	redis  *certs.Source // the CA of the hub's Redis; nil when it is the operating system's
@@ -54,10 +54,10 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	agents := directory.New(principal, logging.Component(logger, "roster"))
+	agents := directory.New(principal, logging.Component(logger, "directory"))
 	dialer := tunnel.NewDialer(principal, name)
 	space := keys.Space{Prefix: s.redis.keyPrefix}
-	theirs := spokes.New(spokes.Options{
+	agentsRedis := spokes.New(spokes.Options{
 		Dial: func(ctx context.Context, agent string) (net.Conn, error) {
 			return dialer.Dial(ctx, agent, tunnel.Redis)
 		},
@@ -66,7 +66,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	})
 	clients := front.New(front.Options{
 		Upstream: upstream.Options{Address: s.redis.address, TLS: s.redis.config(m.redis), Timeout: redisTimeout},
-		Space:    space, Spokes: theirs, Registerer: registry, Logger: logging.Component(logger, "clients"),
+		Space:    space, Spokes: agentsRedis, Registerer: registry, Logger: logging.Component(logger, "clients"),
 	})
 	operations, err := s.operations.Serve(ctx, base, m.checks(agents)...)
 	if err != nil {
@@ -79,19 +79,19 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	}
 	group.Go(func() error {
 		defer dialer.Wait()
-		defer func() { _ = principal.Close() }() // it only ever says that it was closed before
+		defer func() { _ = principal.Close() }() // its only error is that it was closed before
 		work, ctx := errgroup.WithContext(ctx)
 		work.Go(func() error { agents.Run(ctx); return nil })
-		work.Go(func() error { theirs.Run(ctx); return nil })
+		work.Go(func() error { agentsRedis.Run(ctx); return nil })
 		work.Go(func() error { return s.serve(ctx, clients, m.server, logger) })
 		return work.Wait()
 	})
 	return group.Wait()
 }
 
-// checks say whether redisproxy is ready. Until the principal has said which agents there are, their keys cannot be told
-// from the hub's own; when it goes later, what it said last is still good, and Argo CD is not to lose its Redis for that.
-func (m *material) checks(agents *directory.Roster) []ops.Check {
+// checks are those of readiness. Until the principal has sent its directory of agents, agents' keys look like the hub's own. When
+// it disconnects later, the last directory still holds, and Argo CD is not to lose its Redis for that.
+func (m *certSources) checks(agents *directory.Roster) []ops.Check {
 	checks := []ops.Check{ops.When("principal certificate", m.client.Ready), ops.Once("principal", agents.Ready)}
 	if m.server != nil {
 		checks = append(checks, ops.When("certificate", m.server.Ready))
@@ -106,7 +106,7 @@ func (s *proxySettings) serve(ctx context.Context, clients *front.Server, own *c
 	if err != nil {
 		return fmt.Errorf("--listen-host and --listen-port: %w", err)
 	}
-	logger.Info("Listen for clients", "address", listener.Addr().String(), "tls", own != nil)
+	logger.Info("Listening for Redis clients", "address", listener.Addr().String(), "tls", own != nil)
 	if own != nil {
 		listener = tls.NewListener(listener, &tls.Config{
 			MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -122,9 +122,9 @@ func (s *proxySettings) serve(ctx context.Context, clients *front.Server, own *c
 }
 
 // certificates returns all certificates.
-func (s *proxySettings) certificates(logger *slog.Logger, metrics *certs.Metrics) (m *material, err error) {
+func (s *proxySettings) certificates(logger *slog.Logger, metrics *certs.Metrics) (m *certSources, err error) {
 	logger = logging.Component(logger, "certificates")
-	m = &material{}
+	m = &certSources{}
 	if m.client, err = s.principal.Certificates("redisproxy-principal", logger, metrics); err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func (s *proxySettings) certificates(logger *slog.Logger, metrics *certs.Metrics
 }
 
 // all returns the sources that there are.
-func (m *material) all() (sources []*certs.Source) {
+func (m *certSources) all() (sources []*certs.Source) {
 	for _, source := range []*certs.Source{m.client, m.server, m.redis} {
 		if source != nil {
 			sources = append(sources, source)

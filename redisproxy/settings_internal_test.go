@@ -72,7 +72,7 @@ type listening chan string
 
 // Write is called by one handler, which has a lock.
 func (l listening) Write(line []byte) (int, error) {
-	if _, rest, ok := strings.Cut(string(line), `msg="Listen for clients" address=`); ok {
+	if _, rest, ok := strings.Cut(string(line), `msg="Listening for Redis clients" address=`); ok {
 		address, _, _ := strings.Cut(rest, " ")
 		l <- address
 	}

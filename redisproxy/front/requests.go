@@ -139,12 +139,12 @@ func (r *requests) release() {
 // serve has one command answered.
 func (r *requests) serve(command resp.Command) error {
 	var buffer [longestName]byte
-	name := string(resp.Lower(buffer[:], command.Args[0]))
-	known := r.server.commands[name]
-	if len(command.Args[0]) > longestName {
-		known = commandInfo{}
+	lower := resp.Lower(buffer[:], command.Args[0])
+	known := r.server.commands[string(lower)]
+	if len(command.Args[0]) > longestName || known == (commandInfo{}) {
+		return r.forward(command, expected{count: 1})
 	}
-	e := expected{verb: known.verb, count: 1}
+	e, name := expected{verb: known.verb, count: 1}, string(lower)
 	switch known.verb {
 	case verbPlain:
 		if targets, some := r.server.agentTargets(command.Args, known); some {

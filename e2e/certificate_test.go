@@ -185,7 +185,7 @@ func (h *hubAndSpoke) replaces(t *testing.T, k keyring, program marked, authorit
 	t.Helper()
 	mark := program.Mark()
 	k.holds(t, authorities, pair)
-	saysNow(t, program, mark, "TLS material loaded")
+	saysNow(t, program, mark, "Loaded TLS certificates")
 }
 
 // marked is a program whose log can be read from now on.
@@ -225,10 +225,10 @@ func TestInvalidCertificateUpdateKeepsLastGoodOne(t *testing.T) {
 	h.site.connected(t)
 	mark := h.site.agent.Mark()
 	h.theirs.holds(t, nil, pki.Pair{Certificate: []byte("nonsense"), Key: h.client.Key})
-	saysNow(t, h.site.agent, mark, "not usable, keeping the last good", h.site.name+"/"+h.site.name+"-tls")
+	saysNow(t, h.site.agent, mark, "keeping the last good ones", h.site.name+"/"+h.site.name+"-tls")
 	mark = h.principal.Mark()
 	h.ours.holds(t, nil, pki.Pair{Certificate: h.server.Certificate, Key: h.client.Key})
-	saysNow(t, h.principal, mark, "not usable, keeping the last good", "argocd/"+h.site.name+"-tls")
+	saysNow(t, h.principal, mark, "keeping the last good ones", "argocd/"+h.site.name+"-tls")
 
 	h.site.agent.Principal.Reset()
 	h.site.newTwin("all-the-same").create(t).arrives(t)
@@ -266,7 +266,7 @@ func TestConnectionEndsWhenCAIsRemoved(t *testing.T) {
 	h.ours.holds(t, second.PEM().Certificate, pki.Pair{})
 	saysNow(t, h.site.agent, mark, "the agent's certificate is no longer trusted",
 		"which is none of the CAs trusted here", "the other side refused our client certificate")
-	saysNow(t, h.principal, seen, "An agent disconnected\" component=agents agent="+h.site.name, "TLS handshake refused")
+	saysNow(t, h.principal, seen, "An agent disconnected\" component=agents agent="+h.site.name, "TLS handshake failed")
 	trusted.newTwin("undisturbed").create(t).arrives(t)
 	_, metrics := get(t, trusted.agent.MetricsURL)
 	require.Contains(t, metrics, "\nargocd_agent_connections_total 1\n")
@@ -310,7 +310,7 @@ func TestPrincipalRejectsInvalidAgentCertificates(t *testing.T) {
 			mark := shared.Principal.Mark()
 			s := startSite(t, name, lab.AgentOptions{Certificates: certificates(shared.CA, c.pair)})
 			says(t, s.agent, append(c.agent, "Connection to principal failed; retrying")...)
-			saysNow(t, shared.Principal, mark, append(c.server, "TLS handshake refused")...)
+			saysNow(t, shared.Principal, mark, append(c.server, "TLS handshake failed")...)
 		})
 	}
 }
@@ -346,7 +346,7 @@ func TestAgentRejectsInvalidPrincipalCertificates(t *testing.T) {
 			principal := newPrincipal(t, lab.PrincipalOptions{Certificates: certificates(shared.CA, c.pair)})
 			s := newSite(t, name, lab.AgentOptions{Principal: principal})
 			says(t, s.agent, append(c.agent, "Connection to principal failed; retrying")...)
-			says(t, principal, append(c.server, "TLS handshake refused")...)
+			says(t, principal, append(c.server, "TLS handshake failed")...)
 		})
 	}
 }
@@ -356,7 +356,7 @@ func TestClientWithoutCertificateIsRejected(t *testing.T) {
 	t.Parallel()
 	h := &hubAndSpoke{principal: newPrincipal(t, lab.PrincipalOptions{})}
 	h.presented(t)
-	says(t, h.principal, "TLS handshake refused", "peer=127.0.0.1:", "reason=no_certificate",
+	says(t, h.principal, "TLS handshake failed", "peer=127.0.0.1:", "reason=no_certificate",
 		"the client presented no certificate: configure one on its side")
 }
 
@@ -374,9 +374,9 @@ func TestMissingCertificateSecretIsNamedAndAwaited(t *testing.T) {
 	s := startSite(t, name, lab.AgentOptions{
 		Principal: principal, Name: "b", Args: []string{"--tls-secret-name=bare-tls", "--root-ca-secret-name=bare-ca"},
 	})
-	says(t, principal, "TLS material missing, waiting for it", "Secret argocd/bare-tls: not found: create it with: argocd-agentctl pki issue principal",
+	says(t, principal, "TLS certificates missing; waiting for them", "Secret argocd/bare-tls: not found: create it with: argocd-agentctl pki issue principal",
 		"Secret argocd/bare-ca: not found: create it with: argocd-agentctl pki init")
-	says(t, s.agent, "TLS material missing, waiting for it", "Secret bare/bare-tls: not found: create it with: argocd-agentctl pki issue agent",
+	says(t, s.agent, "TLS certificates missing; waiting for them", "Secret bare/bare-tls: not found: create it with: argocd-agentctl pki issue agent",
 		"Secret bare/bare-ca: not found: create it with: argocd-agentctl pki propagate")
 	requireNotReady(t, principal.HealthURL, "certificate: not ready:", "Secret argocd/bare-tls: not found")
 	requireNotReady(t, s.agent.HealthURL, "certificate: not ready:", "Secret bare/bare-tls: not found")
@@ -393,5 +393,5 @@ func TestMissingCertificateFileIsNamed(t *testing.T) {
 	s := newSite(t, "fileless", lab.AgentOptions{
 		Args: []string{"--tls-client-cert=/nowhere/tls.crt", "--tls-client-key=/nowhere/tls.key"},
 	})
-	says(t, s.agent, "TLS material missing, waiting for it", "/nowhere/tls.crt", "see --tls-client-cert and --tls-client-key")
+	says(t, s.agent, "TLS certificates missing; waiting for them", "/nowhere/tls.crt", "see --tls-client-cert and --tls-client-key")
 }

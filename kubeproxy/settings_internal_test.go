@@ -62,7 +62,7 @@ func TestHelp(t *testing.T) {
 }
 
 // The program begins with nothing but its settings, says what it waits for, and ends when it is told to.
-func TestItRunsAndEnds(t *testing.T) {
+func TestProgramRunsUntilContextEnds(t *testing.T) {
 	t.Parallel()
 	s := &proxySettings{}
 	require.NoError(t, settingstest.Parse(s.Declare, nil, append(required(), "--metrics-port=0", "--healthz-port=0", "--listen-host=127.0.0.1", "--jwt-key="+t.TempDir())...))

@@ -81,7 +81,7 @@ func (l listening) Write(line []byte) (int, error) {
 
 // The program begins with nothing but its settings, serves the hub's Redis over TLS on both sides, and ends when it is told
 // to. There is no principal yet.
-func TestItRunsAndEnds(t *testing.T) {
+func TestProgramRunsUntilContextEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	authority, err := pki.NewCA(pki.CAOptions{CommonName: "test"})

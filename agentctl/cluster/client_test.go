@@ -50,7 +50,7 @@ func status(reason metav1.StatusReason) metav1.Status {
 }
 
 // Whoever writes at the same time is not overwritten, and that is said.
-func TestWritingAtTheSameTimeIsSaid(t *testing.T) {
+func TestConflictingWriteIsReported(t *testing.T) {
 	t.Parallel()
 	there := corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{Kind: "Secret", APIVersion: "v1"},

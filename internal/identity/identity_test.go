@@ -62,7 +62,7 @@ func TestParseAgent(t *testing.T) {
 	require.ErrorContains(t, err, "the hub's own namespace")
 }
 
-func TestBadAuthValuesShowARightOne(t *testing.T) {
+func TestInvalidAuthErrorShowsExample(t *testing.T) {
 	for value, problem := range map[string]string{
 		"":                          "must begin with mtls",
 		"CN=([^,]+)":                "must begin with mtls",
@@ -189,7 +189,7 @@ func pool(authority *pki.CA) *x509.CertPool {
 	return trusted
 }
 
-func TestTheAgentIsWhomTheCertificateNames(t *testing.T) {
+func TestAuthenticateReadsAgentNameFromCertificate(t *testing.T) {
 	authority := newAuthority(t)
 	const id = "spiffe://example.org/ns/argocd/sa/agent-a"
 	full := pkix.Name{CommonName: "agent-a", Organization: []string{"Example, Inc."}, OrganizationalUnit: []string{"spokes"}}
@@ -214,7 +214,7 @@ func TestTheAgentIsWhomTheCertificateNames(t *testing.T) {
 	}
 }
 
-func TestThePeerSaysWhatProvedIt(t *testing.T) {
+func TestPeerHasCertificateAndAddress(t *testing.T) {
 	authority := newAuthority(t)
 	certificate := issue(t, authority, holder{subject: named("agent-a").subject, uris: []string{"spiffe://example.org/agent-a"}})
 	got := meet(t, identity.DefaultAuth, authority, certificate)
@@ -226,7 +226,7 @@ func TestThePeerSaysWhatProvedIt(t *testing.T) {
 	require.Contains(t, got.peer.Address, "127.0.0.1:")
 }
 
-func TestTheProofEndsWithTheAuthorityWhenThatIsFirst(t *testing.T) {
+func TestPeerExpiresWithItsCA(t *testing.T) {
 	authority, err := pki.NewCA(pki.CAOptions{CommonName: "short", Validity: pki.Validity{NotAfter: time.Now().Add(10 * time.Minute)}})
 	require.NoError(t, err)
 	got := meet(t, identity.DefaultAuth, authority, issue(t, authority, named("agent-a")))
@@ -234,7 +234,7 @@ func TestTheProofEndsWithTheAuthorityWhenThatIsFirst(t *testing.T) {
 	require.True(t, got.peer.NotAfter.Equal(authority.Certificate().NotAfter))
 }
 
-func TestRefusals(t *testing.T) {
+func TestAuthenticateRefusesAmbiguousCertificates(t *testing.T) {
 	authority := newAuthority(t)
 	const id = "spiffe://example.org/ns/argocd/sa/agent-a"
 	tests := map[string]struct {
@@ -292,7 +292,7 @@ func whole() []string {
 }
 
 // No text of another attribute passes for a common name.
-func TestOnlyTheCommonNameIsOne(t *testing.T) {
+func TestOtherSubjectAttributesAreNoCommonName(t *testing.T) {
 	authority := newAuthority(t)
 	for name, who := range map[string]holder{
 		"an organisation":                 {subject: pkix.Name{Organization: []string{"CN=victim"}}},
@@ -326,7 +326,7 @@ func TestOnlyTheCommonNameIsOne(t *testing.T) {
 }
 
 // Whatever else a subject has, its common name is the agent's name.
-func TestTheCommonNameIsFoundAnywhere(t *testing.T) {
+func TestCommonNameIsFoundAmongOtherAttributes(t *testing.T) {
 	authority := newAuthority(t)
 	for name, who := range map[string]holder{
 		"before a trick":                {subject: pkix.Name{CommonName: "agent-a", Organization: []string{"CN=victim"}}},
@@ -345,7 +345,7 @@ func TestTheCommonNameIsFoundAnywhere(t *testing.T) {
 	}
 }
 
-func TestWithoutAVerifiedCertificateNobodyIsAnybody(t *testing.T) {
+func TestUnverifiedCertificateIsUnauthenticated(t *testing.T) {
 	authority, stranger := newAuthority(t), newAuthority(t)
 	authenticator, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
 	require.NoError(t, err)

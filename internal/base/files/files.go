@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// settle is how long changes are gathered before files are looked at again: an update is rarely a single change.
-	settle = 100 * time.Millisecond
+	// debounce is how long changes are gathered before files are read again: an update is rarely a single change.
+	debounce = 100 * time.Millisecond
 	// maxLinks bounds the symbolic links that are followed on the way to one file.
 	maxLinks = 40
 )
@@ -43,7 +43,7 @@ func Follow(ctx context.Context, paths []string, changed func()) error {
 			return nil
 		case <-due.C:
 			pending = false
-			if err := cover(watcher, paths); err != nil {
+			if err := watchDirectories(watcher, paths); err != nil {
 				return err
 			}
 			changed()
@@ -56,14 +56,14 @@ func Follow(ctx context.Context, paths []string, changed func()) error {
 		}
 		if !pending {
 			pending = true
-			due.Reset(settle)
+			due.Reset(debounce)
 		}
 	}
 }
 
-// cover makes the watcher watch every directory that decides what the paths lead to, and no other. A link may change
+// watchDirectories makes the watcher watch every directory that decides what the paths lead to, and no other. A link may change
 // between being looked at and being watched, so it looks again until there is nothing new to watch.
-func cover(watcher *fsnotify.Watcher, paths []string) error {
+func watchDirectories(watcher *fsnotify.Watcher, paths []string) error {
 	for {
 		wanted, err := directories(paths)
 		if err != nil {
@@ -99,15 +99,15 @@ func directories(paths []string) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("path %s: %w", path, err)
 		}
-		all = append(all, deciding(absolute)...)
+		all = append(all, directoriesOf(absolute)...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all), nil
 }
 
-// deciding walks to the absolute path, and returns the real directories in which it met a symbolic link, a missing
+// directoriesOf walks to the absolute path, and returns the real directories in which it met a symbolic link, a missing
 // entry (where the walk ends) or what the path names, and that itself if it is a folder.
-func deciding(path string) []string {
+func directoriesOf(path string) []string {
 	const separator = string(filepath.Separator)
 	var found []string
 	directory, rest := separator, strings.Split(strings.Trim(path, separator), separator)

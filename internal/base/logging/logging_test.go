@@ -12,7 +12,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 )
 
-func TestLevelsOfComponents(t *testing.T) {
+func TestLogLevelPerComponent(t *testing.T) {
 	cases := map[string]struct {
 		levels       []string
 		main, tunnel string // the levels whose lines are seen, by first letter
@@ -49,7 +49,7 @@ func TestLevelsOfComponents(t *testing.T) {
 	}
 }
 
-func TestLevelStaysWithFurtherAttributesAndGroups(t *testing.T) {
+func TestLogLevelSurvivesAttributesAndGroups(t *testing.T) {
 	var output bytes.Buffer
 	logger, err := logging.New(logging.Options{Levels: []string{"error", "tunnel=debug", "shop=error"}, Output: &output})
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestJSONLine(t *testing.T) {
 	require.Equal(t, map[string]any{"level": "INFO", "msg": "An agent connected", "component": "sync", "agent": "a"}, line)
 }
 
-func TestWhatIsWrongIsNamed(t *testing.T) {
+func TestInvalidLogLevelIsNamed(t *testing.T) {
 	for _, entry := range []string{"loud", "", "tunnel=", "=debug", "tunnel=loud", "tunnel=debug=info", "fatal"} {
 		_, err := logging.New(logging.Options{Levels: []string{"info", entry}})
 		require.ErrorContains(t, err, "log level \""+entry+"\": want [component=]level")
@@ -82,7 +82,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 	require.EqualError(t, err, `log format "xml": want one of text, json`)
 }
 
-func TestKeepsTheContractOfHandlers(t *testing.T) {
+func TestHandlerPassesSlogtest(t *testing.T) {
 	var output bytes.Buffer
 	slogtest.Run(t, func(t *testing.T) slog.Handler {
 		t.Helper()

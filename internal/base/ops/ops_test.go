@@ -65,7 +65,7 @@ func get(t *testing.T, address, path string) (status int, body string) {
 	return response.StatusCode, string(read)
 }
 
-func TestAliveWhateverTheChecksSay(t *testing.T) {
+func TestHealthzIgnoresChecks(t *testing.T) {
 	options := everything()
 	options.Checks = []ops.Check{{Name: "connection", Ready: func(context.Context) error { return errors.New("hub is away") }}}
 	status, body := get(t, running(t, options).HealthAddress(), "/healthz")
@@ -73,7 +73,7 @@ func TestAliveWhateverTheChecksSay(t *testing.T) {
 	require.Equal(t, "ok\n", body)
 }
 
-func TestReadyNamesWhatFails(t *testing.T) {
+func TestReadyzNamesFailingChecks(t *testing.T) {
 	var connected atomic.Bool
 	options := everything()
 	options.Checks = []ops.Check{
@@ -97,7 +97,7 @@ func TestReadyNamesWhatFails(t *testing.T) {
 	require.Equal(t, "caches: ready\nconnection: ready\nok\n", body)
 }
 
-func TestACheckThatHangsHidesNoOther(t *testing.T) {
+func TestReadyzWithHangingCheckNamesOthers(t *testing.T) {
 	options := everything()
 	hang := func(ctx context.Context) error {
 		<-ctx.Done()
@@ -113,7 +113,7 @@ func TestACheckThatHangsHidesNoOther(t *testing.T) {
 	require.Equal(t, "first: not ready: context deadline exceeded\nsecond: not ready: context deadline exceeded\nthird: ready\n", body)
 }
 
-func TestMetricsShowBuildProcessAndWhatWasRegistered(t *testing.T) {
+func TestMetricsHaveBuildAndProcess(t *testing.T) {
 	options := everything()
 	own := prometheus.NewCounter(prometheus.CounterOpts{Name: "own_total", Help: "Own."})
 	options.Registry.MustRegister(own)
@@ -126,7 +126,7 @@ func TestMetricsShowBuildProcessAndWhatWasRegistered(t *testing.T) {
 	require.Contains(t, body, "own_total 3")
 }
 
-func TestProfilesAreServed(t *testing.T) {
+func TestPprofIsServed(t *testing.T) {
 	server := running(t, everything())
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/cmdline"} {
 		status, body := get(t, server.ProfilesAddress(), path)
@@ -135,7 +135,7 @@ func TestProfilesAreServed(t *testing.T) {
 	}
 }
 
-func TestEachEndpointServesItsOwnOnly(t *testing.T) {
+func TestEndpointsAreOnSeparatePorts(t *testing.T) {
 	server := running(t, everything())
 	for address, paths := range map[string][]string{
 		server.HealthAddress():   {"/", "/metrics", "/debug/pprof/"},
@@ -149,7 +149,7 @@ func TestEachEndpointServesItsOwnOnly(t *testing.T) {
 	}
 }
 
-func TestProfilesOnLoopbackOnly(t *testing.T) {
+func TestPprofOnLoopbackOnly(t *testing.T) {
 	for _, address := range []string{":6060", "0.0.0.0:6060", "[::]:6060", "192.0.2.1:6060", "localhost.example:6060", "6060"} {
 		options := everything()
 		options.Profiles = ops.Endpoint{Address: address, Flag: "--pprof-port"}
@@ -158,7 +158,7 @@ func TestProfilesOnLoopbackOnly(t *testing.T) {
 	}
 }
 
-func TestATakenPortNamesItsFlag(t *testing.T) {
+func TestPortInUseErrorNamesFlag(t *testing.T) {
 	var config net.ListenConfig
 	taken, err := config.Listen(t.Context(), "tcp", anyPort)
 	require.NoError(t, err)
@@ -173,7 +173,7 @@ func TestATakenPortNamesItsFlag(t *testing.T) {
 	require.ErrorContains(t, err, "choose another port with --metrics-port")
 }
 
-func TestPortsAreGivenBackWhenNewFails(t *testing.T) {
+func TestNewFailureClosesPorts(t *testing.T) {
 	first, err := ops.New(t.Context(), everything())
 	require.NoError(t, err)
 	options := everything()
@@ -190,7 +190,7 @@ func TestPortsAreGivenBackWhenNewFails(t *testing.T) {
 	require.NoError(t, again.Close())
 }
 
-func TestPortZeroTurnsAnEndpointOff(t *testing.T) {
+func TestPortZeroDisablesEndpoint(t *testing.T) {
 	options := everything()
 	options.Health = ops.Port("--healthz-port", 0)
 	options.Metrics = ops.Port("--metrics-port", 0)
@@ -213,7 +213,7 @@ func TestPortZeroTurnsAnEndpointOff(t *testing.T) {
 	require.Equal(t, "127.0.0.1:6060", ops.LoopbackPort("--pprof-port", 6060).Address)
 }
 
-func TestRunLetsAnOpenRequestFinish(t *testing.T) {
+func TestRunDrainsOpenRequests(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})
 	options := everything()
 	options.Checks = []ops.Check{{Name: "slow", Ready: func(context.Context) error {

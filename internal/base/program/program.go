@@ -37,6 +37,6 @@ func Begin(o Options) (Base, error) {
 	if err != nil {
 		return Base{}, err
 	}
-	logger.Info("Start", "program", o.Name, "version", version.Version(), "revision", version.Revision())
+	logger.Info("Starting", "program", o.Name, "version", version.Version(), "revision", version.Revision())
 	return Base{Logger: logger, Registry: ops.NewRegistry(version.Version(), version.Revision())}, nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Whoever reads a program's log learns which program of which build that was.
-func TestProgramSaysWhoItIs(t *testing.T) {
+func TestBeginLogsNameAndVersion(t *testing.T) {
 	var log bytes.Buffer
 	base, err := program.Begin(program.Options{Name: "argocd-agent-test", Output: &log})
 	require.NoError(t, err)
@@ -21,7 +21,7 @@ func TestProgramSaysWhoItIs(t *testing.T) {
 	require.NotEmpty(t, metrics)
 }
 
-func TestProgramThatCannotBegin(t *testing.T) {
+func TestBeginRefusesInvalidLogLevel(t *testing.T) {
 	_, err := program.Begin(program.Options{Log: logging.Options{Levels: []string{"loud"}}})
 	require.ErrorContains(t, err, "want [component=]level")
 }

@@ -47,7 +47,7 @@ func (m *mount) origin() certs.Origin {
 	return certs.PairFiles(filepath.Join(m.directory, "tls.crt"), filepath.Join(m.directory, "tls.key"))
 }
 
-func TestAMountedSecretIsFollowedThroughEverySwap(t *testing.T) {
+func TestMountedSecretIsReloaded(t *testing.T) {
 	authority := newAuthority(t, "CA")
 	pair := clientPair(t, authority, "agent-a", pki.Validity{})
 	mounted := newMount(t, pair)
@@ -63,7 +63,7 @@ func TestAMountedSecretIsFollowedThroughEverySwap(t *testing.T) {
 	require.Equal(t, 0.0, source.value(t, reloads, "test", "failure"), "a swap is never seen by halves")
 }
 
-func TestFilesThatAreRenamedOrWrittenInPlaceAreFollowed(t *testing.T) {
+func TestRenamedAndOverwrittenFilesAreReloaded(t *testing.T) {
 	authority := newAuthority(t, "CA")
 	directory := t.TempDir()
 	certificate, key := writePair(t, directory, clientPair(t, authority, "agent-a", pki.Validity{}))
@@ -81,13 +81,13 @@ func TestFilesThatAreRenamedOrWrittenInPlaceAreFollowed(t *testing.T) {
 	require.Equal(t, serialOf(t, inPlace), source.serial(t))
 }
 
-func TestFilesMayAppearLateWithTheirDirectories(t *testing.T) {
+func TestMissingFilesAreLoadedWhenTheyAppear(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "not", "yet", "there")
 	source := run(t, certs.Options{
 		Pair:     certs.PairFiles(filepath.Join(directory, "tls.crt"), filepath.Join(directory, "tls.key")),
 		PairHint: "mount the Secret",
 	})
-	line := source.log.await(t, "TLS material missing")
+	line := source.log.await(t, "TLS certificates missing")
 	require.Contains(t, line, filepath.Join(directory, "tls.crt"))
 	require.Contains(t, line, filepath.Join(directory, "tls.key"))
 	require.Contains(t, line, "mount the Secret")
@@ -99,7 +99,7 @@ func TestFilesMayAppearLateWithTheirDirectories(t *testing.T) {
 	require.Equal(t, serialOf(t, pair), source.serial(t))
 }
 
-func TestALinkAnywhereOnTheWayIsFollowed(t *testing.T) {
+func TestChangedSymbolicLinkReloadsFiles(t *testing.T) {
 	authority := newAuthority(t, "CA")
 	top := t.TempDir()
 	generation := func(name string) pki.Pair {
@@ -125,7 +125,7 @@ func TestALinkAnywhereOnTheWayIsFollowed(t *testing.T) {
 	require.Equal(t, serialOf(t, third), source.serial(t))
 }
 
-func TestADirectoryThatIsReplacedIsFollowed(t *testing.T) {
+func TestReplacedDirectoryReloadsFiles(t *testing.T) {
 	authority := newAuthority(t, "CA")
 	top := t.TempDir()
 	directory := filepath.Join(top, "tls")
@@ -147,19 +147,19 @@ func TestADirectoryThatIsReplacedIsFollowed(t *testing.T) {
 	require.Equal(t, serialOf(t, last), source.serial(t))
 }
 
-func TestFilesThatVanishKeepTheLastGood(t *testing.T) {
+func TestDeletedFilesKeepLastGoodCertificate(t *testing.T) {
 	directory := t.TempDir()
 	pair := clientPair(t, newAuthority(t, "CA"), "agent-a", pki.Validity{})
 	certificate, key := writePair(t, directory, pair)
 	source := run(t, certs.Options{Pair: certs.PairFiles(certificate, key)}).ready(t)
 
 	require.NoError(t, os.Remove(key))
-	require.Contains(t, source.log.await(t, "keeping the last good"), key)
+	require.Contains(t, source.log.await(t, "keeping the last good ones"), key)
 	require.Equal(t, serialOf(t, pair), source.serial(t))
 	write(t, key, pair.Key)
 }
 
-func TestRootsFileMixesWithAPairFromElsewhere(t *testing.T) {
+func TestCAFileWithCertificateFromAnotherOrigin(t *testing.T) {
 	authority := newAuthority(t, "CA")
 	path := filepath.Join(t.TempDir(), "ca.crt")
 	write(t, path, authority.PEM().Certificate)

@@ -33,8 +33,8 @@ func newEnd(t *testing.T, pair pki.Pair, trusted *pki.CA) *end {
 	t.Helper()
 	e := &end{pair: newMemory(pairBlocks(pair)), roots: newMemory(rootsBlocks(trusted))}
 	e.rig = run(t, certs.Options{Pair: e.pair, Roots: e.roots}).ready(t)
-	e.log.await(t, "loaded")
-	e.log.await(t, "loaded")
+	e.log.await(t, "Loaded TLS certificates")
+	e.log.await(t, "Loaded TLS certificates")
 	return e
 }
 
@@ -74,7 +74,7 @@ func client(e *end) credentials.TransportCredentials {
 	return certs.ClientCredentials(certs.ClientOptions{Source: e.Source})
 }
 
-func TestRefusedHandshakesExplainThemselvesOnBothSides(t *testing.T) {
+func TestFailedHandshakeIsExplainedOnBothSides(t *testing.T) {
 	authority, stranger := newAuthority(t, "CA"), newAuthority(t, "stranger")
 	goodServer := serverPair(t, authority, pki.Validity{})
 	goodClient := clientPair(t, authority, "agent-a", pki.Validity{})
@@ -137,7 +137,7 @@ func TestRefusedHandshakesExplainThemselvesOnBothSides(t *testing.T) {
 			for _, want := range test.clientGets {
 				require.ErrorContains(t, err, want)
 			}
-			line := principal.log.await(t, "TLS handshake refused")
+			line := principal.log.await(t, "TLS handshake failed")
 			require.Contains(t, line, "reason="+string(test.reason))
 			for _, want := range test.serverLogs {
 				require.Contains(t, line, want)
@@ -161,19 +161,19 @@ func orAuthority(authority, otherwise *pki.CA) *pki.CA {
 	return authority
 }
 
-func TestAMissingClientCertificateIsExplainedOnBothSides(t *testing.T) {
+func TestMissingClientCertificateIsExplainedOnBothSides(t *testing.T) {
 	authority := newAuthority(t, "CA")
 	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
 	bare := run(t, certs.Options{Roots: newMemory(rootsBlocks(authority))}).ready(t)
 
 	err := call(t, serve(t, server(principal)), certs.ClientCredentials(certs.ClientOptions{Source: bare.Source}))
 	require.ErrorContains(t, err, "requires a certificate and none is configured here")
-	line := principal.log.await(t, "TLS handshake refused")
+	line := principal.log.await(t, "TLS handshake failed")
 	require.Contains(t, line, "reason=no_certificate")
 	require.Contains(t, line, "the client presented no certificate")
 }
 
-func TestTLS12RefusesAndExplainsAlike(t *testing.T) {
+func TestFailedTLS12HandshakeIsExplained(t *testing.T) {
 	authority := newAuthority(t, "CA")
 	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
 	agent := newEnd(t, clientPair(t, authority, "agent-a", past()), authority)
@@ -183,24 +183,24 @@ func TestTLS12RefusesAndExplainsAlike(t *testing.T) {
 	address := serve(t, certs.ServerCredentials(certs.ServerOptions{Source: principal.Source, Policy: older}))
 	err = call(t, address, certs.ClientCredentials(certs.ClientOptions{Source: agent.Source, Policy: older}))
 	require.ErrorContains(t, err, "expired at")
-	require.Contains(t, principal.log.await(t, "TLS handshake refused"), "reason=expired")
+	require.Contains(t, principal.log.await(t, "TLS handshake failed"), "reason=expired")
 
 	err = call(t, address, client(agent))
 	require.ErrorContains(t, err, "no TLS version in common")
-	require.Contains(t, principal.log.await(t, "TLS handshake refused"), "reason=no_common_version")
+	require.Contains(t, principal.log.await(t, "TLS handshake failed"), "reason=no_common_version")
 }
 
-func TestPlainTextIsExplained(t *testing.T) {
+func TestPlainTextClientIsExplained(t *testing.T) {
 	authority := newAuthority(t, "CA")
 	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
 	agent := newEnd(t, clientPair(t, authority, "agent-a", pki.Validity{}), authority)
 
 	require.Error(t, call(t, serve(t, server(principal)), insecure.NewCredentials()))
-	require.Contains(t, principal.log.await(t, "TLS handshake refused"), "does not speak TLS")
+	require.Contains(t, principal.log.await(t, "TLS handshake failed"), "does not speak TLS")
 	require.ErrorContains(t, call(t, serve(t, insecure.NewCredentials()), client(agent)), "does not speak TLS")
 }
 
-func TestAPeerThatHangsUpIsCountedButNotLogged(t *testing.T) {
+func TestDisconnectDuringHandshakeIsCountedButNotLogged(t *testing.T) {
 	authority := newAuthority(t, "CA")
 	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
 	near, far := net.Pipe()
@@ -213,7 +213,7 @@ func TestAPeerThatHangsUpIsCountedButNotLogged(t *testing.T) {
 	principal.log.requireNone(t)
 }
 
-func TestRotationOfEverythingWithoutARestart(t *testing.T) {
+func TestCAAndCertificatesRotateWithoutRestart(t *testing.T) {
 	old, renewed := newAuthority(t, "CA"), newAuthority(t, "CA")
 	principal := newEnd(t, serverPair(t, old, pki.Validity{}), old)
 	agent := newEnd(t, clientPair(t, old, "agent-a", past()), old)
@@ -239,12 +239,12 @@ func TestRotationOfEverythingWithoutARestart(t *testing.T) {
 	agent.after(t, func() { agent.pair.put(pairBlocks(clientPair(t, old, "agent-a", pki.Validity{}))) })
 	require.ErrorContains(t, call(t, address, dial), "refused our client certificate")
 	principal.pair.put(certs.Blocks{Certificate: []byte("rubbish")})
-	principal.log.await(t, "keeping the last good")
+	principal.log.await(t, "keeping the last good ones")
 	agent.after(t, func() { agent.pair.put(pairBlocks(clientPair(t, renewed, "agent-a", pki.Validity{}))) })
 	require.NoError(t, call(t, address, dial))
 }
 
-func TestSessionsAreNeverResumed(t *testing.T) {
+func TestTLSSessionsAreNotResumed(t *testing.T) {
 	old, renewed := newAuthority(t, "old"), newAuthority(t, "new")
 	principal := newEnd(t, serverPair(t, old, pki.Validity{}), old)
 	pair, err := clientPair(t, old, "agent-a", pki.Validity{}).TLS()
@@ -296,7 +296,7 @@ func TestInsecureSkipVerifyTrustsAnyServer(t *testing.T) {
 }
 
 // What a handshake accepted is asked about again when what is trusted has changed.
-func TestClientsAreVerifiedAgain(t *testing.T) {
+func TestVerifyClientAfterCAChange(t *testing.T) {
 	first, second := newAuthority(t, "first"), newAuthority(t, "second")
 	principal := newEnd(t, serverPair(t, first, pki.Validity{}), first)
 	presented := func(pair pki.Pair) []*x509.Certificate {
@@ -323,24 +323,24 @@ func TestClientsAreVerifiedAgain(t *testing.T) {
 	require.ErrorContains(t, rootless.VerifyClient(agent), "this side needs trusted CAs")
 }
 
-func TestWithoutMaterialHandshakesFailAndSayWhy(t *testing.T) {
+func TestHandshakeWithoutCertificatesFails(t *testing.T) {
 	authority := newAuthority(t, "CA")
 	missing := run(t, certs.Options{Pair: &memory{}, Roots: newMemory(rootsBlocks(authority))})
 	agent := newEnd(t, clientPair(t, authority, "agent-a", pki.Validity{}), authority)
 
 	err := call(t, serve(t, certs.ServerCredentials(certs.ServerOptions{Source: missing.Source})), client(agent))
 	require.ErrorContains(t, err, "the other side had a problem of its own, maybe no certificate yet")
-	require.Contains(t, missing.log.await(t, "TLS handshake refused"), "reason=no_material")
+	require.Contains(t, missing.log.await(t, "TLS handshake failed"), "reason=no_material")
 
 	err = call(t, "127.0.0.1:1", certs.ClientCredentials(certs.ClientOptions{Source: missing.Source}))
 	require.Error(t, err)
 
 	rootless := run(t, certs.Options{Pair: newMemory(pairBlocks(serverPair(t, authority, pki.Validity{})))}).ready(t)
 	require.Error(t, call(t, serve(t, certs.ServerCredentials(certs.ServerOptions{Source: rootless.Source})), client(agent)))
-	require.Contains(t, rootless.log.await(t, "TLS handshake refused"), "a server needs a certificate and trusted CAs")
+	require.Contains(t, rootless.log.await(t, "TLS handshake failed"), "a server needs a certificate and trusted CAs")
 }
 
-func TestAFloodOfRefusalsIsCountedWholeButLoggedInPart(t *testing.T) {
+func TestFailedHandshakeLogIsRateLimited(t *testing.T) {
 	authority := newAuthority(t, "CA")
 	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
 	transport := server(principal)
@@ -359,7 +359,7 @@ func TestAFloodOfRefusalsIsCountedWholeButLoggedInPart(t *testing.T) {
 	require.NotEmpty(t, principal.log.lines)
 }
 
-func TestAnAuthorityThatExpiredIsNamed(t *testing.T) {
+func TestExpiredCAIsNamed(t *testing.T) {
 	expired, err := pki.NewCA(pki.CAOptions{CommonName: "ended", Validity: past()})
 	require.NoError(t, err)
 	authority := newAuthority(t, "CA")
@@ -370,5 +370,5 @@ func TestAnAuthorityThatExpiredIsNamed(t *testing.T) {
 	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), expired)
 	agent := newEnd(t, pair, authority)
 	require.ErrorContains(t, call(t, serve(t, server(principal)), client(agent)), "expired at")
-	require.Contains(t, principal.log.await(t, "TLS handshake refused"), "reason=expired")
+	require.Contains(t, principal.log.await(t, "TLS handshake failed"), "reason=expired")
 }

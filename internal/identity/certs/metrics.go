@@ -25,15 +25,15 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	return &Metrics{
 		reloads: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "argocd_agent_certificate_reloads_total",
-			Help: "Changes of TLS material seen after the first load, by result: success (in use now) or failure (the last good stays in use).",
+			Help: "Changes of TLS certificates and CAs after the first load, by result: success (in use now) or failure (the last good stays in use).",
 		}, []string{"name", "result"}),
 		notAfter: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "argocd_agent_certificate_not_after_timestamp_seconds",
-			Help: "When the TLS material in use stops being valid: the certificate, or the last of the trusted CAs.",
+			Help: "When the TLS certificate in use expires, or the last of the trusted CAs.",
 		}, []string{"name"}),
 		failures: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "argocd_agent_tls_handshake_failures_total",
-			Help: "TLS handshakes that came to nothing on the server side, by reason.",
+			Help: "TLS handshakes that failed on the server side, by reason.",
 		}, []string{"name", "reason"}),
 	}
 }

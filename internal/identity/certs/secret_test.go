@@ -41,7 +41,7 @@ func secretSource(t *testing.T, server *apiServer) *rig {
 	})
 }
 
-func TestSecretsAreFollowedThroughTheirWholeLife(t *testing.T) {
+func TestSecretIsReloadedOnEveryChange(t *testing.T) {
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		authority := newAuthority(t, "CA")
 		source := secretSource(t, server)
@@ -61,7 +61,7 @@ func TestSecretsAreFollowedThroughTheirWholeLife(t *testing.T) {
 		require.Equal(t, serialOf(t, second), source.serial(t))
 
 		server.remove(tlsSecret)
-		require.Contains(t, source.log.await(t, "keeping the last good"), "not found")
+		require.Contains(t, source.log.await(t, "keeping the last good ones"), "not found")
 		require.Equal(t, serialOf(t, second), source.serial(t))
 
 		third := clientPair(t, authority, "agent-a", pki.Validity{})
@@ -70,7 +70,7 @@ func TestSecretsAreFollowedThroughTheirWholeLife(t *testing.T) {
 	})
 }
 
-func TestWatchesThatEndAreTakenUpAgain(t *testing.T) {
+func TestSecretWatchRestarts(t *testing.T) {
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		authority := newAuthority(t, "CA")
 		server.put(caSecret, tlsData(authority.PEM()))
@@ -96,7 +96,7 @@ func TestWatchesThatEndAreTakenUpAgain(t *testing.T) {
 	})
 }
 
-func TestRefusedAccessSaysWhatToAllowAndIsTakenUpOnceAllowed(t *testing.T) {
+func TestForbiddenSecretIsLoadedOnceAllowed(t *testing.T) {
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		server.allow(caSecret, false)
 		server.put(caSecret, tlsData(newAuthority(t, "CA").PEM()))
@@ -113,11 +113,11 @@ func TestRefusedAccessSaysWhatToAllowAndIsTakenUpOnceAllowed(t *testing.T) {
 		}
 		server.allow(caSecret, true)
 		source.ready(t)
-		require.Contains(t, source.log.next(t), "loaded", "the same cause is logged once")
+		require.Contains(t, source.log.next(t), "Loaded TLS certificates", "the same cause is logged once")
 	})
 }
 
-func TestBadSecretsSayWhichKeyIsBad(t *testing.T) {
+func TestInvalidSecretErrorNamesItsKey(t *testing.T) {
 	server := newAPIServer(t, true, tlsSecret, caSecret)
 	authority := newAuthority(t, "CA")
 	pair := clientPair(t, authority, "agent-a", pki.Validity{})
@@ -137,7 +137,7 @@ func TestBadSecretsSayWhichKeyIsBad(t *testing.T) {
 	source.ready(t)
 }
 
-func TestRootsMayBeUnderEitherKey(t *testing.T) {
+func TestCAIsReadFromTLSCrtOrCACrt(t *testing.T) {
 	authority, issuer := newAuthority(t, "CA"), newAuthority(t, "issuer")
 	leaf := clientPair(t, authority, "agent-a", pki.Validity{})
 	for name, data := range map[string]map[string][]byte{
@@ -158,7 +158,7 @@ func TestRootsMayBeUnderEitherKey(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerThatIsAwayIsWaitedFor(t *testing.T) {
+func TestUnreachableAPIServerIsRetried(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	address := server.URL
 	server.Close()

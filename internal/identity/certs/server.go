@@ -131,7 +131,7 @@ func (c *serverCredentials) tell(peer net.Addr, err error) {
 	source := c.options.Source
 	source.metrics.failures.WithLabelValues(source.name, string(reason)).Inc()
 	if reason != Disconnected && c.limit.Allow() {
-		source.logger.Warn("TLS handshake refused", "peer", peer.String(), "reason", string(reason), "error", err)
+		source.logger.Warn("TLS handshake failed", "peer", peer.String(), "reason", string(reason), "error", err)
 	}
 }
 

@@ -36,7 +36,7 @@ func missing(t *testing.T, s *certs.Settings) error {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- source.Run(ctx) }()
-	journal.await(t, "TLS material missing")
+	journal.await(t, "TLS certificates missing")
 	stop()
 	require.NoError(t, <-ended)
 	return source.Ready()

@@ -57,7 +57,7 @@ type part struct {
 // New returns a Source that has no material until Run has found it.
 func New(options Options) (*Source, error) {
 	if options.Name == "" || options.Logger == nil {
-		return nil, errors.New("TLS material: a name and a logger are required")
+		return nil, errors.New("TLS certificates: a name and a logger are required")
 	}
 	s := &Source{
 		name:    options.Name,
@@ -76,7 +76,7 @@ func New(options Options) (*Source, error) {
 		s.parts = append(s.parts, &part{name: options.Name + "-ca", origin: options.Roots, remedy: options.RootsHint, parse: parseRoots})
 	}
 	if len(s.parts) == 0 {
-		return nil, fmt.Errorf("TLS material %q: neither a certificate nor trusted CAs are configured", options.Name)
+		return nil, fmt.Errorf("TLS certificates %q: neither a certificate nor trusted CAs are configured", options.Name)
 	}
 	for _, p := range s.parts {
 		s.metrics.reloads.WithLabelValues(p.name, resultSuccess)
@@ -93,7 +93,7 @@ func (s *Source) Run(ctx context.Context) error {
 		group.Go(func() error {
 			err := p.origin.Watch(ctx, func(blocks Blocks, err error) { s.report(p, blocks, err) })
 			if err != nil {
-				return fmt.Errorf("TLS material %q: watch %s: %w", p.name, p.origin, err)
+				return fmt.Errorf("TLS certificates %q: watch %s: %w", p.name, p.origin, err)
 			}
 			return nil
 		})
@@ -112,7 +112,7 @@ func (s *Source) Wait(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		return fmt.Errorf("wait for TLS material: %w: %w", context.Cause(ctx), err)
+		return fmt.Errorf("wait for TLS certificates: %w: %w", context.Cause(ctx), err)
 	}
 }
 
@@ -131,9 +131,9 @@ func (s *Source) Current() (Material, error) {
 	for _, p := range s.parts {
 		switch {
 		case !p.good && p.failure != nil:
-			missing = append(missing, fmt.Errorf("TLS material %q: %w", p.name, p.failure))
+			missing = append(missing, fmt.Errorf("TLS certificates %q: %w", p.name, p.failure))
 		case !p.good:
-			missing = append(missing, fmt.Errorf("TLS material %q: %s has not been read yet", p.name, p.origin))
+			missing = append(missing, fmt.Errorf("TLS certificates %q: %s has not been read yet", p.name, p.origin))
 		case p.content.pair != nil:
 			material.Certificate = p.content.pair
 		default:
@@ -195,7 +195,7 @@ func (s *Source) accept(p *part, next content, now time.Time) {
 	if !next.validAt(now) {
 		log = s.logger.Warn
 	}
-	log("TLS material loaded", "name", p.name, "from", p.origin.String(),
+	log("Loaded TLS certificates", "name", p.name, "from", p.origin.String(),
 		"not_before", stamp(next.notBefore), "not_after", stamp(next.notAfter), "valid", next.validAt(now))
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -231,11 +231,11 @@ func (s *Source) refuse(p *part, err error) {
 		return
 	}
 	if !p.good {
-		s.logger.Warn("TLS material missing, waiting for it", "name", p.name, "error", failure)
+		s.logger.Warn("TLS certificates missing; waiting for them", "name", p.name, "error", failure)
 		return
 	}
 	s.metrics.reloads.WithLabelValues(p.name, resultFailure).Inc()
-	s.logger.Warn("TLS material changed but is not usable, keeping the last good", "name", p.name, "error", failure,
+	s.logger.Warn("Failed to reload TLS certificates; keeping the last good ones", "name", p.name, "error", failure,
 		"not_after", stamp(p.content.notAfter))
 }
 

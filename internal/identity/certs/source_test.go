@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-func TestABadChangeKeepsTheLastGoodAndALaterGoodOneWins(t *testing.T) {
+func TestInvalidCertificateKeepsLastGoodOne(t *testing.T) {
 	authority := newAuthority(t, "CA")
 	first := clientPair(t, authority, "agent-a", pki.Validity{})
 	other := clientPair(t, authority, "agent-a", pki.Validity{})
@@ -33,11 +33,11 @@ func TestABadChangeKeepsTheLastGoodAndALaterGoodOneWins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			place := newMemory(pairBlocks(first))
 			source := run(t, certs.Options{Pair: place, PairHint: "issue it again"}).ready(t)
-			require.Contains(t, source.log.next(t), "loaded")
+			require.Contains(t, source.log.next(t), "Loaded TLS certificates")
 
 			place.put(test.blocks)
 			line := source.log.next(t)
-			require.Contains(t, line, "keeping the last good")
+			require.Contains(t, line, "keeping the last good ones")
 			require.Contains(t, line, test.want)
 			require.Contains(t, line, "issue it again")
 			require.Equal(t, serialOf(t, first), source.serial(t))
@@ -46,7 +46,7 @@ func TestABadChangeKeepsTheLastGoodAndALaterGoodOneWins(t *testing.T) {
 			place.put(test.blocks) // the same again is no news
 			good := clientPair(t, authority, "agent-a", pki.Validity{})
 			source.after(t, func() { place.put(pairBlocks(good)) })
-			require.Contains(t, source.log.next(t), "TLS material loaded")
+			require.Contains(t, source.log.next(t), "Loaded TLS certificates")
 			source.log.requireNone(t)
 			require.Equal(t, serialOf(t, good), source.serial(t))
 			require.Equal(t, 1.0, source.value(t, reloads, "test", "failure"))
@@ -55,13 +55,13 @@ func TestABadChangeKeepsTheLastGoodAndALaterGoodOneWins(t *testing.T) {
 	}
 }
 
-func TestABadPoolKeepsTheLastGood(t *testing.T) {
+func TestInvalidCAsKeepLastGoodOnes(t *testing.T) {
 	old, renewed := newAuthority(t, "old"), newAuthority(t, "new")
 	broken := append(rootsBlocks(renewed).CAs,
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("rubbish")})...)
 	place := newMemory(rootsBlocks(old))
 	source := run(t, certs.Options{Roots: place}).ready(t)
-	require.Contains(t, source.log.next(t), "loaded")
+	require.Contains(t, source.log.next(t), "Loaded TLS certificates")
 
 	for _, blocks := range []certs.Blocks{{}, {CAs: []byte("\n")}, {CAs: broken}, {CAs: old.PEM().Key}} {
 		place.put(blocks)
@@ -81,14 +81,14 @@ func TestABadPoolKeepsTheLastGood(t *testing.T) {
 	require.Equal(t, 3.0, source.value(t, reloads, "test-ca", "failure"))
 }
 
-func TestTheHalvesChangeIndependently(t *testing.T) {
+func TestCertificateAndCAsReloadIndependently(t *testing.T) {
 	authority := newAuthority(t, "CA")
 	pairs := newMemory(pairBlocks(clientPair(t, authority, "agent-a", pki.Validity{})))
 	roots := newMemory(rootsBlocks(authority))
 	source := run(t, certs.Options{Pair: pairs, Roots: roots}).ready(t)
 
 	roots.put(certs.Blocks{})
-	source.log.await(t, "keeping the last good")
+	source.log.await(t, "keeping the last good ones")
 	renewed := clientPair(t, authority, "agent-a", pki.Validity{})
 	source.after(t, func() { pairs.put(pairBlocks(renewed)) })
 	require.Equal(t, serialOf(t, renewed), source.serial(t))
@@ -98,7 +98,7 @@ func TestTheHalvesChangeIndependently(t *testing.T) {
 	require.Equal(t, float64(authority.Certificate().NotAfter.Unix()), source.value(t, notAfter, "test-ca"))
 }
 
-func TestAnExpiredCertificateIsUsedWhenThereIsNoBetterOne(t *testing.T) {
+func TestExpiredCertificateIsUsedIfNoOther(t *testing.T) {
 	place := newMemory(pairBlocks(clientPair(t, newAuthority(t, "CA"), "agent-a", past())))
 	source := run(t, certs.Options{Pair: place}).ready(t)
 	line := source.log.next(t)
@@ -106,14 +106,14 @@ func TestAnExpiredCertificateIsUsedWhenThereIsNoBetterOne(t *testing.T) {
 	require.Contains(t, line, "valid=false")
 }
 
-func TestWaitSaysWhatIsMissingAndWhatToDo(t *testing.T) {
+func TestWaitErrorHasHint(t *testing.T) {
 	place := &memory{reports: make(chan report, 10)}
 	source := run(t, certs.Options{Pair: place, PairHint: "create it with: argocd-agentctl pki issue agent", Roots: newMemory(rootsBlocks(newAuthority(t, "CA")))})
 	_, err := source.Current()
 	require.ErrorContains(t, err, "the test has not been read yet")
 
 	place.reports <- report{err: errors.New("not found")}
-	source.log.await(t, "TLS material missing, waiting for it")
+	source.log.await(t, "TLS certificates missing; waiting for them")
 	place.reports <- report{err: errors.New("not found")}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -129,7 +129,7 @@ func TestWaitSaysWhatIsMissingAndWhatToDo(t *testing.T) {
 	require.NotContains(t, source.log.await(t, "name=test "), "missing", "the same cause is logged once")
 }
 
-func TestNewRefusesWhatCannotWork(t *testing.T) {
+func TestNewRefusesMissingOptions(t *testing.T) {
 	_, logger := newJournal()
 	_, err := certs.New(certs.Options{Name: "agent", Logger: logger})
 	require.ErrorContains(t, err, "neither a certificate nor trusted CAs")
@@ -143,7 +143,7 @@ func (unwatchable) Watch(context.Context, func(certs.Blocks, error)) error {
 	return errors.New("too many open files")
 }
 
-func TestRunFailsWhenAnOriginCannotBeWatched(t *testing.T) {
+func TestRunFailsIfOriginCannotBeWatched(t *testing.T) {
 	_, logger := newJournal()
 	source, err := certs.New(certs.Options{Name: "agent", Logger: logger, Pair: unwatchable{}, Roots: newMemory(certs.Blocks{})})
 	require.NoError(t, err)

@@ -37,7 +37,7 @@ func verify(leaf *x509.Certificate, authority *pki.CA, name string, usage x509.E
 	return err
 }
 
-func TestServerCertificateIsGoodForItsNamesOnly(t *testing.T) {
+func TestServerCertificateIsValidForItsNamesOnly(t *testing.T) {
 	authority := newAuthority(t, pki.CAOptions{})
 	pair, err := authority.IssueServer(pki.ServerOptions{
 		Names:     []string{"principal.argocd.svc", "localhost"},
@@ -55,7 +55,7 @@ func TestServerCertificateIsGoodForItsNamesOnly(t *testing.T) {
 	require.False(t, certificate.IsCA)
 }
 
-func TestClientCertificateNamesItsAgent(t *testing.T) {
+func TestClientCertificateHasAgentName(t *testing.T) {
 	authority := newAuthority(t, pki.CAOptions{})
 	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: "agent-a", SPIFFEID: "spiffe://example.org/ns/argocd/sa/agent-a"})
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestClientCertificateNamesItsAgent(t *testing.T) {
 	require.Equal(t, "spiffe://example.org/ns/argocd/sa/agent-a", certificate.URIs[0].String())
 }
 
-func TestAnotherAuthorityIsNotTrusted(t *testing.T) {
+func TestCertificateOfAnotherCAIsNotTrusted(t *testing.T) {
 	ours := newAuthority(t, pki.CAOptions{})
 	theirs := newAuthority(t, pki.CAOptions{CommonName: "test CA"})
 	pair, err := theirs.IssueClient(pki.ClientOptions{CommonName: "agent-a"})
@@ -76,7 +76,7 @@ func TestAnotherAuthorityIsNotTrusted(t *testing.T) {
 	require.ErrorAs(t, verify(leaf(t, pair), ours, "", x509.ExtKeyUsageClientAuth), new(x509.UnknownAuthorityError))
 }
 
-func TestAuthorityFromPEMGoesOnIssuing(t *testing.T) {
+func TestLoadedCAIssuesCertificates(t *testing.T) {
 	original := newAuthority(t, pki.CAOptions{})
 	loaded, err := pki.LoadCA(original.PEM().Certificate, original.PEM().Key)
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestAuthorityFromPEMGoesOnIssuing(t *testing.T) {
 	require.NoError(t, verify(leaf(t, pair), original, "", x509.ExtKeyUsageClientAuth))
 }
 
-func TestLoadAuthorityRefusesWhatCannotSign(t *testing.T) {
+func TestLoadCARefusesCertificatesThatCannotSign(t *testing.T) {
 	authority := newAuthority(t, pki.CAOptions{})
 	other := newAuthority(t, pki.CAOptions{})
 	client, err := authority.IssueClient(pki.ClientOptions{CommonName: "agent-a"})
@@ -138,7 +138,7 @@ func TestValidity(t *testing.T) {
 	})
 }
 
-func TestEveryAlgorithm(t *testing.T) {
+func TestKeyAlgorithms(t *testing.T) {
 	authority := newAuthority(t, pki.CAOptions{})
 	for _, algorithm := range []pki.Algorithm{pki.ECDSAP256, pki.ECDSAP384, pki.ECDSAP521, pki.Ed25519, pki.RSA} {
 		t.Run(string(algorithm), func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestEveryAlgorithm(t *testing.T) {
 	require.ErrorContains(t, err, "ecdsa-p256")
 }
 
-func TestMissingNamesAreRefused(t *testing.T) {
+func TestCertificateWithoutNameIsRefused(t *testing.T) {
 	authority := newAuthority(t, pki.CAOptions{})
 	_, err := pki.NewCA(pki.CAOptions{})
 	require.ErrorContains(t, err, "no common name")
@@ -165,7 +165,7 @@ func TestMissingNamesAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "spiffe://example.org")
 }
 
-func TestKindsOfKeys(t *testing.T) {
+func TestParseKeyKind(t *testing.T) {
 	for name, c := range map[string]struct {
 		algorithm string
 		bits      int
@@ -193,7 +193,7 @@ func TestKindsOfKeys(t *testing.T) {
 	}
 }
 
-func TestNewKeyIsOfItsKind(t *testing.T) {
+func TestNewKeyHasItsAlgorithm(t *testing.T) {
 	text, err := pki.NewKey(pki.KeyKind{Algorithm: pki.RSA, Bits: 2048})
 	require.NoError(t, err)
 	block, rest := pem.Decode(text)

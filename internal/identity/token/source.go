@@ -85,7 +85,7 @@ func (s *Source) take(keys *Keys, err error) {
 	if err != nil {
 		err = fmt.Errorf("keys of bearer tokens: %w", err)
 		if s.failure == nil || s.failure.Error() != err.Error() {
-			s.logger.Warn("The keys of bearer tokens cannot be used; the last good ones stay", "error", err, "any", s.keys != nil)
+			s.logger.Warn("Failed to load bearer token keys; keeping the last good ones", "error", err, "any", s.keys != nil)
 		}
 		s.failure = err
 		return
@@ -95,7 +95,7 @@ func (s *Source) take(keys *Keys, err error) {
 		return
 	}
 	s.keys = keys
-	s.logger.Info("Keys of bearer tokens loaded", "from", s.path, "signing", keys.signs(), "verifying", keys.Thumbprints())
+	s.logger.Info("Loaded bearer token keys", "from", s.path, "signing", keys.signs(), "verifying", keys.Thumbprints())
 	close(s.changed)
 	s.changed = make(chan struct{})
 }

@@ -57,7 +57,7 @@ func thumbprint(t *testing.T, text []byte) string {
 	return parse(t, text).Thumbprints()[0]
 }
 
-func TestAFolderIsFollowedThroughARotation(t *testing.T) {
+func TestKeyFolderReloadsOnRotation(t *testing.T) {
 	above := t.TempDir()
 	folder := filepath.Join(above, "not", "yet")
 	source, log := follow(t, folder)
@@ -99,7 +99,7 @@ func TestAFolderIsFollowedThroughARotation(t *testing.T) {
 }
 
 // The kubelet updates a mounted Secret by swapping a link.
-func TestAMountedSecretIsFollowed(t *testing.T) {
+func TestMountedKeySecretIsReloaded(t *testing.T) {
 	for name, path := range map[string]string{"folder": "", "file": "jwt.key"} {
 		t.Run(name, func(t *testing.T) {
 			mount := t.TempDir()
@@ -121,7 +121,7 @@ func TestAMountedSecretIsFollowed(t *testing.T) {
 	}
 }
 
-func TestAFileMayHoldSeveralKeys(t *testing.T) {
+func TestKeyFileWithSeveralKeys(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys.pem")
 	first, second := private(t, pki.ECDSAP256), private(t, pki.Ed25519)
 	write(t, file, append(public(t, first), second...))

@@ -72,7 +72,7 @@ func (k *Keys) Verify(raw string) (Token, error) {
 		jwt.WithAudience(Audience), jwt.WithIssuer(Issuer), jwt.WithIssuedAt())
 	parsed, err := parser.ParseWithClaims(raw, &claims, k.fitting)
 	if err != nil {
-		return Token{}, fmt.Errorf("%w: %w%s", ErrRefused, err, remedy(err, claims))
+		return Token{}, fmt.Errorf("%w: %w%s", ErrRefused, err, hint(err, claims))
 	}
 	if err := complete(claims); err != nil {
 		return Token{}, fmt.Errorf("%w: %w", ErrRefused, err)
@@ -102,7 +102,7 @@ func complete(claims jwt.RegisteredClaims) error {
 }
 
 // hint says what to do about an error, where the library's own text does not.
-func remedy(err error, claims jwt.RegisteredClaims) string {
+func hint(err error, claims jwt.RegisteredClaims) string {
 	switch {
 	case errors.Is(err, jwt.ErrTokenExpired) && claims.ExpiresAt != nil:
 		return fmt.Sprintf(" (at %s): issue a new one", claims.ExpiresAt.UTC().Format(time.RFC3339))

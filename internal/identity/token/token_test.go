@@ -61,7 +61,7 @@ func parse(tb testing.TB, signing []byte, older ...[]byte) *token.Keys {
 	return keys
 }
 
-func TestWhatIsIssuedVerifies(t *testing.T) {
+func TestIssuedTokenVerifies(t *testing.T) {
 	for algorithm, method := range map[pki.Algorithm]string{
 		pki.RSA: "RS512", pki.ECDSAP256: "ES256", pki.ECDSAP384: "ES384", pki.ECDSAP521: "ES512", pki.Ed25519: "EdDSA",
 	} {
@@ -82,7 +82,7 @@ func TestWhatIsIssuedVerifies(t *testing.T) {
 	}
 }
 
-func TestAnOlderKeyStillVerifies(t *testing.T) {
+func TestTokenOfOlderKeyVerifies(t *testing.T) {
 	before, after := private(t, pki.ECDSAP256), private(t, pki.Ed25519)
 	issued, err := parse(t, before).Issue("a", time.Hour)
 	require.NoError(t, err)
@@ -110,7 +110,7 @@ func claims() jwt.MapClaims {
 	}
 }
 
-func TestWhatIsNotToBeBelievedIsRefused(t *testing.T) {
+func TestInvalidTokenIsRefused(t *testing.T) {
 	text := private(t, pki.ECDSAP256)
 	keys := parse(t, text)
 	sign := func(change func(jwt.MapClaims)) string {
@@ -158,7 +158,7 @@ func TestWhatIsNotToBeBelievedIsRefused(t *testing.T) {
 }
 
 // A key is used with its own algorithm only, whatever the token claims.
-func TestAlgorithmsAreNotConfused(t *testing.T) {
+func TestTokenWithAnotherAlgorithmIsRefused(t *testing.T) {
 	text := private(t, pki.RSA)
 	key := signer(t, text)
 	keys := parse(t, text, private(t, pki.Ed25519))
@@ -195,7 +195,7 @@ func TestAlgorithmsAreNotConfused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestBadKeysAndBadIssuesSaySo(t *testing.T) {
+func TestInvalidKeysAndClaimsAreRefused(t *testing.T) {
 	modulus := new(big.Int).SetBit(big.NewInt(1), 1023, 1)
 	weak := encode(t, &rsa.PublicKey{N: modulus, E: 65537})
 	for want, text := range map[string][]byte{

@@ -41,7 +41,7 @@ func newCommand(lookup program.Lookup) *cobra.Command {
 func (s *agentSettings) Declare(set *settings.Set) {
 	set.String(&s.kube.Kubeconfig, "kubeconfig", "", "", "path of a kubeconfig file, when not running in a pod", settings.File)
 	set.String(&s.kube.Context, "kubecontext", "", "", "context in the kubeconfig file, if not its current one")
-	set.StringP(&s.namespace, "namespace", "n", "ARGOCD_AGENT_NAMESPACE", "argocd",
+	set.String(&s.namespace, "namespace,n", "ARGOCD_AGENT_NAMESPACE", "argocd",
 		"namespace of Argo CD on the spoke, whose applications are managed", settings.NonEmpty, settings.DNSLabel)
 	s.sharing.declare(set)
 	set.String(&s.serverAddress, "server-address", "ARGOCD_AGENT_REMOTE_SERVER", "", "host name of the principal",

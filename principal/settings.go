@@ -37,7 +37,7 @@ func newCommand(lookup program.Lookup) *cobra.Command {
 func (s *principalSettings) Declare(set *settings.Set) {
 	set.String(&s.kube.Kubeconfig, "kubeconfig", "", "", "path of a kubeconfig file, when not running in a pod", settings.File)
 	set.String(&s.kube.Context, "kubecontext", "", "", "context in the kubeconfig file, if not its current one")
-	set.StringP(&s.namespace, "namespace", "n", "ARGOCD_PRINCIPAL_NAMESPACE", "argocd",
+	set.String(&s.namespace, "namespace,n", "ARGOCD_PRINCIPAL_NAMESPACE", "argocd",
 		"namespace of Argo CD on the hub, which holds the principal's Secrets", settings.NonEmpty, settings.DNSLabel)
 	set.String(&s.listenHost, "listen-host", "ARGOCD_PRINCIPAL_LISTEN_HOST", "", "address to listen on for agents; all addresses if empty",
 		settings.Host)

@@ -67,10 +67,10 @@ func New(options Options) (*Authenticator, error) {
 	if expression, ok := strings.CutPrefix(rest, "subject:"); ok {
 		rest = expression
 	} else if expression, ok := strings.CutPrefix(rest, "uri:"); ok {
-		rest, source = expression, field{name: "URI", read: uri}
+		rest, source = expression, field{name: "URI", read: URI}
 	}
 	if rest == wholeName && source.name == "subject" {
-		rest, source = "(?s)^(.+)$", field{name: "common name", read: commonName}
+		rest, source = "(?s)^(.+)$", field{name: "common name", read: CommonName}
 	}
 	if rest == "" {
 		return nil, fmt.Errorf("auth %q: the regular expression is missing: %s", options.Auth, examples)
@@ -95,23 +95,32 @@ func CheckAuth(value string) error {
 // Authenticate returns the peer of the gRPC connection that ctx belongs to. Its errors wrap ErrUnauthenticated or ErrAgentName;
 // either way the peer must not be served.
 func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
-	state, address, err := verified(ctx)
+	found, err := peerFrom(ctx)
 	if err != nil {
 		return Peer{}, err
 	}
-	found := describe(state, address)
-	if component := a.ComponentOf(state.PeerCertificates[0]); component != "" {
+	leaf := found.Certificates[0]
+	if component := a.ComponentOf(leaf); component != "" {
 		return Peer{}, fmt.Errorf("%w: client certificate %q from %s is that of a component of the hub, which is no agent",
-			ErrUnauthenticated, found.Subject, address)
+			ErrUnauthenticated, found.Subject, found.Address)
 	}
-	name, err := a.nameOf(state.PeerCertificates[0])
-	if err != nil {
-		return Peer{}, fmt.Errorf("%w: client certificate %q from %s: %w", ErrUnauthenticated, found.Subject, address, err)
-	}
-	if found.Agent, err = ParseAgent(name, a.reserved...); err != nil {
-		return Peer{}, fmt.Errorf("client certificate %q from %s: %w", found.Subject, address, err)
+	if found.Agent, err = a.AgentOf(leaf); err != nil {
+		return Peer{}, fmt.Errorf("connection from %s: %w", found.Address, err)
 	}
 	return found, nil
+}
+
+// AgentOf returns the agent that a verified certificate names. Its errors wrap ErrUnauthenticated or ErrAgentName.
+func (a *Authenticator) AgentOf(certificate *x509.Certificate) (Agent, error) {
+	name, err := a.nameOf(certificate)
+	if err != nil {
+		return "", fmt.Errorf("%w: client certificate %q: %w", ErrUnauthenticated, certificate.Subject.String(), err)
+	}
+	agent, err := ParseAgent(name, a.reserved...)
+	if err != nil {
+		return "", fmt.Errorf("client certificate %q: %w", certificate.Subject.String(), err)
+	}
+	return agent, nil
 }
 
 // nameOf returns what the certificate calls the agent. A pattern that finds more than one name is refused: which one is
@@ -137,8 +146,8 @@ func subject(certificate *x509.Certificate) (string, error) {
 	return certificate.Subject.String(), requireOneName(certificate)
 }
 
-// commonName returns the one common name.
-func commonName(certificate *x509.Certificate) (string, error) {
+// CommonName returns the one common name of a certificate's subject.
+func CommonName(certificate *x509.Certificate) (string, error) {
 	if certificate.Subject.CommonName == "" {
 		return "", fmt.Errorf("its subject %q has no common name: issue it with one, or change the hub's setting --auth",
 			certificate.Subject.String())
@@ -161,8 +170,8 @@ func requireOneName(certificate *x509.Certificate) error {
 	return nil
 }
 
-// uri returns the one URI.
-func uri(certificate *x509.Certificate) (string, error) {
+// URI returns the one URI among a certificate's alternative names, such as its SPIFFE ID.
+func URI(certificate *x509.Certificate) (string, error) {
 	switch len(certificate.URIs) {
 	case 1:
 		return certificate.URIs[0].String(), nil

@@ -30,41 +30,46 @@ type Peer struct {
 	Address string
 }
 
-// ErrUnauthenticated is wrapped by errors about peers that have not proven who they are, by whatever name.
+// ErrUnauthenticated is wrapped by errors about peers whose certificate does not say who they are.
 var ErrUnauthenticated = errors.New("peer identity")
 
-// verified returns what TLS says of the connection of ctx, whose peer has a certificate that was verified, and its remote
-// address.
-func verified(ctx context.Context) (state tls.ConnectionState, address string, err error) {
+// PeerOf returns the peer of a TLS connection, without a name: AgentOf and ComponentOf know that. Its errors wrap
+// ErrUnauthenticated.
+func PeerOf(state *tls.ConnectionState, address string) (Peer, error) {
+	if state == nil {
+		return Peer{}, fmt.Errorf("%w: the connection from %s does not use TLS: certificates cannot prove anything on it", ErrUnauthenticated, address)
+	}
+	if len(state.VerifiedChains) == 0 {
+		return Peer{}, fmt.Errorf("%w: the connection from %s brought no verified client certificate: configure one on the client",
+			ErrUnauthenticated, address)
+	}
+	return Peer{
+		NotAfter:     validUntil(state.VerifiedChains),
+		Certificates: state.PeerCertificates,
+		Subject:      state.PeerCertificates[0].Subject.String(),
+		Address:      address,
+	}, nil
+}
+
+// peerFrom is PeerOf of the gRPC connection that ctx belongs to.
+func peerFrom(ctx context.Context) (Peer, error) {
 	connection, ok := peer.FromContext(ctx)
 	if !ok {
-		return state, "", fmt.Errorf("%w: there is no gRPC connection", ErrUnauthenticated)
+		return Peer{}, fmt.Errorf("%w: there is no gRPC connection", ErrUnauthenticated)
 	}
+	var address string
 	if connection.Addr != nil {
 		address = connection.Addr.String()
 	}
 	info, ok := connection.AuthInfo.(credentials.TLSInfo)
 	if !ok {
-		return state, address, fmt.Errorf("%w: the connection from %s does not use TLS: certificates cannot prove anything on it", ErrUnauthenticated, address)
+		return PeerOf(nil, address)
 	}
-	if len(info.State.VerifiedChains) == 0 {
-		return state, address, fmt.Errorf("%w: the connection from %s brought no verified client certificate: configure one on the agent", ErrUnauthenticated, address)
-	}
-	return info.State, address, nil
+	return PeerOf(&info.State, address)
 }
 
-// describe returns what the connection proves, save for the agent's name.
-func describe(state tls.ConnectionState, address string) Peer {
-	return Peer{
-		NotAfter:     provenUntil(state.VerifiedChains),
-		Certificates: state.PeerCertificates,
-		Subject:      state.PeerCertificates[0].Subject.String(),
-		Address:      address,
-	}
-}
-
-// provenUntil returns when the last of the chains breaks. A chain breaks when the first of its certificates expires.
-func provenUntil(chains [][]*x509.Certificate) time.Time {
+// validUntil returns when the last of the chains breaks. A chain breaks when the first of its certificates expires.
+func validUntil(chains [][]*x509.Certificate) time.Time {
 	var last time.Time
 	for _, chain := range chains {
 		end := chain[0].NotAfter

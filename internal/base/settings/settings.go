@@ -36,19 +36,15 @@ func New(flags *pflag.FlagSet, lookup func(variable string) (string, bool)) *Set
 // Check looks at a value. Its error says what would be right: "want a port, 1 to 65535".
 type Check[T any] func(value T) error
 
-// String declares a setting that is text.
+// String declares a setting that is text. The flag may have a short form: "namespace,n".
 //
 // This holds for all kinds of settings: the target has the fallback at once, and the operator's value after Resolve. The
 // variable may be empty when only the flag sets it. A variable that is set to nothing counts as not set, because that is
 // what an empty key of a ConfigMap means.
 func (s *Set) String(target *string, flag, variable, fallback, usage string, checks ...Check[string]) {
-	s.StringP(target, flag, "", variable, fallback, usage, checks...)
-}
-
-// StringP is String with a short form of the flag: "namespace", "n".
-func (s *Set) StringP(target *string, flag, shorthand, variable, fallback, usage string, checks ...Check[string]) {
-	s.flags.StringVarP(target, flag, shorthand, fallback, usage)
-	declare(s, target, flag, variable, checks)
+	name, shorthand, _ := strings.Cut(flag, ",")
+	s.flags.StringVarP(target, name, shorthand, fallback, usage)
+	declare(s, target, name, variable, checks)
 }
 
 // Strings declares a setting that is a list: values with commas between. The flag may be given again to add more.

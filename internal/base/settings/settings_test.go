@@ -33,7 +33,7 @@ func (o *options) declare(set *settings.Set) {
 	set.Int(&o.port, "listen-port", "P_LISTEN_PORT", 8443, "Port to listen on", settings.Port)
 	set.Int(&o.pprofPort, "pprof-port", "P_PPROF_PORT", 0, "Port of the profiles", settings.PortOrOff)
 	set.Strings(&o.namespaces, "allowed-namespaces", "P_NAMESPACES", []string{"argocd"}, "Namespaces to use", settings.Each(settings.DNSLabel))
-	set.StringP(&o.namespace, "namespace", "n", "P_NAMESPACE", "argocd", "Namespace", settings.DNSLabel)
+	set.String(&o.namespace, "namespace,n", "P_NAMESPACE", "argocd", "Namespace", settings.DNSLabel)
 	set.Bool(&o.create, "namespace-create-enable", "P_CREATE", false, "Create namespaces")
 	set.Duration(&o.interval, "interval", "P_INTERVAL", 10*time.Second, "Interval", settings.NonNegative)
 	set.String(&o.format, "log-format", "P_LOG_FORMAT", "text", "Log format", settings.OneOf("text", "json"))

@@ -55,7 +55,7 @@ func TestAgentInspectReportsProblems(t *testing.T) {
 		"nowhere":          {func(s *corev1.Secret) { s.Data["server"] = nil }, "which is no address such as https://argocd-agent-resource-proxy:9090?agentName=berlin"},
 		"mistakable":       {func(s *corev1.Secret) { s.Data["server"] = []byte("https://argocd-agent-resource-proxy:9090") }, "Argo CD tells clusters apart by it"},
 		"behind another":   {func(s *corev1.Secret) { s.Data["server"] = []byte("https://other:9090?agentName=berlin") }, "not for other: issue it for that name, or change the server"},
-		"no configuration": {func(s *corev1.Secret) { s.Data["config"] = nil }, "its key config is not what Argo CD expects"},
+		"no configuration": {func(s *corev1.Secret) { s.Data["config"] = nil }, "it has no client certificate (certData)"},
 		"insecure":         {with(func(_, tls map[string]any) { tls["insecure"] = true }), "it is insecure"},
 		"no authority":     {with(func(_, tls map[string]any) { delete(tls, "caData") }), "it has no CA (caData)"},
 		"bad authority":    {with(func(_, tls map[string]any) { tls["caData"] = []byte("nonsense") }), "its CA (caData) cannot be read: no certificate in PEM form"},

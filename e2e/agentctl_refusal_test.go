@@ -102,7 +102,7 @@ func TestAgentctlNeverOverwritesForeignSecrets(t *testing.T) {
 	both := "--principal-namespace " + a.hub + " --agent-context hub --agent-namespace " + b.hub
 	for _, command := range []string{"pki propagate ", "pki issue agent berlin "} {
 		a.fails(t, command+both, "it has a private key, as a CA's own Secret does, which would be lost",
-			"--agent-context and --agent-namespace say where that is")
+			"Choose it by --agent-context and --agent-namespace")
 		a.fails(t, command+both+" --upsert", "it exists already, and is not replaced")
 	}
 	a.fails(t, "pki propagate --agent-context hub --upsert", "choose another with --agent-context")
@@ -162,7 +162,7 @@ func TestAgentctlNamesMissingPrerequisites(t *testing.T) {
 	a.changes(t, "argocd-agent-ca", func(s *corev1.Secret) { s.Data["tls.key"] = nil })
 	a.fails(t, "pki issue principal", "it has no private key (tls.key), as on a spoke, so nothing can be issued with it")
 	a.does(t, "pki propagate --agent-context spoke-b")
-	require.Contains(t, a.does(t, "pki inspect").output, "is not there")
+	require.Contains(t, a.does(t, "pki inspect").output, "private key  missing")
 }
 
 // What somebody may not do is said, and who that is.

@@ -20,8 +20,8 @@ const byDestination = "--destination-based-mapping=true"
 // federation is a principal of a test's own that maps by destination, and the agents of it.
 type federation struct {
 	principal *lab.Principal
-	known     *directory.Roster // what the hub's components are told
-	teams     string            // how the namespaces begin that are allowed
+	known     *directory.Directory // what the hub's components are told
+	teams     string               // how the namespaces begin that are allowed
 }
 
 // newFederation makes a federation without agents. No other test has namespaces that begin like its own: agents that map by
@@ -30,7 +30,7 @@ func newFederation(t *testing.T) *federation {
 	t.Helper()
 	f := &federation{teams: unique("teams") + "-of"}
 	f.principal = newPrincipal(t, lab.PrincipalOptions{Args: []string{byDestination, "--allowed-namespaces=" + f.teams + "-*"}})
-	f.known = newRoster(t, f.principal)
+	f.known = watchDirectory(t, f.principal)
 	return f
 }
 
@@ -87,7 +87,7 @@ func (a *twin) instance() string { return a.declared.Namespace + "_" + a.declare
 // owned waits until components are told whose an application is; nobody's if that is empty.
 func (f *federation) owned(t *testing.T, instance, want string) (there string) {
 	t.Helper()
-	told(t, f.known, func() bool {
+	awaitDirectory(t, f.known, func() bool {
 		var agent string
 		agent, there, _ = f.known.Owner(instance)
 		return agent == want

@@ -91,7 +91,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 
 // checks are those of readiness. Until the principal has sent its directory of agents, agents' keys look like the hub's own. When
 // it disconnects later, the last directory still holds, and Argo CD is not to lose its Redis for that.
-func (m *certSources) checks(agents *directory.Roster) []ops.Check {
+func (m *certSources) checks(agents *directory.Directory) []ops.Check {
 	checks := []ops.Check{ops.When("principal certificate", m.client.Ready), ops.Once("principal", agents.Ready)}
 	if m.server != nil {
 		checks = append(checks, ops.When("certificate", m.server.Ready))

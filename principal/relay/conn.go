@@ -94,7 +94,7 @@ func (r *Relay) dialOver(ctx context.Context, s *agentStream, c *tunnelConn) (ag
 	r.pending[id] = c
 	r.mu.Unlock()
 	select {
-	case s.dials <- &tunnelv1.Dial{Id: id, Target: c.target}:
+	case s.dials <- &tunnelv1.DialRequest{Id: id, Target: c.target}:
 	case <-s.ended:
 	case <-ctx.Done():
 	}

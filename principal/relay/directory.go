@@ -231,7 +231,7 @@ func (d *Directory) notify(agent string, instances func(yield func(string) bool)
 }
 
 // updates returns what changed since the last call for this watcher, in one message at least.
-func (d *Directory) updates(w *watcher) []*tunnelv1.Roster {
+func (d *Directory) updates(w *watcher) []*tunnelv1.DirectoryUpdate {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var m messages
@@ -273,14 +273,14 @@ const maxMessage = 1 << 20
 
 // messages are updates that are not too large.
 type messages struct {
-	all  []*tunnelv1.Roster
+	all  []*tunnelv1.DirectoryUpdate
 	size int // of the last one, in bytes
 }
 
 // last returns the message that has room for one more thing.
-func (m *messages) last() *tunnelv1.Roster {
+func (m *messages) last() *tunnelv1.DirectoryUpdate {
 	if len(m.all) == 0 || m.size >= maxMessage {
-		m.all, m.size = append(m.all, &tunnelv1.Roster{}), 0
+		m.all, m.size = append(m.all, &tunnelv1.DirectoryUpdate{}), 0
 	}
 	return m.all[len(m.all)-1]
 }

@@ -71,9 +71,9 @@ func (r *Relay) Run(ctx context.Context) {
 // agentStream is an agent's Listen stream.
 type agentStream struct {
 	agent string
-	dials chan *tunnelv1.Dial // to be sent
-	ended chan struct{}       // closed by end
-	cause error               // why, once it has ended
+	dials chan *tunnelv1.DialRequest // to be sent
+	ended chan struct{}              // closed by end
+	cause error                      // why, once it has ended
 	once  sync.Once
 }
 
@@ -91,7 +91,7 @@ func (r *Relay) Listen(request *tunnelv1.ListenRequest, stream tunnelv1.Tunnel_L
 		return err
 	}
 	defer grant.End()
-	s := &agentStream{agent: string(grant.Agent), dials: make(chan *tunnelv1.Dial), ended: make(chan struct{})}
+	s := &agentStream{agent: string(grant.Agent), dials: make(chan *tunnelv1.DialRequest), ended: make(chan struct{})}
 	if err := r.register(s, request.GetBuild()); err != nil {
 		return err
 	}

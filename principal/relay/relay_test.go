@@ -48,7 +48,7 @@ func watch(t *testing.T, w *relaytest.World) *component {
 }
 
 // receive takes in one update.
-func (c *component) receive(t *testing.T) *tunnelv1.Roster {
+func (c *component) receive(t *testing.T) *tunnelv1.DirectoryUpdate {
 	t.Helper()
 	said, err := c.stream.Recv()
 	require.NoError(t, err)

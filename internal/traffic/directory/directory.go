@@ -1,5 +1,5 @@
-// Package directory tells the hub's components which agents there are, and what on the hub belongs to which: what a principal
-// says of that, kept in memory.
+// Package directory keeps, for the hub's components, which agents there are and which of the hub's applications belong to
+// which agent. It watches the principal's directory.
 package directory
 
 import (
@@ -22,7 +22,7 @@ import (
 type Agent struct {
 	Name      string
 	Connected bool
-	// Since is when it was connected or lost, or when the principal that tells so started.
+	// Since is when Connected changed last, or when the principal started.
 	Since time.Time
 	// Server is the address of the agent's cluster in Argo CD on the hub, empty if it has none.
 	Server string
@@ -30,9 +30,9 @@ type Agent struct {
 	Build string
 }
 
-// Roster is what a principal says. It is empty until Run runs, and keeps what was said last while no principal can be
-// reached. It is safe for concurrent use.
-type Roster struct {
+// Directory is a copy of the principal's directory. It is empty until Run runs, and keeps what it had while no principal can
+// be reached. It is safe for concurrent use.
+type Directory struct {
 	client tunnelv1.RelayClient
 	logger *slog.Logger
 
@@ -44,27 +44,27 @@ type Roster struct {
 	assigned   map[string]assignment // by instance
 	instances  map[assignment]string // the reverse
 	changed    chan struct{}         // closed at the next change
-	failure    error                 // why the principal is not heard; nil while it is
+	failure    error                 // why there is no connection to the principal; nil while there is
 }
 
 // assignment is the agent and the instance on its spoke of an application.
 type assignment struct{ agent, instance string }
 
-// New returns an empty roster, which asks over a connection to the principal.
-func New(principal grpc.ClientConnInterface, logger *slog.Logger) *Roster {
-	r := &Roster{
+// New returns an empty directory, which watches over a connection to the principal.
+func New(principal grpc.ClientConnInterface, logger *slog.Logger) *Directory {
+	d := &Directory{
 		client: tunnelv1.NewRelayClient(principal), logger: logger,
-		changed: make(chan struct{}), failure: errors.New("the principal was not heard yet"),
+		changed: make(chan struct{}), failure: errors.New("the principal has not answered yet"),
 	}
-	r.clear()
-	return r
+	d.clear()
+	return d
 }
 
-// clear forgets everything. mu is held, or nobody else has r.
-func (r *Roster) clear() {
-	r.agents, r.servers = make(map[string]Agent), make(map[string]string)
-	r.namespaces, r.spaces = make(map[string]string), make(map[string]string)
-	r.assigned, r.instances = make(map[string]assignment), make(map[assignment]string)
+// clear forgets everything. mu is held, or nobody else has d.
+func (d *Directory) clear() {
+	d.agents, d.servers = make(map[string]Agent), make(map[string]string)
+	d.namespaces, d.spaces = make(map[string]string), make(map[string]string)
+	d.assigned, d.instances = make(map[string]assignment), make(map[assignment]string)
 }
 
 // Waits between attempts to reach the principal, doubled from the first up to the last.
@@ -73,18 +73,18 @@ const (
 	lastWait  = 15 * time.Second
 )
 
-// Run listens to the principal until the context ends.
-func (r *Roster) Run(ctx context.Context) {
+// Run watches the principal until the context ends.
+func (d *Directory) Run(ctx context.Context) {
 	wait := firstWait
 	for {
-		heard, err := r.listen(ctx)
+		complete, err := d.watch(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if heard {
+		if complete {
 			wait = firstWait
 		}
-		r.logger.Warn("Not connected to the principal", "reason", status.Convert(err).Message(), "retry", wait.String())
+		d.logger.Warn("Connection to principal failed; retrying", "err", status.Convert(err).Message(), "backoff", wait.String())
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -96,175 +96,173 @@ func (r *Roster) Run(ctx context.Context) {
 	}
 }
 
-// listen listens until the principal ends the call, and reports whether it said anything.
-func (r *Roster) listen(ctx context.Context) (heard bool, err error) {
+// watch watches until the principal ends the call, and reports whether the first update was complete.
+func (d *Directory) watch(ctx context.Context) (complete bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := r.client.Watch(ctx, &tunnelv1.WatchRequest{})
-	var parts []*tunnelv1.Roster // of what there is at first
+	stream, err := d.client.Watch(ctx, &tunnelv1.WatchRequest{})
+	var parts []*tunnelv1.DirectoryUpdate // of the first update
 	for err == nil {
-		var said *tunnelv1.Roster
-		if said, err = stream.Recv(); err != nil {
+		var update *tunnelv1.DirectoryUpdate
+		if update, err = stream.Recv(); err != nil {
 			break
 		}
-		if heard {
-			r.take(said)
+		if complete {
+			d.apply(update)
 			continue
 		}
-		if parts = append(parts, said); !said.GetMore() {
-			r.takeAll(parts)
-			parts, heard = nil, true
-			r.logger.Info("Connected to the principal", "agents", len(r.All()))
+		if parts = append(parts, update); !update.GetMore() {
+			d.replace(parts)
+			parts, complete = nil, true
+			d.logger.Info("Connected to the principal", "agents", len(d.All()))
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failure = err
-	r.tell()
-	return heard, err
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failure = err
+	d.notify()
+	return complete, err
 }
 
-// takeAll takes what the principal says that there is, in place of what was known. Until all of that is there, what was
-// known holds: nobody is to be told that something is no more because it comes in a later part.
-func (r *Roster) takeAll(parts []*tunnelv1.Roster) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.clear()
+// replace replaces everything by the first update. That must be complete: what only comes in a later part must not seem to
+// be gone.
+func (d *Directory) replace(parts []*tunnelv1.DirectoryUpdate) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.clear()
 	for _, part := range parts {
-		r.add(part)
+		d.add(part)
 	}
-	r.failure = nil
-	r.tell()
+	d.failure = nil
+	d.notify()
 }
 
-// take takes what the principal says that has changed.
-func (r *Roster) take(said *tunnelv1.Roster) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.add(said)
-	r.tell()
+// apply applies a later update.
+func (d *Directory) apply(update *tunnelv1.DirectoryUpdate) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.add(update)
+	d.notify()
 }
 
-// add adds to what is known. mu is held.
-func (r *Roster) add(said *tunnelv1.Roster) {
-	for _, name := range said.GetRemoved() {
-		r.remove(name)
+// add adds an update to what is known. mu is held.
+func (d *Directory) add(update *tunnelv1.DirectoryUpdate) {
+	for _, name := range update.GetRemoved() {
+		d.remove(name)
 	}
-	for _, a := range said.GetAgents() {
-		r.remove(a.GetName()) // what was its may be no more
-		r.agents[a.GetName()] = Agent{
+	for _, a := range update.GetAgents() {
+		d.remove(a.GetName()) // its server or namespace may have changed
+		d.agents[a.GetName()] = Agent{
 			Name: a.GetName(), Connected: a.GetConnected(), Since: a.GetSince().AsTime(), Server: a.GetServer(), Build: a.GetBuild(),
 		}
 		if ns := a.GetNamespace(); ns != "" {
-			r.namespaces[ns], r.spaces[a.GetName()] = a.GetName(), ns
+			d.namespaces[ns], d.spaces[a.GetName()] = a.GetName(), ns
 		}
 		if a.GetServer() != "" {
-			r.servers[a.GetServer()] = a.GetName()
+			d.servers[a.GetServer()] = a.GetName()
 		}
 	}
-	for _, instance := range said.GetUnassigned() {
-		r.unassign(instance)
+	for _, instance := range update.GetUnassigned() {
+		d.unassign(instance)
 	}
-	for _, a := range said.GetAssigned() {
-		r.unassign(a.GetInstance())
+	for _, a := range update.GetAssigned() {
+		d.unassign(a.GetInstance())
 		to := assignment{a.GetAgent(), a.GetSpokeInstance()}
-		r.assigned[a.GetInstance()], r.instances[to] = to, a.GetInstance()
+		d.assigned[a.GetInstance()], d.instances[to] = to, a.GetInstance()
 	}
 }
 
-// tell tells whoever waits for a change. mu is held.
-func (r *Roster) tell() {
-	close(r.changed)
-	r.changed = make(chan struct{})
+// notify wakes whoever waits for a change. mu is held.
+func (d *Directory) notify() {
+	close(d.changed)
+	d.changed = make(chan struct{})
 }
 
-func (r *Roster) remove(name string) {
-	delete(r.servers, r.agents[name].Server)
-	delete(r.namespaces, r.spaces[name])
-	delete(r.spaces, name)
-	delete(r.agents, name)
+func (d *Directory) remove(name string) {
+	delete(d.servers, d.agents[name].Server)
+	delete(d.namespaces, d.spaces[name])
+	delete(d.spaces, name)
+	delete(d.agents, name)
 }
 
-func (r *Roster) unassign(instance string) {
-	delete(r.instances, r.assigned[instance])
-	delete(r.assigned, instance)
+func (d *Directory) unassign(instance string) {
+	delete(d.instances, d.assigned[instance])
+	delete(d.assigned, instance)
 }
 
-// Ready returns nil while the principal is heard, and otherwise why it is not.
-func (r *Roster) Ready() error {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if r.failure == nil {
+// Ready returns nil while there is a connection to the principal, and otherwise why there is none.
+func (d *Directory) Ready() error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.failure == nil {
 		return nil
 	}
-	return errors.New("principal: " + status.Convert(r.failure).Message())
+	return errors.New("principal: " + status.Convert(d.failure).Message())
 }
 
 // Agent returns an agent, and whether there is one of that name.
-func (r *Roster) Agent(name string) (Agent, bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	a, ok := r.agents[name]
+func (d *Directory) Agent(name string) (Agent, bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	a, ok := d.agents[name]
 	return a, ok
 }
 
-// Known reports whether there is an agent of that name. It is an error when no principal is there to say, unless one said
-// so before.
-func (r *Roster) Known(name string) (bool, error) {
-	if _, ok := r.Agent(name); ok {
+// Known reports whether there is an agent of that name. It fails if there was none before and no principal can be asked.
+func (d *Directory) Known(name string) (bool, error) {
+	if _, ok := d.Agent(name); ok {
 		return true, nil
 	}
-	return false, r.Ready()
+	return false, d.Ready()
 }
 
 // Server returns the agent whose cluster has that address in Argo CD, if there is one.
-func (r *Roster) Server(url string) (Agent, bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	a, ok := r.agents[r.servers[url]]
+func (d *Directory) Server(url string) (Agent, bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	a, ok := d.agents[d.servers[url]]
 	return a, ok
 }
 
 // All returns all agents, sorted by name.
-func (r *Roster) All() []Agent {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(r.agents), func(a, b Agent) int { return strings.Compare(a.Name, b.Name) })
+func (d *Directory) All() []Agent {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(d.agents), func(a, b Agent) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// Owner returns whose an application is, and what its instance is called on the spoke. An instance is what Argo CD calls
-// an application in Redis: NAMESPACE_NAME, or NAME in Argo CD's own namespace. There is no owner of what belongs to the
-// hub itself.
-func (r *Roster) Owner(instance string) (agent, spokeInstance string, ok bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if a, ok := r.assigned[instance]; ok {
+// Owner returns the agent that an application belongs to, and its instance on the spoke. An instance is an application's name
+// in Argo CD's Redis keys: NAMESPACE_NAME, or NAME in Argo CD's own namespace. The hub's own applications have no owner.
+func (d *Directory) Owner(instance string) (agent, spokeInstance string, ok bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if a, ok := d.assigned[instance]; ok {
 		return a.agent, a.instance, true
 	}
-	namespace, name, ok := strings.Cut(instance, "_") // which is in no name
+	namespace, name, ok := strings.Cut(instance, "_") // no name contains it
 	if !ok || name == "" {
 		return "", "", false
 	}
-	if agent, ok = r.namespaces[namespace]; !ok {
+	if agent, ok = d.namespaces[namespace]; !ok {
 		return "", "", false
 	}
 	return agent, name, true
 }
 
-// Hub returns what an application of an agent is called on the hub, by its instance on the spoke: the reverse of Owner.
-func (r *Roster) Hub(agent, spokeInstance string) (instance string, ok bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if namespace, ok := r.spaces[agent]; ok {
+// Hub returns the instance on the hub of an agent's application, by its instance on the spoke: the reverse of Owner.
+func (d *Directory) Hub(agent, spokeInstance string) (instance string, ok bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if namespace, ok := d.spaces[agent]; ok {
 		return namespace + "_" + spokeInstance, true
 	}
-	instance, ok = r.instances[assignment{agent, spokeInstance}]
+	instance, ok = d.instances[assignment{agent, spokeInstance}]
 	return instance, ok
 }
 
 // Changed returns a channel that is closed at the next change.
-func (r *Roster) Changed() <-chan struct{} {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.changed
+func (d *Directory) Changed() <-chan struct{} {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.changed
 }

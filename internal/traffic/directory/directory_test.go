@@ -24,11 +24,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// follow returns a roster that a principal tells what there is, until the test is over.
-func follow(t *testing.T, hub grpc.ClientConnInterface) *directory.Roster {
+// follow returns a directory that watches a principal until the test is over.
+func follow(t *testing.T, hub grpc.ClientConnInterface) *directory.Directory {
 	t.Helper()
 	r := directory.New(hub, slog.New(slog.DiscardHandler))
-	require.ErrorContains(t, r.Ready(), "was not heard yet")
+	require.ErrorContains(t, r.Ready(), "has not answered yet")
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() { r.Run(ctx) })
@@ -36,12 +36,12 @@ func follow(t *testing.T, hub grpc.ClientConnInterface) *directory.Roster {
 	return r
 }
 
-func until(t *testing.T, r *directory.Roster, is func() bool) {
+func until(t *testing.T, r *directory.Directory, is func() bool) {
 	t.Helper()
 	directorytest.Until(t, r, relaytest.Timeout, is)
 }
 
-func TestRosterIsWhatThePrincipalSays(t *testing.T) {
+func TestDirectoryFollowsThePrincipal(t *testing.T) {
 	w := relaytest.Open(t)
 	r := follow(t, w.Hub)
 	until(t, r, func() bool { a, ok := r.Agent("a"); return ok && a.Connected })
@@ -74,7 +74,7 @@ func TestRosterIsWhatThePrincipalSays(t *testing.T) {
 	w.Disconnect()
 	until(t, r, func() bool { a, _ := r.Agent("a"); return !a.Connected })
 	_, _, ok = r.Owner("a_guestbook")
-	require.True(t, ok, "it is the agent's though that is away")
+	require.True(t, ok, "it belongs to the agent also while that is not connected")
 	w.Directory.RemoveCluster("a")
 	until(t, r, func() bool { return len(r.All()) == 1 })
 	require.Equal(t, relaytest.Echo, r.All()[0].Name)
@@ -82,8 +82,8 @@ func TestRosterIsWhatThePrincipalSays(t *testing.T) {
 	require.False(t, ok)
 }
 
-// Where agents have no namespaces of their own, it is told of each application whose it is.
-func TestApplicationsMayBeAssignedOneByOne(t *testing.T) {
+// Where agents have no namespaces of their own, applications are assigned one by one.
+func TestOwnersByAssignment(t *testing.T) {
 	const berlin, paris = relaytest.ByName + "-berlin", relaytest.ByName + "-paris"
 	w := relaytest.Open(t)
 	r := follow(t, w.Hub)
@@ -96,7 +96,7 @@ func TestApplicationsMayBeAssignedOneByOne(t *testing.T) {
 	w.Directory.Assign("team_shop", berlin, "team_shop")
 	w.Directory.Assign("elsewhere", "prod-eu", "elsewhere")
 	until(t, r, func() bool { return owner("shop") == berlin && owner("team_shop") == berlin })
-	require.Empty(t, owner("elsewhere"), "that is no agent")
+	require.Empty(t, owner("elsewhere"), "its agent does not exist")
 	hub, ok := r.Hub(berlin, "team_shop")
 	require.True(t, ok)
 	require.Equal(t, "team_shop", hub)
@@ -111,8 +111,7 @@ func TestApplicationsMayBeAssignedOneByOne(t *testing.T) {
 	require.Equal(t, berlin, owner("shop"))
 }
 
-// What was known stays known while no principal can be reached.
-func TestRosterOutlivesThePrincipal(t *testing.T) {
+func TestDirectoryIsKeptWhileThePrincipalIsDown(t *testing.T) {
 	w := relaytest.Open(t)
 	r := follow(t, w.Hub)
 	until(t, r, func() bool { return len(r.All()) == 2 })
@@ -137,24 +136,24 @@ func TestManyAgents(t *testing.T) {
 	}
 	r := follow(t, w.Hub)
 	until(t, r, func() bool { return r.Ready() == nil })
-	require.Len(t, r.All(), count+2, "it is ready with all of them")
+	require.Len(t, r.All(), count+2, "it is ready only with all of them")
 }
 
-// relay is a principal that says what a test has it say.
+// relay is a principal that sends the updates of a test.
 type relay struct {
 	tunnelv1.UnimplementedRelayServer
-	said chan *tunnelv1.Roster // nil ends the call
+	updates chan *tunnelv1.DirectoryUpdate // nil ends the call
 }
 
 // Watch implements the service.
 func (p relay) Watch(_ *tunnelv1.WatchRequest, stream tunnelv1.Relay_WatchServer) error {
 	for {
 		select {
-		case said := <-p.said:
-			if said == nil {
+		case update := <-p.updates:
+			if update == nil {
 				return status.Error(codes.Unavailable, "cut off")
 			}
-			if err := stream.Send(said); err != nil {
+			if err := stream.Send(update); err != nil {
 				return err
 			}
 		case <-stream.Context().Done():
@@ -179,42 +178,42 @@ func (p relay) connect(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// Of what comes in several parts nothing counts before the last, so that nobody misses what is only late.
-func TestAllThereIsMayComeInParts(t *testing.T) {
-	p := relay{said: make(chan *tunnelv1.Roster)}
-	part := func(more bool, names ...string) *tunnelv1.Roster {
-		said := &tunnelv1.Roster{More: more}
+// The parts of a first update count when the last has come: what only comes late must not seem to be gone.
+func TestFirstUpdateInParts(t *testing.T) {
+	p := relay{updates: make(chan *tunnelv1.DirectoryUpdate)}
+	part := func(more bool, names ...string) *tunnelv1.DirectoryUpdate {
+		update := &tunnelv1.DirectoryUpdate{More: more}
 		for _, name := range names {
-			said.Agents = append(said.Agents, &tunnelv1.Agent{Name: name, Namespace: name, Server: "https://" + name})
+			update.Agents = append(update.Agents, &tunnelv1.Agent{Name: name, Namespace: name, Server: "https://" + name})
 		}
-		return said
+		return update
 	}
-	names := func(r *directory.Roster) (all string) {
+	names := func(r *directory.Directory) (all string) {
 		for _, a := range r.All() {
 			all += a.Name
 		}
 		return all
 	}
 	r := follow(t, p.connect(t))
-	p.said <- part(true, "a")
-	p.said <- part(true, "b")
-	require.Error(t, r.Ready(), "who is not named yet may be named still")
+	p.updates <- part(true, "a")
+	p.updates <- part(true, "b")
+	require.Error(t, r.Ready(), "an agent may still come in a later part")
 	require.Empty(t, r.All())
-	p.said <- part(false, "c")
+	p.updates <- part(false, "c")
 	until(t, r, func() bool { return r.Ready() == nil })
 	require.Equal(t, "abc", names(r))
-	p.said <- part(false, "d")
+	p.updates <- part(false, "d")
 	until(t, r, func() bool { return names(r) == "abcd" })
 
-	// Another call begins anew, and what was known holds until all of it is there.
-	p.said <- nil
+	// Another call begins anew, and the old directory is kept until it is complete.
+	p.updates <- nil
 	until(t, r, func() bool { return r.Ready() != nil })
-	p.said <- part(true, "d")
-	p.said <- nil
-	p.said <- part(true, "d", "e")
+	p.updates <- part(true, "d")
+	p.updates <- nil
+	p.updates <- part(true, "d", "e")
 	require.Equal(t, "abcd", names(r))
 	require.Error(t, r.Ready())
-	p.said <- part(false, "f")
+	p.updates <- part(false, "f")
 	until(t, r, func() bool { return r.Ready() == nil })
 	require.Equal(t, "def", names(r))
 	_, ok := r.Server("https://a")

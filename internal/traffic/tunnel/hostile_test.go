@@ -29,7 +29,7 @@ const floodingDials = 5000
 
 func (*floodingPrincipal) Listen(_ *tunnelv1.ListenRequest, stream tunnelv1.Tunnel_ListenServer) error {
 	for i := range floodingDials {
-		if err := stream.Send(&tunnelv1.Dial{Id: strconv.Itoa(i), Target: string(tunnel.Kube)}); err != nil {
+		if err := stream.Send(&tunnelv1.DialRequest{Id: strconv.Itoa(i), Target: string(tunnel.Kube)}); err != nil {
 			return err
 		}
 	}

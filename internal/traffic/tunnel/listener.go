@@ -116,7 +116,7 @@ func (s *Server) Serve(ctx, listening context.Context, principal grpc.ClientConn
 }
 
 // accept accepts one connection and carries it until it is closed.
-func (s *Server) accept(ctx context.Context, client tunnelv1.TunnelClient, dial *tunnelv1.Dial) {
+func (s *Server) accept(ctx context.Context, client tunnelv1.TunnelClient, dial *tunnelv1.DialRequest) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	late := time.AfterFunc(acceptTimeout, cancel)

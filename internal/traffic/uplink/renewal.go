@@ -14,9 +14,9 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 )
 
-// renewal closes the connection once the principal no longer believes the certificate that it was opened with, if there is
-// a newer one to show. gRPC would keep it for as long as it works, with every call refused, and opens another when it is
-// closed. Until then a renewal ends no conversation.
+// renewal closes the connection when the principal no longer trusts the certificate that it was opened with, if there is a
+// newer one. gRPC would keep the connection, with every call refused; it opens another when this one is closed. A newer
+// certificate alone does not close anything.
 type renewal struct {
 	credentials.TransportCredentials
 	material *certs.Source
@@ -26,7 +26,7 @@ type renewal struct {
 	shown *tls.Certificate // when it was opened. Guarded by mu
 }
 
-// ClientHandshake notes what a connection is opened with.
+// ClientHandshake records the certificate that a connection is opened with.
 func (r *renewal) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	material, _ := r.material.Current() // if there is none, the handshake says why
 	conn, info, err := r.TransportCredentials.ClientHandshake(ctx, authority, raw)
@@ -39,10 +39,10 @@ func (r *renewal) ClientHandshake(ctx context.Context, authority string, raw net
 	return conn, info, nil
 }
 
-// Clone returns the same: there is one connection to note.
+// Clone returns the same renewal: there is one connection to record.
 func (r *renewal) Clone() credentials.TransportCredentials { return r }
 
-// watch has a stream's end looked at.
+// watch is an interceptor that looks at how streams end.
 func (r *renewal) watch(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer,
 	options ...grpc.CallOption,
 ) (grpc.ClientStream, error) {

@@ -1,4 +1,4 @@
-// Package uplink is how the hub's components reach the principal: what an operator decides about that, and the connection.
+// Package uplink connects the hub's components to the principal: their settings for that, and the gRPC connection.
 package uplink
 
 import (
@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// firstRetry and lastRetry are waits between attempts to connect. gRPC's own go up to two minutes, and a person who
-	// looks at a spoke would wait that long for a principal that is back.
-	firstRetry = 250 * time.Millisecond
-	lastRetry  = 5 * time.Second
-	// attempt is how long one attempt may take at least.
-	attempt = 10 * time.Second
+	// firstBackoff and lastBackoff are waits between attempts to connect. gRPC's own go up to two minutes, and whoever looks
+	// at a spoke would wait that long for a principal that is back.
+	firstBackoff = 250 * time.Millisecond
+	lastBackoff  = 5 * time.Second
+	// connectTimeout is how long one attempt may take at least.
+	connectTimeout = 10 * time.Second
 )
 
-// Settings say how the principal is reached.
+// Settings are how to reach the principal.
 type Settings struct {
 	address   string
 	port      int
@@ -62,15 +62,15 @@ func (s *Settings) Certificates(name string, logger *slog.Logger, metrics *certs
 	return s.tls.Source(name, nil, logger, metrics)
 }
 
-// Connect returns a connection to the principal, which is made when it is first used, and made again when the principal
-// wants to see a newer certificate. more are options of the program's.
+// Connect returns a connection to the principal. It is opened when it is first used, and opened again when the principal no
+// longer trusts its certificate and there is a newer one. more are options of the program's.
 func (s *Settings) Connect(material *certs.Source, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	renewed := &renewal{TransportCredentials: certs.ClientCredentials(certs.ClientOptions{Source: material}), material: material}
 	options := append(tunnel.DialOptions(),
 		grpc.WithTransportCredentials(renewed), grpc.WithStreamInterceptor(renewed.watch),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 2, Jitter: 0.2, MaxDelay: lastRetry},
-			MinConnectTimeout: attempt,
+			Backoff:           backoff.Config{BaseDelay: firstBackoff, Multiplier: 2, Jitter: 0.2, MaxDelay: lastBackoff},
+			MinConnectTimeout: connectTimeout,
 		}),
 	)
 	if s.keepAlive > 0 {

@@ -83,7 +83,7 @@ func connect(t *testing.T, s *uplink.Settings) *grpc.ClientConn {
 }
 
 // ask asks the principal which agents there are.
-func ask(t *testing.T, principal *grpc.ClientConn) (*tunnelv1.Roster, error) {
+func ask(t *testing.T, principal *grpc.ClientConn) (*tunnelv1.DirectoryUpdate, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), relaytest.Timeout)
 	defer cancel()
@@ -94,7 +94,7 @@ func ask(t *testing.T, principal *grpc.ClientConn) (*tunnelv1.Roster, error) {
 	return stream.Recv()
 }
 
-func TestThePrincipalIsReachedAsTheSettingsSay(t *testing.T) {
+func TestConnectByFlagsAndByVariables(t *testing.T) {
 	w := relaytest.Open(t)
 	f := write(t, w.Authority, w.Authority, relaytest.Component)
 	byFlags, err := parse(f.args(t, w.Address), nil)
@@ -113,7 +113,7 @@ func TestThePrincipalIsReachedAsTheSettingsSay(t *testing.T) {
 	}
 }
 
-// What is missing or wrong is said all at once, by the names that an operator knows it by.
+// All that is missing or wrong is reported at once, by flags and variables.
 func TestBadSettings(t *testing.T) {
 	t.Parallel()
 	_, err := parse(nil, nil)
@@ -135,8 +135,7 @@ func TestBadSettings(t *testing.T) {
 	}
 }
 
-// Why the principal cannot be reached is said with what to do about it.
-func TestReasonsSayWhatToDo(t *testing.T) {
+func TestConnectionErrorsSayWhatToDo(t *testing.T) {
 	w := relaytest.Open(t)
 	stranger, err := pki.NewCA(pki.CAOptions{CommonName: "stranger"})
 	require.NoError(t, err)
@@ -169,8 +168,8 @@ func TestReasonsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// A connection is not stuck with the certificate that it was opened with: once that has expired, the newer one is shown.
-func TestARenewedCertificateIsShownWhenTheOldOneHasExpired(t *testing.T) {
+// A connection must not be stuck with the certificate that it was opened with.
+func TestRenewedCertificateIsUsedWhenTheOldOneHasExpired(t *testing.T) {
 	t.Parallel()
 	w := relaytest.Open(t)
 	f := write(t, w.Authority, w.Authority, relaytest.Component)
@@ -190,12 +189,12 @@ func TestARenewedCertificateIsShownWhenTheOldOneHasExpired(t *testing.T) {
 		if _, err = ask(t, principal); err == nil {
 			break
 		}
-		require.True(t, time.Now().After(end) && life < time.Minute, "%v", err) // this machine took longer than it lives
+		require.True(t, time.Now().After(end) && life < time.Minute, "%v", err) // this machine took longer than its lifetime
 	}
 
 	stream, err := tunnelv1.NewRelayClient(principal).Watch(t.Context(), &tunnelv1.WatchRequest{})
 	require.NoError(t, err)
-	issue(pki.Validity{}) // nothing is ended for it
+	issue(pki.Validity{}) // which closes nothing
 	for err = nil; err == nil; {
 		_, err = stream.Recv()
 	}
@@ -205,7 +204,7 @@ func TestARenewedCertificateIsShownWhenTheOldOneHasExpired(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Files that are not there are named, with the flags that say where they are.
+// The errors name the files, and the flags for them.
 func TestMissingFilesAreNamed(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -1,4 +1,4 @@
-// Package directorytest waits for what a principal tells.
+// Package directorytest waits for updates of a directory, for tests.
 package directorytest
 
 import (
@@ -10,19 +10,19 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 )
 
-// Until waits until something is true of a roster, and fails the test if that takes longer than patience.
-func Until(tb testing.TB, r *directory.Roster, patience time.Duration, is func() bool) {
+// Until waits until something is true of a directory, and fails the test if that takes longer than timeout.
+func Until(tb testing.TB, d *directory.Directory, timeout time.Duration, is func() bool) {
 	tb.Helper()
-	late := time.After(patience)
+	late := time.After(timeout)
 	for {
-		changed := r.Changed()
+		changed := d.Changed()
 		if is() {
 			return
 		}
 		select {
 		case <-changed:
 		case <-late:
-			require.FailNow(tb, "it did not come true", "%v, %v", r.All(), r.Ready())
+			require.FailNow(tb, "the directory did not change as expected", "%v, %v", d.All(), d.Ready())
 		}
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory/directorytest"
 )
 
-// newRoster returns what a principal tells components of agents, until the test is over.
-func newRoster(t *testing.T, principal *lab.Principal) *directory.Roster {
+// watchDirectory watches the directory of a principal, as a component does, until the test is over.
+func watchDirectory(t *testing.T, principal *lab.Principal) *directory.Directory {
 	t.Helper()
 	pair, err := shared.CA.IssueClient(pki.ClientOptions{CommonName: "argocd-agent-redisproxy"})
 	require.NoError(t, err)
@@ -41,8 +41,8 @@ func newRoster(t *testing.T, principal *lab.Principal) *directory.Roster {
 	return r
 }
 
-// told waits until what a principal tells makes something true.
-func told(t *testing.T, known *directory.Roster, is func() bool) {
+// awaitDirectory waits until something is true of the directory.
+func awaitDirectory(t *testing.T, known *directory.Directory, is func() bool) {
 	t.Helper()
 	directorytest.Until(t, known, patience, is)
 }
@@ -51,8 +51,8 @@ func told(t *testing.T, known *directory.Roster, is func() bool) {
 func TestDirectoryListsAgentsFromClusterSecrets(t *testing.T) {
 	t.Parallel()
 	name := unique("never-there")
-	known := newRoster(t, shared.Principal)
-	until := func(is func() bool) { t.Helper(); told(t, known, is) }
+	known := watchDirectory(t, shared.Principal)
+	until := func(is func() bool) { t.Helper(); awaitDirectory(t, known, is) }
 	answers := func(want string) {
 		t.Helper()
 		out, err := newKubectl(t, lab.AllAgents, "/agents/"+name, "default").try(t, "", "get", "--raw=/version")

@@ -209,8 +209,6 @@ func (s *principalSettings) transport() []grpc.ServerOption {
 	return append(tunnel.ServerOptions(),
 		grpc.ForceServerCodecV2(relay.NewCodec(wire.NewCodec())),
 		grpc.MaxConcurrentStreams(maxStreams),
-		// TLS keeps what it has read of a record. Another buffer before it would be 32 KiB for each agent, and spare no system call.
-		grpc.ReadBufferSize(0),
 		// The end waits for connections that are being made, whatever is said below. One that is never finished, such as a
 		// port scanner's, would hold it up for two minutes otherwise.
 		grpc.ConnectionTimeout(drain),

@@ -15,24 +15,24 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 )
 
-// connection is one to the spoke's Redis, by which the agent has made itself known.
+// connection is an authenticated connection to the spoke's Redis.
 type connection struct {
 	net.Conn
 
-	answers io.Reader // what Redis says, and then what last was called with
+	replies io.Reader // Redis' replies, and then the final one
 
-	mu  sync.Mutex
-	end []byte // guarded by mu
+	mu    sync.Mutex
+	final []byte // guarded by mu
 }
 
-// last adds to what Redis has said when it ends.
-func (c *connection) last(words []byte) {
+// setFinalReply adds a reply to those of Redis, after the last one.
+func (c *connection) setFinalReply(reply []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.end = words
+	c.final = reply
 }
 
-// CloseWrite tells Redis that there is nothing more to do.
+// CloseWrite tells Redis that no more commands come.
 func (c *connection) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -40,9 +40,9 @@ func (c *connection) CloseWrite() error {
 	return c.Close()
 }
 
-// open connects to Redis and greets it.
+// open connects to Redis and authenticates.
 func (s *Server) open(ctx context.Context) (*connection, error) {
-	ctx, cancel := context.WithTimeout(ctx, greeting)
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	username, password, err := s.options.Access.Credentials()
 	if err != nil {
@@ -58,38 +58,38 @@ func (s *Server) open(ctx context.Context) (*connection, error) {
 		hello = append(hello, "AUTH", cmp.Or(username, "default"), password)
 	}
 	source := bufio.NewReader(raw)
-	if err := greet(raw, source, hello); err != nil {
+	if err := handshake(raw, source, hello); err != nil {
 		return nil, errors.Join(err, raw.Close())
 	}
 	c := &connection{Conn: raw}
-	c.answers = io.MultiReader(source, readerFunc(c.readEnd))
+	c.replies = io.MultiReader(source, readerFunc(c.readFinal))
 	return c, nil
 }
 
-// greet says hello, and passes over the answer.
-func greet(to io.Writer, from *bufio.Reader, hello []string) error {
+// handshake sends a HELLO, and skips the reply.
+func handshake(to io.Writer, from *bufio.Reader, hello []string) error {
 	if _, err := to.Write(resp.AppendCommand(nil, hello...)); err != nil {
-		return fmt.Errorf("greet: %w", err)
+		return fmt.Errorf("handshake: %w", err)
 	}
-	answer, err := resp.ReadReply(from, maxCommand, nil)
+	reply, err := resp.ReadReply(from, maxCommand, nil)
 	if err != nil {
-		return fmt.Errorf("greet: %w", err)
+		return fmt.Errorf("handshake: %w", err)
 	}
-	if answer[0] == '-' {
-		return fmt.Errorf("greet: %s", bytes.TrimSpace(answer[1:]))
+	if reply[0] == '-' {
+		return fmt.Errorf("handshake: %s", bytes.TrimSpace(reply[1:]))
 	}
 	return nil
 }
 
-// readEnd reads what last was called with.
-func (c *connection) readEnd(b []byte) (int, error) {
+// readFinal reads the final reply.
+func (c *connection) readFinal(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.end) == 0 {
+	if len(c.final) == 0 {
 		return 0, io.EOF
 	}
-	n := copy(b, c.end)
-	c.end = c.end[n:]
+	n := copy(b, c.final)
+	c.final = c.final[n:]
 	return n, nil
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/redistest"
 )
 
-// A hub that asks and asks and never reads costs the spoke's Redis little: answers that nobody takes are not asked for.
-func TestHubThatNeverReads(t *testing.T) {
+// A hub that sends commands and never reads costs the spoke's Redis little: only so many commands are unanswered at a time.
+func TestHubThatDoesNotReadCostsRedisLittle(t *testing.T) {
 	spoke := redistest.Start(t)
 	client := redis.Access{Address: spoke.Address}.Client()
 	defer client.Close()
@@ -24,7 +24,7 @@ func TestHubThatNeverReads(t *testing.T) {
 	require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Second)))
 	_, err := c.Write([]byte(strings.Repeat("GET app|resources-tree|big|1.8.3\r\n", times)))
 	if err != nil {
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "what is not asked for waits")
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the rest is not read")
 	}
 	info, err := client.InfoMap(t.Context(), "memory").Result()
 	require.NoError(t, err)
@@ -37,8 +37,8 @@ func TestHubThatNeverReads(t *testing.T) {
 	}
 }
 
-// Redis keeps what a client follows.
-func TestHubThatSubscribesWithoutEnd(t *testing.T) {
+// Redis keeps all channels that a client subscribes to.
+func TestSubscriptionLimit(t *testing.T) {
 	spoke := redistest.Start(t)
 	c := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}})(t).greeted(t)
 	c.says(t, strings.Repeat("SUBSCRIBE app|managed-resources|a\r\n", 513))

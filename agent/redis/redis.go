@@ -1,5 +1,5 @@
-// Package redis lets the hub read from the spoke's Redis what Argo CD's UI shows of applications, and nothing else. The
-// password stays on the spoke.
+// Package redis serves the hub a read-only part of the spoke's Redis: what Argo CD's UI shows of applications, and nothing else.
+// The password stays on the spoke.
 package redis
 
 import (
@@ -25,19 +25,19 @@ import (
 )
 
 const (
-	// greeting is how long the hub may take to say hello, and Redis to answer ours.
-	greeting = 10 * time.Second
-	// maxCommand bounds what the hub may say at once.
+	// handshakeTimeout is how long the hub may take to send its HELLO, and Redis to reply to ours.
+	handshakeTimeout = 10 * time.Second
+	// maxCommand bounds the bytes of one command.
 	maxCommand = 8 << 10
-	// maxUnanswered is how many commands of a conversation Redis is given before the hub has taken the answers. Redis keeps
-	// answers that nobody takes, all of them, and does nothing else while it makes them.
+	// maxUnanswered is how many commands of a connection Redis is sent before the hub has read the replies. Redis keeps all
+	// replies that nobody reads.
 	maxUnanswered = 16
-	// maxChannels is how often a conversation may subscribe and unsubscribe to something: Redis keeps these too.
-	maxChannels = 1024
-	// stalled is how long the hub may take nothing of what there is for it.
-	stalled = time.Minute
-	// chunk is how much is passed on at a time.
-	chunk = 32 << 10
+	// maxSubscriptions is how many channels a connection may name in commands about subscriptions: Redis keeps these too.
+	maxSubscriptions = 1024
+	// writeTimeout is how long the hub may read nothing.
+	writeTimeout = time.Minute
+	// bufferSize is how much of replies is passed on at a time.
+	bufferSize = 32 << 10
 )
 
 // Options configure a Server.
@@ -64,13 +64,13 @@ type Server struct {
 // New returns a server.
 func New(o Options) *Server {
 	s := &Server{options: o, commands: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "argocd_agent_redis_proxy_requests_total", Help: "Commands of the hub for the spoke's Redis.",
+		Name: "argocd_agent_redis_proxy_requests_total", Help: "Redis commands from the hub, by outcome.",
 	}, []string{"command", "outcome"})}
 	o.Registerer.MustRegister(s.commands)
 	return s
 }
 
-// Serve serves conversations of a listener until it is closed and the context ends.
+// Serve serves connections of a listener until it is closed and the context ends.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	var conns sync.WaitGroup
 	defer conns.Wait()
@@ -82,69 +82,70 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		if err != nil {
 			return fmt.Errorf("serve the spoke's Redis: %w", err)
 		}
-		conns.Go(func() { s.converse(ctx, hub) })
+		conns.Go(func() { s.serveConn(ctx, hub) })
 	}
 }
 
-// converse serves one conversation to its end.
-func (s *Server) converse(ctx context.Context, hub net.Conn) {
+// serveConn serves one connection to its end.
+func (s *Server) serveConn(ctx context.Context, hub net.Conn) {
 	defer hub.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { hub.Close() })()
-	commands := newReader(hub)
-	_ = hub.SetReadDeadline(time.Now().Add(greeting)) // fails only if it is closed
-	first, err := commands.next()
+	commands := newCommandReader(hub)
+	_ = hub.SetReadDeadline(time.Now().Add(handshakeTimeout)) // fails only if it is closed
+	first, err := commands.read()
 	if err != nil {
 		return
 	}
 	if !isHello(first.Args) {
-		_, _ = hub.Write(redcon.AppendError(nil, "NOPROTO say HELLO 3 first")) // who does not read it misses nothing
+		_, _ = hub.Write(redcon.AppendError(nil, "NOPROTO say HELLO 3 first")) // fails only if the hub is gone
 		return
 	}
 	spoke, err := s.open(ctx)
 	if err != nil {
-		s.options.Logger.Warn("The spoke's Redis cannot be reached", "error", err)
+		s.options.Logger.Warn("Connection to Redis failed", "address", s.options.Access.Address, "err", err)
 		_, _ = hub.Write(redcon.AppendError(nil, "ERR the spoke's Redis cannot be reached: "+oneLine(err)))
 		return
 	}
 	defer spoke.Close()
 	if s.options.Shown != nil {
-		spoke.answers = newShown(spoke.answers, s.options.Shown())
+		spoke.replies = newRewriter(spoke.replies, s.options.Shown())
 	}
 	_ = hub.SetReadDeadline(time.Time{})
-	if _, err := hub.Write(s.hello()); err != nil {
+	if _, err := hub.Write(s.helloReply()); err != nil {
 		return
 	}
-	s.pass(ctx, hub, spoke, commands)
+	s.relay(ctx, hub, spoke, commands)
 }
 
-// pass passes commands on that the hub may give, and all that Redis says.
-func (s *Server) pass(ctx context.Context, hub net.Conn, spoke *connection, commands *reader) {
+// relay passes on the commands that the hub may give, and all that Redis replies.
+func (s *Server) relay(ctx context.Context, hub net.Conn, spoke *connection, commands *commandReader) {
 	defer context.AfterFunc(ctx, func() { spoke.Close() })()
-	var answers sync.WaitGroup
+	var replies sync.WaitGroup
 	unanswered, gone := make(chan struct{}, maxUnanswered), make(chan struct{})
-	answers.Go(func() {
+	replies.Go(func() {
 		defer close(gone)
-		answer(hub, spoke.answers, unanswered)
+		forwardReplies(hub, spoke.replies, unanswered)
 		hub.Close()
 	})
-	refusal := s.forward(spoke, commands, unanswered, gone)
-	// What was asked before is answered before. Redis ends when it has read to the end.
-	spoke.last(refusal)
+	refusal := s.forwardCommands(spoke, commands, unanswered, gone)
+	// The replies to earlier commands come first. Redis ends when it has read to the end.
+	spoke.setFinalReply(refusal)
 	_ = spoke.CloseWrite()
-	answers.Wait()
+	replies.Wait()
 }
 
-// answer passes on what Redis says, until either end goes, and takes a command off those that are unanswered for each answer.
-func answer(hub net.Conn, from io.Reader, unanswered <-chan struct{}) {
-	var replies resp.Replies
-	buffer := make([]byte, chunk)
+// forwardReplies passes on what Redis replies, until either end goes, and takes a command off those that are unanswered for each
+// reply.
+func forwardReplies(hub net.Conn, from io.Reader, unanswered <-chan struct{}) {
+	var replies resp.ReplyScanner
+	buffer := make([]byte, bufferSize)
 	for {
 		n, err := from.Read(buffer)
 		answered := 0
 		for rest := buffer[:n]; len(rest) > 0; {
-			part, done, err := replies.Next(rest)
+			part, done, err := replies.NextReply(rest)
 			if err != nil {
 				return
 			}
@@ -152,14 +153,14 @@ func answer(hub net.Conn, from io.Reader, unanswered <-chan struct{}) {
 				answered++
 			}
 		}
-		_ = hub.SetWriteDeadline(time.Now().Add(stalled)) // fails only if it is closed
+		_ = hub.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails only if it is closed
 		if _, err := hub.Write(buffer[:n]); err != nil {
 			return
 		}
 		for range answered {
 			select {
 			case <-unanswered:
-			default: // a subscription that went wrong: the answer to one that did not is no reply
+			default: // a subscription that failed: the confirmation of one that did not is a push
 			}
 		}
 		if err != nil {
@@ -168,29 +169,29 @@ func answer(hub net.Conn, from io.Reader, unanswered <-chan struct{}) {
 	}
 }
 
-// forward passes commands on, until there are no more, one is refused, or answers are gone. It returns the answer to what it
-// refused.
-func (s *Server) forward(spoke io.Writer, commands *reader, unanswered chan<- struct{}, gone <-chan struct{}) (refusal []byte) {
-	for channels := 0; ; {
-		c, err := commands.next()
+// forwardCommands passes commands on, until there are no more, one is refused, or no more replies come. It returns the reply to
+// what it refused.
+func (s *Server) forwardCommands(spoke io.Writer, commands *commandReader, unanswered chan<- struct{}, gone <-chan struct{}) (refusal []byte) {
+	for subscriptions := 0; ; {
+		c, err := commands.read()
 		if err != nil {
 			return nil
 		}
 		name := strings.ToLower(string(c.Args[0]))
 		err = s.allow(name, c.Args[1:])
-		counted := !strings.HasSuffix(name, "subscribe") // what answers those are no replies
+		counted := !strings.HasSuffix(name, "subscribe") // their confirmations are pushes
 		if !counted {
-			channels += len(c.Args)
+			subscriptions += len(c.Args)
 		}
-		if err == nil && channels > maxChannels {
-			err = errors.New("too many channels in one conversation")
+		if err == nil && subscriptions > maxSubscriptions {
+			err = errors.New("too many channels in one connection")
 		}
 		if err != nil {
 			s.commands.WithLabelValues("other", "refused").Inc()
-			s.options.Logger.Warn("The hub asked the spoke's Redis for what it may not", "reason", err.Error())
+			s.options.Logger.Warn("Rejected Redis command from hub", "err", err)
 			return redcon.AppendError(nil, "NOPERM "+oneLine(err))
 		}
-		if counted && !enter(unanswered, gone) {
+		if counted && !acquire(unanswered, gone) {
 			return nil
 		}
 		s.commands.WithLabelValues(name, "passed").Inc()
@@ -200,8 +201,8 @@ func (s *Server) forward(spoke io.Writer, commands *reader, unanswered chan<- st
 	}
 }
 
-// enter waits for a place among what is unanswered, and reports false if answers are gone.
-func enter(unanswered chan<- struct{}, gone <-chan struct{}) bool {
+// acquire waits until fewer commands are unanswered, and reports false if no more replies come.
+func acquire(unanswered chan<- struct{}, gone <-chan struct{}) bool {
 	select {
 	case unanswered <- struct{}{}:
 		return true
@@ -269,16 +270,16 @@ func isHello(args [][]byte) bool {
 	return len(args) == 2 && strings.EqualFold(string(args[0]), "hello") && string(args[1]) == "3"
 }
 
-// hello answers the hub's HELLO: what it must know to ask.
-func (s *Server) hello() []byte {
-	answer := []byte("%5\r\n")
+// helloReply is the reply to the hub's HELLO: what it must know to read keys.
+func (s *Server) helloReply() []byte {
+	reply := []byte("%5\r\n")
 	for _, field := range [][2]string{
 		{"server", "argocd-agent"}, {"version", version.Version()}, {"key-prefix", s.options.KeyPrefix},
 		{"namespace", s.options.Namespace},
 	} {
-		answer = redcon.AppendBulkString(redcon.AppendBulkString(answer, field[0]), field[1])
+		reply = redcon.AppendBulkString(redcon.AppendBulkString(reply, field[0]), field[1])
 	}
-	return redcon.AppendInt(redcon.AppendBulkString(answer, "proto"), 3)
+	return redcon.AppendInt(redcon.AppendBulkString(reply, "proto"), 3)
 }
 
 // oneLine returns an error's text as one line, as an error in RESP must be.
@@ -291,27 +292,27 @@ func oneLine(err error) string {
 	}, err.Error())
 }
 
-// reader reads the hub's commands.
-type reader struct {
+// commandReader reads the hub's commands.
+type commandReader struct {
 	source  *bufio.Reader
-	scanner *resp.Scanner
-	taken   int // bytes of the last command, which are to be dropped
+	scanner *resp.CommandScanner
+	size    int // bytes of the last command, which are to be discarded
 }
 
-func newReader(hub io.Reader) *reader {
-	return &reader{
+func newCommandReader(hub io.Reader) *commandReader {
+	return &commandReader{
 		source:  bufio.NewReaderSize(hub, maxCommand),
-		scanner: resp.NewScanner(resp.Limits{Args: 64, Bulk: 2 << 10, Inline: 1 << 10}),
+		scanner: resp.NewCommandScanner(resp.Limits{Args: 64, Bulk: 2 << 10, Inline: 1 << 10}),
 	}
 }
 
-// next returns the next command, which is valid until the next call. It has a name.
-func (r *reader) next() (resp.Command, error) {
+// read returns the next command, which is valid until the next call. It has a name.
+func (r *commandReader) read() (resp.Command, error) {
 	for {
-		if _, err := r.source.Discard(r.taken); err != nil {
+		if _, err := r.source.Discard(r.size); err != nil {
 			return resp.Command{}, err
 		}
-		r.taken = 0
+		r.size = 0
 		command, err := r.scan()
 		if err != nil || len(command.Args) > 0 {
 			return command, err
@@ -320,10 +321,10 @@ func (r *reader) next() (resp.Command, error) {
 }
 
 // scan returns the next command, which may be one of no words.
-func (r *reader) scan() (command resp.Command, err error) {
+func (r *commandReader) scan() (command resp.Command, err error) {
 	there, err := r.source.Peek(max(1, r.source.Buffered()))
 	for err == nil {
-		if command, r.taken, err = r.scanner.Next(there); err != nil || r.taken > 0 {
+		if command, r.size, err = r.scanner.NextCommand(there); err != nil || r.size > 0 {
 			return command, err
 		}
 		there, err = r.more(len(there))
@@ -332,7 +333,7 @@ func (r *reader) scan() (command resp.Command, err error) {
 }
 
 // more returns what is there once there is more than that.
-func (r *reader) more(than int) ([]byte, error) {
+func (r *commandReader) more(than int) ([]byte, error) {
 	if _, err := r.source.Peek(than + 1); err != nil {
 		return nil, err // a command that does not fit the buffer is too large
 	}

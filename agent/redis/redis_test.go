@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+// testTimeout is how long a test waits for what must happen.
+const testTimeout = 2 * time.Minute
 
 // serve serves the hub until the test is over, and returns how it dials.
 func serve(t *testing.T, o redis.Options) func(t *testing.T) *caller {
@@ -47,7 +47,7 @@ func serve(t *testing.T, o redis.Options) func(t *testing.T) *caller {
 		conn, err := dialer.DialContext(t.Context(), "tcp", listener.Addr().String())
 		require.NoError(t, err)
 		t.Cleanup(func() { conn.Close() })
-		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		require.NoError(t, conn.SetDeadline(time.Now().Add(testTimeout)))
 		return &caller{conn, bufio.NewReader(conn)}
 	}
 }
@@ -115,7 +115,7 @@ func TestHubReadsWhatArgoCDShows(t *testing.T) {
 	c.hears(t, ">4", "$8", "pmessage", "$23", "app|managed-resources|*", "$37", "app|managed-resources|guestbook|1.8.3", "$0", "")
 }
 
-// All else is refused, after what was asked before has been answered, and ends the conversation.
+// All other commands are refused, after the replies to earlier ones, and end the connection.
 func TestHubReadsNothingElse(t *testing.T) {
 	spoke := redistest.Start(t)
 	dial := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}, KeyPrefix: "mine."})
@@ -199,7 +199,7 @@ func TestMalformedCommandsEndTheConnection(t *testing.T) {
 	c.hears(t, "+PONG")
 }
 
-// Why Redis cannot be reached is told to the hub.
+// The hub is sent the reason why Redis cannot be reached.
 func TestRedisUnreachable(t *testing.T) {
 	spoke := redistest.Start(t, "--requirepass", "secret")
 	for want, access := range map[string]redis.Access{
@@ -262,7 +262,7 @@ func TestCredentialsFromFiles(t *testing.T) {
 	dial(t).greeted(t)
 }
 
-// A Redis that goes takes the conversations with it: the hub asks again.
+// When Redis disconnects, the hub is disconnected, and connects again.
 func TestRedisDisconnects(t *testing.T) {
 	spoke := redistest.Start(t)
 	c := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}})(t).greeted(t)

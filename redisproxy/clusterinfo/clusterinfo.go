@@ -1,5 +1,5 @@
-// Package clusterinfo is what Argo CD shows of a cluster: it takes what an agent's own Argo CD found out about the cluster
-// that it runs on, and says of it whether the hub can reach it.
+// Package clusterinfo composes the state of an agent's cluster as Argo CD shows it: what the agent's own Argo CD knows of the
+// cluster that it runs on, and whether the agent is connected to the hub.
 package clusterinfo
 
 import (
@@ -15,45 +15,45 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// maxSize bounds how long an agent's text may be. A cluster's list of kinds is some ten thousand letters, and a few packed
-// bytes may unpack to as many as they like.
+// maxSize bounds an agent's text. A cluster's list of kinds has some ten thousand letters, and a few compressed bytes may unpack
+// to as many as they like.
 const maxSize = 8 << 20
 
-// errTooLarge is of a text that is longer.
+// errTooLarge is the error for a longer text.
 var errTooLarge = fmt.Errorf("it is larger than %d MiB", maxSize>>20)
 
-// stateKey is the key of the connection's state, which is the hub's to say.
+// stateKey is the field of the connection's state, which the hub decides.
 const stateKey = "connectionState"
 
-// State says whether the hub can reach an agent.
+// State is whether an agent is connected.
 type State struct {
 	Agent     string
 	Connected bool
-	// Since is when that began. It may be zero: never, or not known.
+	// Since is when that began. It is zero if it never has, or that is not known.
 	Since time.Time
 }
 
-// connection is Argo CD's ConnectionState.
-type connection struct {
+// connectionState is Argo CD's ConnectionState.
+type connectionState struct {
 	Status  string     `json:"status"`
 	Message string     `json:"message"`
 	At      *time.Time `json:"attemptedAt"`
 }
 
-// Compose returns an Argo CD ClusterInfo that says what the agent's own does, if there is any, except for the state of the
-// connection. What it does not know it leaves as it is. Both are gzipped JSON, or both plain.
+// Compose returns an Argo CD ClusterInfo that is the agent's own, if there is any, with another connection state. Fields that it
+// does not know it leaves as they are. Both are gzipped JSON, or both plain.
 func Compose(own []byte, compressed bool, state State, now time.Time) ([]byte, error) {
-	told := describe(state, now)
+	connection := connectionStateOf(state, now)
 	info, err := read(own, compressed)
-	if err != nil { // whether the agent is connected is still to be told
+	if err != nil { // the connection state is still known
 		info = make(map[string]json.RawMessage)
 		if state.Connected {
-			told.Message = fmt.Sprintf("agent %q is connected, but what its Argo CD wrote about the cluster cannot be read (%v): "+
+			connection.Message = fmt.Sprintf("agent %q is connected, but what its Argo CD wrote about the cluster cannot be read (%v): "+
 				"see what writes cluster|info into the spoke's Redis", state.Agent, err)
 		}
 	}
-	claim(info, stateKey)
-	if info[stateKey], err = json.Marshal(told); err != nil {
+	removeKey(info, stateKey)
+	if info[stateKey], err = json.Marshal(connection); err != nil {
 		return nil, fmt.Errorf("connection state: %w", err)
 	}
 	if _, ok := info["applicationsCount"]; !ok {
@@ -69,23 +69,23 @@ func Compose(own []byte, compressed bool, state State, now time.Time) ([]byte, e
 	return pack(plain)
 }
 
-// claim takes away all that a reader may take for the key. Go's decoder, which is Argo CD's, does not mind the case of
-// letters, and of several such keys believes the last.
-func claim(info map[string]json.RawMessage, key string) {
+// removeKey removes all that a reader may take for the key. Go's decoder, which is Argo CD's, ignores the case of letters, and
+// takes the last of several such keys.
+func removeKey(info map[string]json.RawMessage, key string) {
 	maps.DeleteFunc(info, func(other string, _ json.RawMessage) bool { return strings.EqualFold(other, key) })
 }
 
-func describe(state State, now time.Time) connection {
+func connectionStateOf(state State, now time.Time) connectionState {
 	at := now.UTC().Truncate(time.Second)
 	if state.Connected {
-		return connection{Status: "Successful", At: &at}
+		return connectionState{Status: "Successful", At: &at}
 	}
 	if state.Since.IsZero() {
-		return connection{Status: "Failed", At: &at, Message: fmt.Sprintf("agent %q has not connected", state.Agent)}
+		return connectionState{Status: "Failed", At: &at, Message: fmt.Sprintf("agent %q has not connected", state.Agent)}
 	}
 	since := state.Since.UTC().Truncate(time.Second)
-	return connection{Status: "Failed", At: &since, Message: fmt.Sprintf(
-		"agent %q is not connected since %s; what is shown is what was last known", state.Agent, since.Format(time.RFC3339))}
+	return connectionState{Status: "Failed", At: &since, Message: fmt.Sprintf(
+		"agent %q is not connected since %s; what is shown is the last known state", state.Agent, since.Format(time.RFC3339))}
 }
 
 // read reads an agent's own ClusterInfo, which may be none.

@@ -48,8 +48,8 @@ func unzip(t *testing.T, packed string) string {
 	return string(plain)
 }
 
-// Whatever an agent keeps there, the hub learns whether it is connected, and why it learns nothing else.
-func TestWhatCannotBeReadSaysNothing(t *testing.T) {
+// Whatever an agent's Redis holds, the connection state is shown, and the reason why nothing else is.
+func TestUnreadableClusterInfoStillShowsConnection(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 5, 4, 3, 2, 1, 9, time.UTC)
 	for why, owns := range map[string][]string{
@@ -92,8 +92,8 @@ func TestWhatCannotBeReadSaysNothing(t *testing.T) {
 		`"attemptedAt":"2026-05-04T03:02:01Z"}}`, string(value))
 }
 
-// Whatever else an agent says of its connection, and however it spells that, who reads it as Argo CD does hears the hub.
-func TestTheHubsWordOnTheConnectionHolds(t *testing.T) {
+// Whatever connection state an agent writes, and however it spells the field, Argo CD reads the hub's.
+func TestAgentCannotOverrideConnectionState(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"connectionState", "connectionstate", "CONNECTIONSTATE", "connection\u017ftate", `connection\u017ftate`} {
 		own := `{"serverVersion":"1.34","` + key + `":{"status":"Successful","message":"all is well"}}`

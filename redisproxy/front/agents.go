@@ -35,16 +35,16 @@ func (a *agentRead) ask(agents *spokes.Spokes) {
 	}
 }
 
-// answer returns what the client gets, now that Redis has replied: what Redis said, if the client may not read or is in
-// a transaction, and otherwise the agents' values.
-func (r *replies) answer(ctx context.Context, read *agentRead, reply []byte, kind byte) ([]byte, error) {
+// reply replies to a command that reads agents' keys, now that Redis has: as Redis did, if the client may not read or is in
+// a transaction, and otherwise with the agents' values.
+func (r *replies) reply(ctx context.Context, read *agentRead, hub []byte, kind byte) error {
 	m := &r.server.metrics
 	if kind == '-' {
 		m.denied.Inc()
-		return reply, nil
+		return r.out.appendReply(hub, false)
 	}
-	if string(reply) == "+QUEUED\r\n" {
-		return reply, nil
+	if string(hub) == "+QUEUED\r\n" {
+		return r.out.appendReply(hub, false)
 	}
 	read.ask(r.server.options.Spokes)
 	values := make([][]byte, len(read.targets))
@@ -54,27 +54,35 @@ func (r *replies) answer(ctx context.Context, read *agentRead, reply []byte, kin
 		}
 		value, failure, err := read.questions[i].Wait(ctx)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if failure != nil {
 			m.failed.Inc()
-			return redcon.AppendError(nil, "ERR "+failure.Error()), nil
+			return r.out.appendReply(redcon.AppendError(nil, "ERR "+failure.Error()), false)
 		}
 		values[i] = value
 	}
+	composed, err := r.compose(read, values, hub)
+	if err != nil {
+		return err
+	}
 	m.answered.Inc()
+	return r.out.appendReply(composed, false)
+}
+
+func (r *replies) compose(read *agentRead, values [][]byte, hub []byte) ([]byte, error) {
 	switch read.name {
 	case "mget":
-		return r.composeMany(read, values, reply)
+		return r.composeMany(read, values, hub)
 	case "exists":
-		return composeExists(values, reply)
+		return composeExists(values, hub)
 	default:
-		return r.compose(read.name, values[0]), nil
+		return r.composeOne(read.name, values[0]), nil
 	}
 }
 
-// compose returns the answer to a command about one key.
-func (r *replies) compose(name string, value []byte) []byte {
+// composeOne returns the reply to a command about one key.
+func (r *replies) composeOne(name string, value []byte) []byte {
 	switch {
 	case name == "get":
 		return r.orNull(value)
@@ -105,8 +113,8 @@ func (r *replies) orNull(value []byte) []byte {
 }
 
 // composeMany returns Redis' reply with the agents' values in place of those of their keys.
-func (r *replies) composeMany(read *agentRead, values [][]byte, reply []byte) ([]byte, error) {
-	elements := resp.Elements(reply)
+func (r *replies) composeMany(read *agentRead, values [][]byte, hub []byte) ([]byte, error) {
+	elements := resp.Elements(hub)
 	if len(elements) != len(values) {
 		return nil, resp.ErrReply
 	}
@@ -121,10 +129,10 @@ func (r *replies) composeMany(read *agentRead, values [][]byte, reply []byte) ([
 	return composed, nil
 }
 
-// composeExists returns how many keys there are. The reply is about those of the hub; it is empty if there are none.
-func composeExists(values [][]byte, reply []byte) ([]byte, error) {
+// composeExists returns how many keys there are. Redis' reply is about those of the hub; it is empty if there are none.
+func composeExists(values [][]byte, hub []byte) ([]byte, error) {
 	count := 0
-	if text, ok := resp.Text(reply); ok {
+	if text, ok := resp.Text(hub); ok {
 		var err error
 		if count, err = strconv.Atoi(string(text)); err != nil {
 			return nil, resp.ErrReply

@@ -205,7 +205,7 @@ func TestSlowOrDisconnectedAgentDelaysNobodyElse(t *testing.T) {
 	require.Eventually(t, func() bool { // until the invalidation stream is open
 		require.Equal(t, bulk("tree"), r.ask("GET", treeHub))
 		return w.metric(t, "argocd_redisproxy_cache_hits_total", "fresh") > 0
-	}, patience, time.Millisecond)
+	}, testTimeout, time.Millisecond)
 	w.agent.HoldReplies()
 	r.say(command("SET", "a", "1") + command("GET", stateHub) + command("GET", treeHub) + command("GET", "a"))
 	require.Equal(t, "+OK\r\n", r.hear())
@@ -283,7 +283,7 @@ func TestClusterInfoComesFromTheAgent(t *testing.T) {
 	}
 	require.NoError(t, client.Set(t.Context(), zipped, "what the hub thinks", 0).Err())
 	for _, key := range []string{plain, zipped} {
-		require.Eventually(t, func() bool { return read(key)["serverVersion"] == "1.34" }, patience, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return read(key)["serverVersion"] == "1.34" }, testTimeout, 5*time.Millisecond)
 		info := read(key)
 		require.Equal(t, "Successful", state(info)["status"])
 		require.Empty(t, state(info)["message"])
@@ -326,7 +326,7 @@ func againstTheAgentsRedisServer(t *testing.T, prefix string) {
 	require.Eventually(t, func() bool {
 		require.Equal(t, "one", client.Get(t.Context(), "hub|"+treeHub).Val())
 		return w.metric(t, "argocd_redisproxy_cache_hits_total", "fresh") > 0
-	}, patience, time.Millisecond)
+	}, testTimeout, time.Millisecond)
 	_, err = follower.ReceiveMessage(t.Context())
 	require.NoError(t, err)
 	w.spoke.Set(t.Context(), prefix+treeSpoke, "two", 0)

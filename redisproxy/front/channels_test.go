@@ -96,7 +96,7 @@ func TestPatternSubscriptionsMatchAgentChannels(t *testing.T) {
 	r := dial(t, w.address)
 	require.Equal(t, told("2", "psubscribe", "app|managed-resources|east_*", ":1"), r.ask("PSUBSCRIBE", "app|managed-resources|east_*"))
 	require.Equal(t, told("2", "psubscribe", "app|managed-resources|west_*", ":2"), r.ask("PSUBSCRIBE", "app|managed-resources|west_*"))
-	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_invalidation_streams", "") == 1 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_invalidation_streams", "") == 1 }, testTimeout, 5*time.Millisecond)
 	w.spoke.Publish(t.Context(), newsSpoke, "x")
 	require.Equal(t, told("2", "pmessage", "app|managed-resources|east_*", newsHub, "x"), r.hear())
 	require.Contains(t, r.ask("PUNSUBSCRIBE", "app|managed-resources|east_*"), ":1\r\n")
@@ -285,7 +285,7 @@ func TestMessagesDoNotSplitReplies(t *testing.T) {
 		if got == message("3", newsHub, "news") {
 			continue
 		}
-		require.True(t, bulk(value) == got, "%.100q", got)
+		require.True(t, bulk(value) == got, "%.100q", got) //nolint:testifylint // a megabyte is not to be printed
 		values++
 	}
 }

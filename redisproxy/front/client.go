@@ -30,10 +30,10 @@ type client struct {
 	out     *writeBuffer
 	pending *pending
 
-	// What Redis' replies have said so far. The goroutine that reads replies sets these.
+	// State of the connection to Redis, as its replies say. The goroutine that reads replies sets it.
 	resp3    atomic.Bool // the client has chosen RESP3
 	queueing atomic.Bool // the client is in a transaction
-	accepted atomic.Bool // Redis knows who the client is: it has done something for it
+	accepted atomic.Bool // Redis has authenticated the client: it has done something for it
 
 	closing atomic.Bool // the client sends no more
 }
@@ -50,7 +50,7 @@ func (c *client) run(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { _ = c.conn.Close() })()
 	requests := newRequests(c)
 	defer requests.release()
-	if requests.read() != nil { // who says nothing takes no connection of Redis
+	if requests.readMore() != nil { // who says nothing takes no connection of Redis
 		return
 	}
 	hub, err := c.server.options.Upstream.Dial(ctx)
@@ -92,12 +92,12 @@ func (c *client) drain(err error) bool {
 	c.closing.Store(true)
 	_ = c.hub.SetReadDeadline(time.Now().Add(drainTimeout)) // fails only if it is closed
 	if c.pending.wait() && malformed {
-		_ = c.out.put(redcon.AppendError(nil, "ERR "+protocol.Error()), false)
+		_ = c.out.appendReply(redcon.AppendError(nil, "ERR "+protocol.Error()), false)
 	}
 	return true
 }
 
-// Message tells the client what an agent announced. It implements spokes.Subscriber.
+// Message sends a message of an agent's to the client. It implements spokes.Subscriber.
 func (c *client) Message(pattern, channel string, payload []byte) {
 	begin := byte('*')
 	if c.resp3.Load() {
@@ -110,7 +110,7 @@ func (c *client) Message(pattern, channel string, payload []byte) {
 		frame = redcon.AppendBulkString(append(frame, "4\r\n$8\r\npmessage\r\n"...), pattern)
 	}
 	frame = redcon.AppendBulk(redcon.AppendBulkString(frame, channel), payload)
-	if !c.out.push(frame) { // nobody waits for a client that does not read
+	if !c.out.appendMessage(frame) { // nobody waits for a client that does not read
 		c.server.metrics.overrun.Inc()
 		_ = c.conn.Close()
 	}

@@ -2,11 +2,11 @@ package front
 
 import "strings"
 
-// verb is what a command does to the connection that it is sent on.
+// verb is what a command does to the connection, or to how replies are to be read.
 type verb uint8
 
 const (
-	verbPlain verb = iota // nothing that concerns us
+	verbPlain verb = iota // nothing
 	verbHello
 	verbReset
 	verbMulti
@@ -15,7 +15,7 @@ const (
 	verbSubscribe
 	verbUnsubscribe
 	verbMonitor
-	verbClient      // depends on what follows
+	verbClient      // depends on the subcommand
 	verbReplication // cannot be served through a proxy that answers some commands itself
 )
 
@@ -29,11 +29,11 @@ const (
 	everyOtherKey // each followed by its value
 )
 
-// commandInfo is what is to be known of a command.
+// commandInfo is what the proxy knows of a command.
 type commandInfo struct {
 	verb verb
 	keys keyPosition
-	// reads says that we can answer it for a key of an agent's.
+	// reads says that it can be answered for a key of an agent's.
 	reads bool
 }
 

@@ -85,7 +85,7 @@ func begin(tb testing.TB, c setup) *world {
 		Registerer: w.registry, Logger: logger,
 	})
 	proxy := front.New(front.Options{
-		Upstream: upstream.Options{Address: w.hub.Address, Timeout: patience},
+		Upstream: upstream.Options{Address: w.hub.Address, Timeout: testTimeout},
 		Space:    keys.Space{Prefix: c.hubPrefix}, Spokes: agents, Limits: c.limits, Registerer: w.registry, Logger: logger,
 	})
 	var config net.ListenConfig
@@ -190,12 +190,12 @@ func dial(tb testing.TB, address string) *raw {
 	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = conn.Close() })
 	r := &raw{Conn: conn, t: tb, reader: bufio.NewReader(conn)}
-	r.waits(patience)
+	r.waits(testTimeout)
 	return r
 }
 
-// patience is how long a test waits for what must come.
-const patience = 2 * time.Minute
+// testTimeout is how long a test waits for what must come.
+const testTimeout = 2 * time.Minute
 
 // waits gives what is next so long.
 func (r *raw) waits(d time.Duration) { require.NoError(r.t, r.SetDeadline(time.Now().Add(d))) }
@@ -216,7 +216,7 @@ func (r *raw) hear() string {
 
 // send is say for other goroutines than the test's.
 func (r *raw) send(text string) error {
-	if err := r.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := r.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 		return err
 	}
 	_, err := io.WriteString(r, text)
@@ -225,7 +225,7 @@ func (r *raw) send(text string) error {
 
 // receive is hear for other goroutines than the test's.
 func (r *raw) receive() (string, error) {
-	if err := r.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := r.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 		return "", err
 	}
 	reply, err := resp.ReadReply(r.reader, math.MaxInt, nil)
@@ -238,8 +238,12 @@ func (r *raw) expect(commands string, replies ...string) error {
 		return err
 	}
 	for _, want := range replies {
-		if got, err := r.receive(); err != nil || got != want {
-			return fmt.Errorf("%.100q: %.100q instead of %.100q (%v)", commands, got, want, err)
+		got, err := r.receive()
+		if err != nil {
+			return err
+		}
+		if got != want {
+			return fmt.Errorf("%.100q: %.100q instead of %.100q", commands, got, want)
 		}
 	}
 	return nil
@@ -248,7 +252,7 @@ func (r *raw) expect(commands string, replies ...string) error {
 // over fails unless the connection ends here.
 func (r *raw) over() {
 	r.t.Helper()
-	r.waits(patience)
+	r.waits(testTimeout)
 	rest, err := io.ReadAll(r.reader)
 	if err == nil {
 		require.Empty(r.t, string(rest))

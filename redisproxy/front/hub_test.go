@@ -155,8 +155,8 @@ func TestClientConnectsOverTLS(t *testing.T) {
 				if err := client.Set(t.Context(), "a", "b", 0).Err(); err != nil {
 					return err
 				}
-				if tree, err := client.Get(t.Context(), treeHub).Result(); tree != "tree" {
-					return fmt.Errorf("%q is not the tree (%v)", tree, err)
+				if tree, err := client.Get(t.Context(), treeHub).Result(); err != nil || tree != "tree" {
+					return errors.Join(err, fmt.Errorf("%q is not the tree", tree))
 				}
 			}
 			return nil
@@ -217,7 +217,7 @@ func TestSlowClientStopsOnlyItself(t *testing.T) {
 	for _, c := range slow {
 		_ = c.Close()
 	}
-	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 1 }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 1 }, testTimeout, 10*time.Millisecond)
 }
 
 // certificate is one for a server.

@@ -62,7 +62,7 @@ func TestCommandInPieces(t *testing.T) {
 	require.Equal(t, bulk("y z"), r.hear())
 	r.say("*3\r\n$3\r\nSET\r\n") // and then it goes
 	require.NoError(t, r.Close())
-	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 0 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 0 }, testTimeout, 5*time.Millisecond)
 }
 
 // A client may wait in Redis for as long as it likes, and is missed when it goes.
@@ -78,10 +78,10 @@ func TestBlockingCommandEndsWithItsClient(t *testing.T) {
 	require.Equal(t, bulk("then"), r.hear())
 	require.Equal(t, bulk("after"), r.ask("ECHO", "after"))
 	r.say(command("BLPOP", "list", "0"))
-	require.Eventually(t, func() bool { return strings.Contains(hub.ClientList(t.Context()).Val(), "cmd=blpop") }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(hub.ClientList(t.Context()).Val(), "cmd=blpop") }, testTimeout, 5*time.Millisecond)
 	require.NoError(t, r.Close())
-	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 0 }, patience, 5*time.Millisecond)
-	require.Eventually(t, func() bool { return !strings.Contains(hub.ClientList(t.Context()).Val(), "cmd=blpop") }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 0 }, testTimeout, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return !strings.Contains(hub.ClientList(t.Context()).Val(), "cmd=blpop") }, testTimeout, 5*time.Millisecond)
 }
 
 // A client may send for long before it reads, as with Redis.
@@ -114,7 +114,7 @@ func TestClientDisconnectsDuringRead(t *testing.T) {
 	w.agent.WaitForCommands(t, func(asked map[string]int) bool { return asked["GET"] == 1 })
 	require.NoError(t, r.Conn.(*net.TCPConn).SetLinger(0)) // as when its machine has lost it
 	require.NoError(t, r.Close())
-	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 0 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 0 }, testTimeout, 5*time.Millisecond)
 }
 
 // A client may say that it will send no more before it reads, as one in a shell's pipe does.
@@ -198,6 +198,6 @@ func TestClientLimit(t *testing.T) {
 	three := dial(t, w.address)
 	three.over()
 	require.NoError(t, one.Close())
-	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 1 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 1 }, testTimeout, 5*time.Millisecond)
 	require.Equal(t, "+PONG\r\n", dial(t, w.address).ask("PING"))
 }

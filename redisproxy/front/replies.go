@@ -8,29 +8,29 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 )
 
-// errTooLarge ends a connection on which Redis says more at once than may be kept.
-var errTooLarge = errors.New("the hub's Redis said more at once than may be kept")
+// errTooLarge ends a connection.
+var errTooLarge = errors.New("a reply of the hub's Redis is larger than may be kept")
 
-// treatment is what becomes of a reply, or of something that Redis says unasked.
+// treatment is what is done with a reply, or with a push.
 type treatment uint8
 
 const (
 	passOn treatment = iota // as it comes, in pieces
-	keep                    // until it is complete, and then look at it
-	drop                    // it is not wanted
+	keep                    // until it is complete, to be looked at
+	drop
 )
 
-// replies reads what the hub's Redis says to a client, and passes it on. One goroutine owns it.
+// replies reads the replies of the hub's Redis to a client, and passes them on. One goroutine owns it.
 //
-// All that the client subscribes to, it subscribes to at the hub's Redis, also what belongs to agents: so Redis says whether it
-// may, counts, and confirms, and what it confirms is what we then follow at the agents too. Nobody speaks on those channels at
-// the hub as long as the hub has no such application of its own.
+// Subscriptions go to the hub's Redis, also those to agents' channels. So Redis decides whether the client may subscribe, counts
+// and confirms, and what it confirms is then subscribed to at the agents too. Nobody publishes on those channels at the hub as long
+// as the hub has no such application of its own.
 type replies struct {
 	*client
 
-	scanner    resp.Replies
+	scanner    resp.ReplyScanner
 	current    expected // what the next reply is for
-	expecting  bool     // whether there is a current
+	expecting  bool     // there is a current
 	treatment  treatment
 	kept       []byte // of the reply that is being read
 	monitoring bool
@@ -50,7 +50,7 @@ func (r *replies) run(ctx context.Context) {
 		}
 		n, err := r.hub.Read(buffer)
 		for rest := buffer[:n]; len(rest) > 0; {
-			used, err := r.handle(ctx, rest)
+			used, err := r.handleBytes(ctx, rest)
 			if err != nil {
 				return
 			}
@@ -65,15 +65,15 @@ func (r *replies) run(ctx context.Context) {
 	}
 }
 
-// handle takes in some of what was read, and returns how much.
-func (r *replies) handle(ctx context.Context, p []byte) (int, error) {
-	if r.scanner.Between() {
-		r.treatment = r.treat(p[0])
+// handleBytes handles some of what was read, and returns how much.
+func (r *replies) handleBytes(ctx context.Context, p []byte) (int, error) {
+	if r.scanner.BetweenReplies() {
+		r.treatment = r.treatmentOf(p[0])
 	}
 	if r.treatment == passOn {
-		return r.pass(p)
+		return r.passReplies(p)
 	}
-	n, done, err := r.scanner.Next(p)
+	n, done, err := r.scanner.NextReply(p)
 	if err != nil {
 		return 0, err
 	}
@@ -84,7 +84,7 @@ func (r *replies) handle(ctx context.Context, p []byte) (int, error) {
 		r.kept = append(r.kept, p[:n]...)
 	}
 	if done {
-		err = r.complete(ctx, r.kept, r.scanner.Kind())
+		err = r.handleFrame(ctx, r.kept, r.scanner.Kind())
 		if r.kept = r.kept[:0]; cap(r.kept) > usualBuffer {
 			r.kept = nil
 		}
@@ -92,11 +92,11 @@ func (r *replies) handle(ctx context.Context, p []byte) (int, error) {
 	return n, err
 }
 
-// treat says what is to become of a reply, or of something unasked, that begins like this.
-func (r *replies) treat(kind byte) treatment {
+// treatmentOf returns what is to be done with a reply, or a push, of a kind.
+func (r *replies) treatmentOf(kind byte) treatment {
 	if !r.expecting {
 		if r.current, r.expecting = r.pending.take(); r.expecting && r.current.subscribes() && r.current.count == 0 {
-			r.current.count = max(1, len(r.subscribed[r.current.channels])) // it ends all of them
+			r.current.count = max(1, len(r.subscribed[r.current.channels])) // UNSUBSCRIBE without channels confirms each
 		}
 	}
 	e := &r.current
@@ -114,65 +114,63 @@ func (r *replies) treat(kind byte) treatment {
 	}
 }
 
-// pass passes on some of what was read as it is: replies that are for the same, or a part of one. It returns how much that is.
-func (r *replies) pass(p []byte) (n int, err error) {
+// passReplies passes on some of what was read as it is: replies to one entry of pending, or a part of one. It returns how much.
+func (r *replies) passReplies(p []byte) (n int, err error) {
 	for n < len(p) {
-		used, done, err := r.scanner.Next(p[n:])
+		used, done, err := r.scanner.NextReply(p[n:])
 		if err != nil {
 			return 0, err
 		}
 		n += used
 		if !done || !r.expecting {
-			return n, r.out.put(p[:n], !done)
+			return n, r.out.appendReply(p[:n], !done)
 		}
 		if r.current.count == 1 {
-			err := r.out.put(p[:n], false)
-			r.answered(r.scanner.Kind())
+			err := r.out.appendReply(p[:n], false)
+			r.finishExpected(r.scanner.Kind())
 			return n, err
 		}
-		r.observe(r.scanner.Kind())
+		r.updateState(r.scanner.Kind())
 		r.current.count--
-		if n < len(p) && r.treat(p[n]) != passOn {
+		if n < len(p) && r.treatmentOf(p[n]) != passOn {
 			break
 		}
 	}
-	return n, r.out.put(p[:n], false)
+	return n, r.out.appendReply(p[:n], false)
 }
 
-// complete takes in a reply, or something unasked, that was kept. It is empty if it was dropped.
-func (r *replies) complete(ctx context.Context, p []byte, kind byte) error {
+// handleFrame handles a complete reply, or push. It is empty if it was dropped.
+func (r *replies) handleFrame(ctx context.Context, p []byte, kind byte) error {
 	confirms, unasked := r.classify(p, kind)
 	switch {
 	case confirms != "":
 		return r.confirm(p, confirms)
 	case unasked:
-		return r.out.put(p, false)
+		return r.out.appendReply(p, false)
 	case r.current.into != nil:
 		*r.current.into = append([]byte(nil), p...)
-	default:
-		if r.current.read != nil {
-			var err error
-			if p, err = r.answer(ctx, r.current.read, p, kind); err != nil {
-				return err
-			}
+	case r.current.read != nil:
+		if err := r.reply(ctx, r.current.read, p, kind); err != nil {
+			return err
 		}
-		if err := r.out.put(p, false); err != nil {
+	default:
+		if err := r.out.appendReply(p, false); err != nil {
 			return err
 		}
 	}
-	r.answered(kind)
+	r.finishExpected(kind)
 	return nil
 }
 
-// answered strikes off what was expected, now that there is a reply of a kind.
-func (r *replies) answered(kind byte) {
-	r.observe(kind)
+// finishExpected strikes off what was expected, after its last reply.
+func (r *replies) finishExpected(kind byte) {
+	r.updateState(kind)
 	r.current, r.expecting = expected{}, false
 	r.pending.answered()
 }
 
-// observe takes in what a reply of a kind means for the connection.
-func (r *replies) observe(kind byte) {
+// updateState updates what is known of the connection after a reply of a kind.
+func (r *replies) updateState(kind byte) {
 	verb := r.current.verb
 	if verb == verbExec { // ends a transaction even when it is malformed
 		r.queueing.Store(false)
@@ -196,7 +194,7 @@ func (r *replies) observe(kind byte) {
 		r.resp3.Store(false)
 		r.queueing.Store(false)
 		r.accepted.Store(false)
-		clear(r.subscribed) // it ends them without a word on any
+		clear(r.subscribed) // RESET ends them without confirmations
 		r.server.options.Spokes.UnsubscribeAll(r.client)
 		return
 	}
@@ -212,12 +210,12 @@ func (r *replies) subscriptions() (count int) {
 	return count
 }
 
-// classify tells what Redis said: the confirmation of which kind of subscription, something unasked, or neither.
+// classify tells what a frame is: the confirmation of which command about subscriptions, unasked, or a reply.
 func (r *replies) classify(p []byte, kind byte) (confirms string, unasked bool) {
 	if kind == '+' && r.monitoring && len(p) > 1 && p[1] >= '0' && p[1] <= '9' {
-		return "", true // the time, and what some client does
+		return "", true // MONITOR: a time, and a command
 	}
-	if kind != '>' && (kind != '*' || r.resp3.Load()) { // in RESP3, all that is unasked begins with '>'
+	if kind != '>' && (kind != '*' || r.resp3.Load()) { // in RESP3, all pushes begin with '>'
 		return "", false
 	}
 	word := ""
@@ -236,12 +234,11 @@ func (r *replies) classify(p []byte, kind byte) (confirms string, unasked bool) 
 	return "", kind == '>'
 }
 
-// confirm passes on that something was subscribed to, or no longer is, and sees to it that the same is true of agents: before
-// the client hears of it, so that it misses nothing that is announced afterwards, and hears nothing before it follows, nor
-// when it no longer does.
+// confirm passes on the confirmation of a subscription, or of its end, after doing the same at the agents. So the client misses
+// no message after the confirmation, and gets none before it subscribes nor after it has unsubscribed.
 func (r *replies) confirm(p []byte, word string) error {
 	if _, ends := subscriptionKind(word); !ends {
-		if err := r.out.put(nil, true); err != nil { // what is announced from now on comes after p
+		if err := r.out.appendReply(nil, true); err != nil { // messages from now on come after p
 			return err
 		}
 	}
@@ -250,16 +247,16 @@ func (r *replies) confirm(p []byte, word string) error {
 			r.follow(word, string(channel))
 		}
 	}
-	if err := r.out.put(p, false); err != nil {
+	if err := r.out.appendReply(p, false); err != nil {
 		return err
 	}
 	if r.current.count--; r.current.count == 0 {
-		r.answered(p[0])
+		r.finishExpected(p[0])
 	}
 	return nil
 }
 
-// follow has the client told what agents announce on a channel, or no longer.
+// follow subscribes the client to a channel or pattern of agents', or ends that.
 func (r *replies) follow(word, channel string) {
 	kind, ends := subscriptionKind(word)
 	if r.subscribed[kind] == nil {

@@ -21,7 +21,7 @@ var errUpstream = errors.New("the hub's Redis has disconnected the client")
 type requests struct {
 	*client
 
-	scanner    *resp.Scanner
+	scanner    *resp.CommandScanner
 	buffer     []byte // what was read, of which start to end was not looked at yet
 	start, end int
 	large      int // bytes of the server's large that are held for the buffer
@@ -32,13 +32,13 @@ type requests struct {
 }
 
 func newRequests(c *client) *requests {
-	return &requests{client: c, scanner: resp.NewScanner(c.server.limits), buffer: make([]byte, firstBuffer)}
+	return &requests{client: c, scanner: resp.NewCommandScanner(c.server.limits), buffer: make([]byte, firstBuffer)}
 }
 
-// run sends on what the client sends, and returns why that ended.
+// run sends the client's commands to Redis, and returns why it stopped.
 func (r *requests) run() error {
 	for {
-		command, err := r.scan()
+		command, err := r.nextCommand()
 		if err != nil || len(command.Args) == 0 {
 			err = errors.Join(r.flush(), err)
 		}
@@ -46,10 +46,10 @@ func (r *requests) run() error {
 		case err != nil:
 		case len(command.Args) == 0:
 			if err = r.makeRoom(); err == nil {
-				err = r.read()
+				err = r.readMore()
 			}
 		default:
-			err = r.serve(command)
+			err = r.handleCommand(command)
 		}
 		if err != nil {
 			return err
@@ -57,10 +57,10 @@ func (r *requests) run() error {
 	}
 }
 
-// scan returns the next command in the buffer. It has no words when there is none, or not all of one.
-func (r *requests) scan() (resp.Command, error) {
+// nextCommand returns the next command in the buffer. It has no words when there is none, or not all of one.
+func (r *requests) nextCommand() (resp.Command, error) {
 	for {
-		command, n, err := r.scanner.Next(r.buffer[r.start:r.end])
+		command, n, err := r.scanner.NextCommand(r.buffer[r.start:r.end])
 		if err != nil || n == 0 {
 			return resp.Command{}, err
 		}
@@ -71,8 +71,8 @@ func (r *requests) scan() (resp.Command, error) {
 	}
 }
 
-// read reads more of what the client sends.
-func (r *requests) read() error {
+// readMore reads more of what the client sends.
+func (r *requests) readMore() error {
 	n, err := r.conn.Read(r.buffer[r.end:])
 	r.end += n
 	if n > 0 {
@@ -113,7 +113,7 @@ func (r *requests) makeRoom() error {
 	return nil
 }
 
-// reserve asks for a large buffer. What Redis does not know may not have us keep much; Redis does the same.
+// reserve takes a large buffer from what all clients share. One who is not authenticated gets none; Redis does the same.
 func (r *requests) reserve(size int) error {
 	refusal, err := r.authenticated()
 	if err != nil {
@@ -130,14 +130,14 @@ func (r *requests) reserve(size int) error {
 	return nil
 }
 
-// release gives back what reserve got.
+// release gives back what reserve took.
 func (r *requests) release() {
 	r.server.large.Add(-int64(r.large))
 	r.large = 0
 }
 
-// serve has one command answered.
-func (r *requests) serve(command resp.Command) error {
+// handleCommand sends one command to Redis, or refuses it.
+func (r *requests) handleCommand(command resp.Command) error {
 	var buffer [longestName]byte
 	lower := resp.Lower(buffer[:], command.Args[0])
 	known := r.server.commands[string(lower)]
@@ -148,18 +148,18 @@ func (r *requests) serve(command resp.Command) error {
 	switch known.verb {
 	case verbPlain:
 		if targets, some := r.server.agentTargets(command.Args, known); some {
-			return r.serveAgents(command, name, known, targets)
+			return r.handleAgentCommand(command, name, known, targets)
 		}
 	case verbClient:
 		if len(command.Args) > 1 && bytes.EqualFold(command.Args[1], []byte("reply")) {
-			// Redis would go silent, and nobody could tell what is answered.
+			// Redis would not reply, and so which reply belongs to which command could not be known.
 			return r.refuse("client is not served by redisproxy: connect to the hub's Redis itself")
 		}
 	case verbReplication:
 		return r.refuse(name + " is not served by redisproxy: connect to the hub's Redis itself")
 	case verbHello, verbSubscribe, verbUnsubscribe:
-		// In a transaction they would take effect later, and it would not be seen whether they do.
-		if err := r.settle(); err != nil {
+		// In a transaction they would take effect later, and no reply would say whether they do.
+		if err := r.awaitReplies(); err != nil {
 			return err
 		}
 		if r.queueing.Load() {
@@ -171,15 +171,15 @@ func (r *requests) serve(command resp.Command) error {
 			e.count = len(command.Args) - 1
 			e.channels, _ = subscriptionKind(name)
 		}
-	case verbReset: // who the client is, is to be known before it causes anything on a spoke
-		return errors.Join(r.forward(command, e), r.settle())
+	case verbReset: // later commands of who is no longer authenticated must cause nothing on a spoke
+		return errors.Join(r.forward(command, e), r.awaitReplies())
 	}
 	return r.forward(command, e)
 }
 
-// serveAgents serves a command about agents' keys, maybe among others. It goes to Redis too, which so decides whether the
+// handleAgentCommand handles a command about agents' keys, maybe among others. It goes to Redis too, which so decides whether the
 // client may give it, and when: a transaction has it answered by Redis alone.
-func (r *requests) serveAgents(command resp.Command, name string, known commandInfo, targets []spokes.Target) error {
+func (r *requests) handleAgentCommand(command resp.Command, name string, known commandInfo, targets []spokes.Target) error {
 	if !known.reads {
 		refusal, err := r.authenticated()
 		switch {
@@ -187,13 +187,13 @@ func (r *requests) serveAgents(command resp.Command, name string, known commandI
 			return err
 		case refusal != nil:
 			r.server.metrics.denied.Inc()
-			return r.out.put(refusal, false)
+			return r.out.appendReply(refusal, false)
 		}
 		r.server.metrics.readOnly.Inc()
 		return r.refuse(fmt.Sprintf("%s: %s belongs to an agent, and can only be read through redisproxy", name, firstAgentKey(targets)))
 	}
 	read := &agentRead{name: name, targets: targets}
-	if r.accepted.Load() { // who is not, is to cause nothing on a spoke
+	if r.accepted.Load() { // unauthenticated clients must cause nothing on a spoke
 		read.ask(r.server.options.Spokes)
 	}
 	e := expected{count: 1, read: read}
@@ -206,7 +206,7 @@ func (r *requests) serveAgents(command resp.Command, name string, known commandI
 	return r.forward(command, e)
 }
 
-// forward has Redis answer a command, to which it is sent together with others that precede it in the buffer.
+// forward sends a command to Redis, with the next flush.
 func (r *requests) forward(command resp.Command, e expected) error {
 	if command.Inline { // the scanner uses its memory again
 		return r.send(command.Raw, e)
@@ -229,27 +229,27 @@ func (r *requests) forward(command resp.Command, e expected) error {
 	return nil
 }
 
-// send has Redis answer a command that is not in the buffer.
+// send sends a command to Redis that is not in the buffer.
 func (r *requests) send(raw []byte, e expected) error {
 	if err := r.flush(); err != nil {
 		return err
 	}
-	return r.write(raw, []expected{e})
+	return r.sendBatch(raw, []expected{e})
 }
 
-// flush sends to Redis what it has not been sent of the buffer.
+// flush sends to Redis the commands of the buffer that were forwarded since the last flush.
 func (r *requests) flush() error {
 	if len(r.batch) == 0 {
 		return nil
 	}
-	err := r.write(r.buffer[r.unsentStart:r.unsentEnd], r.batch)
+	err := r.sendBatch(r.buffer[r.unsentStart:r.unsentEnd], r.batch)
 	clear(r.batch)
 	r.batch = r.batch[:0]
 	return err
 }
 
-// write sends commands to Redis, and notes what is to be done with the replies.
-func (r *requests) write(raw []byte, batch []expected) error {
+// sendBatch sends commands to Redis, and notes what is to be done with the replies.
+func (r *requests) sendBatch(raw []byte, batch []expected) error {
 	for _, e := range batch {
 		if e.read == nil {
 			r.server.metrics.passed.Add(float64(e.count))
@@ -264,8 +264,8 @@ func (r *requests) write(raw []byte, batch []expected) error {
 	return nil
 }
 
-// settle waits until Redis has answered all that it was sent.
-func (r *requests) settle() error {
+// awaitReplies waits until Redis has answered all that it was sent.
+func (r *requests) awaitReplies() error {
 	if err := r.flush(); err != nil {
 		return err
 	}
@@ -275,37 +275,37 @@ func (r *requests) settle() error {
 	return nil
 }
 
-// authenticated waits for the replies to what precedes, and returns nil if Redis knows who the client is, and otherwise Redis'
+// authenticated waits for the replies to earlier commands, and returns nil if Redis has authenticated the client, or else Redis'
 // refusal.
 func (r *requests) authenticated() (refusal []byte, err error) {
-	if err := r.settle(); err != nil || r.accepted.Load() {
+	if err := r.awaitReplies(); err != nil || r.accepted.Load() {
 		return nil, err
 	}
 	var reply []byte
-	if err := errors.Join(r.send(resp.AppendCommand(nil, "PING"), expected{count: 1, into: &reply}), r.settle()); err != nil {
+	if err := errors.Join(r.send(resp.AppendCommand(nil, "PING"), expected{count: 1, into: &reply}), r.awaitReplies()); err != nil {
 		return nil, err
 	}
-	// One who may do this or that but not PING is somebody.
+	// Who may not PING is authenticated.
 	if reply[0] == '-' && !bytes.HasPrefix(reply, []byte("-NOPERM")) {
 		return reply, nil
 	}
 	return nil, nil
 }
 
-// refuse answers a command with an error. In a transaction it has to be Redis' own, so that EXEC does not do the rest: it is
-// asked for a command that it does not know.
+// refuse replies to a command with an error. In a transaction the error has to be Redis' own, so that EXEC fails: Redis gets
+// a command that it does not know.
 func (r *requests) refuse(text string) error {
-	if err := r.settle(); err != nil {
+	if err := r.awaitReplies(); err != nil {
 		return err
 	}
 	if r.queueing.Load() {
 		return r.send(resp.AppendCommand(nil, text), expected{count: 1})
 	}
-	return r.out.put(redcon.AppendError(nil, "ERR "+text), false)
+	return r.out.appendReply(redcon.AppendError(nil, "ERR "+text), false)
 }
 
-// agentTargets says whose the keys of a command are, and whether some are an agent's. Writing the state of a cluster is left
-// to the hub: its Argo CD does that, and reads what the agent says.
+// agentTargets returns which keys of a command agents own, and whether there are some. The hub's own Argo CD writes the state of
+// clusters, which stays allowed; it reads the agent's.
 func (s *Server) agentTargets(args [][]byte, known commandInfo) (targets []spokes.Target, some bool) {
 	found, stride := known.keyArgs(args)
 	maybe := false // a quick look first

@@ -15,8 +15,8 @@ type writeBuffer struct {
 	changed sync.Cond
 	bytes   []byte // Guarded by mu
 	spare   []byte // the buffer that was written last. Guarded by mu
-	partial bool   // what was put last goes on. Guarded by mu
-	held    []byte // what was pushed meanwhile. Guarded by mu
+	partial bool   // the last reply goes on. Guarded by mu
+	held    []byte // messages that came meanwhile. Guarded by mu
 	closed  bool   // nothing more will be added. Guarded by mu
 	failed  bool   // the client takes nothing more. Guarded by mu
 }
@@ -27,9 +27,9 @@ func newWriteBuffer(conn net.Conn, limit int) *writeBuffer {
 	return w
 }
 
-// put adds something that the client asked for, and waits until there is room. If it is partial, the next put goes on with it,
-// and what is pushed before waits.
-func (w *writeBuffer) put(p []byte, partial bool) error {
+// appendReply adds something that the client asked for, and waits until there is room. If it is partial, the next reply goes on with it,
+// and messages wait until then.
+func (w *writeBuffer) appendReply(p []byte, partial bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for len(w.bytes) > 0 && len(w.bytes)+len(p) > w.limit && !w.failed && !w.closed {
@@ -46,8 +46,8 @@ func (w *writeBuffer) put(p []byte, partial bool) error {
 	return nil
 }
 
-// push adds something that the client did not ask for, and reports whether there was room. It does not wait.
-func (w *writeBuffer) push(p []byte) bool {
+// appendMessage adds something that the client did not ask for, and reports whether there was room. It does not wait.
+func (w *writeBuffer) appendMessage(p []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.bytes)+len(w.held)+len(p) > w.limit {

@@ -30,10 +30,10 @@ func TestValueIsReadOnceUntilInvalidated(t *testing.T) {
 	require.Equal(t, "two", w.get(treeHub))
 	require.Equal(t, before+1, w.gets())
 	w.redis.Del(t.Context(), treeSpoke)
-	require.Eventually(t, func() bool { return w.get(treeHub) == "" }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return w.get(treeHub) == "" }, testTimeout, time.Millisecond)
 	w.redis.FlushAll(t.Context())
 	w.set(treeSpoke, "three")
-	require.Eventually(t, func() bool { return w.get(treeHub) == "three" }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return w.get(treeHub) == "three" }, testTimeout, time.Millisecond)
 }
 
 // A value that was read before a change, and arrives after the invalidation, is not cached as fresh, nor shared with later reads.
@@ -52,7 +52,7 @@ func TestValueReadBeforeInvalidationIsNotFresh(t *testing.T) {
 		late := w.ask("app|resources-tree|east_guestbook|1.8.3")
 		_ = late
 		return w.gets() > before+1
-	}, patience, time.Millisecond, "a read after the change must not wait for the old value")
+	}, testTimeout, time.Millisecond, "a read after the change must not wait for the old value")
 	w.agent.Release()
 	_, failure, err := early.Wait(t.Context())
 	require.NoError(t, failure)
@@ -70,7 +70,7 @@ func TestReadAfterMessageReturnsNewValue(t *testing.T) {
 	w.spokes.Subscribe(heard, newsHub)
 	defer w.spokes.UnsubscribeAll(heard)
 	w.set(treeSpoke, "0")
-	require.Eventually(t, func() bool { return w.get(treeHub) == "0" }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return w.get(treeHub) == "0" }, testTimeout, time.Millisecond)
 	for i := range 50 {
 		value := strings.Repeat("x", i+1)
 		pipe := w.redis.Pipeline()
@@ -91,7 +91,7 @@ func TestLastValueIsServedWhileAgentIsDisconnected(t *testing.T) {
 	w.leave()
 	require.Equal(t, "one", w.get(treeHub))
 	require.GreaterOrEqual(t, w.metric("argocd_redisproxy_cache_hits_total", "stale"), 1.0)
-	require.Eventually(t, func() bool { return w.metric("argocd_redisproxy_invalidation_streams", "") == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return w.metric("argocd_redisproxy_invalidation_streams", "") == 0 }, testTimeout, time.Millisecond)
 	w.set(treeSpoke, "two")
 	require.Equal(t, "one", w.get(treeHub))
 	r := w.ask("app|resources-tree|east_guestbook|unknown")
@@ -99,8 +99,8 @@ func TestLastValueIsServedWhileAgentIsDisconnected(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, failure, `agent "east" is not connected since`)
 	w.arrive()
-	require.Eventually(t, func() bool { return w.get(treeHub) == "two" }, patience, time.Millisecond, "everything is read again")
-	require.Eventually(t, func() bool { return w.metric("argocd_redisproxy_invalidation_streams", "") == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return w.get(treeHub) == "two" }, testTimeout, time.Millisecond, "everything is read again")
+	require.Eventually(t, func() bool { return w.metric("argocd_redisproxy_invalidation_streams", "") == 1 }, testTimeout, time.Millisecond)
 	require.Equal(t, "two", w.get(treeHub)) // whose changes the stream reports from now on
 	before := w.gets()
 	require.Equal(t, "two", w.get(treeHub))

@@ -30,8 +30,8 @@ const (
 	newsSpoke = "app|managed-resources|guestbook|1.8.3"
 )
 
-// patience is how long a test waits for what must come.
-const patience = 2 * time.Minute
+// testTimeout is how long a test waits for what must come.
+const testTimeout = 2 * time.Minute
 
 // world is one agent, "east".
 type world struct {
@@ -54,7 +54,7 @@ func begin(t *testing.T, size int64, change func(*spoketest.Agent)) *world {
 	w.arrive()
 	w.spokes = spokes.New(spokes.Options{
 		Dial:      func(ctx context.Context, _ string) (net.Conn, error) { return w.agent.Dial(ctx) },
-		Directory: w.directory, CacheSize: size, Timeout: patience, Registerer: w.registry,
+		Directory: w.directory, CacheSize: size, Timeout: testTimeout, Registerer: w.registry,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -71,7 +71,7 @@ func begin(t *testing.T, size int64, change func(*spoketest.Agent)) *world {
 		r := w.ask("app|resources-tree|east_guestbook|first")
 		_, failure, err := r.Wait(t.Context())
 		return failure == nil && err == nil
-	}, patience, time.Millisecond)
+	}, testTimeout, time.Millisecond)
 	return w
 }
 

@@ -35,14 +35,20 @@ const (
 	clusterInfoTimeout = 2 * time.Second
 )
 
-// Directory knows which agents there are, and what on the hub is whose.
+// Directory knows which agents there are.
 type Directory interface {
+	Owners
+
 	// Agent returns the agent of that name.
 	Agent(name string) (directory.Agent, bool)
 	// All returns all agents.
 	All() []directory.Agent
 	// Changed returns a channel that is closed at the next change.
 	Changed() <-chan struct{}
+}
+
+// Owners knows what on the hub is whose.
+type Owners interface {
 	// Owner returns whose application an instance is, and what it is called there. An instance of nobody's is the hub's own.
 	Owner(instance string) (agent, spokeInstance string, ok bool)
 	// Hub is the reverse of Owner.

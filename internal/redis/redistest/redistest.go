@@ -106,10 +106,10 @@ func (r *Redis) Stop() {
 // Client returns a client of an address that speaks a version of the protocol, and ends with the test.
 func Client(tb testing.TB, address string, protocol int, change ...func(*redis.Options)) *redis.Client {
 	tb.Helper()
-	const patience = 30 * time.Second // a machine may stand still for longer than go-redis waits by itself
+	const clientTimeout = 30 * time.Second // a machine may stand still for longer than go-redis waits by itself
 	o := &redis.Options{
 		Addr: address, Protocol: protocol, MaxRetries: -1, ContextTimeoutEnabled: true,
-		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience,
+		DialTimeout: clientTimeout, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout, PoolTimeout: clientTimeout,
 	}
 	for _, f := range change {
 		f(o)

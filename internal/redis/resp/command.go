@@ -17,7 +17,7 @@ type Limits struct {
 	Inline int // bytes of a command on a line of its own
 }
 
-// Command is one command of a client. What it holds is valid until the next call of the Scanner that found it, and as long
+// Command is one command of a client. What it holds is valid until the next call of the CommandScanner that found it, and as long
 // as the buffer is not written to.
 type Command struct {
 	// Raw is the command as it goes to Redis. It is a part of the buffer, except for an inline command, which is encoded
@@ -28,8 +28,8 @@ type Command struct {
 	Inline bool
 }
 
-// Scanner finds the commands in a client's bytes. It remembers how far it has looked into a command that is not complete.
-type Scanner struct {
+// CommandScanner finds the commands in a client's bytes. It remembers how far it has looked into a command that is not complete.
+type CommandScanner struct {
 	limits Limits
 	inside bool // within an array whose header has been read
 	left   int  // arguments that are still to come
@@ -39,12 +39,12 @@ type Scanner struct {
 	inline []byte
 }
 
-// NewScanner returns a scanner that holds commands to the limits.
-func NewScanner(limits Limits) *Scanner { return &Scanner{limits: limits} }
+// NewCommandScanner returns a scanner that holds commands to the limits.
+func NewCommandScanner(limits Limits) *CommandScanner { return &CommandScanner{limits: limits} }
 
-// Next looks for a command at the start of the buffer, and returns how long it is there: 0 when it is not complete, and then
-// Next is to be called again with the same bytes and more of them. Its error is a ProtocolError.
-func (s *Scanner) Next(buffer []byte) (Command, int, error) {
+// NextCommand looks for a command at the start of the buffer, and returns how long it is there: 0 when it is not complete, and then
+// NextCommand is to be called again with the same bytes and more of them. Its error is a ProtocolError.
+func (s *CommandScanner) NextCommand(buffer []byte) (Command, int, error) {
 	if len(buffer) == 0 {
 		return Command{}, 0, nil
 	}
@@ -82,7 +82,7 @@ func (s *Scanner) Next(buffer []byte) (Command, int, error) {
 }
 
 // argument looks for the end of the next argument, and reports whether it is there.
-func (s *Scanner) argument(buffer []byte) (complete bool, err error) {
+func (s *CommandScanner) argument(buffer []byte) (complete bool, err error) {
 	if s.looked >= len(buffer) {
 		return false, nil
 	}
@@ -133,7 +133,7 @@ func header(buffer []byte, at int, complaint ProtocolError) (value, end int, err
 }
 
 // line reads an inline command.
-func (s *Scanner) line(buffer []byte) (Command, int, error) {
+func (s *CommandScanner) line(buffer []byte) (Command, int, error) {
 	from := min(s.looked, len(buffer))
 	stop := bytes.IndexByte(buffer[from:], '\n')
 	if stop < 0 && len(buffer) <= s.limits.Inline {

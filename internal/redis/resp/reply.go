@@ -5,8 +5,8 @@ import "bytes"
 // maxElements bounds what one reply may still be made of. Redis' own bound for one array is lower.
 const maxElements = 1 << 32
 
-// Replies finds where replies end in what a server sends, piece by piece: what it has seen need not be kept.
-type Replies struct {
+// ReplyScanner finds where replies end in what a server sends, piece by piece: what it has seen need not be kept.
+type ReplyScanner struct {
 	left  int  // values that are missing until the reply is complete
 	skip  int  // bytes to pass over: a string and the end of its line
 	text  bool // within a line of text, whose content is of no interest
@@ -16,14 +16,14 @@ type Replies struct {
 }
 
 // Kind is the first byte of the reply that is being looked at, or was last: '-' is an error, '>' a push.
-func (r *Replies) Kind() byte { return r.kind }
+func (r *ReplyScanner) Kind() byte { return r.kind }
 
-// Between reports whether the next byte is the first of a reply.
-func (r *Replies) Between() bool { return r.left == 0 }
+// BetweenReplies reports whether the next byte is the first of a reply.
+func (r *ReplyScanner) BetweenReplies() bool { return r.left == 0 }
 
-// Next looks at bytes that follow those of the last call, up to the end of the reply that they belong to. It returns how
+// NextReply looks at bytes that follow those of the last call, up to the end of the reply that they belong to. It returns how
 // many of them belong to it, and whether it ends there.
-func (r *Replies) Next(b []byte) (n int, done bool, err error) {
+func (r *ReplyScanner) NextReply(b []byte) (n int, done bool, err error) {
 	if r.left == 0 {
 		if len(b) == 0 {
 			return 0, false, nil
@@ -62,7 +62,7 @@ func (r *Replies) Next(b []byte) (n int, done bool, err error) {
 }
 
 // head reads the first line of a value, or more of it, and returns how many bytes of it there were.
-func (r *Replies) head(b []byte) (int, error) {
+func (r *ReplyScanner) head(b []byte) (int, error) {
 	if r.lined == 0 {
 		switch b[0] {
 		case '+', '-', ':', '_', '#', ',', '(':
@@ -98,7 +98,7 @@ func (r *Replies) head(b []byte) (int, error) {
 }
 
 // begin takes in the length of a string or of a collection.
-func (r *Replies) begin(kind byte, length int) error {
+func (r *ReplyScanner) begin(kind byte, length int) error {
 	switch {
 	case length == -1: // RESP2's null
 		r.left--

@@ -15,12 +15,12 @@ func limits() resp.Limits { return resp.Limits{Args: 1000, Bulk: 1 << 20, Inline
 
 // scan returns the commands in a client's bytes that come in pieces of a size, and what is wrong with the rest.
 func scan(input []byte, piece int) (commands [][]string, raw []byte, err error) {
-	scanner := resp.NewScanner(limits())
+	scanner := resp.NewCommandScanner(limits())
 	start := 0
 	for end := 0; end < len(input); {
 		end = min(end+piece, len(input))
 		for {
-			cmd, n, err := scanner.Next(input[start:end])
+			cmd, n, err := scanner.NextCommand(input[start:end])
 			if err != nil {
 				return commands, raw, err
 			}
@@ -43,13 +43,13 @@ func scan(input []byte, piece int) (commands [][]string, raw []byte, err error) 
 
 // replies returns the replies in a server's bytes that come in pieces of a size.
 func replies(input []byte, piece int) (found [][]byte, err error) {
-	var r resp.Replies
+	var r resp.ReplyScanner
 	var one []byte
 	for len(input) > 0 {
 		p := input[:min(piece, len(input))]
 		input = input[len(p):]
 		for len(p) > 0 {
-			n, done, err := r.Next(p)
+			n, done, err := r.NextReply(p)
 			if err != nil {
 				return found, err
 			}
@@ -152,7 +152,7 @@ func FuzzReplies(f *testing.F) {
 		require.Equal(t, whole, cut)
 		require.Equal(t, err, cutErr)
 		for _, one := range whole {
-			n, done, err := new(resp.Replies).Next(one)
+			n, done, err := new(resp.ReplyScanner).NextReply(one)
 			require.NoError(t, err)
 			require.True(t, done)
 			require.Equal(t, len(one), n)

@@ -16,8 +16,8 @@ func Elements(reply []byte) [][]byte {
 	}
 	var elements [][]byte
 	for rest := reply[begin:]; len(rest) > 0; {
-		var one Replies
-		n, done, err := one.Next(rest)
+		var one ReplyScanner
+		n, done, err := one.NextReply(rest)
 		if err != nil || !done {
 			return nil
 		}

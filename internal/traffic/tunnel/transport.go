@@ -2,23 +2,26 @@ package tunnel
 
 import "google.golang.org/grpc"
 
-// streamWindow is HTTP/2's own, of a stream, in bytes. The ends of a conversation mind how much is under way between them, so this one
-// is not to be felt: gRPC opens it again when a quarter was read, so three quarters at least are open, more than an inbox
-// takes. Left to itself gRPC would let it grow to 16 MiB, and the principal could have to keep as much. The connection's
-// own window, of two streams', gRPC opens when something comes in, whoever reads it.
+// streamWindow is HTTP/2's own window for a stream, in bytes. It must never stop a connection that has credit: gRPC opens it
+// again when a quarter was read, so at least three quarters are open, more than an inbox takes. Without a value gRPC would
+// let it grow to 16 MiB, and the principal might have to keep as much for a stream. HTTP/2's window for all streams together
+// is two of these; gRPC opens that when something arrives, whoever reads it.
 const streamWindow = 2 * window
 
-// ServerOptions returns how a principal carries conversations.
+// ServerOptions returns the options of a principal that relays tunnel connections. It has no read buffer, which would be
+// 32 KiB for each idle agent: TLS has one already.
 func ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(2 * streamWindow)}
+	return []grpc.ServerOption{
+		grpc.ReadBufferSize(0), grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(2 * streamWindow),
+	}
 }
 
-// DialOptions returns how those who connect to a principal carry conversations.
+// DialOptions returns the options of whoever connects to a principal for tunnel connections.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(2 * streamWindow)}
 }
 
-// callOptions are those of a conversation's stream.
+// callOptions are those of a tunnel connection's stream.
 func callOptions() []grpc.CallOption {
 	return []grpc.CallOption{grpc.ForceCodecV2(frames{}), grpc.MaxCallRecvMsgSize(MaxFrame)}
 }

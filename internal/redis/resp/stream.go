@@ -16,10 +16,10 @@ func AppendCommand(p []byte, words ...string) []byte {
 	return p
 }
 
-// ReadReply reads one reply, or what is told unasked, of at most limit bytes. reserve, unless it is nil, is asked for each
+// ReadReply reads one reply, or push, of at most limit bytes. reserve, unless it is nil, is asked for each
 // part of it before that is kept, by its bytes; that it refuses is an error.
 func ReadReply(from *bufio.Reader, limit int, reserve func(bytes int) bool) (reply []byte, err error) {
-	var replies Replies
+	var replies ReplyScanner
 	for {
 		if _, err := from.Peek(1); err != nil {
 			return nil, err
@@ -28,7 +28,7 @@ func ReadReply(from *bufio.Reader, limit int, reserve func(bytes int) bool) (rep
 		if err != nil {
 			return nil, err
 		}
-		n, done, err := replies.Next(there)
+		n, done, err := replies.NextReply(there)
 		if err != nil {
 			return nil, err
 		}

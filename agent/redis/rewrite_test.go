@@ -69,7 +69,7 @@ func (c *caller) hearsValue(t *testing.T) string {
 }
 
 // Applications among an application's resources are named as the hub shows them, for the UI to link to, and nothing else is.
-func TestChildrenAreNamedAsTheHubShowsThem(t *testing.T) {
+func TestChildApplicationsAreNamedAsOnTheHub(t *testing.T) {
 	spoke := redistest.Start(t)
 	client := redis.Access{Address: spoke.Address}.Client()
 	defer client.Close()
@@ -102,7 +102,7 @@ func TestChildrenAreNamedAsTheHubShowsThem(t *testing.T) {
 }
 
 // All that Redis says otherwise is passed on too, in its order.
-func TestOtherAnswersBesideChildren(t *testing.T) {
+func TestOtherRepliesAreNotRewritten(t *testing.T) {
 	spoke := redistest.Start(t)
 	client := redis.Access{Address: spoke.Address}.Client()
 	defer client.Close()

@@ -35,8 +35,8 @@ func inDefaults(fields string) string {
 	return "{" + fields + `"destination":{"name":"in-cluster"},"project":"default"}`
 }
 
-// What the spoke's application controller would tidy away is not sent: it would be drift at once. What it would keep is
-// kept, however little it seems to say. The verdicts are those of Argo CD 3.5.7, util/argo.NormalizeApplicationSpec.
+// What the spoke's application controller leaves out is not sent: it would be drift at once. A field that we do not know is kept. The
+// contract test compares this with Argo CD's types, field by field.
 func TestSpecIsAsTheControllerLeavesIt(t *testing.T) {
 	t.Parallel()
 	kept := func(fields string) [2]string { return [2]string{fields, fields} }
@@ -44,41 +44,16 @@ func TestSpecIsAsTheControllerLeavesIt(t *testing.T) {
 	for name, c := range map[string][2]string{
 		"nothing":               becomes(``, ``),
 		"no project":            becomes(`"project":""`, ``),
-		"no policy":             becomes(`"syncPolicy":{}`, ``),
-		"null policy":           becomes(`"syncPolicy":{"automated":null,"retry":null}`, ``),
-		"no options":            becomes(`"syncPolicy":{"syncOptions":[]}`, ``),
-		"automated":             kept(`"syncPolicy":{"automated":{}}`),
 		"automated, all off":    kept(`"syncPolicy":{"automated":{"prune":false,"selfHeal":false,"allowEmpty":false}}`),
 		"automated, disabled":   kept(`"syncPolicy":{"automated":{"enabled":false}}`),
-		"no retries":            kept(`"syncPolicy":{"retry":{}}`),
 		"zero retries":          becomes(`"syncPolicy":{"retry":{"limit":0}}`, `"syncPolicy":{"retry":{}}`),
-		"namespace metadata":    kept(`"syncPolicy":{"managedNamespaceMetadata":{}}`),
-		"an empty option":       kept(`"syncPolicy":{"syncOptions":[""]}`),
-		"kustomize":             becomes(`"source":{"kustomize":{}}`, `"source":{}`),
-		"kustomize, empty":      becomes(`"source":{"kustomize":{"images":[],"commonLabels":{},"namePrefix":""}}`, `"source":{}`),
 		"kustomize, forced":     becomes(`"source":{"kustomize":{"forceCommonLabels":true,"forceCommonAnnotations":true}}`, `"source":{}`),
-		"kustomize, ways":       becomes(`"source":{"kustomize":{"commonAnnotationsEnvsubst":true,"labelWithoutSelector":true,"labelIncludeTemplates":true}}`, `"source":{}`),
-		"kustomize, forced two": kept(`"source":{"kustomize":{"forceCommonLabels":true,"commonLabels":{"a":"b"}}}`),
-		"kustomize, label":      kept(`"source":{"kustomize":{"commonLabels":{"a":""}}}`),
-		"kustomize, missing":    kept(`"source":{"kustomize":{"ignoreMissingComponents":true}}`),
 		"kustomize, unheard of": kept(`"source":{"kustomize":{"inALaterRelease":true}}`),
-		"helm":                  becomes(`"source":{"helm":{}}`, `"source":{}`),
 		"helm, off":             becomes(`"source":{"helm":{"values":"","skipCrds":false,"parameters":[],"valuesObject":null}}`, `"source":{}`),
 		"helm, no values":       kept(`"source":{"helm":{"valuesObject":{}}}`),
-		"helm, empty parameter": kept(`"source":{"helm":{"parameters":[{}]}}`),
-		"helm, zero value":      kept(`"source":{"helm":{"valuesObject":{"replicas":0,"on":false,"list":[]}}}`),
-		"directory":             becomes(`"source":{"directory":{}}`, `"source":{}`),
 		"directory, off":        becomes(`"source":{"directory":{"recurse":false,"jsonnet":{"libs":[],"tlas":[],"extVars":[]}}}`, `"source":{}`),
-		"directory, no names":   becomes(`"source":{"directory":{"include":"","exclude":""}}`, `"source":{}`),
-		"directory, include":    kept(`"source":{"directory":{"include":"*.yaml"}}`),
-		"directory, exclude":    becomes(`"source":{"directory":{"exclude":"*.md","jsonnet":{}}}`, `"source":{"directory":{"exclude":"*.md"}}`),
-		"directory, library":    kept(`"source":{"directory":{"jsonnet":{"libs":[""]}}}`),
-		"plugin":                kept(`"source":{"plugin":{}}`),
-		"sources":               becomes(`"sources":[{"helm":{}},{"kustomize":{}},{"directory":{}}]`, `"sources":[{},{},{}]`),
-		"sources before source": kept(`"source":{"helm":{}},"sources":[{"ref":"a"}]`),
 		"no sources, a source":  becomes(`"source":{"helm":{}},"sources":[]`, `"source":{}`),
 		"large numbers":         kept(`"revisionHistoryLimit":12345678901234567890`),
-		"no history":            kept(`"revisionHistoryLimit":0`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -38,7 +38,7 @@ func answering(t *testing.T, ready bool, status metav1.Status) *argocd.Client[*a
 
 // What somebody who may say so denies would be denied again, whatever the code: that is for a webhook to choose. What only
 // went wrong is tried again.
-func TestErrorsThatTheSameRequestWouldMeetAgain(t *testing.T) {
+func TestErrorThatWouldRecurIsRefused(t *testing.T) {
 	t.Parallel()
 	const (
 		hook   = `admission webhook "cake.example.com" denied the request: no cake`
@@ -96,7 +96,7 @@ func TestErrorsThatTheSameRequestWouldMeetAgain(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThereIsDeleted(t *testing.T) {
+func TestDeleteOfMissingObjectSucceeds(t *testing.T) {
 	t.Parallel()
 	client := answering(t, true, metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound})
 	left, err := client.Delete(t.Context(), types.NamespacedName{Namespace: "argocd", Name: "a"}, "uid", "1")
@@ -105,7 +105,7 @@ func TestWhatIsNotThereIsDeleted(t *testing.T) {
 }
 
 // An API server that is starting forbids nearly everything; what an admission webhook denies it has been asked for.
-func TestWhatAnAPIServerForbidsThatIsNotReadyIsTriedAgain(t *testing.T) {
+func TestForbiddenByUnreadyAPIServerIsRetried(t *testing.T) {
 	t.Parallel()
 	for message, refused := range map[string]bool{
 		`User "argocd-agent" cannot patch resource "applications"`:         false,
@@ -120,7 +120,7 @@ func TestWhatAnAPIServerForbidsThatIsNotReadyIsTriedAgain(t *testing.T) {
 }
 
 // A proxy before an API server answers in its own words, and by codes that stand for something else.
-func TestWhatAProxySaysIsNotTheAPIServersWord(t *testing.T) {
+func TestProxyErrorIsNoAPIServerError(t *testing.T) {
 	t.Parallel()
 	for code, refused := range map[int]bool{
 		http.StatusNotFound: false, http.StatusForbidden: false, http.StatusConflict: false, http.StatusBadRequest: false,

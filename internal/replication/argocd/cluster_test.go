@@ -42,7 +42,7 @@ func TestClusterSecretIsAsArgoCDReadsIt(t *testing.T) {
 }
 
 // What people have added to a cluster Secret is theirs.
-func TestWritingAClusterLeavesWhatIsNotItsOwn(t *testing.T) {
+func TestWriteClusterKeepsForeignLabelsAndKeys(t *testing.T) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"region": "eu"}, Annotations: map[string]string{"a": "b"}},
 		Data:       map[string][]byte{"project": []byte("web"), "server": []byte("old")},
@@ -55,7 +55,7 @@ func TestWritingAClusterLeavesWhatIsNotItsOwn(t *testing.T) {
 }
 
 // An error about credentials shows none of them.
-func TestUnreadableClusterSecretShowsNothingOfItself(t *testing.T) {
+func TestUnreadableClusterSecretIsNotQuotedInError(t *testing.T) {
 	wrongKind, err := json.Marshal(map[string]any{"bearerToken": 5})
 	require.NoError(t, err)
 	for name, text := range map[string]string{"no JSON": `very secret`, "a wrong kind": string(wrongKind), "no object": `"very secret"`} {

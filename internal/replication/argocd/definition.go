@@ -107,7 +107,7 @@ func (p parts) define(inCluster bool) (Definition, error) {
 	if p.deleting {
 		return Definition{Deleting: true, Finalizers: p.cascades}, nil
 	}
-	spec, err := normaliseSpec(p.spec)
+	spec, err := normalizeSpec(p.spec)
 	if err != nil {
 		return Definition{}, err
 	}

@@ -30,7 +30,7 @@ func mirrored(t *testing.T, app *argocd.App) (argocd.Definition, converge.Versio
 	return d, version
 }
 
-func TestAMirroredApplicationIsOfTheAgentsProjectAndCluster(t *testing.T) {
+func TestMirroredApplicationHasAgentsProjectAndCluster(t *testing.T) {
 	t.Parallel()
 	for spec, want := range map[string]string{
 		`{"project":"own","destination":{"server":"https://kubernetes.default.svc","namespace":"x"}}`: `{"project":"berlin-own","destination":{"name":"berlin","namespace":"x"}}`,
@@ -48,7 +48,7 @@ func TestAMirroredApplicationIsOfTheAgentsProjectAndCluster(t *testing.T) {
 }
 
 // An application that is being deleted is shown as long as it is there.
-func TestAMirroredApplicationIsShownWhileItIsBeingDeleted(t *testing.T) {
+func TestMirroredApplicationStaysWhileDeleting(t *testing.T) {
 	t.Parallel()
 	app := *anApp(`{"project":"own"}`, nil)
 	_, before := mirrored(t, &app)
@@ -82,7 +82,7 @@ func copyOf(t *testing.T, d argocd.Definition, of converge.Version, since string
 	}, nil)
 }
 
-func TestACopyKnowsTheVersionThatItWasMadeOf(t *testing.T) {
+func TestReplicaObjectKnowsAppliedVersion(t *testing.T) {
 	t.Parallel()
 	d, of := mirrored(t, anApp(`{"project":"own","destination":{"name":"in-cluster","namespace":"x"}}`, nil))
 	_, own, err := d.Encode()
@@ -116,7 +116,7 @@ func TestACopyKnowsTheVersionThatItWasMadeOf(t *testing.T) {
 }
 
 // Whatever people write into the annotation, a copy is not taken for what it is not.
-func TestACopyWhoseVersionCannotBeReadHasItsOwn(t *testing.T) {
+func TestReplicaObjectWithMalformedAppliedAnnotationHasOwnVersion(t *testing.T) {
 	t.Parallel()
 	d, of := mirrored(t, anApp(`{"project":"own"}`, nil))
 	_, own, err := d.Encode()

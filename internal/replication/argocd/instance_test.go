@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
-func TestInstanceIsWhatArgoCDCallsAnApplicationInRedis(t *testing.T) {
+func TestInstanceName(t *testing.T) {
 	for instance, id := range map[string]types.NamespacedName{
 		"shop":        {Namespace: "argocd", Name: "shop"},
 		"team-a_shop": {Namespace: "team-a", Name: "shop"},

@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
-func TestAMirroredProjectIsForItsAgentAlone(t *testing.T) {
+func TestMirroredProjectIsForItsAgentAlone(t *testing.T) {
 	t.Parallel()
 	for spec, want := range map[string]string{
 		`{}`: `{"sourceNamespaces":["berlin"]}`,
@@ -32,7 +32,7 @@ func TestAMirroredProjectIsForItsAgentAlone(t *testing.T) {
 
 // What a project says of the cluster that it is in, and the namespaces that it permits on the hub then. On the hub nothing but
 // the agent's name is a destination: an address there could be another cluster's, and so could a denial.
-func TestAMirroredProjectPermitsWhatItPermitsInItsOwnCluster(t *testing.T) {
+func TestMirroredProjectPermitsNamespacesOfItsOwnCluster(t *testing.T) {
 	t.Parallel()
 	const own, denied = `"server":"https://kubernetes.default.svc"`, `"server":"!https://kubernetes.default.svc"`
 	for name, c := range map[string]struct {
@@ -73,7 +73,7 @@ func TestAMirroredProjectPermitsWhatItPermitsInItsOwnCluster(t *testing.T) {
 }
 
 // What a role may do with the project's objects on the spoke it may do with them where the hub shows them.
-func TestPoliciesOfAMirroredProject(t *testing.T) {
+func TestPoliciesOfMirroredProject(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[string]string{
 		"p, proj:own:r, applications, sync, own/*, allow":           "p, proj:berlin-own:r, applications, sync, berlin-own/berlin/*, allow",

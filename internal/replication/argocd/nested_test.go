@@ -18,7 +18,7 @@ func resources(kind, namespace string) string {
 }
 
 // The applications of one namespace have the other side's, wherever they are named among resources, and nothing else has.
-func TestMovedApplications(t *testing.T) {
+func TestNestedApplicationsChangeNamespace(t *testing.T) {
 	move := argocd.Move{From: "argocd", To: "berlin"}
 	status := func(of string) string {
 		return `{"operationState":{"operation":{"sync":` + of + `},"syncResult":` + of + `},` + strings.TrimPrefix(of, "{")

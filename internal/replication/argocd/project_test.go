@@ -21,7 +21,7 @@ func aProject(spec string) *argocd.Record {
 }
 
 // What a project says of destinations, and whether it is for the agent berlin then.
-func TestAProjectIsForTheAgentsOfItsDestinations(t *testing.T) {
+func TestProjectIsForAgentsInItsDestinations(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		destinations string
@@ -52,7 +52,7 @@ func TestAProjectIsForTheAgentsOfItsDestinations(t *testing.T) {
 }
 
 // Where nobody knows the address of an agent's cluster, it cannot be told whether that is denied.
-func TestAnAgentWithoutAnAddressIsDeniedByWhateverDeniesAddresses(t *testing.T) {
+func TestAgentWithoutAddressIsDeniedByAnyServerDenial(t *testing.T) {
 	t.Parallel()
 	v := recipient()
 	v.Server = ""
@@ -69,7 +69,7 @@ func TestAnAgentWithoutAnAddressIsDeniedByWhateverDeniesAddresses(t *testing.T) 
 }
 
 // As in Argo CD: globs, regular expressions between slashes, and no denials.
-func TestAProjectIsForTheNamespacesOfItsApplications(t *testing.T) {
+func TestProjectIsForItsSourceNamespaces(t *testing.T) {
 	t.Parallel()
 	for namespaces, want := range map[string]bool{
 		`[]`: false, `null`: false, `[""]`: false, `["*"]`: true, `["berlin"]`: true, `["b*"]`: true, `["ber"]`: false, `["paris","berlin"]`: true,
@@ -84,7 +84,7 @@ func TestAProjectIsForTheNamespacesOfItsApplications(t *testing.T) {
 	}
 }
 
-func TestAMalformedProjectIsForNobody(t *testing.T) {
+func TestMalformedProjectIsForNoAgent(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []string{``, `null`, `7`, `"x"`, `[]`, `{`, `{"destinations":7}`, `{"destinations":[7]}`, `{"destinations":[{"name":7}]}`, `{"sourceNamespaces":"*"}`} {
 		require.False(t, aProject(spec).IsFor(recipient()), spec)
@@ -94,7 +94,7 @@ func TestAMalformedProjectIsForNobody(t *testing.T) {
 	}
 }
 
-func TestAProjectAsAnAgentHasIt(t *testing.T) {
+func TestProjectForAgent(t *testing.T) {
 	t.Parallel()
 	const spec = `{
 		"description":"ours","sourceRepos":["*"],"sourceNamespaces":["b*"],"roles":[{"name":"admin"}],"newField":{"n":1.50},

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// normaliseSpec decodes an application's spec into the form that both sides compare: as Argo CD's controller stores it after an
+// normalizeSpec decodes an application's spec into the form that both sides compare: as Argo CD's controller stores it after an
 // automated sync (argo-cd, util/argo.NormalizeApplicationSpec, then the JSON encoding of its types), so that this is no drift.
-func normaliseSpec(raw json.RawMessage) (map[string]any, error) {
+func normalizeSpec(raw json.RawMessage) (map[string]any, error) {
 	spec, err := decodeObject(raw)
 	if err != nil {
 		return nil, fmt.Errorf("spec: %w", err)
@@ -22,16 +22,16 @@ func normaliseSpec(raw json.RawMessage) (map[string]any, error) {
 	}
 	if sources, ok := spec["sources"].([]any); ok {
 		for _, s := range sources {
-			normaliseSource(s)
+			normalizeSource(s)
 		}
 	} else {
-		normaliseSource(spec["source"])
+		normalizeSource(spec["source"])
 	}
 	return spec, nil
 }
 
-// normaliseSource drops the tools of a source that have no parameters, as the controller does.
-func normaliseSource(source any) {
+// normalizeSource drops the tools of a source that have no parameters, as the controller does.
+func normalizeSource(source any) {
 	s, ok := source.(map[string]any)
 	if !ok {
 		return

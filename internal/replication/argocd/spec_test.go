@@ -37,7 +37,7 @@ func inDefaults(fields string) string {
 
 // What the spoke's application controller leaves out is not sent: it would be drift at once. A field that we do not know is kept. The
 // contract test compares this with Argo CD's types, field by field.
-func TestSpecIsAsTheControllerLeavesIt(t *testing.T) {
+func TestSpecIsNormalizedAsByArgoCD(t *testing.T) {
 	t.Parallel()
 	kept := func(fields string) [2]string { return [2]string{fields, fields} }
 	becomes := func(from, to string) [2]string { return [2]string{from, to} }
@@ -62,7 +62,7 @@ func TestSpecIsAsTheControllerLeavesIt(t *testing.T) {
 	}
 }
 
-func TestSpecIsDeployedWhereTheSpokesArgoCDRuns(t *testing.T) {
+func TestSpecDestinationBecomesInCluster(t *testing.T) {
 	t.Parallel()
 	for _, from := range []string{
 		`{}`,
@@ -87,7 +87,7 @@ func TestSpecThatIsNoObjectIsAnError(t *testing.T) {
 }
 
 // What was normalised is normal: else the spoke's copy would differ from what was applied to it.
-func FuzzSpecIsNormalOnce(f *testing.F) {
+func FuzzNormalizeSpecIsIdempotent(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `null`, ``, `{"syncPolicy":{"automated":{}}}`, `{"source":{"helm":{"valuesObject":{"a":1.0}}},"sources":[]}`,
 		`{"sources":[{"directory":{"jsonnet":{}}},null,3]}`, `{"destination":[],"project":4,"syncPolicy":[],"source":"x"}`,
@@ -109,7 +109,7 @@ func FuzzSpecIsNormalOnce(f *testing.F) {
 	})
 }
 
-func TestDefinitionHoldsWhatBothSidesHave(t *testing.T) {
+func TestDefinitionHasNoLocalAnnotationsOrFinalizers(t *testing.T) {
 	t.Parallel()
 	a := argocd.Reduce(true)(&argocd.Application{
 		ObjectMeta: metav1.ObjectMeta{
@@ -140,7 +140,7 @@ func TestDefinitionHoldsWhatBothSidesHave(t *testing.T) {
 }
 
 // What holds an application is taken away on each side at its own time. But what it is to be deleted with goes along.
-func TestDeletionIsTheSameHoweverFarItHasCome(t *testing.T) {
+func TestVersionOfDeletingApplicationIgnoresFinalizers(t *testing.T) {
 	t.Parallel()
 	now := metav1.Now()
 	first := argocd.Reduce(true)(&argocd.Application{
@@ -164,7 +164,7 @@ func TestDeletionIsTheSameHoweverFarItHasCome(t *testing.T) {
 }
 
 // The definition is made once for all revisions that differ only in their status, and anew for any other.
-func TestDefinitionFollowsTheObject(t *testing.T) {
+func TestDefinitionIsCachedUntilSpecOrMetadataChange(t *testing.T) {
 	t.Parallel()
 	reduce := argocd.Reduce(true)
 	base := func() *argocd.Application {

@@ -40,14 +40,14 @@ func TestStatusIsKeptAsItCame(t *testing.T) {
 	require.Equal(t, "mine", s.RanIntent)
 }
 
-func TestStatusThatSaysNothing(t *testing.T) {
+func TestEmptyStatusHasZeroVersion(t *testing.T) {
 	for _, status := range []string{"", "null", "{}"} {
 		require.Equal(t, argocd.Status{}, kept(status), status)
 	}
 }
 
 // The agent's own conditions are no part of the status that both sides have.
-func TestAgentsConditionsAreApart(t *testing.T) {
+func TestAgentConditionsAreNoPartOfStatusVersion(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	first, second := argocd.Trouble("first", now), argocd.Trouble("second", now)
 	for _, status := range []string{
@@ -88,7 +88,7 @@ func TestAgentsConditionsAreApart(t *testing.T) {
 }
 
 // Somebody else's conditions may stand between the agent's.
-func TestAgentsConditionsAreAnywhere(t *testing.T) {
+func TestAgentConditionsAmongOtherConditions(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	status := `{"conditions":[{"type":"AgentError","message":"a"},{"type":"Other","message":"m"},{"type":"AgentError","message":"b"}]}`
 	require.JSONEq(t, `{"conditions":[{"type":"Other","message":"m"}]}`, patched(t, status, kept(status)))

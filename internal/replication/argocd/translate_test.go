@@ -34,7 +34,7 @@ func asTheHubShows(t *testing.T, field, value string) string {
 }
 
 // By what the windows of the hub's projects call an agent's cluster, and by what those of its own.
-func TestWindowsAreForTheClustersThatTheyName(t *testing.T) {
+func TestSyncWindowsOfClusters(t *testing.T) {
 	t.Parallel()
 	for clusters, want := range map[string]struct{ agents, own bool }{
 		`["berlin"]`: {agents: true},
@@ -68,7 +68,7 @@ func TestWindowsAreForTheClustersThatTheyName(t *testing.T) {
 }
 
 // Where nobody knows the address of an agent's cluster, it goes by its name.
-func TestTheWindowsOfAnAgentWithoutAnAddress(t *testing.T) {
+func TestSyncWindowsOfAgentWithoutAddress(t *testing.T) {
 	t.Parallel()
 	v := recipient()
 	v.Server = ""
@@ -81,7 +81,7 @@ func TestTheWindowsOfAnAgentWithoutAnAddress(t *testing.T) {
 }
 
 // What is left of a window that names clusters, none of which is the agent's.
-func TestWindowsThatCanNotHoldAreLeftOut(t *testing.T) {
+func TestSyncWindowsThatCannotMatchAreDropped(t *testing.T) {
 	t.Parallel()
 	for windows, want := range map[string]string{
 		`[]`: ``, `null`: `null`, `7`: `7`, `[7,null]`: ``,
@@ -108,7 +108,7 @@ func TestWindowsThatCanNotHoldAreLeftOut(t *testing.T) {
 	require.JSONEq(t, `[{"clusters":["berlin"],"namespaces":["n"],"andOperator":true}]`, asTheHubShows(t, "syncWindows", and))
 }
 
-func TestServiceAccountsAreForTheAddressesThatTheyName(t *testing.T) {
+func TestDestinationServiceAccountsOfClusters(t *testing.T) {
 	t.Parallel()
 	for server, want := range map[string]struct{ agents, own bool }{
 		"https://proxy:9090?agentName=berlin": {agents: true},
@@ -135,14 +135,14 @@ func TestServiceAccountsAreForTheAddressesThatTheyName(t *testing.T) {
 }
 
 // The other side's Secrets of clusters belong to no project.
-func TestNoCopyIsForClustersOfTheProjectAlone(t *testing.T) {
+func TestPermitOnlyProjectScopedClustersIsDropped(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, asAgentsHave(t, recipient(), "permitOnlyProjectScopedClusters", `true`))
 	require.Empty(t, asTheHubShows(t, "permitOnlyProjectScopedClusters", `true`))
 }
 
 // A project is for several agents: what one of them gets changes nothing for the next.
-func TestAProjectIsTranslatedForEachAgentAnew(t *testing.T) {
+func TestProjectForOneAgentDoesNotChangeAnothers(t *testing.T) {
 	t.Parallel()
 	project := aProject(`{"sourceNamespaces":["*"],"destinations":[{"name":"*","namespace":"*"}],
 		"syncWindows":[{"kind":"deny","clusters":["paris"]},{"kind":"allow","clusters":["berlin"]}],

@@ -17,7 +17,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/namespaces"
 )
 
-func TestNamespacesAreInAListAsInArgoCD(t *testing.T) {
+func TestNamespaceList(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		patterns  []string
@@ -54,7 +54,7 @@ func TestRegularExpressionTimesOut(t *testing.T) {
 	require.True(t, list.Has("b"))
 }
 
-func TestABadPatternIsNamed(t *testing.T) {
+func TestBadPatternIsNamedInError(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"[", "/(/"} {
 		_, err := namespaces.Parse([]string{"fine", bad})
@@ -97,7 +97,7 @@ func creating(t *testing.T, ready bool, code int, reason metav1.StatusReason) (n
 	}, &asked
 }
 
-func TestANamespaceIsCreatedWithItsLabels(t *testing.T) {
+func TestNamespaceIsCreatedWithLabels(t *testing.T) {
 	t.Parallel()
 	creator, asked := creating(t, true, http.StatusCreated, "")
 	require.NoError(t, creator.Create(t.Context(), "berlin"))
@@ -106,7 +106,7 @@ func TestANamespaceIsCreatedWithItsLabels(t *testing.T) {
 	require.Equal(t, map[string]string{"made-by": "us"}, (*asked)[0].Labels)
 }
 
-func TestANamespaceThatMayNotBeCreatedIsNot(t *testing.T) {
+func TestNamespaceNotAllowedIsNotCreated(t *testing.T) {
 	t.Parallel()
 	creator, asked := creating(t, true, http.StatusCreated, "")
 	err := creator.Create(t.Context(), "forbidden")
@@ -115,7 +115,7 @@ func TestANamespaceThatMayNotBeCreatedIsNot(t *testing.T) {
 	require.Empty(t, *asked)
 }
 
-func TestWhatBecomesOfACreationThatFails(t *testing.T) {
+func TestNamespaceCreationErrors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		ready   bool
@@ -146,7 +146,7 @@ func TestWhatBecomesOfACreationThatFails(t *testing.T) {
 }
 
 // A proxy's 409 does not mean that there is such a namespace.
-func TestWhatAProxySaysOfANamespaceIsTriedAgain(t *testing.T) {
+func TestProxyErrorOnNamespaceCreationIsRetried(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{http.StatusConflict, http.StatusForbidden, http.StatusNotFound} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

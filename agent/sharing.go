@@ -81,7 +81,7 @@ func (s *sharingSettings) keeping(client typed.CoreV1Interface, hub *hubIdentity
 	k := facets.Keeping{Adoption: s.adoption, Mismatch: s.mismatch, Recreate: s.recreate, Origin: hub.uid}
 	k.CreateNamespace = namespaces.Creator{
 		Client: client, Allowed: func(string) bool { return s.createNamespaces },
-		Otherwise: "create it on the spoke, or let the agent: see --create-namespace",
+		Hint: "create it on the spoke, or let the agent: see --create-namespace",
 	}.Create
 	return k
 }

@@ -90,7 +90,7 @@ func (s *sharingSettings) creator(client typed.CoreV1Interface) namespaces.Creat
 	labels, _ := parseLabels(s.createLabels)          // likewise
 	return namespaces.Creator{
 		Client: client, Labels: labels,
-		Allowed:   func(namespace string) bool { return s.createNamespaces && expression.MatchString(namespace) },
-		Otherwise: "create it on the hub, or let the principal: see --namespace-create-enable and --namespace-create-pattern",
+		Allowed: func(namespace string) bool { return s.createNamespaces && expression.MatchString(namespace) },
+		Hint:    "create it on the hub, or let the principal: see --namespace-create-enable and --namespace-create-pattern",
 	}
 }

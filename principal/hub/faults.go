@@ -27,7 +27,7 @@ func (h *Hub) explainRecord(kind facets.Kind, old, now *argocd.Record) {
 	case facets.Secret:
 		h.explainSecret(old, now)
 	case facets.Project:
-		if (old == nil || old.Held() != now.Held()) && h.isForNobody(now) {
+		if (old == nil || old.AppliedVersion() != now.AppliedVersion()) && h.isForNobody(now) {
 			h.options.Logger.Info("A project goes to none of the agents that have connected: look at its destinations and sourceNamespaces "+
 				"if it should", "name", now.Name.Name)
 		}

@@ -152,7 +152,7 @@ func TestProxyErrorIsNoAPIServerError(t *testing.T) {
 }
 
 // Nor is a page of a proxy's, by which all seems well, the end of an object.
-func TestADeletionIsDoneWhenTheAPIServerSaysSo(t *testing.T) {
+func TestDeleteIsDoneOnlyWhenAPIServerConfirms(t *testing.T) {
 	t.Parallel()
 	for answer, gone := range map[string]bool{
 		`{"kind":"Status","apiVersion":"v1","status":"Success"}`:                   true,

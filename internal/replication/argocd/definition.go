@@ -166,12 +166,12 @@ func (a *App) Own() (Definition, error) {
 	return parts{a.Labels, a.Annotations, a.Cascades(), a.Deleting, a.Spec}.define(false)
 }
 
-// Held returns the version of which a copy was made, while the copy is still what was made then, and otherwise one of its
+// AppliedVersion returns the version of which a copy was made, while the copy is still what was made then, and otherwise one of its
 // own.
-func (a *App) Held() converge.Version { return a.held(a.definition.own()) }
+func (a *App) AppliedVersion() converge.Version { return a.appliedVersion(a.definition.own()) }
 
-// held returns, by the annotation on a copy whose own version is given, the version that it was made of.
-func (h *Head) held(own converge.Version) converge.Version {
+// appliedVersion returns, by the annotation on a copy whose own version is given, the version that it was made of.
+func (h *Head) appliedVersion(own converge.Version) converge.Version {
 	of, made, differ := strings.Cut(h.Annotations[AnnotationApplied], " ")
 	if !differ {
 		made = of

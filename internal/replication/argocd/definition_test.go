@@ -88,18 +88,18 @@ func TestReplicaObjectKnowsAppliedVersion(t *testing.T) {
 	_, own, err := d.Encode()
 	require.NoError(t, err)
 	require.NotEqual(t, of, own)
-	require.Equal(t, of, copyOf(t, d, of, "").Held())
+	require.Equal(t, of, copyOf(t, d, of, "").AppliedVersion())
 	for name, since := range map[string]string{
 		"its project":     `{"project":"berlin-other","destination":{"name":"berlin","namespace":"x"}}`,
 		"its destination": `{"project":"berlin-own","destination":{"name":"in-cluster","namespace":"x"}}`,
 		"its cluster":     `{"project":"berlin-own","destination":{"server":"https://elsewhere","namespace":"x"}}`,
 		"its namespace":   `{"project":"berlin-own","destination":{"name":"berlin","namespace":"y"}}`,
 	} {
-		changed := copyOf(t, d, of, since).Held()
+		changed := copyOf(t, d, of, since).AppliedVersion()
 		require.NotEqual(t, of, changed, name)
 		require.NotEqual(t, own, changed, name)
 	}
-	require.Equal(t, of, copyOf(t, d, of, `{"destination":{"namespace":"x","name":"berlin"},"project":"berlin-own"}`).Held(), "their order means nothing")
+	require.Equal(t, of, copyOf(t, d, of, `{"destination":{"namespace":"x","name":"berlin"},"project":"berlin-own"}`).AppliedVersion(), "their order means nothing")
 
 	// A copy as it was sent has one version.
 	app := anApp(`{"project":"own","destination":{"name":"in-cluster"}}`, nil)
@@ -112,7 +112,7 @@ func TestReplicaObjectKnowsAppliedVersion(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, version, sentVersion, "finalizers are part of it")
 	require.NotContains(t, argocd.Applied(version, version), " ")
-	require.Equal(t, sentVersion, copyOf(t, sent, sentVersion, "").Held())
+	require.Equal(t, sentVersion, copyOf(t, sent, sentVersion, "").AppliedVersion())
 }
 
 // Whatever people write into the annotation, a copy is not taken for what it is not.
@@ -126,6 +126,6 @@ func TestReplicaObjectWithMalformedAppliedAnnotationHasOwnVersion(t *testing.T) 
 			ObjectMeta: metav1.ObjectMeta{Name: "guestbook", Namespace: "berlin", Annotations: map[string]string{argocd.AnnotationApplied: text}},
 			Spec:       d.Spec,
 		}, nil)
-		require.Equal(t, own, app.Held(), "%q", text)
+		require.Equal(t, own, app.AppliedVersion(), "%q", text)
 	}
 }

@@ -44,14 +44,14 @@ func MirrorProject(agent, name string, c Content) (Content, error) {
 	}
 	spec["sourceNamespaces"] = []any{agent}
 	var destinations []any
-	for _, namespace := range p.permits(ownPlace()) {
+	for _, namespace := range p.permits(inClusterNames()) {
 		destinations = append(destinations, map[string]any{"name": agent, "namespace": namespace})
 	}
 	if spec["destinations"] = destinations; destinations == nil {
 		delete(spec, "destinations")
 	}
 	// On the hub an agent's applications have its name for their destination.
-	ownPlace().translate(spec, "*?"+agentParameter+"="+agent, agent)
+	inClusterNames().translate(spec, "*?"+agentParameter+"="+agent, agent)
 	if roles, ok := spec["roles"].([]any); ok {
 		roleMirror{agent: agent, project: name, onHub: agent + "-" + name}.mirror(roles)
 	}
@@ -65,7 +65,7 @@ func MirrorProject(agent, name string, c Content) (Content, error) {
 // what denies namespaces of one cluster permits them in every other, and what denies them of a cluster that it names denies
 // all of that. So here nothing is denied. Denials become part of patterns that match everything else. A pattern for some
 // namespaces is left out if a denial may match one of them.
-func (p *project) permits(c place) []string {
+func (p *project) permits(c clusterNames) []string {
 	var some, allButOne, denied []pattern
 	all := false
 	for _, d := range p.destinationsOf(c) {

@@ -86,7 +86,7 @@ func readProject(raw json.RawMessage) (*project, error) {
 	}
 	p := &project{spec: spec}
 	for _, d := range known.Destinations {
-		if err := readable(d.Name, d.Server, d.Namespace); err != nil {
+		if err := checkPatterns(d.Name, d.Server, d.Namespace); err != nil {
 			return nil, fmt.Errorf("the project's spec: a destination: %w", err)
 		}
 		p.destinations = append(p.destinations, destination{
@@ -102,8 +102,8 @@ func readProject(raw json.RawMessage) (*project, error) {
 	return p, nil
 }
 
-// readable returns an error if a pattern would take too long to match.
-func readable(patterns ...string) error {
+// checkPatterns returns an error if a pattern would take too long to match.
+func checkPatterns(patterns ...string) error {
 	for _, p := range patterns {
 		if _, err := glob.Compile(strings.TrimPrefix(p, "!")); errors.Is(err, glob.ErrTooComplex) {
 			return err
@@ -133,7 +133,7 @@ func agentIn(server string) pattern {
 // all. It follows Argo CD (argo-cd, AppProject.isDestinationMatched): the denial of a name holds for all namespaces, that of
 // an address for those that it names. It is stricter in two things, since credentials follow projects: a denial holds
 // whatever else the same destination says, and where an agent's address is not known, whatever denies addresses may deny its.
-func (p *project) destinationsOf(c place) []destination {
+func (p *project) destinationsOf(c clusterNames) []destination {
 	var mine []destination
 	one := false
 	for _, d := range p.destinations {
@@ -155,16 +155,18 @@ func (p *project) destinationsOf(c place) []destination {
 }
 
 // hasAddress reports whether it matches the address of a cluster, which may name an agent.
-func (d destination) hasAddress(c place) bool {
+func (d destination) hasAddress(c clusterNames) bool {
 	return d.agentName.matches(c.agent) || d.server.matches(c.server) || d.server.text == "*"
 }
 
 // deniesNamespaces reports whether it denies namespaces of a cluster, by a pattern that begins with "!". In Argo CD only one that
 // matches by the address does.
-func (d destination) deniesNamespaces(c place) bool { return d.namespace.denies && d.hasAddress(c) }
+func (d destination) deniesNamespaces(c clusterNames) bool {
+	return d.namespace.denies && d.hasAddress(c)
+}
 
 // deniesAddress reports whether it denies the address of a cluster, which may name an agent.
-func (d destination) deniesAddress(c place) bool {
+func (d destination) deniesAddress(c clusterNames) bool {
 	if d.agentName.denies {
 		return d.agentName.refuses(c.agent)
 	}
@@ -172,7 +174,7 @@ func (d destination) deniesAddress(c place) bool {
 }
 
 // onSpoke returns a destination as it reads on the spoke of the agent whose it is.
-func (d destination) onSpoke(c place) map[string]any {
+func (d destination) onSpoke(c clusterNames) map[string]any {
 	switch {
 	case d.deniesAddress(c):
 		return map[string]any{"server": "!" + inClusterServer, "namespace": d.namespace.text}
@@ -195,7 +197,7 @@ type Recipient struct {
 // IsFor reports whether a project is for an agent, by its destinations and by where applications that use it may be.
 func (r *Record) IsFor(to Recipient) bool {
 	p, err := r.project()
-	return err == nil && (to.Namespace == "" || p.sourceNamespaces.Has(to.Namespace)) && len(p.destinationsOf(to.place())) > 0
+	return err == nil && (to.Namespace == "" || p.sourceNamespaces.Has(to.Namespace)) && len(p.destinationsOf(to.clusterNames())) > 0
 }
 
 // ForAgent returns a project as an agent should have it, and whether it should: of the destinations its own, and of what
@@ -221,12 +223,12 @@ func (r *Record) specFor(to Recipient) (map[string]any, bool) {
 	spec := make(map[string]any, len(p.spec))
 	maps.Copy(spec, p.spec)
 	var destinations []any
-	for _, d := range p.destinationsOf(to.place()) {
-		destinations = append(destinations, d.onSpoke(to.place()))
+	for _, d := range p.destinationsOf(to.clusterNames()) {
+		destinations = append(destinations, d.onSpoke(to.clusterNames()))
 	}
 	spec["destinations"] = destinations
 	// The copies are for in-cluster by name. What they deploy may be applications of the same project, by either.
-	to.place().translate(spec, inClusterServer, InCluster, inClusterServer)
+	to.clusterNames().translate(spec, inClusterServer, InCluster, inClusterServer)
 	delete(spec, "roles")
 	if to.Namespace != "" {
 		delete(spec, "sourceNamespaces")

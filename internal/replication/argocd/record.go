@@ -77,9 +77,9 @@ func canonical(raw json.RawMessage) json.RawMessage {
 // Content returns what is synchronised of the object. It must not be changed.
 func (r *Record) Content() Content { return r.content }
 
-// Held returns the version of which a copy was made, while the copy is still what was made then, and otherwise one of its
+// AppliedVersion returns the version of which a copy was made, while the copy is still what was made then, and otherwise one of its
 // own.
-func (r *Record) Held() converge.Version { return r.held(r.encoded().version) }
+func (r *Record) AppliedVersion() converge.Version { return r.appliedVersion(r.encoded().version) }
 
 // SecretType returns what Argo CD uses a Secret for.
 func (r *Record) SecretType() string { return r.Labels[LabelSecretType] }

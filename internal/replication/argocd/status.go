@@ -27,8 +27,8 @@ type Status struct {
 	Phase, StartedAt string
 	// RanIntent is the intent that the operation that runs or ran last was for, empty if for none.
 	RanIntent string
-	// Troubles are the agent's conditions.
-	Troubles []Condition
+	// AgentConditions are the agent's conditions.
+	AgentConditions []Condition
 	// Nests reports whether applications may be among the application's resources.
 	Nests bool
 
@@ -36,10 +36,10 @@ type Status struct {
 	// megabytes of it, which is read only when it changes. It is nil if there is none, or if it is not kept.
 	packed []byte
 
-	// present, listed and troubleAt say how a patch gets at the agent's conditions where the status is not kept: whether
+	// present, listed and conditionAt say how a patch gets at the agent's conditions where the status is not kept: whether
 	// there is a status, whether it has a list of conditions, if an empty one, and which of them are the agent's.
 	present, listed bool
-	troubleAt       []int
+	conditionAt     []int
 }
 
 // Condition is an application's condition.
@@ -49,8 +49,8 @@ type Condition struct {
 	LastTransitionTime string `json:"lastTransitionTime,omitempty"`
 }
 
-// Trouble returns a condition of the agent's with a message for the application's owner.
-func Trouble(message string, now time.Time) Condition {
+// AgentCondition returns a condition of the agent's with a message for the application's owner.
+func AgentCondition(message string, now time.Time) Condition {
 	return Condition{Type: ConditionAgent, Message: message, LastTransitionTime: now.UTC().Format(time.RFC3339)}
 }
 
@@ -117,11 +117,11 @@ func reduceStatus(raw json.RawMessage, keep bool) Status {
 	s.RanIntent = e.OperationState.Operation.info(InfoIntent)
 	for i, c := range e.Conditions {
 		if c.Type == ConditionAgent {
-			s.Troubles, s.troubleAt = append(s.Troubles, c), append(s.troubleAt, i)
+			s.AgentConditions, s.conditionAt = append(s.AgentConditions, c), append(s.conditionAt, i)
 		}
 	}
-	if s.Troubles != nil {
-		raw = withoutTroubles(raw)
+	if s.AgentConditions != nil {
+		raw = withoutAgentConditions(raw)
 	}
 	if raw = present(raw); raw == nil {
 		return s
@@ -166,9 +166,9 @@ func WithInfo(operation json.RawMessage, name, value string) (json.RawMessage, e
 	return json.Marshal(o)
 }
 
-// WithTroubles returns a status with conditions of the agent's added.
-func WithTroubles(status json.RawMessage, troubles []Condition) (json.RawMessage, error) {
-	if len(troubles) == 0 {
+// WithAgentConditions returns a status with conditions of the agent's added.
+func WithAgentConditions(status json.RawMessage, added []Condition) (json.RawMessage, error) {
+	if len(added) == 0 {
 		return status, nil
 	}
 	s, err := decodeObject(status)
@@ -176,7 +176,7 @@ func WithTroubles(status json.RawMessage, troubles []Condition) (json.RawMessage
 		return nil, fmt.Errorf("status: %w", err)
 	}
 	conditions, _ := s["conditions"].([]any)
-	for _, c := range troubles {
+	for _, c := range added {
 		conditions = append(conditions, c)
 	}
 	s["conditions"] = conditions
@@ -195,29 +195,29 @@ func WithPhase(status json.RawMessage, phase string) (json.RawMessage, error) {
 	return json.Marshal(s)
 }
 
-// PatchTroubles adds to a patch what makes these the agent's conditions, unless they are.
-func (s Status) PatchTroubles(p *Patch, troubles []Condition) {
-	if slices.Equal(s.Troubles, troubles) {
+// PatchAgentConditions adds to a patch what makes these the agent's conditions, unless they are.
+func (s Status) PatchAgentConditions(p *Patch, conditions []Condition) {
+	if slices.Equal(s.AgentConditions, conditions) {
 		return
 	}
-	for _, i := range slices.Backward(s.troubleAt) { // the last first, since what follows moves up
+	for _, i := range slices.Backward(s.conditionAt) { // the last first, since what follows moves up
 		p.Remove("status", "conditions", strconv.Itoa(i))
 	}
 	switch {
-	case len(troubles) == 0:
+	case len(conditions) == 0:
 	case !s.present:
-		p.Replace(map[string]any{"conditions": troubles}, "status")
+		p.Replace(map[string]any{"conditions": conditions}, "status")
 	case !s.listed:
-		p.Replace(troubles, "status", "conditions")
+		p.Replace(conditions, "status", "conditions")
 	default:
-		for _, c := range troubles {
+		for _, c := range conditions {
 			p.Replace(c, "status", "conditions", "-")
 		}
 	}
 }
 
-// withoutTroubles returns a status without the agent's conditions.
-func withoutTroubles(status json.RawMessage) json.RawMessage {
+// withoutAgentConditions returns a status without the agent's conditions.
+func withoutAgentConditions(status json.RawMessage) json.RawMessage {
 	s, err := decodeObject(status)
 	if err != nil {
 		return status

@@ -49,38 +49,38 @@ func TestEmptyStatusHasZeroVersion(t *testing.T) {
 // The agent's own conditions are no part of the status that both sides have.
 func TestAgentConditionsAreNoPartOfStatusVersion(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	first, second := argocd.Trouble("first", now), argocd.Trouble("second", now)
+	first, second := argocd.AgentCondition("first", now), argocd.AgentCondition("second", now)
 	for _, status := range []string{
 		"", `{}`, `{"health":{}}`, `{"conditions":[]}`, `{"conditions":[{"type":"Other","message":"m"}],"health":{}}`,
 	} {
 		plain := kept(status)
-		require.Empty(t, plain.Troubles)
+		require.Empty(t, plain.AgentConditions)
 
 		document := patched(t, status, plain, first)
-		troubled := kept(document)
-		require.Equal(t, []argocd.Condition{first}, troubled.Troubles, document)
-		require.Equal(t, "2026-01-02T03:04:05Z", troubled.Troubles[0].LastTransitionTime)
+		withCondition := kept(document)
+		require.Equal(t, []argocd.Condition{first}, withCondition.AgentConditions, document)
+		require.Equal(t, "2026-01-02T03:04:05Z", withCondition.AgentConditions[0].LastTransitionTime)
 		if status == `{"health":{}}` {
-			require.Equal(t, plain.Version, troubled.Version)
+			require.Equal(t, plain.Version, withCondition.Version)
 		}
-		require.Equal(t, document, patched(t, document, troubled, first), "nothing to do")
+		require.Equal(t, document, patched(t, document, withCondition, first), "nothing to do")
 
-		document = patched(t, document, troubled, first, second)
+		document = patched(t, document, withCondition, first, second)
 		both := kept(document)
-		require.Equal(t, []argocd.Condition{first, second}, both.Troubles)
-		require.Equal(t, troubled.Version, both.Version)
-		raw, err := argocd.WithTroubles(json.RawMessage(`{"health":{}}`), both.Troubles)
+		require.Equal(t, []argocd.Condition{first, second}, both.AgentConditions)
+		require.Equal(t, withCondition.Version, both.Version)
+		raw, err := argocd.WithAgentConditions(json.RawMessage(`{"health":{}}`), both.AgentConditions)
 		require.NoError(t, err)
-		require.Equal(t, both.Troubles, kept(string(raw)).Troubles)
+		require.Equal(t, both.AgentConditions, kept(string(raw)).AgentConditions)
 
 		document = patched(t, document, both, second)
 		rest := kept(document)
-		require.Equal(t, []argocd.Condition{second}, rest.Troubles)
+		require.Equal(t, []argocd.Condition{second}, rest.AgentConditions)
 
 		document = patched(t, document, kept(document), first)
-		require.Equal(t, []argocd.Condition{first}, kept(document).Troubles)
+		require.Equal(t, []argocd.Condition{first}, kept(document).AgentConditions)
 		document = patched(t, document, kept(document))
-		require.Empty(t, kept(document).Troubles, document)
+		require.Empty(t, kept(document).AgentConditions, document)
 		if status == `{"conditions":[{"type":"Other","message":"m"}],"health":{}}` {
 			require.JSONEq(t, status, document)
 		}
@@ -94,14 +94,14 @@ func TestAgentConditionsAmongOtherConditions(t *testing.T) {
 	require.JSONEq(t, `{"conditions":[{"type":"Other","message":"m"}]}`, patched(t, status, kept(status)))
 	require.JSONEq(t, `{"conditions":[{"type":"Other","message":"m"},
 		{"type":"AgentError","message":"c","lastTransitionTime":"2026-01-02T03:04:05Z"}]}`,
-		patched(t, status, kept(status), argocd.Trouble("c", now)))
+		patched(t, status, kept(status), argocd.AgentCondition("c", now)))
 }
 
 // patched returns a status in which these are the agent's conditions.
-func patched(t *testing.T, status string, s argocd.Status, troubles ...argocd.Condition) string {
+func patched(t *testing.T, status string, s argocd.Status, conditions ...argocd.Condition) string {
 	t.Helper()
 	patch := argocd.Patch{}
-	s.PatchTroubles(&patch, troubles)
+	s.PatchAgentConditions(&patch, conditions)
 	body, err := json.Marshal(patch)
 	require.NoError(t, err)
 	decoded, err := jsonpatch.DecodePatch(body)

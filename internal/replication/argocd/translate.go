@@ -6,28 +6,28 @@ import (
 )
 
 // hasAddress reports whether a pattern that cannot deny is for the cluster's address.
-func (c place) hasAddress(text string) bool {
+func (c clusterNames) hasAddress(text string) bool {
 	agent := agentIn(text)
 	return text == "*" || readGlob(text).matches(c.server) || !agent.denies && agent.matches(c.agent)
 }
 
 // translate makes a spec say of one cluster alone, besides its destinations, what it says of clusters, as the other side
 // calls that one: by an address, and in windows by any of some names.
-func (c place) translate(spec map[string]any, address string, names ...any) {
+func (c clusterNames) translate(spec map[string]any, address string, names ...any) {
 	// Secrets of clusters are not shared, and the other side's belong to no project: this would let nothing be deployed.
 	delete(spec, "permitOnlyProjectScopedClusters")
-	sift(spec, "syncWindows", func(window map[string]any) bool { return c.keepsWindow(window, names) })
-	sift(spec, "destinationServiceAccounts", func(account map[string]any) bool {
+	filterObjects(spec, "syncWindows", func(window map[string]any) bool { return c.keepWindow(window, names) })
+	filterObjects(spec, "destinationServiceAccounts", func(account map[string]any) bool {
 		server, _ := account["server"].(string)
 		account["server"] = address
 		return c.hasAddress(server)
 	})
 }
 
-// keepsWindow translates the clusters of a time in which syncs are allowed or denied, and reports whether it may hold for
+// keepWindow translates the clusters of a time in which syncs are allowed or denied, and reports whether it may hold for
 // any application there. Argo CD matches them with the name and with the address of a destination, as its application
 // has them, and nothing denies (argo-cd, SyncWindows.Matches).
-func (c place) keepsWindow(window map[string]any, names []any) bool {
+func (c clusterNames) keepWindow(window map[string]any, names []any) bool {
 	clusters, _ := window["clusters"].([]any)
 	if len(clusters) == 0 {
 		return true
@@ -48,8 +48,8 @@ func (c place) keepsWindow(window map[string]any, names []any) bool {
 	return len(applications)+len(namespaces) > 0
 }
 
-// sift replaces a list in a spec by those of its objects that a function keeps, which may change them.
-func sift(spec map[string]any, key string, keeps func(object map[string]any) bool) {
+// filterObjects replaces a list in a spec by those of its objects that a function keeps, which may change them.
+func filterObjects(spec map[string]any, key string, keeps func(object map[string]any) bool) {
 	list, ok := spec[key].([]any)
 	if !ok {
 		return

@@ -134,7 +134,7 @@ func (r applicationReplica) copied(app *argocd.App) converge.State {
 	if app == nil {
 		return converge.State{}
 	}
-	return r.state(app, app.Held())
+	return r.state(app, app.AppliedVersion())
 }
 
 // Recall returns what was last applied, if the application is still that and what was applied can be told from it: it

@@ -141,7 +141,7 @@ func (r objectReplica) copied(record *argocd.Record) converge.State {
 	if record == nil || record.SourceUID() == "" || !r.fits(record) || !r.signed(record) {
 		return converge.State{}
 	}
-	version := record.Held()
+	version := record.AppliedVersion()
 	if r.released(record) != nil { // the source is asked for it, and then it has none
 		version = converge.VersionOf([]byte("finalizers"))
 	}

@@ -26,21 +26,23 @@ func delayOf(side string) refusal {
 }
 
 // isIn reports whether an application tells of this refusal.
-func (r refusal) isIn(app *argocd.App) bool { return slices.ContainsFunc(app.Status.Troubles, r.owns) }
+func (r refusal) isIn(app *argocd.App) bool {
+	return slices.ContainsFunc(app.Status.AgentConditions, r.owns)
+}
 
 // tell adds to a patch what makes an application tell of this refusal and why. If it says so already, it stays as it is.
 func (r refusal) tell(app *argocd.App, patch *argocd.Patch, reason string) {
 	message := shorten(string(r) + reason)
 	mine := func(c argocd.Condition) bool { return c.Message == message }
-	if slices.ContainsFunc(app.Status.Troubles, mine) {
+	if slices.ContainsFunc(app.Status.AgentConditions, mine) {
 		return
 	}
-	app.Status.PatchTroubles(patch, append(r.without(app.Status.Troubles), argocd.Trouble(message, time.Now())))
+	app.Status.PatchAgentConditions(patch, append(r.without(app.Status.AgentConditions), argocd.AgentCondition(message, time.Now())))
 }
 
 // withdraw adds to a patch what makes an application no longer tell of this refusal.
 func (r refusal) withdraw(app *argocd.App, patch *argocd.Patch) {
-	app.Status.PatchTroubles(patch, r.without(app.Status.Troubles))
+	app.Status.PatchAgentConditions(patch, r.without(app.Status.AgentConditions))
 }
 
 // without returns the conditions that are not this refusal's.

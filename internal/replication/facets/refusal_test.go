@@ -201,8 +201,8 @@ func TestALongReasonIsShortened(t *testing.T) {
 			d.settles(source, refusal(reason))
 			app, ok := d.application.Store.Get(types.NamespacedName{Namespace: "berlin", Name: "guestbook"})
 			require.True(t, ok)
-			require.NotEmpty(t, app.Status.Troubles)
-			message := app.Status.Troubles[len(app.Status.Troubles)-1].Message
+			require.NotEmpty(t, app.Status.AgentConditions)
+			message := app.Status.AgentConditions[len(app.Status.AgentConditions)-1].Message
 			require.True(t, utf8.ValidString(message), name)
 			require.LessOrEqual(t, len(message), 1024, name)
 			if len(reason) > 1024 && utf8.ValidString(reason) {

@@ -213,15 +213,15 @@ func showStatus(app *argocd.App, want statusPayload) (argocd.Patch, error) {
 		return nil, err
 	}
 	terminated := app.Status.Phase == argocd.PhaseTerminating && status.Phase != argocd.PhaseTerminating
-	troubles := app.Status.Troubles
+	troubles := app.Status.AgentConditions
 	if operated || refreshed || terminated {
 		troubles = ofIntent.without(troubles) // what is over was taken
 	}
 	if status.Version == app.Status.Version {
-		app.Status.PatchTroubles(&patch, troubles)
+		app.Status.PatchAgentConditions(&patch, troubles)
 		return patch, nil
 	}
-	if raw, err = argocd.WithTroubles(raw, troubles); err != nil {
+	if raw, err = argocd.WithAgentConditions(raw, troubles); err != nil {
 		return nil, err
 	}
 	patch.Replace(raw, "status")

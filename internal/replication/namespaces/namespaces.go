@@ -83,16 +83,16 @@ func (l List) Has(namespace string) bool {
 // Creator creates namespaces.
 type Creator struct {
 	Client typed.CoreV1Interface
-	// Allowed says which may be created; Otherwise is what people are told of others.
-	Allowed   func(namespace string) bool
-	Otherwise string
-	Labels    map[string]string
+	// Allowed says which may be created; Hint is what people are told of others.
+	Allowed func(namespace string) bool
+	Hint    string
+	Labels  map[string]string
 }
 
 // Create creates a namespace. That it is there is no error. Errors that a person has to see to wrap converge.ErrRefused.
 func (c Creator) Create(ctx context.Context, namespace string) error {
 	if !c.Allowed(namespace) {
-		return fmt.Errorf("%w: %s", converge.ErrRefused, c.Otherwise)
+		return fmt.Errorf("%w: %s", converge.ErrRefused, c.Hint)
 	}
 	forbidden, err := kube.Ask(ctx, c.Client.RESTClient(), func() error {
 		_, err := c.Client.Namespaces().Create(ctx,

@@ -93,7 +93,7 @@ func creating(t *testing.T, ready bool, code int, reason metav1.StatusReason) (n
 	require.NoError(t, err)
 	return namespaces.Creator{
 		Client: client, Labels: map[string]string{"made-by": "us"},
-		Allowed: func(namespace string) bool { return namespace != "forbidden" }, Otherwise: "create it yourself",
+		Allowed: func(namespace string) bool { return namespace != "forbidden" }, Hint: "create it yourself",
 	}, &asked
 }
 

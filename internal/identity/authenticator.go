@@ -39,7 +39,7 @@ type Options struct {
 	Components []string
 }
 
-// Authenticator tells which agent is the peer of a connection. It is safe for concurrent use.
+// Authenticator reads which agent is the peer of a connection. It is safe for concurrent use.
 type Authenticator struct {
 	pattern    *regexp.Regexp
 	field      field

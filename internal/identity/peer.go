@@ -24,7 +24,7 @@ type Peer struct {
 	// Certificates are what the peer proved it with: its own first, then those between it and a CA, as the peer
 	// presented them. Whoever serves the peer for long asks again whether they are still good.
 	Certificates []*x509.Certificate
-	// Subject is the certificate's subject, for people to read.
+	// Subject is the certificate's subject, for messages.
 	Subject string
 	// Address is where the connection comes from. It proves nothing.
 	Address string

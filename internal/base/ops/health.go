@@ -15,7 +15,7 @@ const (
 	healthPath = "/healthz"
 	readyPath  = "/readyz"
 
-	// Kubernetes gives a probe one second: a check that hangs must not hide what the others say.
+	// Kubernetes gives a probe one second: a check that hangs must not hide the results of the others.
 	checkTimeout = 900 * time.Millisecond
 )
 

@@ -26,7 +26,7 @@ type clientCredentials struct {
 }
 
 // ClientCredentials returns gRPC credentials that present and trust what is current at the time of each handshake.
-// Handshakes that come to nothing fail with a *HandshakeError. With TLS 1.3 a client learns that its certificate was
+// A failed handshake returns a *HandshakeError. With TLS 1.3 a client learns that its certificate was
 // refused only when it first reads; that error is a *HandshakeError too.
 func ClientCredentials(options ClientOptions) credentials.TransportCredentials {
 	return &clientCredentials{options: options}
@@ -62,7 +62,7 @@ func (c *clientCredentials) config(ours *side) *tls.Config {
 	config.InsecureSkipVerify = c.options.InsecureSkipVerify
 	config.RootCAs = ours.material.Roots
 	// Left to itself, crypto/tls presents nothing when the server does not list our CA, and the server could
-	// only say that a certificate is missing. It shall see ours, and say what is wrong with it.
+	// only say that a certificate is missing. With ours it can report what is wrong with it.
 	config.GetClientCertificate = func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		ours.accepted = request.AcceptableCAs
 		if ours.material.Certificate == nil {

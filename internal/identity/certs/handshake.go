@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Reason is why a handshake came to nothing, in one word for metrics and decisions.
+// Reason is why a handshake failed, for metrics and decisions.
 type Reason string
 
 // The reasons. RefusedByPeer means that the other side did not accept our certificate; the ones before it that we did
@@ -34,7 +34,7 @@ const (
 	Other            Reason = "other"
 )
 
-// HandshakeError says why a handshake came to nothing and what to do about it. Its text is for people.
+// HandshakeError says why a handshake failed and what to do about it. Its text is for operators.
 type HandshakeError struct {
 	Reason Reason
 	text   string
@@ -60,7 +60,7 @@ func (e materialError) Unwrap() error { return e.error }
 
 // side is one end of a handshake, as far as explanations differ between them.
 type side struct {
-	// peer and own name the certificates as people speak of them.
+	// peer and own are what messages call the certificates.
 	peer, own string
 	// missing says what to do when we require a certificate and got none.
 	missing string

@@ -48,7 +48,7 @@ type fixed struct {
 	blocks Blocks
 }
 
-// Fixed returns an Origin that never changes, for material that the process made itself. The name tells people of it.
+// Fixed returns an Origin that never changes, for certificates that the process made itself. The name is for messages.
 func Fixed(name string, blocks Blocks) Origin { return fixed{name: name, blocks: blocks} }
 
 func (f fixed) String() string { return f.name }

@@ -53,8 +53,7 @@ func serverConfig(options ServerOptions, current func() (Material, error)) *tls.
 	return config
 }
 
-// serverCredentials does TLS handshakes for a gRPC server, and tells of those that come to nothing: gRPC itself says
-// nothing of them.
+// serverCredentials does TLS handshakes for a gRPC server, and logs and counts failures: gRPC itself does not report them.
 type serverCredentials struct {
 	credentials.TransportCredentials // with no material: it answers everything but handshakes
 
@@ -62,7 +61,7 @@ type serverCredentials struct {
 	limit   *rate.Limiter
 }
 
-// ServerCredentials returns gRPC credentials that work like ServerTLS. Handshakes that come to nothing are counted, and
+// ServerCredentials returns gRPC credentials that work like ServerTLS. Failed handshakes are counted, and
 // logged by the Source's logger with their cause.
 func ServerCredentials(options ServerOptions) credentials.TransportCredentials {
 	return &serverCredentials{
@@ -72,7 +71,7 @@ func ServerCredentials(options ServerOptions) credentials.TransportCredentials {
 	}
 }
 
-// ServerHandshake returns a *HandshakeError when it comes to nothing.
+// ServerHandshake returns a *HandshakeError when it fails.
 func (c *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	ours := serverSide()
 	// The explanation must speak of the very material that the handshake used.
@@ -85,7 +84,7 @@ func (c *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 		return conn, info, nil
 	}
 	err = ours.explain(err)
-	c.tell(raw.RemoteAddr(), err)
+	c.reportFailure(raw.RemoteAddr(), err)
 	return nil, nil, err
 }
 
@@ -122,8 +121,8 @@ func (s *Source) VerifyClient(presented []*x509.Certificate) error {
 	return nil
 }
 
-// tell counts and logs a handshake that came to nothing. Peers that merely hang up are no news: health checks do.
-func (c *serverCredentials) tell(peer net.Addr, err error) {
+// reportFailure counts and logs a failed handshake. It does not log peers that merely hang up: health checks do.
+func (c *serverCredentials) reportFailure(peer net.Addr, err error) {
 	reason := Other
 	if explained := new(HandshakeError); errors.As(err, &explained) {
 		reason = explained.Reason

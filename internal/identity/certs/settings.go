@@ -56,7 +56,7 @@ func (s *Settings) DeclarePair(set *settings.Set, flags Flags) { s.pair.declare(
 func (s *Settings) DeclareRoots(set *settings.Set, flags Flags) { s.roots.declare(set, flags) }
 
 // Source returns what the settings describe, nil if nothing is set. secrets may be nil in programs that declare no flag of
-// a Secret. The name tells the Source from others, as in Options.
+// a Secret. The name is that of Options.
 func (s *Settings) Source(name string, secrets Secrets, logger *slog.Logger, metrics *Metrics) (*Source, error) {
 	if !s.Configured() {
 		return nil, nil //nolint:nilnil // none is what was asked for

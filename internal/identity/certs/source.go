@@ -13,9 +13,9 @@ import (
 
 // Options says where a Source takes its material from. Pair or Roots may be left out, not both.
 type Options struct {
-	// Name tells this Source from others of the process in logs, metrics and errors, e.g. "principal".
+	// Name is the Source's name in logs, metrics and errors, e.g. "principal".
 	Name string
-	// Pair holds our own certificate and key. PairHint tells a person what to do when it is missing or bad,
+	// Pair holds our own certificate and key. PairHint says what to do when it is missing or bad,
 	// e.g. "create it with: argocd-agentctl pki issue agent".
 	Pair     Origin
 	PairHint string
@@ -28,7 +28,7 @@ type Options struct {
 	Metrics *Metrics
 }
 
-// Source holds the current TLS material. It is safe for concurrent use.
+// Source holds the current certificate and trusted CAs. It is safe for concurrent use.
 type Source struct {
 	name    string
 	logger  *slog.Logger
@@ -239,5 +239,5 @@ func (s *Source) refuse(p *part, err error) {
 		"not_after", stamp(p.content.notAfter))
 }
 
-// stamp writes a time as people compare it.
+// stamp formats a time as RFC 3339 in UTC.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

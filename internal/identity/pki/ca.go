@@ -52,7 +52,7 @@ type CA struct {
 
 // CAOptions says what a CA is called and how long it lives.
 type CAOptions struct {
-	// CommonName is required: people see it as the issuer of every certificate.
+	// CommonName is required: it is the issuer of every certificate.
 	CommonName string
 	Validity   Validity
 	Key        KeyKind

@@ -13,7 +13,7 @@ import (
 
 // ServerOptions says what a server certificate is for.
 type ServerOptions struct {
-	// CommonName is for people only; clients check Names and Addresses. The default is the first of them.
+	// CommonName is informational; clients check Names and Addresses. The default is the first of them.
 	CommonName string
 	// Names are the DNS names and Addresses the IP addresses by which clients reach the server. One at least is required.
 	Names     []string

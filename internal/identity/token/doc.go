@@ -11,5 +11,5 @@
 // Each file holds PEM, of PKCS #8 private keys or PKIX public keys. When it holds several, or a file is given in the place
 // of a folder, the first private key of jwt.key or of that file signs, and all verify.
 //
-// Who may show which token is for the program that asks for it to say.
+// The program that verifies a token decides who may use it.
 package token

@@ -24,7 +24,7 @@ const (
 	maxLength = 8 << 10
 )
 
-// ErrRefused is wrapped by every error about a token that is not to be believed.
+// ErrRefused is wrapped by every error about an invalid token.
 var ErrRefused = errors.New("bearer token")
 
 // Token is what a verified token says.
@@ -62,7 +62,7 @@ func (k *Keys) Issue(agent string, lifetime time.Duration) (string, error) {
 }
 
 // Verify returns what the token says, if one of the keys signed it and it is good now. Its errors wrap ErrRefused, and
-// say what is wrong in words for whoever sent it.
+// say what is wrong in words for the caller.
 func (k *Keys) Verify(raw string) (Token, error) {
 	if len(raw) > maxLength {
 		return Token{}, fmt.Errorf("%w: it has %d characters, and %d is the limit", ErrRefused, len(raw), maxLength)
@@ -119,7 +119,7 @@ func hint(err error, claims jwt.RegisteredClaims) string {
 	}
 }
 
-// unknownKey is why a signature is not believed.
+// unknownKey is why a signature is refused.
 const unknownKey = "it was not signed by a key that is known here: issue a new one, or keep the older public key beside jwt.key"
 
 // fitting returns the keys that may have signed the token: the one that it names, or else all of its algorithm. A key

@@ -1,4 +1,4 @@
-// Package secret keeps TLS material in Kubernetes Secrets. It stands apart from package certs so that programs whose
+// Package secret reads TLS certificates and CAs from Kubernetes Secrets. It stands apart from package certs so that programs whose
 // material is in files need not carry Kubernetes' client.
 package secret
 

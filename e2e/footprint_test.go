@@ -25,8 +25,8 @@ const manyAgents = 1000
 // What a principal may hold of each of them. An agent that has left is forgotten; the rest is what the program's tables have grown by,
 // and what other tests do to the hub meanwhile.
 const (
-	connectedGoroutines, connectedBytes = 19, 200_000
-	leftGoroutines, leftBytes           = 9, 150_000
+	connectedGoroutines, connectedBytes = 8, 110_000
+	leftGoroutines, leftBytes           = 0, 12_000
 )
 
 // A hub is for thousands of agents, most of which have nothing to say most of the time.

@@ -91,17 +91,17 @@ func TestManyAssignmentsAreSentInSeveralMessages(t *testing.T) {
 	seen := watch(t, w)
 	messages := 0
 	for more := true; more; messages++ {
-		said := seen.receive(t)
-		require.Less(t, proto.Size(said), 5<<19)
-		more = said.GetMore()
+		update := seen.receive(t)
+		require.Less(t, proto.Size(update), 5<<19)
+		more = update.GetMore()
 	}
 	require.Greater(t, messages, 4)
 	require.Len(t, seen.owners, count)
 
 	w.Directory.RemoveCluster(one)
 	for len(seen.owners) > 0 {
-		said := seen.receive(t)
-		require.Less(t, proto.Size(said), 5<<19)
-		require.False(t, said.GetMore(), "only the first update has several parts")
+		update := seen.receive(t)
+		require.Less(t, proto.Size(update), 5<<19)
+		require.False(t, update.GetMore(), "only the first update has several parts")
 	}
 }

@@ -31,7 +31,7 @@ type component struct {
 	agents         map[string]*tunnelv1.Agent
 	owners         map[string]string // agents, by the instances of their applications
 	spokeInstances map[string]string // of the same
-	mentioned      map[string]bool   // instances, whatever was said of them
+	mentioned      map[string]bool   // instances, whatever was update of them
 }
 
 // watch watches the directory as a component does.
@@ -50,23 +50,23 @@ func watch(t *testing.T, w *relaytest.World) *component {
 // receive takes in one update.
 func (c *component) receive(t *testing.T) *tunnelv1.DirectoryUpdate {
 	t.Helper()
-	said, err := c.stream.Recv()
+	update, err := c.stream.Recv()
 	require.NoError(t, err)
-	for _, a := range said.GetAgents() {
+	for _, a := range update.GetAgents() {
 		c.agents[a.GetName()] = a
 	}
-	for _, name := range said.GetRemoved() {
+	for _, name := range update.GetRemoved() {
 		delete(c.agents, name)
 	}
-	for _, a := range said.GetAssigned() {
+	for _, a := range update.GetAssigned() {
 		c.owners[a.GetInstance()], c.spokeInstances[a.GetInstance()] = a.GetAgent(), a.GetSpokeInstance()
 		c.mentioned[a.GetInstance()] = true
 	}
-	for _, instance := range said.GetUnassigned() {
+	for _, instance := range update.GetUnassigned() {
 		delete(c.owners, instance)
 		c.mentioned[instance] = true
 	}
-	return said
+	return update
 }
 
 // until takes in updates until something is true.
@@ -159,30 +159,30 @@ func TestManyAgentsAreSentInSeveralMessages(t *testing.T) {
 	change("first")
 	w.Directory.SetCluster("large", "https://"+strings.Repeat("x", 1<<20)) // as much as a Secret holds
 	seen := watch(t, w)
-	told, messages := 0, 0
+	sent, messages := 0, 0
 	for more := true; more; messages++ {
-		said, err := seen.stream.Recv()
+		update, err := seen.stream.Recv()
 		require.NoError(t, err)
-		told += len(said.GetAgents())
-		require.Less(t, proto.Size(said), 5<<19)
-		more = said.GetMore()
+		sent += len(update.GetAgents())
+		require.Less(t, proto.Size(update), 5<<19)
+		more = update.GetMore()
 	}
-	require.Equal(t, count+3, told)
+	require.Equal(t, count+3, sent)
 	require.Greater(t, messages, 4)
 
 	change("second")
-	for told = 0; told < count; {
-		said, err := seen.stream.Recv()
+	for sent = 0; sent < count; {
+		update, err := seen.stream.Recv()
 		require.NoError(t, err)
-		require.Less(t, proto.Size(said), 5<<19)
-		require.False(t, said.GetMore(), "only the first update has several parts")
-		for _, a := range said.GetAgents() {
+		require.Less(t, proto.Size(update), 5<<19)
+		require.False(t, update.GetMore(), "only the first update has several parts")
+		for _, a := range update.GetAgents() {
 			if strings.HasPrefix(a.GetServer(), "https://second") {
-				told++
+				sent++
 			}
 		}
 	}
-	require.Equal(t, count, told, "each is sent once")
+	require.Equal(t, count, sent, "each is sent once")
 }
 
 // Agents cannot dial or watch, and components cannot listen.
@@ -192,9 +192,9 @@ func TestOnlyComponentsReachAgents(t *testing.T) {
 	defer agent.Close()
 	_, err := tunnel.NewDialer(agent, "an agent").Dial(t.Context(), relaytest.Echo, tunnel.Kube)
 	require.ErrorContains(t, err, "--hub-components")
-	told, err := tunnelv1.NewRelayClient(agent).Watch(t.Context(), &tunnelv1.WatchRequest{})
+	watching, err := tunnelv1.NewRelayClient(agent).Watch(t.Context(), &tunnelv1.WatchRequest{})
 	require.NoError(t, err)
-	_, err = told.Recv()
+	_, err = watching.Recv()
 	require.Equal(t, codes.Unauthenticated, status.Code(err))
 
 	listening, err := tunnelv1.NewTunnelClient(w.Hub).Listen(t.Context(), &tunnelv1.ListenRequest{})
@@ -257,9 +257,9 @@ func TestConnectionIsAcceptedOnceByItsAgent(t *testing.T) {
 	require.Equal(t, codes.NotFound, status.Code(accept(t, conn, dial.GetId())), "it was accepted before")
 	require.NoError(t, mine.Send(&tunnelv1.Frame{Data: []byte("word"), End: tunnelv1.End_END_CLOSE}))
 	require.NoError(t, mine.CloseSend())
-	said, err := io.ReadAll(c)
+	update, err := io.ReadAll(c)
 	require.NoError(t, err)
-	require.Equal(t, "word", string(said))
+	require.Equal(t, "word", string(update))
 	require.NoError(t, c.Close())
 	for err == nil {
 		_, err = mine.Recv()

@@ -48,11 +48,11 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	desk := guard.New(guard.Options{
-		Client: cluster.Client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
+	deletionGuard := guard.New(guard.Options{
+		Client: cluster.Client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "guard"),
 	})
 	var hub hubIdentity
-	shared, err := s.share(cluster, &hub, metrics, desk.Observer("", metrics.Observer("", logging.Component(logger, "sync"))),
+	shared, err := s.share(cluster, &hub, metrics, deletionGuard.Observer("", metrics.Observer("", logging.Component(logger, "sync"))),
 		logging.Component(logger, "sync"))
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	group.Go(func() error { shared.Run(ctx); return nil })
 	group.Go(func() error { return reach.Run(ctx) })
 	group.Go(func() error {
-		desk.Run(ctx, func(_ string, f converge.Facet, word string) bool { return shared.Peer().ConfirmDeletions(f, word) })
+		deletionGuard.Run(ctx, func(_ string, f converge.Facet, word string) bool { return shared.Peer().ConfirmDeletions(f, word) })
 		return nil
 	})
 	group.Go(func() error {

@@ -166,7 +166,7 @@ func TestAutomatedSyncOfSpecWithZeroFieldsIsNoDrift(t *testing.T) {
 	require.NoError(t, err)
 	repairs := 0
 	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, "Put back what was changed locally") && strings.Contains(line, app.declared.Name) {
+		if strings.Contains(line, "Restored drifted replica object") && strings.Contains(line, app.declared.Name) {
 			repairs++
 		}
 	}

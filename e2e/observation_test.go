@@ -87,7 +87,7 @@ func TestMetrics(t *testing.T) {
 	app.hub.becomes(t, has("Healthy", "status", "health", "status"))
 	app.spoke.edit(t, label("mine", "yes"))
 	app.spoke.becomes(t, labelled("mine", ""))
-	says(t, s.agent, "Put back what was changed locally")
+	says(t, s.agent, "Restored drifted replica object")
 
 	shows(t, principal.MetricsURL,
 		"argocd_principal_connected_agents 1",

@@ -86,7 +86,7 @@ func TestPartlyRestoredHubDeletesNothing(t *testing.T) {
 	mark := h.site.agent.Mark()
 	h.rebuilt(t, func(t *testing.T, originals []side) { t.Helper(); saved = save(t, originals) })
 	for _, facet := range []string{"application", "appproject", "repository", "gpg-keys"} {
-		saysNow(t, h.site.agent, mark, `msg="Left in place what the other side wants gone" component=sync facet=`+facet+" ")
+		saysNow(t, h.site.agent, mark, `msg="Refused to delete replica object" component=sync facet=`+facet+" ")
 	}
 	for i, replica := range h.copies {
 		replica.remains(t, h.before[i])

@@ -92,7 +92,7 @@ func TestRBACIsNoMoreThanDocumented(t *testing.T) {
 		{shared.Spoke("a"), lab.AgentUser, "watch", "", "secrets", lab.Namespace, "", true}, // of repositories, by their labels,
 		{shared.Spoke("a"), lab.AgentUser, "create", "", "secrets", lab.Namespace, "", true},
 		{shared.Spoke("a"), lab.AgentUser, "create", "", "secrets", "default", "", false},
-		{shared.Spoke("a"), lab.AgentUser, "update", "", "configmaps", lab.Namespace, "argocd-agent-brake", false},
+		{shared.Spoke("a"), lab.AgentUser, "update", "", "configmaps", lab.Namespace, "argocd-agent-deletion-guard", false},
 		// For people, by way of the hub, it may what argocd-server may.
 		{shared.Spoke("a"), lab.AgentUser, "patch", "apps", "deployments", "default", "any", true},
 		{shared.Spoke("a"), lab.AgentUser, "create", "apps", "deployments", "default", "", false},

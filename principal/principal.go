@@ -78,14 +78,14 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	desk := guard.New(guard.Options{
-		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "brake"),
+	deletionGuard := guard.New(guard.Options{
+		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "guard"),
 	})
 	service := sessions.New(sessions.Options{
 		Authn: admission, Ready: allOf(hubState.Ready, itself.Ready, clusterStore.Ready), Modes: facets.Modes(),
 		Mode: clusterStore.Mode, Hello: func() wire.Hello { return s.hello(itself.UID()) },
 		Share: hubState.Sharing(s.compareEvery, func(agent string) converge.Observer {
-			return desk.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
+			return deletionGuard.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),
 		HasCluster: func(agent string) bool { return clusterStore.Server(agent) != "" }, Forget: hubState.Forget,
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
@@ -106,7 +106,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return material.Run(ctx) })
-	group.Go(func() error { desk.Run(ctx, service.ConfirmDeletions); return nil })
+	group.Go(func() error { deletionGuard.Run(ctx, service.ConfirmDeletions); return nil })
 	for _, part := range []func(context.Context){admission.Run, service.Run, switchboard.Run, clusterStore.Run, hubState.Run, itself.Run} {
 		group.Go(func() error { part(ctx); return nil })
 	}

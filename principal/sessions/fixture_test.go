@@ -85,11 +85,13 @@ func (s *shelf) HasRefusedCondition(converge.Key) bool { return false }
 // witness takes no notice.
 type witness struct{}
 
-func (witness) Acknowledged(converge.Facet, converge.Code, time.Duration) {}
-func (witness) Repaired(converge.Facet, converge.Key, converge.Result)    {}
-func (witness) Removed(converge.Facet, converge.Key, converge.Result)     {}
-func (witness) DeletionsPaused(converge.PausedDeletions)                  {}
-func (witness) DeletionsResumed(converge.Facet)                           {}
+func (witness) Sent(converge.Message)                                  {}
+func (witness) Acknowledged(converge.Ack, time.Duration)               {}
+func (witness) Applied(converge.Message, converge.Ack)                 {}
+func (witness) Repaired(converge.Facet, converge.Key, converge.Result) {}
+func (witness) Removed(converge.Facet, converge.Key, converge.Result)  {}
+func (witness) DeletionsPaused(converge.PausedDeletions)               {}
+func (witness) DeletionsResumed(converge.Facet)                        {}
 
 // office is a service with all that it needs.
 type office struct {

@@ -95,8 +95,10 @@ func (m *memory) put(key converge.Key, object converge.Object) {
 // silent is an observer that tells nobody.
 type silent struct{}
 
-func (silent) Acknowledged(converge.Facet, converge.Code, time.Duration) {}
-func (silent) Repaired(converge.Facet, converge.Key, converge.Result)    {}
-func (silent) Removed(converge.Facet, converge.Key, converge.Result)     {}
-func (silent) DeletionsPaused(converge.PausedDeletions)                  {}
-func (silent) DeletionsResumed(converge.Facet)                           {}
+func (silent) Sent(converge.Message)                                  {}
+func (silent) Acknowledged(converge.Ack, time.Duration)               {}
+func (silent) Applied(converge.Message, converge.Ack)                 {}
+func (silent) Repaired(converge.Facet, converge.Key, converge.Result) {}
+func (silent) Removed(converge.Facet, converge.Key, converge.Result)  {}
+func (silent) DeletionsPaused(converge.PausedDeletions)               {}
+func (silent) DeletionsResumed(converge.Facet)                        {}

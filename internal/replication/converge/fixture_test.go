@@ -190,10 +190,14 @@ type recordingObserver struct {
 	resumed int
 }
 
-func (w *recordingObserver) Acknowledged(_ converge.Facet, c converge.Code, _ time.Duration) {
+func (w *recordingObserver) Sent(converge.Message) {}
+
+func (w *recordingObserver) Applied(converge.Message, converge.Ack) {}
+
+func (w *recordingObserver) Acknowledged(a converge.Ack, _ time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.acks[c]++
+	w.acks[a.Code]++
 }
 
 func (w *recordingObserver) Repaired(_ converge.Facet, _ converge.Key, r converge.Result) {

@@ -242,10 +242,12 @@ type watcher struct {
 	brakes []converge.PausedDeletions
 }
 
-func (w *watcher) Acknowledged(converge.Facet, converge.Code, time.Duration) {}
-func (w *watcher) Repaired(converge.Facet, converge.Key, converge.Result)    {}
-func (w *watcher) Removed(converge.Facet, converge.Key, converge.Result)     {}
-func (w *watcher) DeletionsResumed(converge.Facet)                           {}
+func (w *watcher) Sent(converge.Message)                                  {}
+func (w *watcher) Acknowledged(converge.Ack, time.Duration)               {}
+func (w *watcher) Applied(converge.Message, converge.Ack)                 {}
+func (w *watcher) Repaired(converge.Facet, converge.Key, converge.Result) {}
+func (w *watcher) Removed(converge.Facet, converge.Key, converge.Result)  {}
+func (w *watcher) DeletionsResumed(converge.Facet)                        {}
 func (w *watcher) DeletionsPaused(b converge.PausedDeletions) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,9 +5,13 @@ import "time"
 // Observer is told what happens, for metrics, logs and operators. Its methods return quickly and may be called from several
 // goroutines.
 type Observer interface {
-	// Acknowledged is called for each Ack. lag is the time since the change, or the last of several, was first noticed here.
-	// It is zero for Retry.
-	Acknowledged(f Facet, c Code, lag time.Duration)
+	// Sent is called for each Put and Delete that is sent.
+	Sent(m Message)
+	// Acknowledged is called for each Ack that is received. lag is the time since the change, or the last of several, was
+	// first noticed here. It is zero for Retry.
+	Acknowledged(a Ack, lag time.Duration)
+	// Applied is called when a Put or Delete was applied, or failed to be, with its Ack.
+	Applied(m Message, a Ack)
 	// Repaired is called when a replica object was restored as it was last applied.
 	Repaired(f Facet, k Key, r Result)
 	// Removed is called when the source asked for a deletion and the replica object is gone, or the deletion was refused: the

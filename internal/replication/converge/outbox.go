@@ -127,7 +127,7 @@ func (o *outbox) handleAck(a Ack) bool {
 		if o.backlog.retry(a.Key)%reportEvery == 0 {
 			o.session.queueResult(o.facet, a.Key, a.Result)
 		}
-		o.session.peer.options.Observer.Acknowledged(o.facet, a.Code, 0)
+		o.session.peer.options.Observer.Acknowledged(a, 0)
 		return true
 	}
 	// A refused version counts as held, so that it is not sent again before it changes. The next resync finds that it is
@@ -137,7 +137,7 @@ func (o *outbox) handleAck(a Ack) bool {
 		delete(o.pendingDelete, a.Key)
 	}
 	lag := o.backlog.done(a.Key)
-	o.session.peer.options.Observer.Acknowledged(o.facet, a.Code, lag)
+	o.session.peer.options.Observer.Acknowledged(a, lag)
 	return true
 }
 

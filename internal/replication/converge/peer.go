@@ -186,6 +186,7 @@ func (p *Peer) applyRequest(ctx context.Context, t task, r request) {
 			p.options.Observer.Removed(t.facet, t.key, ack.Result)
 		}
 	}
+	p.options.Observer.Applied(r.message, ack)
 	if replica.Retain && gone {
 		p.options.Observer.Removed(t.facet, t.key, ack.Result)
 	}

@@ -107,11 +107,20 @@ func (s *session) send() error {
 		if err := s.conn.Send(m); err != nil {
 			return err
 		}
+		s.observeSent(m)
 		if s.heartbeat > 0 {
 			idle.Reset(s.heartbeat)
 		}
 	}
 	return context.Cause(s.ctx)
+}
+
+// observeSent tells the observer of Puts and Deletes.
+func (s *session) observeSent(m Message) {
+	switch m.(type) {
+	case Put, Delete:
+		s.peer.options.Observer.Sent(m)
+	}
 }
 
 // nextMessage returns the next message to send, false if there is none now. Answers come first, then the facets in turn.

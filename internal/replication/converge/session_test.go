@@ -212,7 +212,7 @@ type lagWitness struct {
 	lags []time.Duration
 }
 
-func (w *lagWitness) Acknowledged(_ converge.Facet, _ converge.Code, lag time.Duration) {
+func (w *lagWitness) Acknowledged(_ converge.Ack, lag time.Duration) {
 	w.lags = append(w.lags, lag)
 }
 

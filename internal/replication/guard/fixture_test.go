@@ -125,23 +125,23 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // patience is how long a test waits for what must come.
 const patience = 20 * time.Second
 
-// rig is a desk that runs.
+// rig is a controller that runs.
 type rig struct {
 	*apiServer
-	desk     *guard.Desk
-	released chan string // agent, facet and word of each release
-	lines    chan string // of the log
-	passed   chan string // what the observers pass on
+	controller *guard.Controller
+	released   chan string // agent, facet and word of each release
+	lines      chan string // of the log
+	passed     chan string // what the observers pass on
 }
 
-// runs runs a desk, until the test ends.
+// runs runs a controller, until the test ends.
 func runs(t *testing.T, server *apiServer) *rig {
 	t.Helper()
 	read, write := io.Pipe()
 	r := &rig{
 		apiServer: server, released: make(chan string, 100), lines: make(chan string, 100), passed: make(chan string, 100),
 	}
-	r.desk = guard.New(guard.Options{
+	r.controller = guard.New(guard.Options{
 		Client: server.client, Namespace: namespace, Component: "principal", Logger: slog.New(slog.NewTextHandler(write, nil)),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -154,7 +154,7 @@ func runs(t *testing.T, server *apiServer) *rig {
 	}()
 	go func() {
 		defer close(ended)
-		r.desk.Run(ctx, func(agent string, f converge.Facet, word string) bool {
+		r.controller.Run(ctx, func(agent string, f converge.Facet, word string) bool {
 			r.released <- agent + " " + string(f) + " " + word
 			r.observer(agent).DeletionsResumed(f) // as a peer does whose brake is released
 			return true
@@ -171,10 +171,10 @@ func runs(t *testing.T, server *apiServer) *rig {
 
 // observer returns an agent's observer.
 func (r *rig) observer(agent string) converge.Observer {
-	return r.desk.Observer(agent, next{passed: r.passed})
+	return r.controller.Observer(agent, next{passed: r.passed})
 }
 
-// next is the observer that the desk's passes everything on to.
+// next is the observer that the controller's passes everything on to.
 type next struct {
 	converge.Observer
 	passed chan string

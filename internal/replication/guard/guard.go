@@ -1,5 +1,5 @@
-// Package guard is how a person learns of deletions that were held back, and how they let them go: by an error in the log,
-// a Kubernetes Event, and the ConfigMap argocd-agent-brake, any value of which may be a brake's word.
+// Package guard tells operators of deletions that the deletion guard paused, by an error in the log and a Kubernetes Event,
+// and takes their confirmation: any value of the ConfigMap argocd-agent-deletion-guard may be a confirmation token.
 package guard
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
 )
 
-// ConfigMap is the name of the ConfigMap that takes a person's word.
-const ConfigMap = "argocd-agent-brake"
+// ConfigMap is the name of the ConfigMap that takes confirmation tokens.
+const ConfigMap = "argocd-agent-deletion-guard"
 
-// Options configure a Desk.
+// Options configure a Controller.
 type Options struct {
 	Client    typed.CoreV1Interface
 	Namespace string // that the ConfigMap and the Events are in
@@ -29,155 +29,157 @@ type Options struct {
 	Logger    *slog.Logger
 }
 
-// Desk is where brakes are reported and released.
-type Desk struct {
+// Controller reports paused deletions, and resumes those that an operator confirms.
+type Controller struct {
 	options Options
-	words   *follow.Store[*corev1.ConfigMap, *words]
+	tokens  *follow.Store[*corev1.ConfigMap, *tokens]
 	wake    signal.Signal
 
 	mu     sync.Mutex
-	raised map[name]*report // the brakes that are on. Guarded by mu
+	paused map[target]*state // guarded by mu
 }
 
-// name is what a brake holds: a facet of an agent.
-type name struct {
+// target is a facet of an agent.
+type target struct {
 	agent string
 	facet converge.Facet
 }
 
 // String is the key by which the ConfigMap's value is suggested.
-func (n name) String() string {
+func (n target) String() string {
 	if n.agent == "" {
 		return string(n.facet)
 	}
 	return n.agent + "." + string(n.facet)
 }
 
-type report struct {
+// state is what deletions are paused, and whether that was reported.
+type state struct {
 	converge.PausedDeletions
-	told bool
+	reported bool
 }
 
-// Release lets deletions go that are held back under a word, and reports whether there were any. The agent is empty where
-// there is only one.
-type Release func(agent string, f converge.Facet, word string) bool
+// Confirm lets the paused deletions with a token go, and reports whether there were any. The agent is empty where there is
+// only one.
+type Confirm func(agent string, f converge.Facet, token string) bool
 
-// New returns a desk that does nothing until Run runs.
-func New(o Options) *Desk {
-	d := &Desk{options: o, wake: signal.New(), raised: make(map[name]*report)}
-	follows := follow.ConfigMap[*words](o.Client, o.Namespace, ConfigMap)
-	follows.Reduce, follows.Changed = reduce, d.changed
-	d.words = follow.New(follows)
-	return d
+// New returns a controller that does nothing until Run runs.
+func New(o Options) *Controller {
+	c := &Controller{options: o, wake: signal.New(), paused: make(map[target]*state)}
+	follows := follow.ConfigMap[*tokens](o.Client, o.Namespace, ConfigMap)
+	follows.Reduce, follows.Changed = reduce, c.configMapChanged
+	c.tokens = follow.New(follows)
+	return c
 }
 
-func (d *Desk) changed(_, _ *words) { d.wake.Give() }
+func (c *Controller) configMapChanged(_, _ *tokens) { c.wake.Give() }
 
-// words is what is kept of the ConfigMap.
-type words struct {
+// tokens is what is kept of the ConfigMap.
+type tokens struct {
 	id       types.NamespacedName
 	revision string
 	values   map[string]bool
 }
 
 // ID returns the ConfigMap's namespace and name.
-func (w *words) ID() types.NamespacedName { return w.id }
+func (t *tokens) ID() types.NamespacedName { return t.id }
 
 // Revision returns its resource version.
-func (w *words) Revision() string { return w.revision }
+func (t *tokens) Revision() string { return t.revision }
 
-func reduce(m *corev1.ConfigMap, _ *words) *words {
-	w := &words{
+func reduce(m *corev1.ConfigMap, _ *tokens) *tokens {
+	t := &tokens{
 		id:       types.NamespacedName{Namespace: m.Namespace, Name: m.Name},
 		revision: m.ResourceVersion, values: make(map[string]bool),
 	}
 	for _, v := range m.Data {
-		w.values[v] = true
+		t.values[v] = true
 	}
-	return w
+	return t
 }
 
-// Observer returns an observer that reports an agent's brakes here and passes everything on.
-func (d *Desk) Observer(agent string, next converge.Observer) converge.Observer {
-	return observer{next, d, agent}
+// Observer returns an observer that reports an agent's paused deletions here and passes everything on.
+func (c *Controller) Observer(agent string, next converge.Observer) converge.Observer {
+	return observer{next, c, agent}
 }
 
 type observer struct {
 	converge.Observer
-	desk  *Desk
+	guard *Controller
 	agent string
 }
 
-func (o observer) DeletionsPaused(b converge.PausedDeletions) {
-	o.Observer.DeletionsPaused(b)
-	o.desk.set(name{o.agent, b.Facet}, &report{PausedDeletions: b})
+func (o observer) DeletionsPaused(p converge.PausedDeletions) {
+	o.Observer.DeletionsPaused(p)
+	o.guard.setPaused(target{o.agent, p.Facet}, &state{PausedDeletions: p})
 }
 
 func (o observer) DeletionsResumed(f converge.Facet) {
 	o.Observer.DeletionsResumed(f)
-	o.desk.set(name{o.agent, f}, nil)
+	o.guard.setPaused(target{o.agent, f}, nil)
 }
 
-func (d *Desk) set(n name, r *report) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if r == nil {
-		delete(d.raised, n)
+func (c *Controller) setPaused(n target, s *state) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s == nil {
+		delete(c.paused, n)
 		return
 	}
-	d.raised[n] = r
-	d.wake.Give()
+	c.paused[n] = s
+	c.wake.Give()
 }
 
-// Run reports brakes and releases those whose word is given, until the context ends.
-func (d *Desk) Run(ctx context.Context, release Release) {
+// Run reports paused deletions and resumes those that are confirmed, until the context ends.
+func (c *Controller) Run(ctx context.Context, confirm Confirm) {
 	var following sync.WaitGroup
 	defer following.Wait()
-	following.Go(func() { d.words.Run(ctx) })
+	following.Go(func() { c.tokens.Run(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.wake:
+		case <-c.wake:
 		}
-		for n, r := range d.brakes() {
-			if w, ok := d.words.Get(types.NamespacedName{Namespace: d.options.Namespace, Name: ConfigMap}); ok && w.values[r.Token] {
-				d.options.Logger.Info("A person's word was given", "facet", n.facet, "agent", n.agent, "word", r.Token)
-				release(n.agent, n.facet, r.Token)
+		for n, s := range c.takePaused() {
+			if t, ok := c.tokens.Get(types.NamespacedName{Namespace: c.options.Namespace, Name: ConfigMap}); ok && t.values[s.Token] {
+				c.options.Logger.Info("Deletions confirmed by token", "facet", n.facet, "agent", n.agent, "token", s.Token)
+				confirm(n.agent, n.facet, s.Token)
 				continue
 			}
-			if !r.told {
-				d.report(ctx, n, r.PausedDeletions)
+			if !s.reported {
+				c.report(ctx, n, s.PausedDeletions)
 			}
 		}
 	}
 }
 
-// brakes returns the brakes that are on, and counts them as told.
-func (d *Desk) brakes() map[name]report {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	out := make(map[name]report, len(d.raised))
-	for n, r := range d.raised {
-		out[n] = *r
-		r.told = true
+// takePaused returns what deletions are paused, and counts them as reported.
+func (c *Controller) takePaused() map[target]state {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[target]state, len(c.paused))
+	for n, s := range c.paused {
+		out[n] = *s
+		s.reported = true
 	}
 	return out
 }
 
-// report tells people of a brake.
-func (d *Desk) report(ctx context.Context, n name, b converge.PausedDeletions) {
-	// It works whether there is a ConfigMap or none, and takes no other word away: a field manager is for each. It needs no
-	// quotes, which a log would escape.
-	remedy := fmt.Sprintf("kubectl -n %[1]s create configmap %[2]s --from-literal=%[3]s=%[4]s --dry-run=client -o yaml"+
+// report tells operators of paused deletions.
+func (c *Controller) report(ctx context.Context, n target, p converge.PausedDeletions) {
+	// It works whether there is a ConfigMap or none, and removes no other token: each has a field manager of its own. It needs
+	// no quotes, which a log would escape.
+	command := fmt.Sprintf("kubectl -n %[1]s create configmap %[2]s --from-literal=%[3]s=%[4]s --dry-run=client -o yaml"+
 		" | kubectl -n %[1]s apply --server-side --force-conflicts --field-manager=%[4]s -f -",
-		d.options.Namespace, ConfigMap, n, b.Token)
-	d.options.Logger.Error("Deletions are held back: they are too many to be believed. To let them go, give the word",
-		"facet", b.Facet, "agent", n.agent, "deletions", b.Deletions, "held", b.Total, "word", b.Token, "by", remedy)
-	about := corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: d.options.Namespace, Name: ConfigMap}
-	message := fmt.Sprintf("%d of %d objects of %s would be deleted at once. If that is meant: %s", b.Deletions, b.Total, n, remedy)
-	events := kube.Events{Client: d.options.Client, Component: d.options.Component}
-	if err := events.Warn(ctx, about, "DeletionsHeldBack", message); err != nil && ctx.Err() == nil {
-		d.options.Logger.Warn("Write an Event", "error", err)
+		c.options.Namespace, ConfigMap, n, p.Token)
+	c.options.Logger.Error(fmt.Sprintf("Resync would delete %d of %d objects; deletions paused. Run the command in \"confirm_with\" to allow exactly these",
+		p.Deletions, p.Total), "facet", p.Facet, "agent", n.agent, "token", p.Token, "confirm_with", command)
+	about := corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: c.options.Namespace, Name: ConfigMap}
+	message := fmt.Sprintf("Resync would delete %d of %d objects of %s; deletions paused. To allow exactly these, run: %s",
+		p.Deletions, p.Total, n, command)
+	events := kube.Events{Client: c.options.Client, Component: c.options.Component}
+	if err := events.Warn(ctx, about, "DeletionsPaused", message); err != nil && ctx.Err() == nil {
+		c.options.Logger.Warn("Failed to create Event", "error", err)
 	}
 }

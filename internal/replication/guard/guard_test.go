@@ -17,25 +17,25 @@ func TestABrakeIsReportedOnceWithItsRemedy(t *testing.T) {
 	r.observer("berlin").DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 11, Total: 20, Token: "abc"})
 	require.Equal(t, "braked abc", await(t, r.passed))
 
-	const remedy = "kubectl -n argocd create configmap argocd-agent-brake --from-literal=berlin.application=abc" +
+	const remedy = "kubectl -n argocd create configmap argocd-agent-deletion-guard --from-literal=berlin.application=abc" +
 		" --dry-run=client -o yaml | kubectl -n argocd apply --server-side --force-conflicts --field-manager=abc -f -"
 	line := await(t, r.lines)
 	require.Contains(t, line, "level=ERROR")
-	require.Contains(t, line, "facet=application agent=berlin deletions=11 held=20 word=abc")
-	require.Contains(t, line, `by="`+remedy+`"`, "as it can be copied")
+	require.Contains(t, line, "facet=application agent=berlin token=abc")
+	require.Contains(t, line, `confirm_with="`+remedy+`"`, "as it can be copied")
 	event := await(t, r.events)
-	require.Equal(t, "11 of 20 objects of berlin.application would be deleted at once. If that is meant: "+remedy, event.Message)
+	require.Equal(t, "Resync would delete 11 of 20 objects of berlin.application; deletions paused. To allow exactly these, run: "+remedy, event.Message)
 	require.Equal(t, corev1.EventTypeWarning, event.Type)
-	require.Equal(t, "DeletionsHeldBack", event.Reason)
+	require.Equal(t, "DeletionsPaused", event.Reason)
 	require.Equal(t, "principal", event.Source.Component)
-	require.Equal(t, "argocd-agent-brake", event.InvolvedObject.Name)
-	require.Equal(t, "argocd-agent-brake-", event.GenerateName)
+	require.Equal(t, "argocd-agent-deletion-guard", event.InvolvedObject.Name)
+	require.Equal(t, "argocd-agent-deletion-guard-", event.GenerateName)
 
-	// Another brake wakes the desk, and is all that it reports then.
+	// Another brake wakes the controller, and is all that it reports then.
 	r.observer("").DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 12, Total: 20, Token: "def"})
-	require.Contains(t, await(t, r.events).Message, "12 of 20 objects of application would")
+	require.Contains(t, await(t, r.events).Message, "12 of 20 objects of application; deletions paused")
 	r.observer("paris").DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 13, Total: 20, Token: "ghi"})
-	require.Contains(t, await(t, r.events).Message, "13 of 20 objects of paris.application would")
+	require.Contains(t, await(t, r.events).Message, "13 of 20 objects of paris.application; deletions paused")
 	require.Empty(t, r.events)
 }
 
@@ -115,8 +115,8 @@ func TestAnEventThatCannotBeWrittenIsLogged(t *testing.T) {
 	server.denied = true
 	r := runs(t, server)
 	r.observer("berlin").DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "abc"})
-	require.Contains(t, await(t, r.lines), "Deletions are held back")
-	require.Contains(t, await(t, r.lines), "Write an Event")
+	require.Contains(t, await(t, r.lines), "deletions paused")
+	require.Contains(t, await(t, r.lines), "Failed to create Event")
 	r.change(t, watch.Added, "abc")
 	require.Equal(t, "berlin application abc", await(t, r.released))
 }

@@ -2,6 +2,7 @@
 package syncmetrics
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -16,7 +17,7 @@ type Sync struct {
 	acks    *prometheus.CounterVec
 	repairs *prometheus.CounterVec
 	failed  *prometheus.CounterVec
-	brakes  *prometheus.GaugeVec
+	paused  *prometheus.GaugeVec
 }
 
 // NewSync makes the metrics and registers them. namespace begins their names: "argocd_principal" or "argocd_agent".
@@ -24,27 +25,27 @@ func NewSync(namespace string, registerer prometheus.Registerer) *Sync {
 	s := &Sync{
 		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: "sync", Name: "lag_seconds",
-			Help:    "Time from a change's being noticed until the other side acknowledged the newest state of the object.",
+			Help:    "Time from noticing a change until the other side acknowledged the newest state of the object.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 18),
 		}, []string{"facet"}),
 		acks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: "sync", Name: "acks_total",
-			Help: "Answers of the other side, by result: done, retry (it did not work and is tried again) or refused.",
+			Help: "Acks received from the other side, by result: done, retry (it failed and is tried again) or refused.",
 		}, []string{"facet", "result"}),
 		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: "sync", Name: "repairs_total",
-			Help: "Local objects that were changed or deleted by others and put back, by result.",
+			Help: "Replica objects that drifted (others changed or deleted them) and were restored, by result.",
 		}, []string{"facet", "result"}),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: "sync", Name: "failed_writes_total",
 			Help: "Writes of replica objects to the local API server that failed, by reason: AdmissionWebhook, AdmissionPolicy, Refused (by the program's own rules), one of Kubernetes' or Other.",
 		}, []string{"facet", "reason"}),
-		brakes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: namespace, Subsystem: "sync", Name: "held_deletions",
-			Help: "Deletions that wait for a person's word, because a comparison would delete more than a fifth of a facet.",
+		paused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Subsystem: "sync", Name: "guarded_deletions",
+			Help: "Deletions that wait for an operator to confirm them, because a resync would delete more than a fifth of a facet.",
 		}, []string{"facet", "agent"}),
 	}
-	registerer.MustRegister(s.lag, s.acks, s.repairs, s.failed, s.brakes)
+	registerer.MustRegister(s.lag, s.acks, s.repairs, s.failed, s.paused)
 	return s
 }
 
@@ -65,7 +66,7 @@ func (s *Sync) FailedWrite(f converge.Facet, reason string) {
 	s.failed.WithLabelValues(string(f), reason).Inc()
 }
 
-// Observer returns the observer for the conversations with one agent.
+// Observer returns the observer of the sessions with one agent. At debug level it logs every Put, Delete and Ack.
 func (s *Sync) Observer(agent string, logger *slog.Logger) converge.Observer {
 	return observer{s, agent, logger}
 }
@@ -76,31 +77,64 @@ type observer struct {
 	logger *slog.Logger
 }
 
-func (o observer) Acknowledged(f converge.Facet, c converge.Code, lag time.Duration) {
-	o.acks.WithLabelValues(string(f), c.String()).Inc()
+// debugs reports whether the lines of each message are logged.
+func (o observer) debugs() bool { return o.logger.Enabled(context.Background(), slog.LevelDebug) }
+
+// attributes are those of a Put or Delete. Payloads may be secrets and are not among them.
+func attributes(m converge.Message) (operation string, attrs []any) {
+	switch m := m.(type) {
+	case converge.Put:
+		return "put", []any{"facet", m.Facet, "key", m.Key, "uid", m.UID, "version", m.Version.String(), "bytes", len(m.Payload)}
+	case converge.Delete:
+		return "delete", []any{"facet", m.Facet, "key", m.Key, "uid", m.UID}
+	default:
+		return "unknown", nil
+	}
+}
+
+func (o observer) Sent(m converge.Message) {
+	if o.debugs() {
+		operation, attrs := attributes(m)
+		o.logger.Debug("Sent change", append([]any{"operation", operation}, attrs...)...)
+	}
+}
+
+func (o observer) Acknowledged(a converge.Ack, lag time.Duration) {
+	o.acks.WithLabelValues(string(a.Facet), a.Code.String()).Inc()
 	if lag > 0 {
-		o.lag.WithLabelValues(string(f)).Observe(lag.Seconds())
+		o.lag.WithLabelValues(string(a.Facet)).Observe(lag.Seconds())
+	}
+	if o.debugs() {
+		o.logger.Debug("Received ack", "facet", a.Facet, "key", a.Key, "result", a.Code.String(), "reason", a.Reason, "lag", lag.String())
+	}
+}
+
+func (o observer) Applied(m converge.Message, a converge.Ack) {
+	if o.debugs() {
+		operation, attrs := attributes(m)
+		attrs = append([]any{"operation", operation}, attrs...)
+		o.logger.Debug("Applied change", append(attrs, "result", a.Code.String(), "reason", a.Reason)...)
 	}
 }
 
 func (o observer) Repaired(f converge.Facet, k converge.Key, r converge.Result) {
 	o.repairs.WithLabelValues(string(f), r.Code.String()).Inc()
-	o.logger.Info("Put back what was changed locally", "facet", f, "key", k, "result", r.Code.String(), "reason", r.Reason)
+	o.logger.Info("Restored drifted replica object", "facet", f, "key", k, "result", r.Code.String(), "reason", r.Reason)
 }
 
 func (o observer) Removed(f converge.Facet, k converge.Key, r converge.Result) {
 	if r.Code == converge.Refused {
-		o.logger.Warn("Left in place what the other side wants gone", "facet", f, "key", k, "reason", r.Reason)
+		o.logger.Warn("Refused to delete replica object", "facet", f, "key", k, "reason", r.Reason)
 		return
 	}
-	o.logger.Info("Removed what the other side wants gone", "facet", f, "key", k)
+	o.logger.Info("Deleted replica object", "facet", f, "key", k)
 }
 
-func (o observer) DeletionsPaused(b converge.PausedDeletions) {
-	o.brakes.WithLabelValues(string(b.Facet), o.agent).Set(float64(b.Deletions))
+func (o observer) DeletionsPaused(p converge.PausedDeletions) {
+	o.paused.WithLabelValues(string(p.Facet), o.agent).Set(float64(p.Deletions))
 }
 
 func (o observer) DeletionsResumed(f converge.Facet) {
-	o.brakes.DeleteLabelValues(string(f), o.agent)
-	o.logger.Info("No deletions are held back any more", "facet", f, "agent", o.agent)
+	o.paused.DeleteLabelValues(string(f), o.agent)
+	o.logger.Info("No deletions are paused any more", "facet", f, "agent", o.agent)
 }

@@ -49,13 +49,39 @@ func read(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return all
 }
 
+func ack(c converge.Code) converge.Ack {
+	return converge.Ack{Facet: facet, Key: "guestbook", Seq: 1, Result: converge.Result{Code: c}}
+}
+
+// Whoever reads the debug lines knows what was done to which object, and no payload.
+func TestEveryMessageIsOneDebugLine(t *testing.T) {
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})).With("agent", "a")
+	o := syncmetrics.NewSync("test", prometheus.NewRegistry()).Observer("a", logger)
+	put := converge.Put{Facet: facet, Key: "guestbook", Seq: 1, Object: converge.Object{State: converge.State{UID: "uid"}, Payload: []byte("secret")}}
+	for want, call := range map[string]func(){
+		`msg="Sent change" agent=a operation=put facet=application key=guestbook uid=uid version=`: func() { o.Sent(put) },
+		`msg="Sent change" agent=a operation=delete facet=application key=guestbook uid=uid`: func() {
+			o.Sent(converge.Delete{Facet: facet, Key: "guestbook", UID: "uid"})
+		},
+		`msg="Received ack" agent=a facet=application key=guestbook result=done reason="" lag=1s`:     func() { o.Acknowledged(ack(converge.Done), time.Second) },
+		`msg="Applied change" agent=a operation=put facet=application key=guestbook uid=uid version=`: func() { o.Applied(put, ack(converge.Refused)) },
+	} {
+		log.Reset()
+		call()
+		require.Contains(t, log.String(), want)
+		require.Equal(t, 1, strings.Count(log.String(), "\n"))
+		require.NotContains(t, log.String(), "secret")
+	}
+}
+
 func TestAnswersAreCountedByResult(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	o := syncmetrics.NewSync("test", registry).Observer("a", slog.New(slog.DiscardHandler))
-	o.Acknowledged(facet, converge.Done, time.Second)
-	o.Acknowledged(facet, converge.Done, 3*time.Second)
-	o.Acknowledged(facet, converge.Refused, time.Second)
-	o.Acknowledged(facet, converge.Retry, 0)
+	o.Acknowledged(ack(converge.Done), time.Second)
+	o.Acknowledged(ack(converge.Done), 3*time.Second)
+	o.Acknowledged(ack(converge.Refused), time.Second)
+	o.Acknowledged(ack(converge.Retry), 0)
 	metrics := read(t, registry)
 	require.Equal(t, 2.0, metrics[`test_sync_acks_total{facet="application",result="done"}`])
 	require.Equal(t, 1.0, metrics[`test_sync_acks_total{facet="application",result="refused"}`])
@@ -71,7 +97,7 @@ func TestLagIsToldApartWhereItMatters(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	o := syncmetrics.NewSync("test", registry).Observer("a", slog.New(slog.DiscardHandler))
 	for _, lag := range []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, time.Second, time.Minute} {
-		o.Acknowledged(facet, converge.Done, lag)
+		o.Acknowledged(ack(converge.Done), lag)
 	}
 	require.Equal(t, 4.0, read(t, registry)[lag+" buckets"])
 }
@@ -82,16 +108,16 @@ func TestAgentsShareMetrics(t *testing.T) {
 	sync := syncmetrics.NewSync("test", registry)
 	for _, agent := range []string{"a", "b", "c"} {
 		o := sync.Observer(agent, slog.New(slog.DiscardHandler))
-		o.Acknowledged(facet, converge.Done, time.Second)
+		o.Acknowledged(ack(converge.Done), time.Second)
 		o.Repaired(facet, "guestbook", converge.Result{Code: converge.Retry})
 	}
 	require.Equal(t, 3.0, read(t, registry)[`test_sync_acks_total{facet="application",result="done"}`])
 	require.Equal(t, 3.0, read(t, registry)[`test_sync_repairs_total{facet="application",result="retry"}`])
 }
 
-// A brake shows until it is released, in the metrics of its agent only.
-func TestBrakeIsShown(t *testing.T) {
-	const a, b = `test_sync_held_deletions{agent="a",facet="application"}`, `test_sync_held_deletions{agent="b",facet="application"}`
+// Paused deletions show until they are resumed, in the metrics of their agent only.
+func TestPausedDeletionsAreShown(t *testing.T) {
+	const a, b = `test_sync_guarded_deletions{agent="a",facet="application"}`, `test_sync_guarded_deletions{agent="b",facet="application"}`
 	registry := prometheus.NewRegistry()
 	sync := syncmetrics.NewSync("test", registry)
 	one, other := sync.Observer("a", slog.New(slog.DiscardHandler)), sync.Observer("b", slog.New(slog.DiscardHandler))

@@ -1,4 +1,4 @@
-// Package wire carries a conversation of package converge over the gRPC stream between an agent and its principal. Each
+// Package wire carries a session of package converge over the gRPC stream between an agent and its principal. Each
 // message is a CloudEvent; api/PROTOCOL.md is the text that this package implements.
 package wire
 
@@ -14,16 +14,16 @@ import (
 
 // Types of events.
 const (
-	typePrefix    = "io.argoproj-labs.argocd-agent."
-	typeHello     = typePrefix + "hello"
-	typeHeartbeat = typePrefix + "heartbeat"
-	typePut       = typePrefix + "put"
-	typeDelete    = typePrefix + "delete"
-	typeAck       = typePrefix + "ack"
-	typeNotice    = typePrefix + "notice"
-	typeSummary   = typePrefix + "summary"
-	typeInquiry   = typePrefix + "inquiry"
-	typeHoldings  = typePrefix + "holdings"
+	typePrefix         = "io.argoproj-labs.argocd-agent."
+	typeHello          = typePrefix + "hello"
+	typeHeartbeat      = typePrefix + "heartbeat"
+	typePut            = typePrefix + "put"
+	typeDelete         = typePrefix + "delete"
+	typeAck            = typePrefix + "ack"
+	typeReplicaChanged = typePrefix + "replica-changed"
+	typeDigest         = typePrefix + "digest"
+	typeBucketRequest  = typePrefix + "bucket-request"
+	typeBucketEntries  = typePrefix + "bucket-entries"
 )
 
 // Attributes of events, besides those that the CloudEvents specification requires.
@@ -42,20 +42,20 @@ const (
 // errUnknown means that an event is of a type that a newer peer may know.
 var errUnknown = errors.New("unknown event type")
 
-// summary, inquiry and holdings are the data of the comparison's events.
-type summary struct {
-	Round   uint64           `json:"round"`
+// digest, bucketRequest and bucketEntries are the data of a resync's events.
+type digest struct {
+	Resync  uint64           `json:"resync"`
 	Count   int              `json:"count"`
 	Buckets map[uint8]string `json:"buckets"` // digests in hexadecimal: JSON numbers lose digits
 }
 
-type inquiry struct {
-	Round   uint64   `json:"round,omitempty"`
+type bucketRequest struct {
+	Resync  uint64   `json:"resync,omitempty"`
 	Buckets []uint16 `json:"buckets,omitempty"` // not bytes, which JSON would show as text
 }
 
-type holdings struct {
-	Round   uint64  `json:"round"`
+type bucketEntries struct {
+	Resync  uint64  `json:"resync"`
 	Bucket  uint8   `json:"bucket"`
 	Entries []entry `json:"entries,omitempty"`
 }
@@ -96,41 +96,41 @@ func encode(message any) (*pb.CloudEvent, error) {
 			}
 		}
 	case converge.ReplicaChanged:
-		e.Type = typeNotice
+		e.Type = typeReplicaChanged
 		setKey(e, m.Facet, m.Key, 0)
 		setState(e, m.State)
 	default:
-		err = encodeComparison(e, message)
+		err = encodeResync(e, message)
 	}
 	return e, err
 }
 
-func encodeComparison(e *pb.CloudEvent, message any) error {
+func encodeResync(e *pb.CloudEvent, message any) error {
 	switch m := message.(type) {
 	case converge.Digest:
-		e.Type = typeSummary
+		e.Type = typeDigest
 		setText(e, attrFacet, string(m.Facet))
 		buckets := make(map[uint8]string, len(m.Buckets))
 		for b, d := range m.Buckets {
 			buckets[uint8(b)] = strconv.FormatUint(uint64(d), 16)
 		}
-		return setJSON(e, summary{Round: m.Resync, Count: m.Count, Buckets: buckets})
+		return setJSON(e, digest{Resync: m.Resync, Count: m.Count, Buckets: buckets})
 	case converge.BucketRequest:
-		e.Type = typeInquiry
+		e.Type = typeBucketRequest
 		setText(e, attrFacet, string(m.Facet))
 		buckets := make([]uint16, 0, len(m.Buckets))
 		for _, b := range m.Buckets {
 			buckets = append(buckets, uint16(b))
 		}
-		return setJSON(e, inquiry{Round: m.Resync, Buckets: buckets})
+		return setJSON(e, bucketRequest{Resync: m.Resync, Buckets: buckets})
 	case converge.BucketEntries:
-		e.Type = typeHoldings
+		e.Type = typeBucketEntries
 		setText(e, attrFacet, string(m.Facet))
 		entries := make([]entry, 0, len(m.Entries))
 		for _, n := range m.Entries {
 			entries = append(entries, entry{Key: string(n.Key), UID: n.UID, Version: n.Version.String()})
 		}
-		return setJSON(e, holdings{Round: m.Resync, Bucket: uint8(m.Bucket), Entries: entries})
+		return setJSON(e, bucketEntries{Resync: m.Resync, Bucket: uint8(m.Bucket), Entries: entries})
 	default:
 		return fmt.Errorf("encode %T: %w", message, errUnknown)
 	}
@@ -165,15 +165,15 @@ func decode(e *pb.CloudEvent) (any, error) {
 		}
 		result, err := resultOf(e)
 		return converge.Ack{Facet: facet, Key: key, Seq: seq, Result: result}, err
-	case typeNotice:
+	case typeReplicaChanged:
 		state, err := stateOf(e)
 		return converge.ReplicaChanged{Facet: facet, Key: key, State: state}, err
-	case typeSummary:
-		return decodeSummary(e, facet)
-	case typeInquiry:
-		return decodeInquiry(e, facet)
-	case typeHoldings:
-		return decodeHoldings(e, facet)
+	case typeDigest:
+		return decodeDigest(e, facet)
+	case typeBucketRequest:
+		return decodeBucketRequest(e, facet)
+	case typeBucketEntries:
+		return decodeBucketEntries(e, facet)
 	default:
 		return nil, fmt.Errorf("%w %q", errUnknown, cut(e.GetType(), maxShown))
 	}
@@ -193,27 +193,27 @@ func decodeHello(e *pb.CloudEvent) (any, error) {
 	return h, nil
 }
 
-func decodeSummary(e *pb.CloudEvent, facet converge.Facet) (any, error) {
-	var s summary
+func decodeDigest(e *pb.CloudEvent, facet converge.Facet) (any, error) {
+	var s digest
 	if err := unmarshal(e, &s); err != nil {
 		return nil, err
 	}
 	buckets := make(map[converge.Bucket]converge.BucketDigest, len(s.Buckets))
-	for b, digest := range s.Buckets {
-		if len(digest) > maxSmall {
-			return nil, errTooLong(e, "digest", len(digest), maxSmall)
+	for b, text := range s.Buckets {
+		if len(text) > maxSmall {
+			return nil, errTooLong(e, "digest", len(text), maxSmall)
 		}
-		d, err := strconv.ParseUint(digest, 16, 64)
+		d, err := strconv.ParseUint(text, 16, 64)
 		if err != nil {
 			return nil, fmt.Errorf("%s: digest: %w", e.GetType(), err)
 		}
 		buckets[converge.Bucket(b)] = converge.BucketDigest(d)
 	}
-	return converge.Digest{Facet: facet, Resync: s.Round, Count: s.Count, Buckets: buckets}, nil
+	return converge.Digest{Facet: facet, Resync: s.Resync, Count: s.Count, Buckets: buckets}, nil
 }
 
-func decodeInquiry(e *pb.CloudEvent, facet converge.Facet) (any, error) {
-	var q inquiry
+func decodeBucketRequest(e *pb.CloudEvent, facet converge.Facet) (any, error) {
+	var q bucketRequest
 	if err := unmarshal(e, &q); err != nil {
 		return nil, err
 	}
@@ -224,11 +224,11 @@ func decodeInquiry(e *pb.CloudEvent, facet converge.Facet) (any, error) {
 	for _, b := range q.Buckets {
 		buckets = append(buckets, converge.Bucket(b)) //nolint:gosec // what is too big names another bucket, harmlessly
 	}
-	return converge.BucketRequest{Facet: facet, Resync: q.Round, Buckets: buckets}, nil
+	return converge.BucketRequest{Facet: facet, Resync: q.Resync, Buckets: buckets}, nil
 }
 
-func decodeHoldings(e *pb.CloudEvent, facet converge.Facet) (any, error) {
-	var h holdings
+func decodeBucketEntries(e *pb.CloudEvent, facet converge.Facet) (any, error) {
+	var h bucketEntries
 	if err := unmarshal(e, &h); err != nil {
 		return nil, err
 	}
@@ -250,5 +250,5 @@ func decodeHoldings(e *pb.CloudEvent, facet converge.Facet) (any, error) {
 			Key: converge.Key(n.Key), State: converge.State{UID: n.UID, Version: v},
 		})
 	}
-	return converge.BucketEntries{Facet: facet, Resync: h.Round, Bucket: converge.Bucket(h.Bucket), Entries: entries}, nil
+	return converge.BucketEntries{Facet: facet, Resync: h.Resync, Bucket: converge.Bucket(h.Bucket), Entries: entries}, nil
 }

@@ -17,7 +17,7 @@ const heartbeat = 10 * time.Second
 // heard is an event that is received as a message.
 func heard() *pb.CloudEvent {
 	return &pb.CloudEvent{
-		Type: "io.argoproj-labs.argocd-agent.inquiry", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte("{}")},
+		Type: "io.argoproj-labs.argocd-agent.bucket-request", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte("{}")},
 	}
 }
 

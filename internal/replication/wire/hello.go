@@ -28,7 +28,7 @@ type Hello struct {
 	Mapping string `json:"mapping,omitempty"`
 	// Selector is the label selector by which the sender shares objects, empty for all. Both sides must mean the same.
 	Selector string `json:"selector,omitempty"`
-	// Hub is, in the principal's answer, what the hub is known by as long as it lasts.
+	// Hub is, in the principal's answer, the UID by which the hub is known.
 	Hub string `json:"hub,omitempty"`
 	// Heartbeat is how often, in milliseconds, the agent wants to hear something and will say something; 0 is never.
 	Heartbeat int64 `json:"heartbeat,omitempty"`

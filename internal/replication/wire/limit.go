@@ -17,7 +17,7 @@ const (
 	maxReason = 4 << 10 // what is longer is cut: it is for people, and what it is about must get through
 	maxSmall  = 64      // of a result, a number, a digest, a mode and the like
 
-	maxBuckets = 256 // in an inquiry: there are no more
+	maxBuckets = 256 // in a bucket request: there are no more
 
 	// maxShown is how much of a peer's text gets into our log.
 	maxShown = 200

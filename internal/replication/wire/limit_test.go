@@ -77,7 +77,7 @@ func TestSmallTextsAreBounded(t *testing.T) {
 	for name, event := range map[string]*pb.CloudEvent{
 		"seq":    {Type: prefix + "delete", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text(zeros + "1")}},
 		"result": {Type: prefix + "ack", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("1"), "result": text(long(3 << 20))}},
-		"digest": {Type: prefix + "summary", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte(`{"buckets":{"1":"` + zeros + `1"}}`)}},
+		"digest": {Type: prefix + "digest", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte(`{"buckets":{"1":"` + zeros + `1"}}`)}},
 		"facet of a heartbeat": {Type: prefix + "heartbeat",
 			Attributes: map[string]*pb.CloudEventAttributeValue{"facet": text(long(3 << 20))}},
 	} {

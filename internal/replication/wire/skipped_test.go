@@ -46,18 +46,18 @@ func complaining(t *testing.T, test func(c *cable, log func() string)) {
 func TestEventsThatAreNotUnderstoodAreLoggedAFewAtATime(t *testing.T) {
 	complaining(t, func(c *cable, log func() string) {
 		for range 10_000 {
-			c.in <- nonsense("summary", "{")
+			c.in <- nonsense("digest", "{")
 		}
 		require.Equal(t, 5, strings.Count(log(), "Skipped event that cannot be decoded"))
 		after(time.Minute)
-		c.in <- nonsense("summary", "{")
+		c.in <- nonsense("digest", "{")
 		line := log()
 		require.Equal(t, 1, strings.Count(line, "\n"))
 		require.Contains(t, line, "left_out=9995")
-		c.in <- nonsense("summary", "{")
+		c.in <- nonsense("digest", "{")
 		require.Empty(t, log())
 		after(time.Hour)
-		c.in <- nonsense("summary", "{")
+		c.in <- nonsense("digest", "{")
 		require.Contains(t, log(), "left_out=1\n")
 	})
 }
@@ -89,11 +89,11 @@ func TestALogLineShowsLittleOfAPeersText(t *testing.T) {
 		"result": {Type: nonsense("ack", "").Type, Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("1"), "result": text(long(megabytes))}},
 		"a type that is long, and a facet": {Type: long(megabytes),
 			Attributes: map[string]*pb.CloudEventAttributeValue{"facet": text(long(megabytes))}},
-		"a number":    nonsense("inquiry", `{"round":`+number+`}`),
-		"a bucket":    nonsense("summary", `{"buckets":{"`+number+`":"0"}}`),
-		"a digest":    nonsense("summary", `{"buckets":{"1":"`+number+`"}}`),
-		"a version":   nonsense("holdings", `{"entries":[{"key":"a","version":"`+number+`"}]}`),
-		"a character": nonsense("inquiry", strings.Repeat("\n", megabytes)+"\x00"),
+		"a number":    nonsense("bucket-request", `{"resync":`+number+`}`),
+		"a bucket":    nonsense("digest", `{"buckets":{"`+number+`":"0"}}`),
+		"a digest":    nonsense("digest", `{"buckets":{"1":"`+number+`"}}`),
+		"a version":   nonsense("bucket-entries", `{"entries":[{"key":"a","version":"`+number+`"}]}`),
+		"a character": nonsense("bucket-request", strings.Repeat("\n", megabytes)+"\x00"),
 	} {
 		complaining(t, func(c *cable, log func() string) {
 			c.in <- e

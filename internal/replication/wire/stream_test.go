@@ -45,14 +45,14 @@ func messages() map[string]converge.Message {
 		"done and absent":    converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Done, Absent: true}},
 		"retry":              converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Retry, Reason: "ü\n\"away\""}},
 		"refused":            converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Refused, Reason: "422"}},
-		"notice":             converge.ReplicaChanged{Facet: facet, Key: key, State: state},
+		"replica-changed":    converge.ReplicaChanged{Facet: facet, Key: key, State: state},
 		"notice of nothing":  converge.ReplicaChanged{Facet: facet, Key: key},
-		"summary":            converge.Digest{Facet: facet, Resync: math.MaxUint64, Count: 1 << 40, Buckets: all},
+		"digest":             converge.Digest{Facet: facet, Resync: math.MaxUint64, Count: 1 << 40, Buckets: all},
 		"summary of nothing": converge.Digest{Facet: facet, Resync: 1, Buckets: map[converge.Bucket]converge.BucketDigest{}},
-		"inquiry":            converge.BucketRequest{Facet: facet, Resync: 7, Buckets: buckets},
+		"bucket-request":     converge.BucketRequest{Facet: facet, Resync: 7, Buckets: buckets},
 		"inquiry for a summary": converge.BucketRequest{Facet: facet,
 			Buckets: []converge.Bucket{}},
-		"holdings": converge.BucketEntries{Facet: facet, Resync: 7, Bucket: 255, Entries: []converge.Entry{
+		"bucket-entries": converge.BucketEntries{Facet: facet, Resync: 7, Bucket: 255, Entries: []converge.Entry{
 			{Key: "a", State: state}, {Key: "b", State: object("y").State},
 		}},
 		"holdings of nothing": converge.BucketEntries{Facet: facet, Resync: 7, Bucket: 0, Entries: []converge.Entry{}},
@@ -157,12 +157,12 @@ func TestWhatIsNotUnderstoodIsPassedOver(t *testing.T) {
 		"a put without anything":         &pb.CloudEvent{Type: prefix + "put"},
 		"a put whose seq is no number":   &pb.CloudEvent{Type: prefix + "put", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("x")}},
 		"an ack with another result":     &pb.CloudEvent{Type: prefix + "ack", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("1"), "result": text("perhaps")}},
-		"a notice with half a version":   &pb.CloudEvent{Type: prefix + "notice"},
-		"a summary that is no JSON":      &pb.CloudEvent{Type: prefix + "summary", Data: binary("{")},
-		"a summary with a bucket of 256": &pb.CloudEvent{Type: prefix + "summary", Data: binary(`{"buckets":{"256":"0"}}`)},
-		"a summary with a bad digest":    &pb.CloudEvent{Type: prefix + "summary", Data: binary(`{"buckets":{"1":"g"}}`)},
-		"an inquiry with text for data":  &pb.CloudEvent{Type: prefix + "inquiry", Data: &pb.CloudEvent_TextData{TextData: "{}"}},
-		"holdings with a bad version":    &pb.CloudEvent{Type: prefix + "holdings", Data: binary(`{"entries":[{"key":"a","version":"12"}]}`)},
+		"a notice with half a version":   &pb.CloudEvent{Type: prefix + "replica-changed"},
+		"a summary that is no JSON":      &pb.CloudEvent{Type: prefix + "digest", Data: binary("{")},
+		"a summary with a bucket of 256": &pb.CloudEvent{Type: prefix + "digest", Data: binary(`{"buckets":{"256":"0"}}`)},
+		"a summary with a bad digest":    &pb.CloudEvent{Type: prefix + "digest", Data: binary(`{"buckets":{"1":"g"}}`)},
+		"an inquiry with text for data":  &pb.CloudEvent{Type: prefix + "bucket-request", Data: &pb.CloudEvent_TextData{TextData: "{}"}},
+		"holdings with a bad version":    &pb.CloudEvent{Type: prefix + "bucket-entries", Data: binary(`{"entries":[{"key":"a","version":"12"}]}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			received := make(chan error, 1)

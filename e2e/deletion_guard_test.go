@@ -35,10 +35,10 @@ func TestDeletionGuardPausesMassDeletion(t *testing.T) {
 	hub := origin{shared.Hub, lab.Namespace, principal.Process}
 	word := hub.brakes(t, s.name+".application", originals(apps[:11]))
 	says(t, principal, "deletions=11 held=20")
-	held := fmt.Sprintf("argocd_principal_sync_held_deletions{agent=%q,facet=\"application\"}", s.name)
+	held := fmt.Sprintf("argocd_principal_sync_guarded_deletions{agent=%q,facet=\"application\"}", s.name)
 	_, metrics := get(t, principal.MetricsURL)
 	require.Contains(t, metrics, held+" 11")
-	requireEvent(t, shared.Hub, lab.Namespace, "DeletionsHeldBack", "11 of 20 objects of "+s.name+".application would be deleted at once")
+	requireEvent(t, shared.Hub, lab.Namespace, "DeletionsPaused", "Resync would delete 11 of 20 objects of "+s.name+".application; deletions paused")
 
 	// All else goes on, and is no way around.
 	first := s.newTwin("new").create(t)
@@ -56,7 +56,7 @@ func TestDeletionGuardPausesMassDeletion(t *testing.T) {
 	for _, app := range apps[:11] {
 		app.spoke.vanishes(t)
 	}
-	saysNow(t, principal, mark, "A person's word was given", "No deletions are held back any more")
+	saysNow(t, principal, mark, "Deletions confirmed by token", "No deletions are paused any more")
 	s.has(t, 11)
 	_, metrics = get(t, principal.MetricsURL)
 	require.NotContains(t, metrics, held)
@@ -68,7 +68,7 @@ func TestDeletionGuardPausesMassDeletion(t *testing.T) {
 	for _, app := range apps[11:] {
 		app.spoke.vanishes(t)
 	}
-	saysNow(t, principal, mark, "A person's word was given")
+	saysNow(t, principal, mark, "Deletions confirmed by token")
 	s.has(t, 0)
 }
 
@@ -79,7 +79,9 @@ type origin struct {
 	program   *process.Process
 }
 
-func (p origin) brake() side { return core(p.cluster, "configmaps", p.namespace, "argocd-agent-brake") }
+func (p origin) brake() side {
+	return core(p.cluster, "configmaps", p.namespace, "argocd-agent-deletion-guard")
+}
 
 // brakes has objects deleted while the program is away, which then holds the deletions back under this name, and returns what
 // it says to type if they are meant.
@@ -93,8 +95,8 @@ func (p origin) brakes(t *testing.T, name string, objects []side) (command strin
 	mark := p.program.Mark()
 	start(t, p.program.Start)
 	saysNow(t, p.program, mark, fmt.Sprintf("deletions=%d held=", len(objects)))
-	says(t, p.program, "Deletions are held back: they are too many to be believed")
-	lines := regexp.MustCompile(` by="([^"]+)"`).FindAllStringSubmatch(p.program.Tail(50), -1)
+	says(t, p.program, "deletions paused. Run the command in")
+	lines := regexp.MustCompile(` confirm_with="([^"]+)"`).FindAllStringSubmatch(p.program.Tail(50), -1)
 	require.NotEmpty(t, lines)
 	command = lines[len(lines)-1][1]
 	require.Contains(t, command, "--from-literal="+name+"=")
@@ -162,14 +164,14 @@ func TestDeletionGuardClearsWhenObjectsReturn(t *testing.T) {
 		app.hub.vanishes(t)
 	}
 	start(t, principal.Start)
-	says(t, principal, "Deletions are held back", "deletions=12 held=12")
+	says(t, principal, "Resync would delete 12 of 12 objects; deletions paused")
 	for _, app := range apps {
 		app.create(t, label("restored", "yes"))
 	}
 	for _, app := range apps {
 		app.arrives(t, labelled("restored", "yes"))
 	}
-	says(t, principal, "No deletions are held back any more")
+	says(t, principal, "No deletions are paused any more")
 }
 
 // The brake is not for applications alone: whatever one side tells the other to delete, it holds back, and lets go.
@@ -206,7 +208,7 @@ func TestDeletionGuardCoversEveryFacet(t *testing.T) {
 				replica.becomes(t)
 			}
 			command := from.brakes(t, brake, originals)
-			requireEvent(t, from.cluster, from.namespace, "DeletionsHeldBack", "objects of "+brake+" would be deleted at once")
+			requireEvent(t, from.cluster, from.namespace, "DeletionsPaused", "objects of "+brake+"; deletions paused")
 			// What comes after goes on, so what is still there was held back.
 			_, after := c.declare(t, s, s.name+"-after")
 			after.becomes(t)

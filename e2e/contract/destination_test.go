@@ -92,27 +92,34 @@ func (q question) stricterHere() string {
 	return ""
 }
 
-// byAgent is a question in which addresses that name agents, as in https://proxy?agentName=b*, are those of the agents that they
-// name. Ours goes by that name alone: the rest of an address changes with the resource proxy.
+// byAgent is a question in which addresses that name agents are those of the agents that they name.
 func (q question) byAgent() question {
 	destinations := slices.Clone(q.destinations)
 	for i, d := range destinations {
-		address, denied := strings.CutPrefix(d.Server, "!")
-		_, query, _ := strings.Cut(address, "?")
-		values, err := url.ParseQuery(query)
-		if err != nil || values.Get("agentName") == "" || !denied && glob.Match(address, q.server()) {
-			continue
-		}
-		destinations[i].Server = "https://nobody"
-		if glob.Match(values.Get("agentName"), q.agent) {
-			destinations[i].Server = q.server()
-		}
-		if denied {
-			destinations[i].Server = "!" + destinations[i].Server
+		if address, denied := strings.CutPrefix(d.Server, "!"); denied {
+			destinations[i].Server = "!" + addressFor(q.agent, address, false)
+		} else {
+			destinations[i].Server = addressFor(q.agent, address, true)
 		}
 	}
 	q.destinations = destinations
 	return q
+}
+
+// addressFor returns, of a pattern for addresses that names agents, as https://proxy?agentName=b* does, the address of the agent if it
+// names that one, and of nobody if not. Ours goes by that name: the rest of an address changes with the resource proxy. Where it may,
+// it also goes by the whole address.
+func addressFor(agent, address string, orWhole bool) string {
+	_, query, _ := strings.Cut(address, "?")
+	values, err := url.ParseQuery(query)
+	server := argocd.ClusterServer(proxy, agent)
+	switch {
+	case err != nil || values.Get("agentName") == "" || orWhole && glob.Match(address, server):
+		return address
+	case glob.Match(values.Get("agentName"), agent):
+		return server
+	}
+	return "https://nobody"
 }
 
 func compareForAgent(t tb, q question) {

@@ -32,7 +32,8 @@ func TestInstanceNameIsArgoCDs(t *testing.T) {
 		require.Equal(t, app.InstanceName(argocdNamespace), instance)
 
 		name, namespace := argo.ParseInstanceName(instance, argocdNamespace)
-		require.Equal(t, id, types.NamespacedName{Namespace: namespace, Name: name})
+		theirs := types.NamespacedName{Namespace: namespace, Name: name}
+		require.Equal(t, id, theirs)
 		require.Equal(t, id, argocd.ParseInstance(instance, argocdNamespace))
 	})
 }

@@ -4,7 +4,7 @@ import "time"
 
 // Observer is told what happens, for metrics, logs and operators. Its methods return quickly and may be called from several
 // goroutines.
-type Observer interface {
+type Observer interface { //nolint:interfacebloat // one method for each thing that happens
 	// Sent is called for each Put and Delete that is sent.
 	Sent(m Message)
 	// Acknowledged is called for each Ack that is received. lag is the time since the change, or the last of several, was

@@ -173,6 +173,7 @@ func (c *Controller) report(ctx context.Context, n target, p converge.PausedDele
 	command := fmt.Sprintf("kubectl -n %[1]s create configmap %[2]s --from-literal=%[3]s=%[4]s --dry-run=client -o yaml"+
 		" | kubectl -n %[1]s apply --server-side --force-conflicts --field-manager=%[4]s -f -",
 		c.options.Namespace, ConfigMap, n, p.Token)
+	//nolint:sloglint // the sentence is what operators read and search for, with its numbers
 	c.options.Logger.Error(fmt.Sprintf("Resync would delete %d of %d objects; deletions paused. Run the command in \"confirm_with\" to allow exactly these",
 		p.Deletions, p.Total), "facet", p.Facet, "agent", n.agent, "token", p.Token, "confirm_with", command)
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: c.options.Namespace, Name: ConfigMap}

@@ -2,7 +2,6 @@
 package syncmetrics
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
@@ -77,26 +76,20 @@ type observer struct {
 	logger *slog.Logger
 }
 
-// debugs reports whether the lines of each message are logged.
-func (o observer) debugs() bool { return o.logger.Enabled(context.Background(), slog.LevelDebug) }
-
 // attributes are those of a Put or Delete. Payloads may be secrets and are not among them.
-func attributes(m converge.Message) (operation string, attrs []any) {
+func attributes(m converge.Message) []any {
 	switch m := m.(type) {
 	case converge.Put:
-		return "put", []any{"facet", m.Facet, "key", m.Key, "uid", m.UID, "version", m.Version.String(), "bytes", len(m.Payload)}
+		return []any{"operation", "put", "facet", m.Facet, "key", m.Key, "uid", m.UID, "version", m.Version, "bytes", len(m.Payload)}
 	case converge.Delete:
-		return "delete", []any{"facet", m.Facet, "key", m.Key, "uid", m.UID}
+		return []any{"operation", "delete", "facet", m.Facet, "key", m.Key, "uid", m.UID}
 	default:
-		return "unknown", nil
+		return nil
 	}
 }
 
 func (o observer) Sent(m converge.Message) {
-	if o.debugs() {
-		operation, attrs := attributes(m)
-		o.logger.Debug("Sent change", append([]any{"operation", operation}, attrs...)...)
-	}
+	o.logger.Debug("Sent change", attributes(m)...)
 }
 
 func (o observer) Acknowledged(a converge.Ack, lag time.Duration) {
@@ -104,17 +97,11 @@ func (o observer) Acknowledged(a converge.Ack, lag time.Duration) {
 	if lag > 0 {
 		o.lag.WithLabelValues(string(a.Facet)).Observe(lag.Seconds())
 	}
-	if o.debugs() {
-		o.logger.Debug("Received ack", "facet", a.Facet, "key", a.Key, "result", a.Code.String(), "reason", a.Reason, "lag", lag.String())
-	}
+	o.logger.Debug("Received ack", "facet", a.Facet, "key", a.Key, "result", a.Code.String(), "reason", a.Reason, "lag", lag.String())
 }
 
 func (o observer) Applied(m converge.Message, a converge.Ack) {
-	if o.debugs() {
-		operation, attrs := attributes(m)
-		attrs = append([]any{"operation", operation}, attrs...)
-		o.logger.Debug("Applied change", append(attrs, "result", a.Code.String(), "reason", a.Reason)...)
-	}
+	o.logger.Debug("Applied change", append(attributes(m), "result", a.Code.String(), "reason", a.Reason)...)
 }
 
 func (o observer) Repaired(f converge.Facet, k converge.Key, r converge.Result) {

@@ -2,6 +2,7 @@ package follow_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,21 +33,21 @@ func TestSlowListenerDoesNotBlockWritesOfOtherObjects(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	done := make(chan struct{})
-	go func() { defer close(done); write("slow", 1) }()
+	var writers sync.WaitGroup
+	writers.Go(func() { write("slow", 1) })
 	await(t, begun)
 	for n := range 100 { // of which nearly all have other locks than the slow one
-		go func() {
+		writers.Go(func() {
 			write(fmt.Sprint("other-", n), n+2)
 			select {
 			case written <- fmt.Sprint("other-", n):
 			default:
 			}
-		}()
+		})
 	}
 	name := await(t, written)
 	_, ok := s.Get(id(name))
 	require.True(t, ok)
 	close(finish)
-	await(t, done)
+	writers.Wait()
 }

@@ -191,7 +191,7 @@ func TestPrincipalLogsSecretsThatReachNoAgent(t *testing.T) {
 	core(shared.Hub, "secrets", lab.Namespace, name).declare(t, "Secret", repository(""), label(secretType, "repository"))
 	core(shared.Hub, "secrets", lab.Namespace, name+"-typo").declare(t, "Secret", repository(name), label(secretType, "repositroy"))
 	core(shared.Hub, "secrets", lab.Namespace, name+"-right").declare(t, "Secret", repository(name), label(secretType, "repository"))
-	saysNow(t, shared.Principal, mark, "A Secret goes to no agent", name+"-typo", "no type that Argo CD knows", "belongs to no project")
+	saysNow(t, shared.Principal, mark, "Repository Secret matches no agent", name+"-typo", "no type that Argo CD knows", "belongs to no project")
 	core(s.spoke, "secrets", s.name, name+"-right").becomes(t)
 	require.False(t, core(s.spoke, "secrets", s.name, name).exists(t))
 	require.False(t, core(s.spoke, "secrets", s.name, name+"-typo").exists(t))

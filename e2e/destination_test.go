@@ -201,7 +201,7 @@ func TestDisallowedHubNamespaceIsLoggedOnce(t *testing.T) {
 	for range 3 {
 		apps = append(apps, s.within(private, "shop").create(t))
 	}
-	says(t, f.principal, "Applications are left alone, as their namespace is not allowed: add it to --allowed-namespaces", private, s.name)
+	says(t, f.principal, "Ignored Applications in a namespace that is not allowed; add it to --allowed-namespaces", private, s.name)
 	apps[0].hub.edit(t, label("again", "please"))
 	s.within(f.team(t, "red", s), "shop").create(t).arrives(t)
 	for _, app := range apps {
@@ -274,7 +274,7 @@ func TestDestinationWithoutAgentIsIgnored(t *testing.T) {
 	s := f.newSite(t, "somebody", lab.AgentOptions{})
 	team, nobody := f.team(t, "hybrid", s), unique("nobody")
 	app := s.within(team, "shop").create(t, destined(nobody))
-	says(t, f.principal, "Applications are left alone, as their destination is no agent", nobody)
+	says(t, f.principal, "Ignored Applications whose destination is no agent", nobody)
 	foreign := app.hub.get(t)
 	f.owned(t, app.instance(), "")
 	app.hub.edit(t, destined(s.name))

@@ -68,6 +68,6 @@ func TestDisallowedHubNamespaceIsNotTouched(t *testing.T) {
 	outside := newSite(t, "outside", lab.AgentOptions{Principal: principal}).connected(t)
 	left := outside.newTwin("left").create(t)
 	admitted.newTwin("taken").create(t).arrives(t)
-	says(t, principal, "Applications are left alone, as their namespace is not allowed", "namespace="+outside.name)
+	says(t, principal, "Ignored Applications in a namespace that is not allowed", "namespace="+outside.name)
 	require.False(t, left.spoke.exists(t))
 }

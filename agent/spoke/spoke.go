@@ -77,7 +77,7 @@ func (s *Spoke) Peer() *converge.Peer { return s.peer }
 
 // Run follows the spoke and applies what the hub shares with it, until the context ends.
 func (s *Spoke) Run(ctx context.Context) {
-	s.options.Logger.Info("Follow what is shared", "label_selector", s.options.Selector.String(), "mapping", s.options.Mapping.Name())
+	s.options.Logger.Info("Watching shared objects", "label_selector", s.options.Selector.String(), "mapping", s.options.Mapping.Name())
 	var parts sync.WaitGroup
 	parts.Go(func() { s.cluster.Run(ctx) })
 	parts.Go(func() { s.workers.Run(ctx) })

@@ -152,7 +152,7 @@ func reduce(s *corev1.Secret, _ *cluster) *cluster {
 
 func (c *Clusters) changed(old, now *cluster) {
 	if now != nil && now.fault != "" && (old == nil || old.fault != now.fault) {
-		c.logger.Warn("A cluster Secret is passed over: mend it", "secret", now.id.String(), "reason", now.fault)
+		c.logger.Warn("Ignored invalid cluster Secret", "secret", now.id.String(), "reason", now.fault)
 	}
 	if old != nil && (now == nil || now.agent != old.agent) {
 		c.tell(old.agent)
@@ -172,7 +172,7 @@ func (c *Clusters) vanished(gone []*cluster) {
 func (c *Clusters) tell(agent string) {
 	all := c.of(agent)
 	if len(all) > 1 {
-		c.logger.Warn("Several cluster Secrets are of one agent: the first by name counts, delete the others",
+		c.logger.Warn("Several cluster Secrets name the same agent; using the first by name, delete the others",
 			"agent", agent, "counts", all[0].id.Name, "next", all[1].id.Name)
 	}
 	for _, l := range c.listeners {

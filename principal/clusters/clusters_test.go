@@ -91,7 +91,7 @@ func TestAnAgentMayHaveSeveralSecrets(t *testing.T) {
 	s.put("one", "berlin", "https://one")
 	l.hears(t, "berlin https://one")
 	require.Equal(t, "https://one", c.Server("berlin"))
-	require.Contains(t, log.String(), "Several cluster Secrets are of one agent")
+	require.Contains(t, log.String(), "Several cluster Secrets name the same agent")
 	require.Contains(t, log.String(), "agent=berlin counts=one next=two")
 	s.put("two", "berlin", "https://other")
 	l.hears(t, "berlin https://one")

@@ -55,9 +55,9 @@ type Options struct {
 type Hub struct {
 	options   Options
 	cluster   facets.Hub
-	stamper   *facets.Stamper
+	intentIDs *facets.IntentIDAssigner
 	listeners []Listener // only changed before Run
-	strangers strangers
+	unmanaged unmanaged
 
 	shares sync.Map // what is shared, a facets.Share, by agent
 }
@@ -74,7 +74,7 @@ func New(o Options) (*Hub, error) {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
 	h.cluster = facets.Hub{Cluster: cluster, Server: o.Clusters.Server}
-	h.stamper = facets.NewStamper(cluster.Applications, o.Logger)
+	h.intentIDs = facets.NewIntentIDAssigner(cluster.Applications, o.Logger)
 	return h, nil
 }
 
@@ -83,13 +83,13 @@ func (h *Hub) Subscribe(l Listener) { h.listeners = append(h.listeners, l) }
 
 // Run follows the hub until the context ends.
 func (h *Hub) Run(ctx context.Context) {
-	h.options.Logger.Info("Follow what is shared", "label_selector", h.options.Selector.String(), "mapping", h.options.Mapping.Name())
+	h.options.Logger.Info("Watching shared objects", "label_selector", h.options.Selector.String(), "mapping", h.options.Mapping.Name())
 	var parts sync.WaitGroup
 	parts.Go(func() { h.cluster.Run(ctx) })
-	parts.Go(func() { h.stamper.Run(ctx) })
+	parts.Go(func() { h.intentIDs.Run(ctx) })
 	parts.Go(func() {
 		if h.cluster.Wait(ctx) && h.options.Clusters.Wait(ctx) {
-			h.Survey()
+			h.StartupDone()
 			h.options.Directory.SetComplete()
 		}
 	})
@@ -110,7 +110,7 @@ func (h *Hub) Sharing(resyncEvery time.Duration, observer func(agent string) con
 		h.options.Directory.SetNamespace(agent, share.Namespace)
 		for app := range h.cluster.Store.Group(agent) {
 			if share.Has(app) {
-				h.stamper.Changed(app)
+				h.intentIDs.Changed(app)
 			}
 			h.explainApplication(app)
 		}
@@ -197,7 +197,7 @@ func (h *Hub) application(app *argocd.App, exists bool) {
 		return
 	}
 	if exists && share.Has(app) {
-		h.stamper.Changed(app)
+		h.intentIDs.Changed(app)
 	}
 	h.tell(agent, share.Applications(app))
 }

@@ -53,7 +53,7 @@ func (i *Identity) Run(ctx context.Context) {
 	_ = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
 		uid, err := i.find(ctx)
 		if err != nil {
-			i.logger.Warn("Cannot tell what the hub is known by", "configmap", identityName, "error", err)
+			i.logger.Warn("Failed to read or create the identity ConfigMap; retrying", "configmap", identityName, "error", err)
 			return false, nil
 		}
 		i.uid.Store(&uid)

@@ -106,13 +106,13 @@ func withoutFinalizers(app *argocd.App) argocd.Patch {
 type applicationReplica struct {
 	Side
 
-	keeping Keeping
-	origins *origins
+	keeping    Keeping
+	sourceRefs *sourceRefs
 }
 
 // newApplicationReplica returns the half of the application facet on the side that has copies.
 func newApplicationReplica(s Side, k Keeping) applicationReplica {
-	return applicationReplica{s, k, newOrigins()}
+	return applicationReplica{s, k, newSourceRefs()}
 }
 
 var _ converge.Replica = applicationReplica{}
@@ -152,7 +152,7 @@ func (r applicationReplica) Recall(key converge.Key) (converge.Object, bool) {
 	if err != nil || app.Annotations[argocd.AnnotationApplied] != version.String() {
 		return converge.Object{}, false
 	}
-	r.origins.note(key, headOf(app))
+	r.sourceRefs.note(key, headOf(app))
 	return converge.Object{State: r.state(app, version), Payload: payload}, true
 }
 
@@ -227,7 +227,7 @@ func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 		})
 	}
 	if err == nil {
-		r.origins.note(key, headOf(app))
+		r.sourceRefs.note(key, headOf(app))
 	}
 	return r.copied(app), err
 }
@@ -241,7 +241,7 @@ func (r applicationReplica) make(ctx context.Context, key converge.Key, id types
 		},
 		Spec: want.Spec,
 	}
-	if status, again := r.origins.again(key, want.uid); again {
+	if status, again := r.sourceRefs.again(key, want.uid); again {
 		var err error
 		if app.Status, app.Operation, err = r.keeping.beginAgain(status); err != nil {
 			return nil, err
@@ -254,7 +254,7 @@ func (r applicationReplica) make(ctx context.Context, key converge.Key, id types
 // is to be made.
 func (r applicationReplica) clear(ctx context.Context, key converge.Key, app *argocd.App, want wanted) (*argocd.App, error) {
 	this := func(a *argocd.App) bool { return a.UID == app.UID }
-	switch verdict, err := r.keeping.judge(app, r.origins.of(key, &app.Head), want); {
+	switch verdict, err := r.keeping.judge(app, r.sourceRefs.of(key, &app.Head), want); {
 	case err != nil:
 		return app, fmt.Errorf("%w: %w", converge.ErrRefused, err)
 	case app.Deleting && r.keeping.Shows != "", verdict == replace:
@@ -318,7 +318,7 @@ func orEmpty(m map[string]string) map[string]string {
 // along with the deletion, so they are made to match first. Once a deletion has begun none can be added, and which are left
 // says how far it has come: then nothing is changed.
 func (r applicationReplica) delete(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (converge.State, error) {
-	ours := func(app *argocd.App) bool { return r.origins.of(key, &app.Head) == want.uid }
+	ours := func(app *argocd.App) bool { return r.sourceRefs.of(key, &app.Head) == want.uid }
 	left, err := r.remove(ctx, id, ours, func(app *argocd.App) argocd.Patch {
 		if app.Deleting || slices.Equal(app.Cascades(), want.Finalizers) {
 			return nil
@@ -326,7 +326,7 @@ func (r applicationReplica) delete(ctx context.Context, key converge.Key, id typ
 		return withCascades(app, want.Finalizers)
 	})
 	if err == nil && left == nil {
-		r.origins.note(key, nil) // it is not made again
+		r.sourceRefs.note(key, nil) // it is not made again
 	}
 	if left == nil || !ours(left) {
 		return converge.State{}, errors.Join(err, r.doubt(key, left, want))
@@ -337,7 +337,7 @@ func (r applicationReplica) delete(ctx context.Context, key converge.Key, id typ
 // doubt returns an error if an application may be the copy that is to be deleted with its resources, though nothing on it says
 // so any more: to say that it is gone would be wrong, and to delete it may be.
 func (r applicationReplica) doubt(key converge.Key, app *argocd.App, want wanted) error {
-	if app == nil || len(want.Finalizers) == 0 || r.origins.of(key, &app.Head) != "" {
+	if app == nil || len(want.Finalizers) == 0 || r.sourceRefs.of(key, &app.Head) != "" {
 		return nil
 	}
 	if mayBe := r.keeping.adopts(app, want) == nil; mayBe {
@@ -350,7 +350,7 @@ func (r applicationReplica) doubt(key converge.Key, app *argocd.App, want wanted
 // holds reports whether a copy is where none may be any more, with resources that are to be deleted with it.
 func (r applicationReplica) holds(key converge.Key, id types.NamespacedName, want wanted) bool {
 	app, ok := r.Store.Get(id)
-	return ok && len(want.Finalizers) > 0 && r.origins.of(key, &app.Head) == want.uid
+	return ok && len(want.Finalizers) > 0 && r.sourceRefs.of(key, &app.Head) == want.uid
 }
 
 // released returns the patch without which a copy that is deleted would wait for somebody. What only shows an application waits
@@ -378,7 +378,7 @@ func (r applicationReplica) Remove(ctx context.Context, key converge.Key, uid st
 		return converge.State{}, nil //nolint:nilerr // there is nothing where nothing can be
 	}
 	ours := func(app *argocd.App) bool {
-		from := r.origins.of(key, &app.Head)
+		from := r.sourceRefs.of(key, &app.Head)
 		return from != "" && (uid == "" || from == uid)
 	}
 	if app, ok := r.get(key); ok && ours(app) && r.keeping.foreign(&app.Head) {
@@ -386,7 +386,7 @@ func (r applicationReplica) Remove(ctx context.Context, key converge.Key, uid st
 	}
 	left, err := r.remove(ctx, id, ours, r.released)
 	if err == nil {
-		r.origins.note(key, headOf(left))
+		r.sourceRefs.note(key, headOf(left))
 	}
 	return r.copied(left), err
 }

@@ -19,17 +19,17 @@
 //	application-status  spoke   hub
 //	appproject          spoke   hub      under a name that begins with the agent's
 //
-// [Hub.Share] and [Spoke.Share] are these tables. The other side's objects are copies: each has, in annotations, the UID of
-// its original and the version that it was made of, together with its own version where that differs.
+// [Hub.Share] and [Spoke.Share] are these tables. The other side's objects are replicas: each has, in annotations, the UID of
+// its source object and the version that it was made of, together with its own version where that differs.
 //
 // # Intents
 //
 // A person asks for a sync by writing an application's operation on the hub, as argocd-server does, for a refresh by an
 // annotation, and for the end of an operation by its phase. These stay on the hub's object until the spoke has done
-// them, so neither a restart nor a disconnection loses one. Each operation and refresh is given a name there, by the
-// [Stamper], before it is sent; the spoke writes that name down in the same write by which it takes the intent, so that
-// none is taken twice. When it is over, the spoke's status says so by the same name; the hub then withdraws the intent in
-// the write that brings the status, and the spoke forgets the name.
+// them, so neither a restart nor a disconnection loses one. Each operation and refresh gets an ID there, from the
+// [IntentIDAssigner], before it is sent; the spoke stores that ID in the same write by which it takes the intent, so that
+// none is taken twice. When it is over, the spoke's status says so by the same ID; the hub then withdraws the intent in
+// the write that brings the status, and the spoke forgets the ID.
 package facets
 
 import "github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"

@@ -172,7 +172,7 @@ func (h Hub) mirroredProjects(agent string, m mapping.OnHub) objectReplica {
 		return converge.Key(name), ok
 	}
 	return objectReplica{
-		Records: h.Projects, namespace: h.options.Namespace, origins: newOrigins(), own: own,
+		Records: h.Projects, namespace: h.options.Namespace, sourceRefs: newSourceRefs(), own: own,
 		name: func(key converge.Key) (string, error) {
 			if _, err := m.ToHub(agent, key); err != nil {
 				return "", err

@@ -140,10 +140,10 @@ func (l *life) wipe() {
 	l.hub.merge(`{"metadata":{"annotations":` + string(b) + `}}`)
 }
 
-// stamp is the principal's naming.
-func (l *life) stamp() {
+// assignIDs is the principal's IntentIDAssigner.
+func (l *life) assignIDs() {
 	l.n++
-	l.hub.apply(stamp(l.hub.app(), fmt.Sprint("name", l.n)))
+	l.hub.apply(withIntentIDs(l.hub.app(), fmt.Sprint("name", l.n)))
 }
 
 // deliver brings the hub's intents, or that there are none, to the spoke: as they are, or as they were when the last
@@ -237,7 +237,7 @@ func (l *life) again(step func()) { step(); step() }
 func (l *life) step() {
 	steps := []func(){
 		l.sync, l.sync, func() { l.refresh("normal") }, func() { l.refresh("hard") }, l.terminate, l.wipe, l.auto,
-		l.stamp, l.stamp, l.deliver, l.deliver, l.deliver, l.report, l.report, l.report, l.control, l.control, l.control,
+		l.assignIDs, l.assignIDs, l.deliver, l.deliver, l.deliver, l.report, l.report, l.report, l.control, l.control, l.control,
 		func() { l.again(l.deliver) }, func() { l.again(l.report) }, l.send,
 	}
 	steps[l.rand.IntN(len(steps))]()
@@ -246,7 +246,7 @@ func (l *life) step() {
 // quiet lets everybody finish. An ApplicationSet goes on wiping.
 func (l *life) quiet() {
 	for range 40 {
-		for _, step := range []func(){l.stamp, l.wipe, l.stamp, l.deliver, l.control, l.wipe, l.control, l.stamp, l.report} {
+		for _, step := range []func(){l.assignIDs, l.wipe, l.assignIDs, l.deliver, l.control, l.wipe, l.control, l.assignIDs, l.report} {
 			step()
 		}
 	}

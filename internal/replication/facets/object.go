@@ -90,8 +90,8 @@ type objectReplica struct {
 	// keeping says which hub copies come from. Its policies are for applications.
 	keeping Keeping
 	// adopt says whether an object that is there and is no copy becomes one.
-	adopt   bool
-	origins *origins
+	adopt      bool
+	sourceRefs *sourceRefs
 	// leave has those copies that are not deleted, and what returns the patch that makes each an object of nobody's instead.
 	leave map[converge.Key]func(*argocd.Record) argocd.Patch
 }
@@ -193,7 +193,7 @@ func (r objectReplica) Recall(key converge.Key) (converge.Object, bool) {
 	if err != nil || record.Annotations[argocd.AnnotationApplied] != version.String() {
 		return converge.Object{}, false
 	}
-	r.origins.note(key, &record.Head)
+	r.sourceRefs.note(key, &record.Head)
 	return converge.Object{State: r.copied(record), Payload: payload}, true
 }
 
@@ -262,7 +262,7 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 // noted takes note of where a copy that was written comes from, and returns its state.
 func (r objectReplica) noted(key converge.Key, record *argocd.Record, err error) converge.State {
 	if err == nil && record != nil {
-		r.origins.note(key, &record.Head)
+		r.sourceRefs.note(key, &record.Head)
 	}
 	return r.copied(record)
 }
@@ -289,7 +289,7 @@ func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want a
 	switch {
 	case record.Deleting && r.released(record) == nil:
 		return errors.New("the object is being deleted; it is created again when that is over")
-	case r.origins.of(key, &record.Head) != "", r.signed(record) && sameBut(record.Content(), want):
+	case r.sourceRefs.of(key, &record.Head) != "", r.signed(record) && sameBut(record.Content(), want):
 	case !r.adopt, record.Labels[argocd.LabelIgnore] == "true":
 		return fmt.Errorf("%w: there is %s %q already, which is no copy: rename or delete one of the two",
 			converge.ErrRefused, r.Client.Kind(), record.Name.Name)
@@ -339,7 +339,7 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 		return converge.State{}, nil //nolint:nilerr // there is nothing where nothing can be
 	}
 	ours := func(record *argocd.Record) bool {
-		from := r.origins.of(key, &record.Head)
+		from := r.sourceRefs.of(key, &record.Head)
 		return r.fits(record) && r.anothers(record) == "" && from != "" && (uid == "" || from == uid)
 	}
 	if record, ok := r.Store.Get(id); ok && ours(record) && r.keeping.foreign(&record.Head) {
@@ -349,7 +349,7 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 	if !stays {
 		left, err := r.remove(ctx, id, ours, r.released)
 		if err == nil && left == nil {
-			r.origins.note(key, nil)
+			r.sourceRefs.note(key, nil)
 		}
 		return r.copied(left), err
 	}
@@ -360,7 +360,7 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 		return leave(record), nil
 	})
 	if err == nil && (left == nil || left.SourceUID() == "") {
-		r.origins.note(key, nil)
+		r.sourceRefs.note(key, nil)
 	}
 	return r.copied(left), err
 }

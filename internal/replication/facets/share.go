@@ -81,7 +81,7 @@ func (s Share) Has(app *argocd.App) bool {
 // it had.
 func (s Share) Gone(app *argocd.App) {
 	if key, ok := s.application.key(app); ok && s.copies != nil {
-		s.copies.origins.lost(key, app)
+		s.copies.sourceRefs.lost(key, app)
 	}
 }
 

@@ -25,7 +25,7 @@ func (s Spoke) managed() Share {
 		AppProject:  retained(s.projects()),
 		GPGKeys:     retained(s.keys()),
 	}
-	secrets := newOrigins() // a Secret may go over from one facet to the other
+	secrets := newSourceRefs() // a Secret may go over from one facet to the other
 	for use, facet := range credentials() {
 		replicas[facet] = retained(s.copies(s.Secrets, use, secrets, false))
 	}
@@ -45,9 +45,9 @@ func statuses(s statusSource) map[converge.Facet]converge.SourceConfig {
 }
 
 // copies are objects of the hub's, under the same names and as they were sent. use is that of Secrets.
-func (s Spoke) copies(r Records, use string, o *origins, adopt bool) objectReplica {
+func (s Spoke) copies(r Records, use string, o *sourceRefs, adopt bool) objectReplica {
 	return objectReplica{
-		Records: r, namespace: s.options.Namespace, origins: o, name: sameName, called: named, use: use, render: asIs, adopt: adopt,
+		Records: r, namespace: s.options.Namespace, sourceRefs: o, name: sameName, called: named, use: use, render: asIs, adopt: adopt,
 		keeping: s.options.Keeping,
 	}
 }
@@ -55,7 +55,7 @@ func (s Spoke) copies(r Records, use string, o *origins, adopt bool) objectRepli
 // projects are the hub's. The project default stays as it is when it is withdrawn: Argo CD makes it when it starts, and
 // Applications that name no project are in it, also the spoke's own.
 func (s Spoke) projects() objectReplica {
-	r := s.copies(s.Projects, "", newOrigins(), true)
+	r := s.copies(s.Projects, "", newSourceRefs(), true)
 	r.leave = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.DefaultProject: disowned}
 	return r
 }
@@ -63,7 +63,7 @@ func (s Spoke) projects() objectReplica {
 // keys are the hub's GPG keys. Argo CD's repository server does not start without their ConfigMap, so one that is withdrawn
 // is emptied.
 func (s Spoke) keys() objectReplica {
-	r := s.copies(s.ConfigMaps, "", newOrigins(), true)
+	r := s.copies(s.ConfigMaps, "", newSourceRefs(), true)
 	r.leave = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.KeysConfigMap: func(record *argocd.Record) argocd.Patch {
 		patch := disowned(record)
 		content := record.Content()

@@ -28,8 +28,7 @@ func (h *Hub) explainRecord(kind facets.Kind, old, now *argocd.Record) {
 		h.explainSecret(old, now)
 	case facets.Project:
 		if (old == nil || old.AppliedVersion() != now.AppliedVersion()) && h.isForNobody(now) {
-			h.options.Logger.Info("A project goes to none of the agents that have connected: look at its destinations and sourceNamespaces "+
-				"if it should", "name", now.Name.Name)
+			h.options.Logger.Info("AppProject matches no connected agent; check its destinations and sourceNamespaces", "name", now.Name.Name)
 		}
 	case facets.ConfigMap:
 	}
@@ -43,7 +42,7 @@ func (h *Hub) explainSecret(old, now *argocd.Record) {
 	}
 	switch {
 	case fault != "" && fault != before:
-		h.options.Logger.Warn("A Secret goes to no agent", "name", now.Name.Name, "reason", fault)
+		h.options.Logger.Warn("Repository Secret matches no agent", "name", now.Name.Name, "reason", fault)
 	case fault == "" && (before != "" || project != now.SecretProject()):
 		h.explainOrphans(slices.Values([]*argocd.Record{now}))
 	}
@@ -52,7 +51,7 @@ func (h *Hub) explainSecret(old, now *argocd.Record) {
 // explainOrphans tells of those Secrets whose project is not there, once all projects are known that are. The project may be
 // about to come, so this is no warning.
 func (h *Hub) explainOrphans(secrets iter.Seq[*argocd.Record]) {
-	if !h.strangers.begun() {
+	if !h.unmanaged.isStarted() {
 		return
 	}
 	for r := range secrets {
@@ -61,7 +60,7 @@ func (h *Hub) explainOrphans(secrets iter.Seq[*argocd.Record]) {
 			r.SecretFault() != "" || !h.cluster.Selects(&r.Head) {
 			continue
 		}
-		h.options.Logger.Info("A Secret goes to no agent", "name", r.Name.Name,
+		h.options.Logger.Info("Repository Secret matches no agent", "name", r.Name.Name,
 			"reason", fmt.Sprintf("there is no project %q: create it, or correct the Secret's project", project))
 	}
 }

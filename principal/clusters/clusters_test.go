@@ -59,7 +59,7 @@ func (l listener) hears(t *testing.T, want ...string) {
 	require.ElementsMatch(t, want, heard)
 }
 
-func TestClustersAreWhatTheSecretsSay(t *testing.T) {
+func TestClusterSecrets(t *testing.T) {
 	s, l := newAPIServer(t), listener{make(chan string, 100)}
 	s.put("berlin", "berlin", "https://berlin")
 	s.put("password", "", "https://nowhere")
@@ -83,7 +83,7 @@ func TestClustersAreWhatTheSecretsSay(t *testing.T) {
 }
 
 // Of several Secrets for one agent the first by name counts, whichever is heard of first, and people are told.
-func TestAnAgentMayHaveSeveralSecrets(t *testing.T) {
+func TestSeveralClusterSecretsOfOneAgent(t *testing.T) {
 	s, l := newAPIServer(t), listener{make(chan string, 100)}
 	c, log := follow(t, s, l)
 	s.put("two", "berlin", "https://two")
@@ -103,7 +103,7 @@ func TestAnAgentMayHaveSeveralSecrets(t *testing.T) {
 }
 
 // What happens while the hub's API server cannot be heard is told afterwards.
-func TestWhatWasMissedIsTold(t *testing.T) {
+func TestClusterSecretChangesDuringOutage(t *testing.T) {
 	s, l := newAPIServer(t), listener{make(chan string, 100)}
 	s.put("berlin", "berlin", "https://berlin")
 	s.put("paris", "paris", "https://paris")
@@ -120,7 +120,7 @@ func TestWhatWasMissedIsTold(t *testing.T) {
 }
 
 // Until the Secrets are known, it is said why they are not.
-func TestNotReadyWithoutLeave(t *testing.T) {
+func TestNotReadyWhileSecretsAreForbidden(t *testing.T) {
 	s, l := newAPIServer(t), listener{make(chan string, 100)}
 	s.deny(true)
 	s.put("berlin", "berlin", "https://berlin")
@@ -133,7 +133,7 @@ func TestNotReadyWithoutLeave(t *testing.T) {
 }
 
 // A Secret that holds something else than text does not keep the hub's components from hearing of the others, and people are told.
-func TestASecretThatIsNoTextIsPassedOver(t *testing.T) {
+func TestClusterSecretThatIsNotUTF8IsIgnored(t *testing.T) {
 	w, s := relaytest.Open(t), newAPIServer(t)
 	s.put("bad", "bad", "https://\xff")
 	s.put("good", "good", "https://good")

@@ -69,7 +69,7 @@ func lines(log *bytes.Buffer) []string {
 	return strings.Split(text, "\n")
 }
 
-func TestASecretThatGoesToNoAgentIsToldOnceForEachChange(t *testing.T) {
+func TestRepositorySecretWithoutAgentIsLogged(t *testing.T) {
 	t.Parallel()
 	h, log := aHub(t)
 	var r revision
@@ -107,7 +107,7 @@ func TestASecretThatGoesToNoAgentIsToldOnceForEachChange(t *testing.T) {
 	require.Empty(t, becomes(map[string]string{argocd.LabelSecretType: "repositroy", argocd.LabelIgnore: "true"}, "", "c"))
 }
 
-func TestASecretWhoseProjectIsNotThereIsToldOnceForEachChange(t *testing.T) {
+func TestRepositorySecretOfMissingAppProjectIsLogged(t *testing.T) {
 	t.Parallel()
 	h, log := aHub(t)
 	var r revision
@@ -152,7 +152,7 @@ func TestASecretWhoseProjectIsNotThereIsToldOnceForEachChange(t *testing.T) {
 	told(lines(log), "second", "team")
 }
 
-func TestAProjectThatGoesToNoAgentIsToldOnceForEachChange(t *testing.T) {
+func TestAppProjectWithoutAgentIsLogged(t *testing.T) {
 	t.Parallel()
 	h, log := aHub(t)
 	var r revision

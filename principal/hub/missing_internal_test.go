@@ -22,7 +22,7 @@ func (h hearing) Resync(agent string, facets ...converge.Facet) {
 }
 
 // A new list may lack applications of agents, of some that never connected, and of nobody's.
-func TestWhatANewListLacksConcernsThoseWhoShareIt(t *testing.T) {
+func TestObjectsMissingInRelistCauseResync(t *testing.T) {
 	h, _ := aHub(t)
 	heard := hearing{compared: make(map[string][]converge.Facet)}
 	h.Subscribe(heard)

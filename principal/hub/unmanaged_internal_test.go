@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 )
 
-func TestWhatIsLeftAloneIsToldOnceWithTheReason(t *testing.T) {
+func TestIgnoredApplicationsAreLoggedWithReason(t *testing.T) {
 	t.Parallel()
 	h, log := aHubThatMaps(t, byDestination())
 	h.connects("paris", facets.Managed)
@@ -41,7 +41,7 @@ func TestWhatIsLeftAloneIsToldOnceWithTheReason(t *testing.T) {
 }
 
 // Who makes an Application on the hub for an agent whose applications are its own would wait for ever.
-func TestApplicationsForAutonomousAgentsAreToldOnce(t *testing.T) {
+func TestHubApplicationsForAutonomousAgentsAreLogged(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		hub func(t *testing.T) (*Hub, *bytes.Buffer)
@@ -79,7 +79,7 @@ func TestApplicationsForAutonomousAgentsAreToldOnce(t *testing.T) {
 }
 
 // Where agents have namespaces of their own, other namespaces are the hub's.
-func TestByNamespaceOtherNamespacesAreNotTold(t *testing.T) {
+func TestOtherNamespacesAreNotLogged(t *testing.T) {
 	t.Parallel()
 	h, log := aHub(t)
 	h.StartupDone()

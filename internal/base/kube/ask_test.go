@@ -16,7 +16,7 @@ import (
 )
 
 // An API server that is starting forbids what it allows a moment later.
-func TestWhatIsForbiddenIsAskedOnceMoreOfAnAPIServerThatIsReady(t *testing.T) {
+func TestForbiddenIsRetriedOnceAPIServerIsReady(t *testing.T) {
 	t.Parallel()
 	const allows, forbids, fails, ready = http.StatusOK, http.StatusForbidden, http.StatusInternalServerError, http.StatusOK
 	for name, c := range map[string]struct {
@@ -67,7 +67,7 @@ func TestWhatIsForbiddenIsAskedOnceMoreOfAnAPIServerThatIsReady(t *testing.T) {
 }
 
 // A proxy may turn a request away that is none of its business.
-func TestWhatAProxyForbidsIsNotForbidden(t *testing.T) {
+func TestForbiddenFromProxyIsNotForbidden(t *testing.T) {
 	t.Parallel()
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -59,7 +59,7 @@ func TestContexts(t *testing.T) {
 
 // A client says who it is, and is not held up by limits of its own: more requests at a time than client-go would let
 // through in seconds.
-func TestClientSaysWhoItIsAndDoesNotWait(t *testing.T) {
+func TestClientUserAgentAndNoRateLimit(t *testing.T) {
 	const many = 500
 	agents := make(chan string, many)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { agents <- r.UserAgent() }))
@@ -77,7 +77,7 @@ func TestClientSaysWhoItIsAndDoesNotWait(t *testing.T) {
 	}
 }
 
-func TestKubeconfigThatIsNoGood(t *testing.T) {
+func TestMalformedKubeconfig(t *testing.T) {
 	good := kubeconfig(t, "https://one.test", "https://two.test")
 	bad := filepath.Join(t.TempDir(), "bad")
 	require.NoError(t, os.WriteFile(bad, []byte("{{{"), 0o600))
@@ -95,7 +95,7 @@ func TestKubeconfigThatIsNoGood(t *testing.T) {
 }
 
 // Outside of a pod and without a kubeconfig there is no cluster to talk to, and none is made up.
-func TestNoClusterIsNoLocalhost(t *testing.T) {
+func TestNoKubeconfigIsNotLocalhost(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/no/such/file")
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	config, err := kube.Config(kube.Options{})
@@ -103,7 +103,7 @@ func TestNoClusterIsNoLocalhost(t *testing.T) {
 }
 
 // What the Kubernetes libraries log goes where everything else goes.
-func TestLibrariesLogLikeTheRest(t *testing.T) {
+func TestClientGoLogsThroughOurLogger(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	ctx, cluster, err := kube.Open(t.Context(), kube.Options{Kubeconfig: kubeconfig(t, "https://one.test", "https://two.test")}, logger)

@@ -12,7 +12,7 @@ import (
 )
 
 // What docs/managed-mode.md says of an Application that is on the spoke already, whoever made it.
-func TestWhatIsThereIsOverwrittenInPlace(t *testing.T) {
+func TestExistingApplicationIsPatchedInPlace(t *testing.T) {
 	t.Parallel()
 	for name, source := range map[string]string{"of somebody else": "", "of another on a hub": "another"} {
 		t.Run(name, func(t *testing.T) {

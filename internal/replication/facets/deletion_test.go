@@ -56,7 +56,7 @@ func deletion(t *testing.T, finalizers ...string) converge.Object {
 }
 
 // Whoever deletes on the hub with a cascade adds the finalizer and then deletes. The spoke may hear of both at once.
-func TestADeletionBringsItsFinalizers(t *testing.T) {
+func TestDeletionSetsFinalizersOfTheSource(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		there, sent []string
@@ -98,7 +98,7 @@ func TestADeletionBringsItsFinalizers(t *testing.T) {
 }
 
 // The agent's view of the spoke is always late. What is deleted is what has the right finalizers, and not what had them.
-func TestADeletionIsOfTheRevisionThatWasLookedAt(t *testing.T) {
+func TestDeletionHasResourceVersionPrecondition(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		known, there argocd.Application
@@ -127,7 +127,7 @@ func TestADeletionIsOfTheRevisionThatWasLookedAt(t *testing.T) {
 	}
 }
 
-func TestADeletionSparesAnotherApplication(t *testing.T) {
+func TestDeletionSparesApplicationOfAnotherUID(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
 	replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
@@ -144,7 +144,7 @@ func TestADeletionSparesAnotherApplication(t *testing.T) {
 }
 
 // Who takes the annotations away that say where an application comes from does not keep it from being deleted with the hub's.
-func TestADeletionKnowsItsApplicationWithoutAnnotations(t *testing.T) {
+func TestDeletionWithoutSourceAnnotations(t *testing.T) {
 	t.Parallel()
 	hubs := newAPIServer(t)
 	hub := hubs.hub(t)
@@ -188,7 +188,7 @@ func TestADeletionKnowsItsApplicationWithoutAnnotations(t *testing.T) {
 
 // Between the finalizers and the deletion the agent may end. Whoever starts then does not take what it finds for what the hub
 // wanted.
-func TestAHalfwayDeletionIsNotRecalled(t *testing.T) {
+func TestTerminatingApplicationIsNotRestored(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
 	hub := server.hub(t)
@@ -217,7 +217,7 @@ func TestAHalfwayDeletionIsNotRecalled(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestTheHubsApplicationGoesWithTheSpokes(t *testing.T) {
+func TestHubFinalizersAreRemovedOnceSpokeIsGone(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
 	source := facets.ApplicationSource{Side: server.hub(t)}

@@ -87,7 +87,7 @@ func (v verdicts) try(t *testing.T) {
 }
 
 // The identity matrix. The first columns are what the application that is there was made from.
-func TestTheIdentityMatrix(t *testing.T) {
+func TestSourceUIDMismatchPolicies(t *testing.T) {
 	t.Parallel()
 	verdicts{
 		"of this original":                                          {there: from("on-hub"), want: changed},
@@ -126,7 +126,7 @@ func TestAdoption(t *testing.T) {
 	}.try(t)
 }
 
-func TestAnApplicationThatIsIgnoredIsNotAdopted(t *testing.T) {
+func TestIgnoredApplicationIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
 	hears(t, p.hub.Applications, p.hubAPI.put(onHub()))
@@ -140,7 +140,7 @@ func TestAnApplicationThatIsIgnoredIsNotAdopted(t *testing.T) {
 }
 
 // A copy whose annotations were wiped is known while the agent runs, and adopted by one that has just started.
-func TestWipedAnnotationsMakeACopyNoStranger(t *testing.T) {
+func TestReplicaWithoutAnnotationsIsStillKnown(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed, func(_, spoke *facets.Options) { spoke.Keeping.Adoption = facets.AdoptNever })
 	hears(t, p.hub.Applications, p.hubAPI.put(onHub()))
@@ -164,7 +164,7 @@ func original(t *testing.T, p *pair) converge.Object {
 }
 
 // What a copy begins with that somebody on the spoke deleted.
-func TestACopyThatWasDeletedByOthersBeginsAgain(t *testing.T) {
+func TestDeletedReplicaIsRecreatedByPolicy(t *testing.T) {
 	t.Parallel()
 	const had = `{"health":{"status":"Healthy"},"operationState":{"phase":"Running","startedAt":"2026-01-01T12:00:00Z"}}`
 	for policy, c := range map[string]struct{ status, operation string }{

@@ -18,7 +18,7 @@ import (
 
 //nolint:gochecknoglobals // flags of a test are
 var (
-	lives    = flag.Int("lives", 200, "how many random lives TestAnyLifeOfIntents runs")
+	lives    = flag.Int("lives", 200, "how many random lives TestRandomIntentHistories runs")
 	lifeSeed = flag.Uint64("life", 0, "run the one life with this seed")
 )
 
@@ -267,9 +267,9 @@ func (l *life) check() {
 	require.Equal(l.t, []string{argocd.AnnotationSourceUID}, slices.Collect(maps.Keys(spoke.Annotations)))
 }
 
-// TestAnyLifeOfIntents has persons and controllers do random things, in any order, and everything between them done late
+// TestRandomIntentHistories has persons and controllers do random things, in any order, and everything between them done late
 // or twice. Every operation runs once, no refresh is lost, and in the end nothing is left over.
-func TestAnyLifeOfIntents(t *testing.T) {
+func TestRandomIntentHistories(t *testing.T) {
 	t.Parallel()
 	start := rand.Uint64()
 	for i := range uint64(*lives) {

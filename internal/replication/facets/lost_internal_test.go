@@ -36,7 +36,7 @@ func pendingOperation(name string) string {
 	return fmt.Sprintf(`{"info":[{"name":%q,"value":%q}],"sync":{}}`, argocd.InfoIntent, name)
 }
 
-func TestOperationIsOverOnceAndLostOnlyIfItNeverBegan(t *testing.T) {
+func TestOperationIsReportedOverOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		app        *argocd.App
 		over, lost bool
@@ -59,7 +59,7 @@ func TestOperationIsOverOnceAndLostOnlyIfItNeverBegan(t *testing.T) {
 	}
 }
 
-func TestLostOperationIsTakenAgain(t *testing.T) {
+func TestOperationThatNeverStartedIsRetried(t *testing.T) {
 	in := intents{Operation: json.RawMessage(pendingOperation("ours")), OperationName: "ours"}
 	version := converge.VersionOf([]byte("intent"))
 	patch, err := takes(spokes("", "2026-01-01T12:00:31Z", "other"), in, version)

@@ -17,7 +17,7 @@ func (p *pair) projectsOf(agent string) converge.Replica {
 }
 
 // The projects of "a" called "b-c" and of "a-b" called "c" would both be "a-b-c" on the hub.
-func TestProjectsThatCollideAreRefusedWithTheOthersName(t *testing.T) {
+func TestCollidingAppProjectNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Autonomous)
 	p.onSpoke("AppProject", teamProject("c", "*"))
@@ -46,7 +46,7 @@ func TestProjectsThatCollideAreRefusedWithTheOthersName(t *testing.T) {
 }
 
 // A project that somebody made on the hub is the hub's, also if it says the same as the agent's. Otherwise it would go with that.
-func TestAProjectOfTheHubsOwnIsNeverTakenOver(t *testing.T) {
+func TestHubAppProjectIsNeverAdopted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		annotations map[string]string
@@ -81,7 +81,7 @@ func TestAProjectOfTheHubsOwnIsNeverTakenOver(t *testing.T) {
 	}
 }
 
-func TestAProjectWhoseNameGrowsTooLongIsRefused(t *testing.T) {
+func TestAppProjectNameTooLongIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Autonomous)
 	longest := strings.Repeat("x", 253-len("berlin-"))

@@ -15,7 +15,7 @@ import (
 
 // An API server may answer a list of "any" revision from a cache that lags. Who then believes that there is no copy says that
 // its deletion is done, the hub's application goes, and the resources stay.
-func TestTheFirstListIsNoOldOne(t *testing.T) {
+func TestFirstListIsNotFromCache(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
 	p.spokeAPI.put(onSpoke(foreground))
@@ -35,7 +35,7 @@ func TestTheFirstListIsNoOldOne(t *testing.T) {
 
 // Whoever gives every Application the finalizer by which its resources go with it, or takes it from each, decides about a deletion
 // that is to leave them, or to take them along. That is told, and nothing is deleted.
-func TestADeletionDoesNotTrustThatFinalizersAreAsItWroteThem(t *testing.T) {
+func TestDeletionChecksFinalizersChangedByWebhook(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		there   []string
@@ -66,7 +66,7 @@ func TestADeletionDoesNotTrustThatFinalizersAreAsItWroteThem(t *testing.T) {
 }
 
 // A proxy before the API server that has lost it answers that there is no such page. The object is there all the same.
-func TestWhatAProxyDoesNotFindIsNotGone(t *testing.T) {
+func TestNotFoundFromProxyIsNotDeletion(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
 	replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
@@ -87,7 +87,7 @@ func TestWhatAProxyDoesNotFindIsNotGone(t *testing.T) {
 }
 
 // A patch that does not fit the newest revision is invalid. Whether that is why cannot be known while nothing can be read.
-func TestARefusalOfAnOldPatchIsBelievedOnceItIsReadAgain(t *testing.T) {
+func TestRefusedPatchIsRetriedOnNewestRevision(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
 	side := server.hub(t)

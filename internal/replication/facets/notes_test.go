@@ -19,7 +19,7 @@ func asked(name string) converge.Object {
 
 // What was taken is remembered when somebody wipes the annotations that say so: nothing runs twice, and what is asked next
 // does run.
-func TestWhatWasTakenIsRememberedWithoutItsAnnotation(t *testing.T) {
+func TestIntentIsNotTakenTwiceWithoutAnnotation(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
 	replica := facets.NewIntentReplica(server.spoke(t))
@@ -53,7 +53,7 @@ func TestWhatWasTakenIsRememberedWithoutItsAnnotation(t *testing.T) {
 
 // An application that is deleted behind our back while its operation runs is created again without a note of that. The
 // controller, which knows it by its name, ends the operation on the new one; another may follow before the hub hears of it.
-func TestOperationThatBeganDoesNotRunOnTheNextApplication(t *testing.T) {
+func TestOperationDoesNotRunAgainOnRecreatedApplication(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
 	replica := facets.NewIntentReplica(server.spoke(t))

@@ -15,7 +15,7 @@ import (
 )
 
 // What is there under the name of a copy and is no copy becomes one or is left alone, as its kind has it.
-func TestWhatIsThereIsAdoptedOrLeftAlone(t *testing.T) {
+func TestExistingObjectIsAdoptedOrRefusedByKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		kind     string
@@ -69,7 +69,7 @@ func keys(data map[string]string) argocd.Object {
 }
 
 // A copy is one whatever people do to it, and is what it should be in the end.
-func TestWhateverPeopleDoToACopyIsUndone(t *testing.T) {
+func TestLocalChangesOfReplicaAreReverted(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*argocd.Object){
 		"its data":                   func(o *argocd.Object) { o.Data["password"] = "eA==" },
@@ -102,7 +102,7 @@ func TestWhateverPeopleDoToACopyIsUndone(t *testing.T) {
 }
 
 // The API server tells nobody of a Secret whose label is gone: it is there and in no store.
-func TestASecretThatIsNotFollowedAnyMoreIsFoundAgain(t *testing.T) {
+func TestSecretThatLostItsLabelIsPatched(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
 	p.onHub("AppProject", teamProject("team", "berlin"))
@@ -131,7 +131,7 @@ func TestASecretThatIsNotFollowedAnyMoreIsFoundAgain(t *testing.T) {
 }
 
 // A Secret's type cannot be changed. One that was created anew on the hub may have another.
-func TestASecretOfAnotherTypeIsCreatedAgain(t *testing.T) {
+func TestSecretOfAnotherTypeIsRecreated(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
 	p.onHub("AppProject", teamProject("team", "berlin"))
@@ -147,7 +147,7 @@ func TestASecretOfAnotherTypeIsCreatedAgain(t *testing.T) {
 }
 
 // A password that was changed on the hub, because it leaked or ran out, arrives whatever somebody did to the copy.
-func TestASecretThatSomebodyMadeImmutableIsCreatedAgain(t *testing.T) {
+func TestImmutableSecretIsRecreated(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
 	p.onHub("AppProject", teamProject("team", "berlin"))
@@ -180,7 +180,7 @@ func TestASecretThatSomebodyMadeImmutableIsCreatedAgain(t *testing.T) {
 }
 
 // What a Secret is used for decides about its facet, and both facets hear of a change at once, in any order.
-func TestASecretThatIsUsedForSomethingElseStays(t *testing.T) {
+func TestSecretOfAnotherUseIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	for name, order := range map[string][]converge.Facet{
 		"the new use first": {facets.RepoCreds, facets.Repository}, "the old use first": {facets.Repository, facets.RepoCreds},
@@ -207,7 +207,7 @@ func TestASecretThatIsUsedForSomethingElseStays(t *testing.T) {
 }
 
 // A credential that no longer belongs on a spoke is removed from it, also if somebody wiped what says that it is a copy.
-func TestACopyIsRemovedWithOrWithoutItsAnnotations(t *testing.T) {
+func TestReplicaWithoutAnnotationsIsDeleted(t *testing.T) {
 	t.Parallel()
 	for name, wiped := range map[string]bool{"with": false, "without": true} {
 		t.Run(name, func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestACopyIsRemovedWithOrWithoutItsAnnotations(t *testing.T) {
 }
 
 // Argo CD's repository server does not start without the ConfigMap of its keys.
-func TestKeysThatAreWithdrawnLeaveAnEmptyConfigMap(t *testing.T) {
+func TestWithdrawnGPGKeysLeaveAnEmptyConfigMap(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
 	original := keys(map[string]string{"4AEE18F83AFDEB23": "a key"})
@@ -270,7 +270,7 @@ func TestKeysThatAreWithdrawnLeaveAnEmptyConfigMap(t *testing.T) {
 
 // What shows an autonomous agent's project on the hub lets anybody's applications be in any cluster, in the agent's
 // namespace. It is for no managed agent, and no Secret on the hub becomes one's through it.
-func TestProjectsOfAutonomousAgentsAreForNoManagedAgent(t *testing.T) {
+func TestMirroredAppProjectGoesToNoManagedAgent(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed, func(hub, _ *facets.Options) {
 		hub.Mapping = mapping.ByDestination{Hub: "argocd", Allowed: func(string) bool { return true }}
@@ -288,7 +288,7 @@ func TestProjectsOfAutonomousAgentsAreForNoManagedAgent(t *testing.T) {
 }
 
 // Argo CD makes the project default when it starts, and the spoke's own Applications may be in it.
-func TestTheDefaultProjectStaysWhenItIsWithdrawn(t *testing.T) {
+func TestDefaultAppProjectIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	for name, wiped := range map[string]bool{"with its annotations": false, "without": true} {
 		t.Run(name, func(t *testing.T) {
@@ -371,7 +371,7 @@ func TestCredentialsAreOnlyForAgentsOfTheirProjects(t *testing.T) {
 }
 
 // Originals are shared by their labels, on whichever side they are, and copies are copies whatever becomes of theirs.
-func TestLabelsDecideAboutOriginals(t *testing.T) {
+func TestLabelSelectorAppliesToSourceObjects(t *testing.T) {
 	t.Parallel()
 	selector, err := facets.ParseSelector("team in (blue,green)")
 	require.NoError(t, err)
@@ -423,7 +423,7 @@ func TestLabelsDecideAboutOriginals(t *testing.T) {
 }
 
 // Somebody on the side of a copy may label it to be ignored: it is a copy all the same, and loses the label.
-func TestACopyCannotBeIgnored(t *testing.T) {
+func TestIgnoreLabelDoesNotApplyToReplicas(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
 	hears(t, p.hub.Applications, p.hubAPI.put(onHub()))
@@ -437,7 +437,7 @@ func TestACopyCannotBeIgnored(t *testing.T) {
 }
 
 // What the other side could not take is told with the agent's name, since objects of these kinds cannot say so themselves.
-func TestWhatCouldNotBeTakenIsTold(t *testing.T) {
+func TestObjectRefusedByTheOtherSideIsReported(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
 	p.onHub("AppProject", teamProject("team", "berlin"))
@@ -454,7 +454,7 @@ func TestWhatCouldNotBeTakenIsTold(t *testing.T) {
 }
 
 // What comes from no original would be no copy, and nothing would ever remove it.
-func TestAnObjectWithoutAnOriginalIsRefused(t *testing.T) {
+func TestObjectWithoutSourceUIDIsRefused(t *testing.T) {
 	t.Parallel()
 	managed, autonomous := newPair(t, facets.Managed), newPair(t, facets.Autonomous)
 	for name, replica := range map[converge.Key]converge.Replica{
@@ -470,7 +470,7 @@ func TestAnObjectWithoutAnOriginalIsRefused(t *testing.T) {
 }
 
 // An object that the other side made no sense of is refused, and nothing is written.
-func TestAnObjectThatIsNoneIsRefused(t *testing.T) {
+func TestMalformedObjectIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []string{``, `7`, `[]`, `{"data":7}`, `{"data":{"a":7}}`} {
 		p := newPair(t, facets.Managed)

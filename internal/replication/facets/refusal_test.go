@@ -91,7 +91,7 @@ func refusal(reason string) converge.Result {
 func done() converge.Result { return converge.Result{Code: converge.Done} }
 
 // What one facet tells is withdrawn by the same, and stays whatever becomes of the other.
-func TestEachFacetWithdrawsItsOwnRefusal(t *testing.T) {
+func TestRefusedConditionsOfFacetsAreIndependent(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.settles(d.application, refusal("too red"))
@@ -128,7 +128,7 @@ func TestEachFacetWithdrawsItsOwnRefusal(t *testing.T) {
 }
 
 // A sync may be over before the hub has heard that it was taken.
-func TestWhatIsOverWasTaken(t *testing.T) {
+func TestFinishedIntentClearsRefusedCondition(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.settles(d.application, refusal("too red"))
@@ -152,7 +152,7 @@ func TestWhatIsOverWasTaken(t *testing.T) {
 	d.tells("too red")
 }
 
-func TestATerminationThatIsOverWasTaken(t *testing.T) {
+func TestFinishedTerminationClearsRefusedCondition(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	a := onHub()
@@ -171,7 +171,7 @@ func TestATerminationThatIsOverWasTaken(t *testing.T) {
 }
 
 // An agent of another kind may have left a condition of this type.
-func TestAConditionOfUnknownOriginIsTheApplications(t *testing.T) {
+func TestUnknownConditionCountsAsTheApplications(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	a := onHub()
@@ -185,7 +185,7 @@ func TestAConditionOfUnknownOriginIsTheApplications(t *testing.T) {
 	d.tells()
 }
 
-func TestALongReasonIsShortened(t *testing.T) {
+func TestLongReasonIsTruncated(t *testing.T) {
 	t.Parallel()
 	for name, reason := range map[string]string{
 		"letters": strings.Repeat("x", 1<<20), "wide": strings.Repeat("é€😀", 1000), "shifted": "x" + strings.Repeat("é€😀", 1000),
@@ -218,7 +218,7 @@ func TestALongReasonIsShortened(t *testing.T) {
 }
 
 // A webhook may deny by any code, even one that stands for a conflict or for an object that is not there.
-func TestADenialIsNeverTakenForAConflict(t *testing.T) {
+func TestWebhookDenialIsNotAConflict(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []metav1.StatusReason{metav1.StatusReasonConflict, metav1.StatusReasonAlreadyExists, metav1.StatusReasonNotFound} {
 		code := map[bool]int32{true: http.StatusNotFound, false: http.StatusConflict}[reason == metav1.StatusReasonNotFound]
@@ -246,7 +246,7 @@ func TestADenialIsNeverTakenForAConflict(t *testing.T) {
 }
 
 // What is tried again is told too, as something else than a refusal, and takes its place.
-func TestWhatIsTriedAgainIsTold(t *testing.T) {
+func TestRetriedApplicationHasCondition(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.settles(d.application, refusal("too red"))
@@ -261,7 +261,7 @@ func TestWhatIsTriedAgainIsTold(t *testing.T) {
 }
 
 // A patch that does not fit the newest revision is refused by the API server, not for good: what was to be told is told.
-func TestWhatIsToldFitsTheNewestRevision(t *testing.T) {
+func TestConditionIsWrittenToNewestRevision(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.settles(d.application, refusal("too red"))

@@ -10,7 +10,7 @@ import (
 )
 
 // An application is another controller's from the moment that it loses its label, and not only once the watch has said so.
-func TestWhatHasLostItsLabelIsLeftAlone(t *testing.T) {
+func TestApplicationThatLostItsLabelIsIgnored(t *testing.T) {
 	t.Parallel()
 	selector, err := facets.ParseSelector("argocd-agent=true")
 	require.NoError(t, err)

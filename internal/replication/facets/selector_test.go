@@ -10,7 +10,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 )
 
-func TestASelectorSelectsNothingThatIsIgnored(t *testing.T) {
+func TestLabelSelectorExcludesIgnored(t *testing.T) {
 	t.Parallel()
 	for text, c := range map[string]struct{ in, out []labels.Set }{
 		"": {
@@ -32,7 +32,7 @@ func TestASelectorSelectsNothingThatIsIgnored(t *testing.T) {
 	}
 }
 
-func TestASelectorThatDoesNotParseIsSaidWithAnExample(t *testing.T) {
+func TestMalformedLabelSelector(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"a=b=c", "team in", "=", "a b", "é=1"} {
 		_, err := facets.ParseSelector(text)
@@ -42,7 +42,7 @@ func TestASelectorThatDoesNotParseIsSaidWithAnExample(t *testing.T) {
 }
 
 // Both sides are told apart by what their selectors mean, and not by how they are written.
-func TestSelectorsAreComparedByWhatTheyMean(t *testing.T) {
+func TestEquivalentLabelSelectorsAreEqual(t *testing.T) {
 	t.Parallel()
 	for _, same := range [][2]string{
 		{"", " "}, {"a=b", "a==b"}, {"a=b,c=d", "c = d , a = b"}, {"a in (x,y)", "a in (y, x)"}, {"a=b", "a in (b)"},

@@ -30,7 +30,7 @@ func shows(t *testing.T, hubs, spokes map[string]string) (p *pair, err error) {
 }
 
 // What people of the hub made is not for an agent to take, whatever its application says of that.
-func TestAnAutonomousAgentTakesNothingOfTheHubs(t *testing.T) {
+func TestAutonomousAgentAdoptsNoHubApplication(t *testing.T) {
 	t.Parallel()
 	p, err := shows(t, nil, map[string]string{adoption: "always"})
 	require.ErrorIs(t, err, converge.ErrRefused)
@@ -45,7 +45,7 @@ func TestAnAutonomousAgentTakesNothingOfTheHubs(t *testing.T) {
 }
 
 // One that lost every mark is known by its project, which shows one of the agent's.
-func TestAMirrorWithoutMarksIsKnownByItsProject(t *testing.T) {
+func TestMirrorWithoutAnnotationsIsKnownByItsAppProject(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		agent, project string
@@ -84,7 +84,7 @@ func TestAMirrorWithoutMarksIsKnownByItsProject(t *testing.T) {
 
 // What only shows an agent's application is never given to an agent as the hub's own, and what is asked of the hub's own beside
 // it is not the agent's.
-func TestWhatShowsAnApplicationIsNoOriginal(t *testing.T) {
+func TestMirroredApplicationIsNotASource(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
 	shown := onHub()
@@ -108,7 +108,7 @@ func (p *pair) has(app argocd.Application) bool {
 }
 
 // Nobody on the hub works finalizers off that somebody gives to what is only shown.
-func TestWhatIsShownGoesWhateverItsFinalizersAre(t *testing.T) {
+func TestMirroredApplicationIsDeletedDespiteFinalizers(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Autonomous)
 	hears(t, p.spoke.Applications, p.spokeAPI.put(onSpoke()))
@@ -124,7 +124,7 @@ func TestWhatIsShownGoesWhateverItsFinalizersAre(t *testing.T) {
 	require.Nil(t, again.DeletionTimestamp)
 }
 
-func TestAnAutonomousAgentIsShownOnlyWhereTheHubAllowsIt(t *testing.T) {
+func TestAutonomousAgentOutsideAllowedNamespacesIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Autonomous, func(hub, _ *facets.Options) {
 		hub.Mapping = mapping.ByNamespace{Allowed: func(namespace string) bool { return namespace != "berlin" }}
@@ -140,7 +140,7 @@ func TestAnAutonomousAgentIsShownOnlyWhereTheHubAllowsIt(t *testing.T) {
 }
 
 // A hub that has not what copies were made of may be one that is not restored yet, or the wrong one: nothing goes for that.
-func TestWhatAnotherHubHadIsNotDeleted(t *testing.T) {
+func TestReplicaOfAnotherHubIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed, func(_, spoke *facets.Options) {
 		spoke.Keeping.Origin = func() string { return "new" }
@@ -163,7 +163,7 @@ func TestWhatAnotherHubHadIsNotDeleted(t *testing.T) {
 
 // If the hub has it after all, by the same UID, it sends it again, since it is told of something stale; and the copy becomes this
 // hub's.
-func TestWhatAnotherHubHadTooBecomesThisOnes(t *testing.T) {
+func TestReplicaOfAnotherHubIsTakenOver(t *testing.T) {
 	t.Parallel()
 	origin := "old"
 	p := newPair(t, facets.Managed, func(_, spoke *facets.Options) {
@@ -195,7 +195,7 @@ func TestWhatAnotherHubHadTooBecomesThisOnes(t *testing.T) {
 }
 
 // Nobody works off the finalizers that somebody gives to what shows a project.
-func TestAProjectThatIsShownHasNoFinalizers(t *testing.T) {
+func TestMirroredAppProjectHasNoFinalizers(t *testing.T) {
 	t.Parallel()
 	for name, deleting := range map[string]bool{"kept": false, "deleted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestAProjectThatIsShownHasNoFinalizers(t *testing.T) {
 }
 
 // A deletion with the resources is not said to be done while something is there that may be the copy.
-func TestADeletionInDoubtIsForAPerson(t *testing.T) {
+func TestDeletionOfUnknownReplicaIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		keeping    facets.Keeping
@@ -254,7 +254,7 @@ func TestADeletionInDoubtIsForAPerson(t *testing.T) {
 }
 
 // The same holds for a copy in a namespace that the agent may not write to any more.
-func TestACopyWhereNoneMayBeIsNotSaidToBeGone(t *testing.T) {
+func TestReplicaInForbiddenNamespaceIsNotReportedGone(t *testing.T) {
 	t.Parallel()
 	for finalizer, refused := range map[string]bool{foreground: true, "": false} {
 		p := newPair(t, facets.Managed, func(_, spoke *facets.Options) {
@@ -280,7 +280,7 @@ func TestACopyWhereNoneMayBeIsNotSaidToBeGone(t *testing.T) {
 }
 
 // Without a UID it would be nobody's copy, and stay for ever.
-func TestAnApplicationWithoutAUIDIsRefused(t *testing.T) {
+func TestApplicationWithoutUIDIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
 	hears(t, p.hub.Applications, p.hubAPI.put(onHub()))

@@ -11,7 +11,7 @@ import (
 
 // A credential that an agent should not have any more was withdrawn if it is still on the hub, and may be gone by accident if it
 // is not.
-func TestCredentialsThatAreStillOnTheHubWereWithdrawn(t *testing.T) {
+func TestCredentialAccessRevoked(t *testing.T) {
 	t.Parallel()
 	selector, err := facets.ParseSelector("shared=yes")
 	require.NoError(t, err)

@@ -24,7 +24,7 @@ func (r *rig) catchesUp(t *testing.T) {
 	r.quiet(t)
 }
 
-func TestAnOwnWriteShowsBeforeTheWatchBringsIt(t *testing.T) {
+func TestOwnWriteShowsBeforeWatchEvent(t *testing.T) {
 	t.Parallel()
 	r := lagging(t)
 	before := r.shows(t, "a", "1")
@@ -42,7 +42,7 @@ func TestAnOwnWriteShowsBeforeTheWatchBringsIt(t *testing.T) {
 	require.Same(t, created, r.shows(t, "b", "1"))
 }
 
-func TestAnOlderEventDoesNotUndoAnOwnWrite(t *testing.T) {
+func TestOlderWatchEventDoesNotUndoOwnWrite(t *testing.T) {
 	t.Parallel()
 	r := lagging(t)
 	r.update(t, "a", "2")
@@ -52,7 +52,7 @@ func TestAnOlderEventDoesNotUndoAnOwnWrite(t *testing.T) {
 	r.shows(t, "a", "3")
 }
 
-func TestANewerEventFollowsOnAnOwnWrite(t *testing.T) {
+func TestNewerWatchEventFollowsOwnWrite(t *testing.T) {
 	t.Parallel()
 	r := lagging(t)
 	r.wrote(t, r.update(t, "a", "2"))
@@ -67,7 +67,7 @@ func TestANewerEventFollowsOnAnOwnWrite(t *testing.T) {
 	r.quiet(t)
 }
 
-func TestAnOwnWriteAfterTheWatchBroughtItIsNoNews(t *testing.T) {
+func TestOwnWriteAfterItsWatchEventIsNoChange(t *testing.T) {
 	t.Parallel()
 	r := follows(t, newAPIServer(t, true)).synced(t)
 	answer := r.create(t, "a", "1")
@@ -78,7 +78,7 @@ func TestAnOwnWriteAfterTheWatchBroughtItIsNoNews(t *testing.T) {
 	r.quiet(t)
 }
 
-func TestAnOwnWriteDoesNotBringBackWhatTheWatchSawGo(t *testing.T) {
+func TestOwnWriteDoesNotReviveDeletedObject(t *testing.T) {
 	t.Parallel()
 	r := follows(t, newAPIServer(t, true)).synced(t)
 	answer := r.create(t, "a", "1")
@@ -89,7 +89,7 @@ func TestAnOwnWriteDoesNotBringBackWhatTheWatchSawGo(t *testing.T) {
 	r.quiet(t)
 }
 
-func TestAnOwnWriteDoesNotBringBackWhatANewListLacks(t *testing.T) {
+func TestOwnWriteDoesNotReviveObjectMissingInRelist(t *testing.T) {
 	t.Parallel()
 	r := lagging(t)
 	answer := r.create(t, "b", "1")
@@ -103,7 +103,7 @@ func TestAnOwnWriteDoesNotBringBackWhatANewListLacks(t *testing.T) {
 }
 
 // Several goroutines write, and the answers need not come in the order of the writes.
-func TestAnOwnWriteDoesNotUndoANewerOne(t *testing.T) {
+func TestOlderOwnWriteDoesNotUndoNewerOne(t *testing.T) {
 	t.Parallel()
 	r := lagging(t)
 	second := r.update(t, "a", "2")
@@ -117,7 +117,7 @@ func TestAnOwnWriteDoesNotUndoANewerOne(t *testing.T) {
 	require.Same(t, newest, r.shows(t, "a", "3"))
 }
 
-func TestAnOlderListKeepsOwnWrites(t *testing.T) {
+func TestOlderListKeepsOwnWrites(t *testing.T) {
 	t.Parallel()
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		for _, name := range []string{"a", "b", "c"} {
@@ -143,7 +143,7 @@ func TestAnOlderListKeepsOwnWrites(t *testing.T) {
 	})
 }
 
-func TestOwnWritesVanishWithTheRest(t *testing.T) {
+func TestOwnWritesVanishInRelist(t *testing.T) {
 	t.Parallel()
 	r := lagging(t)
 	r.wrote(t, r.update(t, "a", "2"))
@@ -156,7 +156,7 @@ func TestOwnWritesVanishWithTheRest(t *testing.T) {
 	r.quiet(t)
 }
 
-func TestWhatWasErasedIsGoneAtOnce(t *testing.T) {
+func TestOwnDeletionShowsAtOnce(t *testing.T) {
 	t.Parallel()
 	r := lagging(t)
 	r.remove(t, "a")
@@ -167,7 +167,7 @@ func TestWhatWasErasedIsGoneAtOnce(t *testing.T) {
 	r.shows(t, "a", "none")
 }
 
-func TestWhatTheWatchSawGoIsErasedOnce(t *testing.T) {
+func TestOwnDeletionIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	r := follows(t, newAPIServer(t, true)).synced(t)
 	r.create(t, "a", "1")
@@ -179,7 +179,7 @@ func TestWhatTheWatchSawGoIsErasedOnce(t *testing.T) {
 	r.quiet(t)
 }
 
-func TestWhatChangedSinceIsNotErased(t *testing.T) {
+func TestOwnDeletionOfOlderRevisionIsIgnored(t *testing.T) {
 	t.Parallel()
 	r := follows(t, newAPIServer(t, true)).synced(t)
 	r.create(t, "a", "1")
@@ -192,7 +192,7 @@ func TestWhatChangedSinceIsNotErased(t *testing.T) {
 	r.quiet(t)
 }
 
-func TestWhatWasErasedDoesNotComeBackByWhatWasDoneToItBefore(t *testing.T) {
+func TestDeletedObjectIgnoresOlderWatchEvents(t *testing.T) {
 	t.Parallel()
 	t.Run("by the watch", func(t *testing.T) {
 		t.Parallel()
@@ -226,7 +226,7 @@ func TestWhatWasErasedDoesNotComeBackByWhatWasDoneToItBefore(t *testing.T) {
 	})
 }
 
-func TestWhatIsCreatedAgainIsAnother(t *testing.T) {
+func TestRecreatedObjectIsAnotherObject(t *testing.T) {
 	t.Parallel()
 	t.Run("by this program", func(t *testing.T) {
 		t.Parallel()

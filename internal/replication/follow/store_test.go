@@ -11,7 +11,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
 )
 
-func TestTheFirstListFillsTheStore(t *testing.T) {
+func TestFirstListFillsTheStore(t *testing.T) {
 	t.Parallel()
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		server.create(t, "a", "1")
@@ -31,7 +31,7 @@ func TestTheFirstListFillsTheStore(t *testing.T) {
 	})
 }
 
-func TestAnEmptyListIsAllThereIs(t *testing.T) {
+func TestEmptyListSyncs(t *testing.T) {
 	t.Parallel()
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		r := follows(t, server).synced(t)
@@ -51,7 +51,7 @@ func TestNothingIsReadyBeforeTheFirstList(t *testing.T) {
 	}
 }
 
-func TestTheWatchBringsEachChange(t *testing.T) {
+func TestWatchEventsAreReported(t *testing.T) {
 	t.Parallel()
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		r := follows(t, server).synced(t)
@@ -75,7 +75,7 @@ func TestTheWatchBringsEachChange(t *testing.T) {
 	})
 }
 
-func TestANewListTellsWhatChangedAndWhatVanished(t *testing.T) {
+func TestRelistReportsChangedAndVanished(t *testing.T) {
 	t.Parallel()
 	for name, inStream := range map[string]bool{"the watch ends with an error": true, "the next watch is refused": false} {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestANewListTellsWhatChangedAndWhatVanished(t *testing.T) {
 	}
 }
 
-func TestADroppedConnectionIsTakenUpWhereItWas(t *testing.T) {
+func TestDroppedWatchResumes(t *testing.T) {
 	t.Parallel()
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		server.create(t, "a", "1")
@@ -129,7 +129,7 @@ func TestADroppedConnectionIsTakenUpWhereItWas(t *testing.T) {
 	})
 }
 
-func TestRefusedAccessIsTheReasonForNotBeingReady(t *testing.T) {
+func TestForbiddenListIsTheReasonForNotReady(t *testing.T) {
 	t.Parallel()
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		server.create(t, "a", "1")
@@ -146,7 +146,7 @@ func TestRefusedAccessIsTheReasonForNotBeingReady(t *testing.T) {
 	})
 }
 
-func TestRefusedAccessLaterLosesNothing(t *testing.T) {
+func TestForbiddenWatchLosesNothing(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t, true)
 	server.create(t, "a", "1")
@@ -165,7 +165,7 @@ func TestRefusedAccessLaterLosesNothing(t *testing.T) {
 	r.quiet(t)
 }
 
-func TestEventsThatAreOlderThanWhatIsHeldAreNoNews(t *testing.T) {
+func TestOlderWatchEventsAreIgnored(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t, true)
 	r := follows(t, server).synced(t)
@@ -181,7 +181,7 @@ func TestEventsThatAreOlderThanWhatIsHeldAreNoNews(t *testing.T) {
 	require.Same(t, held, r.shows(t, "a", "2"))
 }
 
-func TestADeletionOfWhatIsNotHeldIsNoNews(t *testing.T) {
+func TestDeletionOfUnknownObjectIsIgnored(t *testing.T) {
 	t.Parallel()
 	r := follows(t, newAPIServer(t, true)).synced(t)
 	object := r.create(t, "a", "1")
@@ -191,7 +191,7 @@ func TestADeletionOfWhatIsNotHeldIsNoNews(t *testing.T) {
 	r.quiet(t)
 }
 
-func TestAnObjectWithoutARevisionStopsNoOther(t *testing.T) {
+func TestObjectWithoutResourceVersionBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	r := follows(t, newAPIServer(t, true)).synced(t)
 	strange := r.create(t, "a", "1")
@@ -207,7 +207,7 @@ func TestAnObjectWithoutARevisionStopsNoOther(t *testing.T) {
 }
 
 // What is watched is a selection, so bookmarks are what tells that the watch has come as far as an own write.
-func TestBookmarksTellHowFarTheWatchHasCome(t *testing.T) {
+func TestBookmarksAdvanceTheRevision(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t, true)
 	r := follows(t, server).synced(t)
@@ -266,7 +266,7 @@ func TestGroupsFollowTheirObjects(t *testing.T) {
 	r.quiet(t)
 }
 
-func TestWithoutGroupsAllObjectsAreInOne(t *testing.T) {
+func TestStoreWithoutGroupsHasOne(t *testing.T) {
 	t.Parallel()
 	s := follow.New(follow.Options[*corev1.ConfigMap, *kept]{Reduce: reduce, Changed: func(*kept, *kept) {}})
 	for name, revision := range map[string]string{"a": "1", "b": "2"} {
@@ -279,7 +279,7 @@ func TestWithoutGroupsAllObjectsAreInOne(t *testing.T) {
 }
 
 // An API server that was restored from a backup counts its revisions from there. What it has is what there is.
-func TestARestoredServerIsBelieved(t *testing.T) {
+func TestEtcdRestoreRewindsRevisions(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(func(watch.EventType, any)){"told": tooOld(true), "not told": dropped} {
 		t.Run(name, func(t *testing.T) { restored(t, end) })

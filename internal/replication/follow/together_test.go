@@ -12,7 +12,7 @@ import (
 
 // Own writes, the writes of others, dropped connections and readers meet; the rig checks of each change that it follows on
 // the one before. In the end the store is what the server has.
-func TestAllTogetherEndsEqual(t *testing.T) {
+func TestConcurrentWritesEndConsistent(t *testing.T) {
 	t.Parallel()
 	const writers, rounds, names = 6, 60, 4
 	r := follows(t, newAPIServer(t, true)).synced(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
 
-func TestTheNamespaceOnTheHubIsTheAgent(t *testing.T) {
+func TestMappingByNamespace(t *testing.T) {
 	var m mapping.Mapping = mapping.ByNamespace{Spoke: "argocd"}
 	hub := types.NamespacedName{Namespace: "berlin", Name: "shop"}
 	spoke := types.NamespacedName{Namespace: "argocd", Name: "shop"}
@@ -33,7 +33,7 @@ func TestTheNamespaceOnTheHubIsTheAgent(t *testing.T) {
 	require.Equal(t, "shop", m.Instance(key))
 }
 
-func TestAgentsShareNoKey(t *testing.T) {
+func TestMappingByNamespaceSeparatesAgents(t *testing.T) {
 	m := mapping.ByNamespace{}
 	for _, agent := range []string{"berlin", "paris"} {
 		place, err := m.ToHub(agent, "shop")
@@ -44,7 +44,7 @@ func TestAgentsShareNoKey(t *testing.T) {
 	}
 }
 
-func TestOnlyAllowedNamespacesAreAgents(t *testing.T) {
+func TestMappingByNamespaceAllowedNamespaces(t *testing.T) {
 	m := mapping.ByNamespace{Allowed: func(namespace string) bool { return namespace != "paris" }}
 	for namespace, want := range map[string]bool{"berlin": true, "paris": false} {
 		agent, allowed := m.Agent(types.NamespacedName{Namespace: namespace, Name: "shop"}, "")
@@ -61,7 +61,7 @@ func byDestination() (hub, spoke mapping.Mapping) {
 	return mapping.ByDestination{Hub: "argocd", Allowed: teams}, mapping.ByDestination{Spoke: "gitops", Allowed: teams}
 }
 
-func TestTheDestinationIsTheAgent(t *testing.T) {
+func TestMappingByDestination(t *testing.T) {
 	hub, spoke := byDestination()
 	for _, c := range []struct {
 		hub, spoke, instance string
@@ -98,7 +98,7 @@ func TestTheDestinationIsTheAgent(t *testing.T) {
 }
 
 // What has no place on the spoke is said with what to do about it, and is never put in the place of something else.
-func TestWhatHasNoPlaceOnTheSpokeSaysWhy(t *testing.T) {
+func TestMappingByDestinationErrors(t *testing.T) {
 	hub, spoke := byDestination()
 	for place, why := range map[string]string{
 		"kitchen/shop": `namespace "kitchen": add it to the agent's --allowed-namespaces`,

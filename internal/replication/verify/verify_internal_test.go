@@ -100,7 +100,7 @@ func names(found []Difference) []string {
 
 // What shows an autonomous agent's application is compared with what it should be, whatever it says that it was made of, and
 // wherever its destination says that it belongs.
-func TestWhatShowsAnApplication(t *testing.T) {
+func TestDifferencesOfMirroredApplication(t *testing.T) {
 	const own = `{"project":"team","source":{"repoURL":"x"},"destination":{"server":"https://kubernetes.default.svc","namespace":"shop"}}`
 	const right = `{"project":"berlin-team","source":{"repoURL":"x"},"destination":{"name":"berlin","namespace":"shop"}}`
 	for name, c := range map[string]struct {
@@ -142,7 +142,7 @@ func TestWhatShowsAnApplication(t *testing.T) {
 }
 
 // The same holds for a project.
-func TestWhatShowsAProject(t *testing.T) {
+func TestDifferencesOfMirroredAppProject(t *testing.T) {
 	const own = `{"sourceRepos":["*"],"sourceNamespaces":["x"],"destinations":[{"name":"in-cluster","namespace":"a"},{"server":"*","namespace":"a"}],` +
 		`"roles":[{"name":"r","jwtTokens":[{"iat":1}],"policies":["p, proj:team:r, applications, get, team/*, allow",` +
 		`"p, proj:team:r, clusters, get, team/x, allow","p, proj:other:r, applications, get, other/*, allow","nonsense"]}]}`

@@ -13,7 +13,7 @@ import (
 )
 
 // That nothing could be compared is not to be mistaken for two sides that are equal.
-func TestASideThatCannotBeReachedIsAnError(t *testing.T) {
+func TestUnreachableClusterIsAnError(t *testing.T) {
 	t.Parallel()
 	nowhere := verify.Site{Config: &rest.Config{Host: "http://127.0.0.1:0"}, Namespace: "argocd", Mapping: mapping.ByNamespace{}}
 	pair := verify.Pair{Hub: nowhere, Spoke: nowhere, Agent: "berlin", Mode: facets.Managed}

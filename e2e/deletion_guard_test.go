@@ -34,7 +34,7 @@ func TestDeletionGuardPausesMassDeletion(t *testing.T) {
 	}
 	hub := origin{shared.Hub, lab.Namespace, principal.Process}
 	word := hub.brakes(t, s.name+".application", originals(apps[:11]))
-	says(t, principal, "deletions=11 held=20")
+	says(t, principal, "Resync would delete 11 of 20 objects; deletions paused")
 	held := fmt.Sprintf("argocd_principal_sync_guarded_deletions{agent=%q,facet=\"application\"}", s.name)
 	_, metrics := get(t, principal.MetricsURL)
 	require.Contains(t, metrics, held+" 11")
@@ -94,7 +94,7 @@ func (p origin) brakes(t *testing.T, name string, objects []side) (command strin
 	}
 	mark := p.program.Mark()
 	start(t, p.program.Start)
-	saysNow(t, p.program, mark, fmt.Sprintf("deletions=%d held=", len(objects)))
+	saysNow(t, p.program, mark, fmt.Sprintf("Resync would delete %d of ", len(objects)))
 	says(t, p.program, "deletions paused. Run the command in")
 	lines := regexp.MustCompile(` confirm_with="([^"]+)"`).FindAllStringSubmatch(p.program.Tail(50), -1)
 	require.NotEmpty(t, lines)

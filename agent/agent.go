@@ -44,7 +44,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		return err
 	}
 	metrics, certificates := syncmetrics.NewSync("argocd_agent", registry), certs.NewMetrics(registry)
-	material, err := s.tls.Source("agent", s.secrets(cluster), logging.Component(logger, "certificates"), certificates)
+	certSource, err := s.tls.Source("agent", s.secrets(cluster), logging.Component(logger, "certificates"), certificates)
 	if err != nil {
 		return err
 	}
@@ -52,40 +52,40 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		Client: cluster.Client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "guard"),
 	})
 	var hub hubIdentity
-	shared, err := s.share(cluster, &hub, metrics, deletionGuard.Observer("", metrics.Observer("", logging.Component(logger, "sync"))),
+	spokeState, err := s.share(cluster, &hub, metrics, deletionGuard.Observer("", metrics.Observer("", logging.Component(logger, "sync"))),
 		logging.Component(logger, "sync"))
 	if err != nil {
 		return err
 	}
-	syncmetrics.Backlog("argocd_agent", registry, facets.Facets(), shared.Peer().Backlog)
-	reach, err := s.open(cluster, shared, registry, logger, certificates)
+	syncmetrics.Backlog("argocd_agent", registry, facets.Facets(), spokeState.Peer().Backlog)
+	access, err := s.open(cluster, spokeState, registry, logger, certificates)
 	if err != nil {
 		return err
 	}
 	principal := dialer.New(dialer.Options{
 		Address: net.JoinHostPort(s.serverAddress, strconv.Itoa(s.serverPort)),
 		Credentials: certs.ClientCredentials(certs.ClientOptions{
-			Source: material, Policy: s.policy, InsecureSkipVerify: s.insecureTLS,
+			Source: certSource, Policy: s.policy, InsecureSkipVerify: s.insecureTLS,
 		}),
-		KeepAlive: s.keepAlive, Peer: shared.Peer(), Tunnel: reach.Tunnel(), Hello: s.hello(), Greeted: hub.greeted, Renewed: material.Changed,
+		KeepAlive: s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(), Greeted: hub.greeted, Renewed: certSource.Changed,
 		Dial: telemetry.DialOptions(registry), Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})
 	operations, err := s.operations.Serve(ctx, base,
-		ops.When("applications", shared.Ready), ops.When("certificate", material.Ready), ops.When("connection", principal.Connected))
+		ops.When("applications", spokeState.Ready), ops.When("certificate", certSource.Ready), ops.When("connection", principal.Connected))
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
-	group.Go(func() error { return material.Run(ctx) })
-	group.Go(func() error { shared.Run(ctx); return nil })
-	group.Go(func() error { return reach.Run(ctx) })
+	group.Go(func() error { return certSource.Run(ctx) })
+	group.Go(func() error { spokeState.Run(ctx); return nil })
+	group.Go(func() error { return access.Run(ctx) })
 	group.Go(func() error {
-		deletionGuard.Run(ctx, func(_ string, f converge.Facet, word string) bool { return shared.Peer().ConfirmDeletions(f, word) })
+		deletionGuard.Run(ctx, func(_ string, f converge.Facet, word string) bool { return spokeState.Peer().ConfirmDeletions(f, word) })
 		return nil
 	})
 	group.Go(func() error {
-		if shared.Wait(ctx) && material.Wait(ctx) == nil {
+		if spokeState.Wait(ctx) && certSource.Wait(ctx) == nil {
 			principal.Run(ctx)
 		}
 		return nil

@@ -66,11 +66,11 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	}
 	client := cluster.Client
 	metrics := syncmetrics.NewSync("argocd_principal", registry)
-	material, admission, err := s.gate(client, registry, logger)
+	certSource, admission, err := s.gate(client, registry, logger)
 	if err != nil {
 		return err
 	}
-	itself := hub.NewIdentity(client.CoreV1(), s.namespace, logging.Component(logger, "hub"))
+	hubIdentity := hub.NewIdentity(client.CoreV1(), s.namespace, logging.Component(logger, "hub"))
 	// Data comes first, and then what reads it.
 	clusterStore := clusters.New(client.CoreV1(), s.namespace, logging.Component(logger, "clusters"))
 	directory := relay.NewDirectory(s.sharing.mapping(s.namespace).HubNamespace)
@@ -82,8 +82,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "guard"),
 	})
 	service := sessions.New(sessions.Options{
-		Authn: admission, Ready: allOf(hubState.Ready, itself.Ready, clusterStore.Ready), Modes: facets.Modes(),
-		Mode: clusterStore.Mode, Hello: func() wire.Hello { return s.hello(itself.UID()) },
+		Authn: admission, Ready: allOf(hubState.Ready, hubIdentity.Ready, clusterStore.Ready), Modes: facets.Modes(),
+		Mode: clusterStore.Mode, Hello: func() wire.Hello { return s.hello(hubIdentity.UID()) },
 		Share: hubState.Sharing(s.compareEvery, func(agent string) converge.Observer {
 			return deletionGuard.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),
@@ -91,33 +91,38 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
 	syncmetrics.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
-	switchboard := relay.New(relay.Options{Authn: admission, Directory: directory, Registerer: registry})
+	relayService := relay.New(relay.Options{Authn: admission, Directory: directory, Registerer: registry})
 	// Whoever hears of changes subscribes before anything runs.
 	clusterStore.Subscribe(directory)
 	clusterStore.Subscribe(hubState)
 	clusterStore.Subscribe(service)
 	hubState.Subscribe(service)
 	operations, err := s.operations.Serve(ctx, base,
-		ops.When("certificate", material.Ready), ops.When("applications", hubState.Ready), ops.When("identity", itself.Ready),
+		ops.When("certificate", certSource.Ready), ops.When("applications", hubState.Ready), ops.When("identity", hubIdentity.Ready),
 		ops.When("clusters", clusterStore.Ready))
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
-	group.Go(func() error { return material.Run(ctx) })
+	group.Go(func() error { return certSource.Run(ctx) })
 	group.Go(func() error { deletionGuard.Run(ctx, service.ConfirmDeletions); return nil })
-	for _, part := range []func(context.Context){admission.Run, service.Run, switchboard.Run, clusterStore.Run, hubState.Run, itself.Run} {
+	for _, part := range []func(context.Context){admission.Run, service.Run, relayService.Run, clusterStore.Run, hubState.Run, hubIdentity.Run} {
 		group.Go(func() error { part(ctx); return nil })
 	}
 	group.Go(func() error {
-		return s.serve(ctx, material, logger, telemetry.ServerOptions(registry), func(r grpc.ServiceRegistrar) {
-			syncv1.RegisterSyncServer(r, service)
-			tunnelv1.RegisterTunnelServer(r, switchboard)
-			tunnelv1.RegisterRelayServer(r, switchboard)
-		})
+		return s.serve(ctx, certSource, logger, telemetry.ServerOptions(registry), services(service, relayService))
 	})
 	return group.Wait()
+}
+
+// services returns what registers the gRPC services.
+func services(service *sessions.Service, relayService *relay.Relay) func(grpc.ServiceRegistrar) {
+	return func(r grpc.ServiceRegistrar) {
+		syncv1.RegisterSyncServer(r, service)
+		tunnelv1.RegisterTunnelServer(r, relayService)
+		tunnelv1.RegisterRelayServer(r, relayService)
+	}
 }
 
 // share returns what of the hub is shared with agents.
@@ -136,9 +141,9 @@ func (s *principalSettings) share(cluster kube.Cluster, clusterStore hub.Cluster
 	})
 }
 
-// gate returns what admits agents and the hub's components, and the material that this rests on.
+// gate returns what admits agents and the hub's components, and where the certificates come from.
 func (s *principalSettings) gate(client kubernetes.Interface, registry *prometheus.Registry, logger *slog.Logger) (*certs.Source, *authn.Authenticator, error) {
-	material, err := s.tls.Source("principal", secret.Namespace{Client: client.CoreV1(), Name: s.namespace},
+	certSource, err := s.tls.Source("principal", secret.Namespace{Client: client.CoreV1(), Name: s.namespace},
 		logging.Component(logger, "certificates"), certs.NewMetrics(registry))
 	if err != nil {
 		return nil, nil, err
@@ -147,7 +152,7 @@ func (s *principalSettings) gate(client kubernetes.Interface, registry *promethe
 	if err != nil {
 		return nil, nil, err
 	}
-	return material, authn.New(authn.Options{Identify: identify, Trust: material, Logger: logging.Component(logger, "agents")}), nil
+	return certSource, authn.New(authn.Options{Identify: identify, Trust: certSource, Logger: logging.Component(logger, "agents")}), nil
 }
 
 // hello is the principal's, of the hub that is known by that.
@@ -171,10 +176,10 @@ func allOf(checks ...func() error) func() error {
 }
 
 // serve serves agents, and components of the hub, until the context ends and their conversations with it.
-func (s *principalSettings) serve(ctx context.Context, material *certs.Source, logger *slog.Logger,
+func (s *principalSettings) serve(ctx context.Context, certSource *certs.Source, logger *slog.Logger,
 	options []grpc.ServerOption, register func(grpc.ServiceRegistrar),
 ) error {
-	secure := certs.ServerCredentials(certs.ServerOptions{Source: material, Policy: s.policy})
+	secure := certs.ServerCredentials(certs.ServerOptions{Source: certSource, Policy: s.policy})
 	server := grpc.NewServer(append(s.transport(), append(options, sessions.ServerOptions(secure)...)...)...)
 	register(server)
 	var config net.ListenConfig

@@ -23,7 +23,7 @@ func TestCallsAreCountedOnBothSides(t *testing.T) {
 	require.NoError(t, err)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() { server.Stop(); <-served })
+	t.Cleanup(func() { server.Stop(); require.NoError(t, <-served) })
 	conn, err := grpc.NewClient(listener.Addr().String(), append(telemetry.DialOptions(clients),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	require.NoError(t, err)

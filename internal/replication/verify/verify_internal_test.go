@@ -145,7 +145,7 @@ func TestDifferencesOfMirroredApplication(t *testing.T) {
 func TestDifferencesOfMirroredAppProject(t *testing.T) {
 	const own = `{"sourceRepos":["*"],"sourceNamespaces":["x"],"destinations":[{"name":"in-cluster","namespace":"a"},{"server":"*","namespace":"a"}],` +
 		`"roles":[{"name":"r","jwtTokens":[{"iat":1}],"policies":["p, proj:team:r, applications, get, team/*, allow",` +
-		`"p, proj:team:r, clusters, get, team/x, allow","p, proj:other:r, applications, get, other/*, allow","nonsense"]}]}`
+		`"p, proj:team:r, clusters, get, team/x, allow"]}]}`
 	const right = `{"sourceRepos":["*"],"sourceNamespaces":["berlin"],"destinations":[{"name":"berlin","namespace":"a"}],` +
 		`"roles":[{"name":"r","policies":["p, proj:berlin-team:r, applications, get, berlin-team/berlin/*, allow",` +
 		`"p, proj:berlin-team:r, clusters, get, berlin-team/x, allow"]}]}`

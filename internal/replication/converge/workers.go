@@ -66,10 +66,11 @@ func (w *Workers) Run(ctx context.Context) {
 func (w *Workers) add(q *taskQueue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !q.waits {
-		q.waits = true
-		w.waiting = append(w.waiting, q)
+	if q.waits {
+		return // it may not run yet: nothing has changed
 	}
+	q.waits = true
+	w.waiting = append(w.waiting, q)
 	w.dispatch()
 }
 
@@ -84,7 +85,7 @@ func (w *Workers) finished(q *taskQueue) {
 
 // dispatch begins as many tasks as may run. w.mu is held.
 func (w *Workers) dispatch() {
-	for w.start != nil {
+	for w.start != nil && w.busy < w.limit {
 		// Of those that wait, only the few that have tasks running may have to be passed over.
 		next := slices.IndexFunc(w.waiting, func(q *taskQueue) bool { return q.running < min(workersPerFacet, w.limit-w.busy) })
 		if next < 0 {

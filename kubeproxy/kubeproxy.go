@@ -57,7 +57,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	dialer := tunnel.NewDialer(principal, name)
 	dial := func(ctx context.Context, agent string) (net.Conn, error) { return dialer.Dial(ctx, agent, tunnel.Kube) }
 	agents := directory.New(principal, logging.Component(logger, "directory"))
-	options := callers.Options{Trust: serverCerts, Identify: identify, AllAgents: s.everywhere, Agents: agents}
+	options := callers.Options{Trust: serverCerts, Identify: identify, AllAgents: s.allAgents, Agents: agents}
 	keys := token.NewSource(s.jwtKey, logging.Component(logger, "tokens"))
 	if s.jwtKey != "" {
 		options.Tokens = keys
@@ -65,7 +65,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	admission := callers.New(options)
 	requests := gateway.New(gateway.Options{
 		Callers: admission, Dial: dial, Timeout: s.timeout, DrainTimeout: drainTimeout,
-		Registerer: registry, Logger: logging.Component(logger, "requests"),
+		MetricsAgents: s.metricsAgents, Registerer: registry, Logger: logging.Component(logger, "requests"),
 	})
 	operations, err := s.operations.Serve(ctx, base,
 		ops.When("certificate", serverCerts.Ready), ops.When("principal certificate", principalCerts.Ready),

@@ -23,10 +23,12 @@ type proxySettings struct {
 	tls    certs.Settings
 	policy certs.Policy
 
-	auth       string
-	everywhere []string
-	jwtKey     string
-	timeout    time.Duration
+	auth      string
+	allAgents []string
+	jwtKey    string
+	timeout   time.Duration
+
+	metricsAgents int
 
 	principal uplink.Settings
 }
@@ -41,6 +43,9 @@ func (s *proxySettings) Declare(set *settings.Set) {
 		settings.Host)
 	set.Int(&s.listenPort, "listen-port", "ARGOCD_KUBEPROXY_LISTEN_PORT", 9090, "port to listen on for callers", settings.Port)
 	s.operations.Declare(set, "ARGOCD_KUBEPROXY", 8004, 8005)
+	set.Int(&s.metricsAgents, "metrics-agents", "ARGOCD_KUBEPROXY_METRICS_AGENTS", 1000,
+		"how many agents have series of their own in argocd_kubeproxy_requests_total; requests to others are counted without a name",
+		settings.NonNegative)
 	s.declareCallers(set)
 	s.principal.Declare(set, "ARGOCD_KUBEPROXY")
 }
@@ -64,7 +69,7 @@ func (s *proxySettings) declareCallers(set *settings.Set) {
 	s.policy.Declare(set, "ARGOCD_KUBEPROXY", "tls1.3")
 	set.String(&s.auth, "auth", "ARGOCD_KUBEPROXY_AUTH", identity.DefaultAuth,
 		"how a caller's certificate names an agent: mtls:subject:<regexp> or mtls:uri:<regexp>; the first group is the name", identity.CheckAuth)
-	set.Strings(&s.everywhere, "all-agents-callers", "ARGOCD_KUBEPROXY_ALL_AGENTS_CALLERS", nil,
+	set.Strings(&s.allAgents, "all-agents-callers", "ARGOCD_KUBEPROXY_ALL_AGENTS_CALLERS", nil,
 		"callers who may reach every agent, by the path /agents/<name>/: common names, or SPIFFE IDs as in spiffe://example.org/argocd; "+
 			"no agent may have such a name", settings.Each(checkCaller))
 	set.String(&s.jwtKey, "jwt-key", "ARGOCD_KUBEPROXY_JWT_KEY_PATH", "",

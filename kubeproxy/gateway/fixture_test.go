@@ -102,7 +102,7 @@ func open(t *testing.T, change ...func(*options)) *hub {
 		Trust: h.material, Identify: identify, Tokens: h.keys, AllAgents: []string{allAgents}, Agents: h,
 	})
 	g := gateway.New(gateway.Options{
-		Callers: who, Dial: h.dial, Timeout: o.timeout, DrainTimeout: time.Second, Registerer: h.registry,
+		Callers: who, Dial: h.dial, Timeout: o.timeout, DrainTimeout: time.Second, MetricsAgents: 2, Registerer: h.registry,
 		Logger: slog.New(slog.NewTextHandler(h.log, nil)),
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -45,6 +45,8 @@ type Options struct {
 	Timeout time.Duration
 	// DrainTimeout is how long open requests may take to end by themselves at shutdown.
 	DrainTimeout time.Duration
+	// MetricsAgents is how many agents have series of their own in the metrics.
+	MetricsAgents int
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
@@ -66,7 +68,7 @@ type Gateway struct {
 // New returns a Gateway without connections.
 func New(options Options) *Gateway {
 	g := &Gateway{
-		options: options, metrics: newMetrics(options.Registerer),
+		options: options, metrics: newMetrics(options.Registerer, options.MetricsAgents),
 		refusalLog: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst),
 	}
 	g.transport = newTransport(options.Dial, g.metrics)

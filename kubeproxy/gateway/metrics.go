@@ -15,17 +15,19 @@ type metrics struct {
 	duration *prometheus.HistogramVec
 	open     *prometheus.GaugeVec
 
-	mu     sync.RWMutex
-	agents map[string]struct{} // that were dialled. Guarded by mu
+	mu       sync.RWMutex
+	agents   map[string]struct{} // that have series of their own. Guarded by mu
+	capacity int                 // of agents
 }
 
-func newMetrics(registerer prometheus.Registerer) *metrics {
+// newMetrics registers the metrics. At most so many agents have series of their own.
+func newMetrics(registerer prometheus.Registerer, agents int) *metrics {
 	factory := promauto.With(registerer)
 	return &metrics{
-		agents: make(map[string]struct{}),
+		agents: make(map[string]struct{}), capacity: agents,
 		requests: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "argocd_kubeproxy_requests_total",
-			Help: "Finished requests by agent, verb and class of the response status (2xx, ..., or aborted if the response broke off).",
+			Help: "Finished requests by agent (empty for those beyond --metrics-agents), verb and class of the response status (2xx, ..., or aborted if the response broke off).",
 		}, []string{"agent", "verb", "code"}),
 		duration: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "argocd_kubeproxy_request_duration_seconds",
@@ -39,14 +41,16 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	}
 }
 
-// addAgent adds an agent that exists.
+// addAgent adds an agent that exists, if there is room for its series.
 func (m *metrics) addAgent(agent string) {
 	if m.agentLabel(agent) != "" {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.agents[agent] = struct{}{}
+	if len(m.agents) < m.capacity {
+		m.agents[agent] = struct{}{}
+	}
 }
 
 // removeAgent removes an agent that no longer exists, with its series.
@@ -60,7 +64,7 @@ func (m *metrics) removeAgent(agent string) {
 	m.requests.DeletePartialMatch(prometheus.Labels{"agent": agent})
 }
 
-// agentLabel returns the name of an agent that exists, and otherwise nothing.
+// agentLabel returns the name of an agent that has series of its own, and otherwise nothing.
 func (m *metrics) agentLabel(agent string) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -40,6 +40,21 @@ func TestUnknownAgentsHaveNoSeries(t *testing.T) {
 	require.Equal(t, 0.0, h.counted(t, "argocd_kubeproxy_requests_total", "a", "2xx", "GET"), "it is no more")
 }
 
+// The number of series is bounded, however many agents there are.
+func TestAgentsBeyondTheLimitHaveNoSeries(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	client := h.client(t, allAgents, true)
+	client.Timeout = testTimeout
+	for _, agent := range []string{"a", "b", "c"} {
+		h.agent(t, agent, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, agent) })
+		h.get(t, client, "/agents/"+agent+"/api")
+	}
+	for agent, want := range map[string]float64{"a": 1, "b": 1, "c": 0, "": 1} {
+		require.Equal(t, want, h.counted(t, "argocd_kubeproxy_requests_total", agent, "2xx", "GET"), agent)
+	}
+}
+
 func TestShutdownEndsWatches(t *testing.T) {
 	t.Parallel()
 	h := open(t)

@@ -81,7 +81,9 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	group.Go(func() error { spokeState.Run(ctx); return nil })
 	group.Go(func() error { return access.Run(ctx) })
 	group.Go(func() error {
-		deletionGuard.Run(ctx, func(_ string, f converge.Facet, word string) bool { return spokeState.Peer().ConfirmDeletions(f, word) })
+		deletionGuard.Run(ctx, func(_ string, f converge.Facet, token string) bool {
+			return spokeState.Peer().ConfirmDeletions(f, token)
+		})
 		return nil
 	})
 	group.Go(func() error {

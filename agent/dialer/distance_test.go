@@ -105,7 +105,7 @@ func TestPrincipalMayBeFarAway(t *testing.T) {
 	select {
 	case c := <-p.calls:
 		c.greet(t)
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		require.FailNow(t, "the agent does not get there", "%v", o.Connected())
 	}
 	require.NotContains(t, o.log.String(), "Connection to principal failed", "the first attempt gets there")

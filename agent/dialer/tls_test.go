@@ -21,8 +21,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 )
 
-// patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+// timeout is how long a test waits for what must happen.
+const timeout = 20 * time.Second
 
 func newAuthority(t *testing.T) *pki.CA {
 	t.Helper()
@@ -51,7 +51,7 @@ func follow(t *testing.T, options certs.Options) *certs.Source {
 		stop()
 		require.NoError(t, <-ended)
 	})
-	wait, cancel := context.WithTimeout(t.Context(), patience)
+	wait, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	require.NoError(t, s.Wait(wait))
 	return s
@@ -132,8 +132,8 @@ func TestRenewedCertificateIsShown(t *testing.T) {
 	require.Equal(t, serial(t, second), shown(t, <-p.calls))
 }
 
-// Why there is no connection is told in words that say what to do.
-func TestReasonIsTold(t *testing.T) {
+// Why there is no connection is reported in words that say what to do.
+func TestReasonIsReported(t *testing.T) {
 	authority := newAuthority(t)
 	var config net.ListenConfig
 	nobody, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -155,7 +155,7 @@ func TestReasonIsTold(t *testing.T) {
 			o.run(t)
 			require.Eventually(t, func() bool { // that an attempt has failed shows in nothing else
 				return o.Connected().Error() != "the first connection is being made"
-			}, patience, 10*time.Millisecond)
+			}, timeout, 10*time.Millisecond)
 			require.ErrorContains(t, o.Connected(), c.want)
 		})
 	}

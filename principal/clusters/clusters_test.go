@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+// timeout is how long a test waits for what must happen.
+const timeout = 20 * time.Second
 
 // follow has a listener told of an API server's Secrets, until the test is over.
 func follow(t *testing.T, s *apiServer, listener clusters.Listener) (*clusters.Clusters, *logtest.Log) {
@@ -47,7 +47,7 @@ func (l listener) RemoveCluster(agent string) { l.told <- agent + " gone" }
 func (l listener) hears(t *testing.T, want ...string) {
 	t.Helper()
 	var heard []string
-	late := time.After(patience)
+	late := time.After(timeout)
 	for range want {
 		select {
 		case what := <-l.told:
@@ -65,7 +65,7 @@ func TestClusterSecrets(t *testing.T) {
 	s.put("password", "", "https://nowhere")
 	c, log := follow(t, s, l)
 	l.hears(t, "berlin https://berlin")
-	require.Eventually(t, func() bool { return c.Ready() == nil }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Ready() == nil }, timeout, time.Millisecond)
 
 	s.put("password", "", "https://elsewhere")
 	s.put("paris", "paris", "https://paris")
@@ -126,10 +126,10 @@ func TestNotReadyWhileSecretsAreForbidden(t *testing.T) {
 	s.put("berlin", "berlin", "https://berlin")
 	c, _ := follow(t, s, l)
 	require.ErrorContains(t, c.Ready(), "cluster Secrets on the hub: ")
-	require.Eventually(t, func() bool { return strings.Contains(c.Ready().Error(), "secrets is forbidden") }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(c.Ready().Error(), "secrets is forbidden") }, timeout, time.Millisecond)
 	s.deny(false)
 	l.hears(t, "berlin https://berlin")
-	require.Eventually(t, func() bool { return c.Ready() == nil }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Ready() == nil }, timeout, time.Millisecond)
 }
 
 // A Secret that holds something else than text does not keep the hub's components from hearing of the others, and people are told.
@@ -145,7 +145,7 @@ func TestClusterSecretThatIsNotUTF8IsIgnored(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { known.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	until := func(is func() bool) { t.Helper(); directorytest.Until(t, known, patience, is) }
+	until := func(is func() bool) { t.Helper(); directorytest.Until(t, known, timeout, is) }
 	until(func() bool { a, ok := known.Server("https://good"); return ok && a.Name == "good" })
 	s.put("last", "last", "https://last")
 	until(func() bool { _, ok := known.Server("https://last"); return ok })

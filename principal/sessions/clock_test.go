@@ -50,7 +50,7 @@ func (c *call) Recv() (*pb.CloudEvent, error) {
 
 // ring calls Connect as an agent whose certificate is valid for so long, and returns its end of the stream and a channel
 // for how the call ends.
-func (o *office) ring(t *testing.T, name string, validFor time.Duration) (agent, <-chan error) {
+func (o *fixture) ring(t *testing.T, name string, validFor time.Duration) (agent, <-chan error) {
 	t.Helper()
 	ctx, end := sessions.Cancellable(o.proven(t, name, validFor))
 	up, down := make(chan *pb.CloudEvent, 10), make(chan *pb.CloudEvent, 10)
@@ -63,7 +63,7 @@ func (o *office) ring(t *testing.T, name string, validFor time.Duration) (agent,
 }
 
 // proven returns the context of a connection over which an agent has shown a certificate that is valid for so long.
-func (o *office) proven(t *testing.T, name string, validFor time.Duration) context.Context {
+func (o *fixture) proven(t *testing.T, name string, validFor time.Duration) context.Context {
 	t.Helper()
 	pair, err := o.authority.IssueClient(pki.ClientOptions{CommonName: name, Validity: pki.Validity{
 		NotBefore: time.Now(), NotAfter: time.Now().Add(validFor),
@@ -81,7 +81,7 @@ func (o *office) proven(t *testing.T, name string, validFor time.Duration) conte
 }
 
 // clocked runs a test of a running service with a fake clock.
-func clocked(t *testing.T, test func(t *testing.T, o *office)) {
+func clocked(t *testing.T, test func(t *testing.T, o *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		o := newOffice(t)
@@ -92,7 +92,7 @@ func clocked(t *testing.T, test func(t *testing.T, o *office)) {
 }
 
 func TestStreamDoesNotOutliveItsCertificate(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	clocked(t, func(t *testing.T, o *fixture) {
 		began := time.Now()
 		a, ended := o.ring(t, "a", time.Hour)
 		require.NoError(t, a.SendHello(hello()))
@@ -108,7 +108,7 @@ func TestStreamDoesNotOutliveItsCertificate(t *testing.T) {
 // An agent that took its connection for dead is served by another one. When the network delivers late what the agent had
 // said over the first one, its hello and its end, the agent is still served.
 func TestHelloOfAConnectionThatEndedDrivesNobodyAway(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	clocked(t, func(t *testing.T, o *fixture) {
 		served, ended := o.ring(t, "a", time.Hour)
 		require.NoError(t, served.SendHello(hello()))
 		_, err := served.RecvHello()
@@ -146,7 +146,7 @@ func TestStreamDoesNotOutliveTheTrustInItsCertificate(t *testing.T) {
 		"before it said hello": func(*testing.T, agent) { synctest.Wait() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			clocked(t, func(t *testing.T, o *office) {
+			clocked(t, func(t *testing.T, o *fixture) {
 				a, ended := o.ring(t, "a", time.Hour)
 				begin(t, a)
 				other, err := pki.NewCA(pki.CAOptions{CommonName: "other"})
@@ -167,7 +167,7 @@ func TestStreamDoesNotOutliveTheTrustInItsCertificate(t *testing.T) {
 }
 
 func TestAgentThatSaysNothingIsLetGo(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	clocked(t, func(t *testing.T, o *fixture) {
 		began := time.Now()
 		_, ended := o.ring(t, "a", time.Hour)
 		err := <-ended
@@ -179,7 +179,7 @@ func TestAgentThatSaysNothingIsLetGo(t *testing.T) {
 
 // One that says nothing, while another of its name is served, drives nobody away.
 func TestAgentThatSaysNothingDrivesNobodyAway(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	clocked(t, func(t *testing.T, o *fixture) {
 		served, ended := o.ring(t, "a", time.Hour)
 		require.NoError(t, served.SendHello(hello()))
 		_, err := served.RecvHello()
@@ -197,7 +197,7 @@ func TestAgentThatSaysNothingDrivesNobodyAway(t *testing.T) {
 
 // The end of the service waits no longer for an agent than a hello may take.
 func TestEndWaitsForNobodyForLong(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	clocked(t, func(t *testing.T, o *fixture) {
 		began := time.Now()
 		_, ended := o.ring(t, "a", time.Hour)
 		synctest.Wait()

@@ -21,27 +21,27 @@ import (
 )
 
 // disconnected waits until agents have been said to have disconnected so often, and returns the log.
-func (o *office) disconnected(t *testing.T, times int) string {
+func (o *fixture) disconnected(t *testing.T, times int) string {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Count(o.log.String(), "An agent disconnected") >= times },
-		patience, time.Millisecond)
+		timeout, time.Millisecond)
 	text := o.log.String()
 	require.Equal(t, times, strings.Count(text, "An agent disconnected"))
 	return text
 }
 
-// An agent that goes and a connection that is lost look the same to gRPC. To people they must not.
-func TestWhyAnAgentDisconnectedIsTold(t *testing.T) {
-	for want, end := range map[string]func(t *testing.T, o *office){
+// An agent that goes and a connection that is lost look the same to gRPC. To operators they must not.
+func TestReasonOfDisconnectIsLogged(t *testing.T) {
+	for want, end := range map[string]func(t *testing.T, o *fixture){
 		// As our agent does it when it is stopped.
-		`reason="the agent closed the stream, and should say why in its own log"`: func(t *testing.T, o *office) {
+		`reason="the agent closed the stream, and should say why in its own log"`: func(t *testing.T, o *fixture) {
 			connection := o.dial(t, o.authority, o.certified(t, "a"))
 			a := stream(t, connection)
 			a.meet(t)
 			a.hangUp()
 			require.NoError(t, connection.Close())
 		},
-		`reason="the agent closed the stream"`: func(t *testing.T, o *office) {
+		`reason="the agent closed the stream"`: func(t *testing.T, o *fixture) {
 			connection := o.dial(t, o.authority, o.certified(t, "a"))
 			grpcStream, err := syncv1.NewSyncClient(connection).Connect(t.Context())
 			require.NoError(t, err)
@@ -50,20 +50,20 @@ func TestWhyAnAgentDisconnectedIsTold(t *testing.T) {
 			require.NoError(t, grpcStream.CloseSend())
 			require.Error(t, a.ending(t))
 		},
-		"reason=\"the connection was lost: ": func(t *testing.T, o *office) {
+		"reason=\"the connection was lost: ": func(t *testing.T, o *fixture) {
 			cable := &cable{}
 			a := stream(t, o.dial(t, o.authority, o.certified(t, "a"), grpc.WithContextDialer(cable.dial)))
 			a.meet(t)
 			cable.cut(t)
 		},
-		"received message larger than max": func(t *testing.T, o *office) {
+		"received message larger than max": func(t *testing.T, o *fixture) {
 			a := o.welcome(t, "a")
 			require.NoError(t, a.Send(converge.Put{Facet: facet, Seq: 1, Object: converge.Object{Payload: make([]byte, 5<<20)}}))
 		},
-		`reason="another agent connected by the same name`: func(t *testing.T, o *office) {
+		`reason="another agent connected by the same name`: func(t *testing.T, o *fixture) {
 			a := o.welcome(t, "a")
 			require.Eventually(t, func() bool { return strings.Contains(o.log.String(), "An agent connected") },
-				patience, time.Millisecond, "else the other may come to be the older one")
+				timeout, time.Millisecond, "else the other may come to be the older one")
 			o.welcome(t, "a")
 			require.Error(t, a.ending(t))
 		},
@@ -110,7 +110,7 @@ func (c *cable) cut(t *testing.T) {
 
 // One that goes without a hello was never here. It can open thousands of streams in a second, and fills no log.
 func TestStreamsWithoutHelloAreNotLogged(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	clocked(t, func(t *testing.T, o *fixture) {
 		for range 1000 {
 			a, ended := o.ring(t, "a", time.Hour)
 			a.hangUp()
@@ -121,17 +121,17 @@ func TestStreamsWithoutHelloAreNotLogged(t *testing.T) {
 }
 
 func TestRefusalsAreLoggedAFewAtATime(t *testing.T) {
-	for name, begin := range map[string]func(t *testing.T, o *office) <-chan error{
-		"no name for an agent": func(t *testing.T, o *office) <-chan error {
+	for name, begin := range map[string]func(t *testing.T, o *fixture) <-chan error{
+		"no name for an agent": func(t *testing.T, o *fixture) <-chan error {
 			_, ended := o.ring(t, reserved, time.Hour)
 			return ended
 		},
-		"no hello": func(t *testing.T, o *office) <-chan error {
+		"no hello": func(t *testing.T, o *fixture) <-chan error {
 			a, ended := o.ring(t, "a", time.Hour)
 			require.NoError(t, a.Send(converge.Digest{Facet: facet, Resync: 1}))
 			return ended
 		},
-		"another mode": func(t *testing.T, o *office) <-chan error {
+		"another mode": func(t *testing.T, o *fixture) <-chan error {
 			a, ended := o.ring(t, "a", time.Hour)
 			h := hello()
 			h.Mode = "dependent"
@@ -140,7 +140,7 @@ func TestRefusalsAreLoggedAFewAtATime(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clocked(t, func(t *testing.T, o *office) {
+			clocked(t, func(t *testing.T, o *fixture) {
 				for range 200 {
 					require.Error(t, <-begin(t, o))
 				}
@@ -153,7 +153,7 @@ func TestRefusalsAreLoggedAFewAtATime(t *testing.T) {
 	}
 }
 
-// What came instead of a hello is told to the agent, and to the people of the hub.
+// What came instead of a hello is reported to the agent, and to the hub's operators.
 func TestHelloThatCannotBeUnderstood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOffice(t)

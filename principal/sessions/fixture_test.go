@@ -31,27 +31,27 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	// patience is how long a test waits for what must happen.
-	patience = 20 * time.Second
-	facet    = converge.Facet("application")
+	// timeout is how long a test waits for what must happen.
+	timeout = 20 * time.Second
+	facet   = converge.Facet("application")
 	// reserved is a name that no agent may have.
 	reserved = "argocd"
 )
 
 func patient(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// shelf is the truth about one agent's objects, in memory.
-type shelf struct {
+// memorySource is the truth about one agent's objects, in memory.
+type memorySource struct {
 	mu      sync.Mutex
 	objects map[converge.Key]converge.Object
 }
 
-func (s *shelf) set(key converge.Key, payload string) {
+func (s *memorySource) set(key converge.Key, payload string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.objects[key] = converge.Object{
@@ -59,7 +59,7 @@ func (s *shelf) set(key converge.Key, payload string) {
 	}
 }
 
-func (s *shelf) All() iter.Seq2[converge.Key, converge.State] {
+func (s *memorySource) All() iter.Seq2[converge.Key, converge.State] {
 	return func(yield func(converge.Key, converge.State) bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -71,16 +71,16 @@ func (s *shelf) All() iter.Seq2[converge.Key, converge.State] {
 	}
 }
 
-func (s *shelf) Project(k converge.Key) (converge.Object, bool) {
+func (s *memorySource) Project(k converge.Key) (converge.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, ok := s.objects[k]
 	return o, ok
 }
 
-func (s *shelf) ReportResult(context.Context, converge.Key, converge.Result) error { return nil }
+func (s *memorySource) ReportResult(context.Context, converge.Key, converge.Result) error { return nil }
 
-func (s *shelf) HasRefusedCondition(converge.Key) bool { return false }
+func (s *memorySource) HasRefusedCondition(converge.Key) bool { return false }
 
 // witness takes no notice.
 type witness struct{}
@@ -93,8 +93,8 @@ func (witness) Removed(converge.Facet, converge.Key, converge.Result)  {}
 func (witness) DeletionsPaused(converge.PausedDeletions)               {}
 func (witness) DeletionsResumed(converge.Facet)                        {}
 
-// office is a service with all that it needs.
-type office struct {
+// fixture is a service with all that it needs.
+type fixture struct {
 	*sessions.Service
 	authority *pki.CA
 	roots     *roots        // what the service trusts
@@ -108,18 +108,18 @@ type office struct {
 	sharing   func()             // is called when another agent has connected, while nobody else can
 
 	mu      sync.Mutex
-	refusal error             // why it is not ready
-	shelves map[string]*shelf // by agent
+	refusal error                    // why it is not ready
+	sources map[string]*memorySource // by agent
 }
 
 // newOffice makes a service that does not run.
-func newOffice(t *testing.T) *office {
+func newOffice(t *testing.T) *fixture {
 	t.Helper()
 	authority, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
-	o := &office{
+	o := &fixture{
 		authority: authority, registry: prometheus.NewRegistry(), log: &logtest.Log{},
-		stop: func() {}, stopped: make(chan struct{}), sharing: func() {}, shelves: make(map[string]*shelf),
+		stop: func() {}, stopped: make(chan struct{}), sharing: func() {}, sources: make(map[string]*memorySource),
 	}
 	pair, err := authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func newOffice(t *testing.T) *office {
 		Share: func(agent, _ string) converge.Options {
 			o.sharing()
 			return converge.Options{
-				Sources:  map[converge.Facet]converge.SourceConfig{facet: {Source: o.shelf(agent)}},
+				Sources:  map[converge.Facet]converge.SourceConfig{facet: {Source: o.memorySource(agent)}},
 				Observer: witness{},
 			}
 		},
@@ -146,7 +146,7 @@ func newOffice(t *testing.T) *office {
 }
 
 // run has the service run until the test is over.
-func (o *office) run(t *testing.T) {
+func (o *fixture) run(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	o.stop = stop
@@ -161,7 +161,7 @@ func (o *office) run(t *testing.T) {
 }
 
 // open makes a service, and has it run and listen until the test is over.
-func open(t *testing.T) *office {
+func open(t *testing.T) *fixture {
 	t.Helper()
 	o := newOffice(t)
 	o.listen(t)
@@ -170,7 +170,7 @@ func open(t *testing.T) *office {
 }
 
 // listen lets agents connect.
-func (o *office) listen(t *testing.T) {
+func (o *fixture) listen(t *testing.T) {
 	t.Helper()
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -239,36 +239,36 @@ func source(t *testing.T, trusted certs.Origin, pair pki.Pair) *certs.Source {
 	return s
 }
 
-func (o *office) ready() error {
+func (o *fixture) ready() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.refusal
 }
 
 // refuse makes the service not ready.
-func (o *office) refuse(why error) {
+func (o *fixture) refuse(why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.refusal = why
 }
 
-func (o *office) shelf(agent string) *shelf {
+func (o *fixture) memorySource(agent string) *memorySource {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.shelves[agent] == nil {
-		o.shelves[agent] = &shelf{objects: make(map[converge.Key]converge.Object)}
+	if o.sources[agent] == nil {
+		o.sources[agent] = &memorySource{objects: make(map[converge.Key]converge.Object)}
 	}
-	return o.shelves[agent]
+	return o.sources[agent]
 }
 
 // change changes one of an agent's objects.
-func (o *office) change(agent string, key converge.Key, payload string) {
-	o.shelf(agent).set(key, payload)
+func (o *fixture) change(agent string, key converge.Key, payload string) {
+	o.memorySource(agent).set(key, payload)
 	o.Changed(agent, facet, key)
 }
 
 // metric reads a metric that has no labels.
-func (o *office) metric(t *testing.T, name string) float64 {
+func (o *fixture) metric(t *testing.T, name string) float64 {
 	t.Helper()
 	families, err := o.registry.Gather()
 	require.NoError(t, err)
@@ -290,7 +290,7 @@ func hello() wire.Hello {
 }
 
 // certified returns a certificate for an agent.
-func (o *office) certified(t *testing.T, name string) pki.Pair {
+func (o *fixture) certified(t *testing.T, name string) pki.Pair {
 	t.Helper()
 	pair, err := o.authority.IssueClient(pki.ClientOptions{CommonName: name})
 	require.NoError(t, err)
@@ -304,13 +304,13 @@ type agent struct {
 }
 
 // connect opens a stream, over a connection of its own, as the agent that a certificate names.
-func (o *office) connect(t *testing.T, trusted *pki.CA, pair pki.Pair) agent {
+func (o *fixture) connect(t *testing.T, trusted *pki.CA, pair pki.Pair) agent {
 	t.Helper()
 	return stream(t, o.dial(t, trusted, pair))
 }
 
 // dial makes a connection.
-func (o *office) dial(t *testing.T, trusted *pki.CA, pair pki.Pair, options ...grpc.DialOption) *grpc.ClientConn {
+func (o *fixture) dial(t *testing.T, trusted *pki.CA, pair pki.Pair, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	connection, err := grpc.NewClient(o.address, append(options,
 		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: source(t, fixed(trusted), pair)})),
@@ -351,7 +351,7 @@ func (a agent) RecvHello() (wire.Hello, error) {
 }
 
 // begin connects and says hello.
-func (o *office) begin(t *testing.T, name string, h wire.Hello) agent {
+func (o *fixture) begin(t *testing.T, name string, h wire.Hello) agent {
 	t.Helper()
 	a := o.connect(t, o.authority, o.certified(t, name))
 	if err := a.SendHello(h); err != nil {
@@ -361,7 +361,7 @@ func (o *office) begin(t *testing.T, name string, h wire.Hello) agent {
 }
 
 // welcome connects and is served.
-func (o *office) welcome(t *testing.T, name string) agent {
+func (o *fixture) welcome(t *testing.T, name string) agent {
 	t.Helper()
 	a := o.begin(t, name, hello())
 	h, err := a.RecvHello()

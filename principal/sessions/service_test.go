@@ -19,7 +19,7 @@ import (
 
 func TestAgentIsServed(t *testing.T) {
 	o := open(t)
-	o.shelf("a").set("guestbook", "one")
+	o.memorySource("a").set("guestbook", "one")
 	a := o.welcome(t, "a")
 	a.empty(t)
 	a.requirePut(t, "guestbook", "one")
@@ -47,10 +47,10 @@ func TestChangesGetToTheirAgent(t *testing.T) {
 	o.Changed("nobody", facet, "guestbook")
 	o.Resync("nobody", facet)
 	require.Zero(t, o.Backlog("nothing"))
-	require.False(t, o.ConfirmDeletions("a", facet, "no such word"))
+	require.False(t, o.ConfirmDeletions("a", facet, "no such token"))
 }
 
-func TestComparisonIsAskedFor(t *testing.T) {
+func TestResyncIsRequested(t *testing.T) {
 	o := open(t)
 	a := o.welcome(t, "a")
 	a.empty(t)
@@ -63,7 +63,7 @@ func TestComparisonIsAskedFor(t *testing.T) {
 }
 
 // Who may not connect learns why, and is not served.
-func TestWhoIsNoAgentIsRefused(t *testing.T) {
+func TestCallerThatIsNoAgentIsRefused(t *testing.T) {
 	o := open(t)
 	stranger, err := pki.NewCA(pki.CAOptions{CommonName: "a stranger's"})
 	require.NoError(t, err)
@@ -168,10 +168,10 @@ func TestNobodyIsServedBeforeRun(t *testing.T) {
 	require.Eventually(t, func() bool { // that Run has begun shows in nothing else
 		_, err := o.begin(t, "a", hello()).RecvHello()
 		return err == nil
-	}, patience, 10*time.Millisecond)
+	}, timeout, 10*time.Millisecond)
 }
 
-// Two agents of one name: the newer is served, and the older told why it no longer is.
+// Two agents of one name: the newer is served, and the older gets the reason why it no longer is.
 func TestNewerAgentOfTheSameNameIsServed(t *testing.T) {
 	o := open(t)
 	older := o.welcome(t, "a")
@@ -189,11 +189,11 @@ func TestNewerAgentOfTheSameNameIsServed(t *testing.T) {
 	require.InDelta(t, 1, o.metric(t, "argocd_principal_connected_agents"), 0)
 }
 
-// Of several that come at once, one is served in the end, and all others are told why they are not.
+// Of several that come at once, one is served in the end, and all others get the reason why they are not.
 func TestOneOfManyAgentsOfTheSameNameIsServed(t *testing.T) {
 	const many = 3
 	o := open(t)
-	o.shelf("a").set("guestbook", "one")
+	o.memorySource("a").set("guestbook", "one")
 	pair := o.certified(t, "a")
 	agents := make([]agent, many)
 	for i := range agents {
@@ -253,7 +253,7 @@ func TestVersionIsAgreedOn(t *testing.T) {
 	require.Equal(t, wire.NewestProtocol, answer.Newest)
 }
 
-// One that does not fit does not end the conversation of one that does.
+// One that does not fit does not end the session of one that does.
 func TestRefusedAgentDrivesNobodyAway(t *testing.T) {
 	o := open(t)
 	a := o.welcome(t, "a")
@@ -291,7 +291,7 @@ func TestSlowAgentStopsNobodyElse(t *testing.T) {
 		a.requirePut(t, "guestbook", "before")
 	}
 	for i := range 300 {
-		o.shelf("slow").set(converge.Key(fmt.Sprint("app-", i)), string(make([]byte, 64<<10)))
+		o.memorySource("slow").set(converge.Key(fmt.Sprint("app-", i)), string(make([]byte, 64<<10)))
 	}
 	for i := range 100 {
 		for j := range 300 {
@@ -305,7 +305,7 @@ func TestSlowAgentStopsNobodyElse(t *testing.T) {
 
 // The stream that ends tells the agent to come back, to another replica of the principal or to this one when it is there
 // again.
-func TestAgentsAreToldOfTheEnd(t *testing.T) {
+func TestAgentsAreAskedToReconnectAtTheEnd(t *testing.T) {
 	o := open(t)
 	a, b := o.welcome(t, "a"), o.welcome(t, "b")
 	o.stop()

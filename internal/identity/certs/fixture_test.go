@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+// timeout is how long a test waits for what must happen.
+const timeout = 20 * time.Second
 
 func newAuthority(t *testing.T, name string) *pki.CA {
 	t.Helper()
@@ -79,7 +79,7 @@ func (j *journal) next(t *testing.T) string {
 	select {
 	case line := <-j.lines:
 		return line
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		require.FailNow(t, "nothing was logged")
 		return ""
 	}
@@ -137,7 +137,7 @@ func run(t *testing.T, options certs.Options) *rig {
 // ready waits for the first material.
 func (r *rig) ready(t *testing.T) *rig {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	require.NoError(t, r.Wait(ctx))
 	return r
@@ -150,7 +150,7 @@ func (r *rig) after(t *testing.T, change func()) {
 	change()
 	select {
 	case <-changed:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		require.FailNow(t, "the material has not changed")
 	}
 }

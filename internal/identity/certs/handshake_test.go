@@ -60,7 +60,7 @@ func call(t *testing.T, address string, transport credentials.TransportCredentia
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(transport))
 	require.NoError(t, err)
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	_, err = grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 	return err

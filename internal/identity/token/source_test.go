@@ -16,8 +16,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/token"
 )
 
-// patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+// timeout is how long a test waits for what must happen.
+const timeout = 20 * time.Second
 
 // follow starts a Source.
 func follow(t *testing.T, path string) (*token.Source, *logtest.Log) {
@@ -38,7 +38,7 @@ func after(t *testing.T, source *token.Source, change func()) *token.Keys {
 	change()
 	select {
 	case <-changed:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		require.FailNow(t, "the keys have not changed")
 	}
 	keys, err := source.Keys()
@@ -61,7 +61,7 @@ func TestKeyFolderReloadsOnRotation(t *testing.T) {
 	above := t.TempDir()
 	folder := filepath.Join(above, "not", "yet")
 	source, log := follow(t, folder)
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "mount the Secret argocd-agent-jwt") }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "mount the Secret argocd-agent-jwt") }, timeout, time.Millisecond)
 	_, err := source.Verify("x")
 	require.ErrorIs(t, err, token.ErrRefused)
 	require.ErrorContains(t, err, "mount the Secret")
@@ -87,7 +87,7 @@ func TestKeyFolderReloadsOnRotation(t *testing.T) {
 
 	write(t, filepath.Join(folder, "README"), []byte("no key"))
 	write(t, filepath.Join(folder, "broken.pub"), []byte("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"))
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "broken.pub") }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "broken.pub") }, timeout, time.Millisecond)
 	_, err = source.Verify(issued)
 	require.NoError(t, err, "the last good ones stay")
 	require.NoError(t, os.Remove(filepath.Join(folder, "broken.pub")))
@@ -113,7 +113,7 @@ func TestMountedKeySecretIsReloaded(t *testing.T) {
 			swap("..1", first)
 			require.NoError(t, os.Symlink(filepath.Join("..data", "jwt.key"), filepath.Join(mount, "jwt.key")))
 			source, _ := follow(t, filepath.Join(mount, path))
-			require.Eventually(t, func() bool { _, err := source.Keys(); return err == nil }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { _, err := source.Keys(); return err == nil }, timeout, time.Millisecond)
 			keys := after(t, source, func() { swap("..2", second) })
 			require.Equal(t, []string{thumbprint(t, second)}, keys.Thumbprints())
 			require.True(t, keys.CanSign())
@@ -126,7 +126,7 @@ func TestKeyFileWithSeveralKeys(t *testing.T) {
 	first, second := private(t, pki.ECDSAP256), private(t, pki.Ed25519)
 	write(t, file, append(public(t, first), second...))
 	source, _ := follow(t, file)
-	require.Eventually(t, func() bool { _, err := source.Keys(); return err == nil }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { _, err := source.Keys(); return err == nil }, timeout, time.Millisecond)
 	keys, err := source.Keys()
 	require.NoError(t, err)
 	issued, err := keys.Issue("a", time.Hour)

@@ -41,7 +41,7 @@ func TestDriftIsPutBackWhileDisconnected(t *testing.T) {
 		p.requireEqual()
 		require.Equal(t, []converge.Result{{Code: converge.Done}, {Code: converge.Done}}, p.observer.repairs)
 
-		// What changed at the source meanwhile is found by the next comparison, and only that.
+		// What changed at the source meanwhile is found by the next resync, and only that.
 		p.source.vanish(key(3))
 		p.source.set(key(4), object("uid4", "newer"))
 		p.connect()
@@ -66,7 +66,7 @@ func TestWhatIsNotRetainedWaitsForTheSource(t *testing.T) {
 	})
 }
 
-func TestPuttingBackThatFailsIsTriedAgain(t *testing.T) {
+func TestRestoreThatFailsIsRetried(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(1)
@@ -98,7 +98,7 @@ func (p *pair) insist(k converge.Key) {
 }
 
 // Two that insist must not keep the API server busy, whether the object is put back from memory or by the source.
-func TestFightIsFoughtEverMoreSlowly(t *testing.T) {
+func TestRepeatedDriftIsRestoredWithBackoff(t *testing.T) {
 	t.Parallel()
 	for name, retain := range map[string]bool{"retained": true, "by the source": false} {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestFightIsFoughtEverMoreSlowly(t *testing.T) {
 	}
 }
 
-func TestFightIsForgotten(t *testing.T) {
+func TestDriftBackoffIsResetAfterAWhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(1)
@@ -146,7 +146,7 @@ func TestFightIsForgotten(t *testing.T) {
 }
 
 // A new version from the source does not wait for the end of a fight.
-func TestFightDelaysNoNewVersion(t *testing.T) {
+func TestDriftBackoffDelaysNoNewVersion(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(1)

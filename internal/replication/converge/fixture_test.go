@@ -375,7 +375,7 @@ type pairOptions struct {
 func newPair(tb testing.TB, s pairOptions) *pair {
 	tb.Helper()
 	if s.resyncEvery == 0 {
-		s.resyncEvery = 10000 * time.Hour // what a comparison mends must not be mended by it
+		s.resyncEvery = 10000 * time.Hour // what a resync mends must not be mended by it
 	}
 	p := &pair{t: tb, source: newMemoryStore(), replica: newMemoryStore(), observer: newRecordingObserver()}
 	p.left = runPeer(tb, converge.Options{
@@ -442,7 +442,7 @@ func (p *pair) requireEqual() {
 	require.Zero(p.t, p.left.Backlog(facet))
 }
 
-// script begins a conversation of a peer with the test itself, which is given its end.
+// script begins a session of a peer with the test itself, which is given its end.
 func script(t *testing.T, peer *converge.Peer) *pipeEnd {
 	t.Helper()
 	line := newPipe(4)

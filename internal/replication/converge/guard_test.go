@@ -40,11 +40,11 @@ func equalPair(t *testing.T, n int, s pairOptions) *pair {
 	return p
 }
 
-func TestBrakeHoldsAndTellsOnce(t *testing.T) {
+func TestGuardPausesDeletionsAndReportsOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{resyncEvery: time.Minute})
 		p.lose(0, 30)
-		pass(time.Hour) // and many comparisons
+		pass(time.Hour) // and many resyncs
 		require.Len(t, p.replica.states(), 100)
 		require.Len(t, p.observer.pausedDeletions(), 1)
 		b := p.observer.pausedDeletions()[0]
@@ -54,8 +54,8 @@ func TestBrakeHoldsAndTellsOnce(t *testing.T) {
 	})
 }
 
-// A brake holds across connections, is told of once, and goes off in whichever conversation finds nothing to hold back.
-func TestBrakeOutlivesItsConversation(t *testing.T) {
+// Paused deletions outlive a connection and are reported once. Whichever session finds nothing to pause resumes them.
+func TestPausedDeletionsOutliveTheSession(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
@@ -64,7 +64,7 @@ func TestBrakeOutlivesItsConversation(t *testing.T) {
 			p.connect()
 			synctest.Wait()
 			require.Len(t, p.replica.states(), 100)
-			require.Len(t, p.observer.pausedDeletions(), 1, "the word depends on nothing but the deletions")
+			require.Len(t, p.observer.pausedDeletions(), 1, "the token depends on nothing but the deletions")
 			require.Zero(t, p.observer.resumedCount())
 		}
 		p.disconnect()
@@ -76,63 +76,63 @@ func TestBrakeOutlivesItsConversation(t *testing.T) {
 	})
 }
 
-func TestBrakeReleasesByItsWord(t *testing.T) {
+func TestConfirmationTokenResumesDeletions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
-		word := p.observer.pausedDeletions()[0].Token
+		token := p.observer.pausedDeletions()[0].Token
 		require.False(t, p.left.ConfirmDeletions(facet, "another"))
 		require.False(t, p.left.ConfirmDeletions(facet, ""))
-		require.False(t, p.left.ConfirmDeletions("other", word))
-		require.False(t, p.right.ConfirmDeletions(facet, word), "only the source deletes")
+		require.False(t, p.left.ConfirmDeletions("other", token))
+		require.False(t, p.right.ConfirmDeletions(facet, token), "only the source deletes")
 		synctest.Wait()
 		require.Len(t, p.replica.states(), 100)
 
-		require.True(t, p.left.ConfirmDeletions(facet, word))
+		require.True(t, p.left.ConfirmDeletions(facet, token))
 		p.requireEqual()
 		require.Len(t, p.replica.states(), 70)
 		require.Equal(t, 1, p.observer.resumedCount())
-		require.False(t, p.left.ConfirmDeletions(facet, word), "there is nothing to release any more")
+		require.False(t, p.left.ConfirmDeletions(facet, token), "there is nothing to confirm any more")
 	})
 }
 
-func TestBrakesWordIsForTheseDeletionsOnly(t *testing.T) {
+func TestConfirmationTokenAllowsTheseDeletionsOnly(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
 		p.lose(30, 31)
-		brakes := p.observer.pausedDeletions()
-		require.Len(t, brakes, 2)
-		require.NotEqual(t, brakes[0].Token, brakes[1].Token)
-		require.False(t, p.left.ConfirmDeletions(facet, brakes[0].Token), "it was for thirty objects, not these")
+		paused := p.observer.pausedDeletions()
+		require.Len(t, paused, 2)
+		require.NotEqual(t, paused[0].Token, paused[1].Token)
+		require.False(t, p.left.ConfirmDeletions(facet, paused[0].Token), "it was for thirty objects, not these")
 		synctest.Wait()
 		require.Len(t, p.replica.states(), 100)
-		require.True(t, p.left.ConfirmDeletions(facet, brakes[1].Token))
+		require.True(t, p.left.ConfirmDeletions(facet, paused[1].Token))
 		p.requireEqual()
 
-		// A word that was given stays good for the same deletions, and for no others.
+		// A token that was confirmed stays good for the same deletions, and for no others.
 		p.lose(31, 61)
 		require.Len(t, p.observer.pausedDeletions(), 3)
 		require.Len(t, p.replica.states(), 69)
 	})
 }
 
-func TestBrakeLetsGoWhenTheObjectsReturn(t *testing.T) {
+func TestGuardResumesWhenTheObjectsReturn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
-		word := p.observer.pausedDeletions()[0].Token
+		token := p.observer.pausedDeletions()[0].Token
 		p.source.fill(100)
 		p.left.Resync(facet)
 		p.requireEqual()
 		require.Len(t, p.replica.states(), 100)
 		require.Equal(t, 1, p.observer.resumedCount())
-		require.False(t, p.left.ConfirmDeletions(facet, word))
+		require.False(t, p.left.ConfirmDeletions(facet, token))
 		require.Empty(t, sentOf[converge.Delete](p.pipe.left))
 	})
 }
 
-func TestBrakePassesSmallDeletions(t *testing.T) {
+func TestGuardAllowsFewDeletions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		held, lost int
@@ -162,7 +162,7 @@ func TestBrakePassesSmallDeletions(t *testing.T) {
 	}
 }
 
-func TestBrakeIsNotForDeletionsThatAreSeen(t *testing.T) {
+func TestGuardIgnoresObservedDeletions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		for i := range 90 {
@@ -173,7 +173,7 @@ func TestBrakeIsNotForDeletionsThatAreSeen(t *testing.T) {
 	})
 }
 
-func TestBrakeIsNotForWhatIsShortLived(t *testing.T) {
+func TestGuardIgnoresExemptFacets(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{guardExempt: true})
 		p.lose(0, 100)
@@ -189,7 +189,7 @@ func below(n int) func(converge.Key, string) bool {
 	}
 }
 
-func TestBrakeIsNotForWhatWasWithdrawn(t *testing.T) {
+func TestGuardIgnoresRevokedAccess(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{accessRevoked: below(100)})
 		p.lose(1, 90)
@@ -201,8 +201,8 @@ func TestBrakeIsNotForWhatWasWithdrawn(t *testing.T) {
 	})
 }
 
-// What was withdrawn neither opens the way for what is gone, nor is held back with it.
-func TestBrakeDoesNotCountWhatWasWithdrawn(t *testing.T) {
+// Deletions after revoked access neither let others through, nor are paused with them.
+func TestGuardDoesNotCountRevokedAccess(t *testing.T) {
 	for gone, passes := range map[int]bool{10: true, 11: false} {
 		t.Run(fmt.Sprint(gone), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -216,20 +216,20 @@ func TestBrakeDoesNotCountWhatWasWithdrawn(t *testing.T) {
 				require.Len(t, p.replica.states(), 50)
 				require.False(t, p.replica.has(key(50)))
 				require.True(t, p.replica.has(key(51)))
-				brakes := p.observer.pausedDeletions()
-				require.Equal(t, []converge.PausedDeletions{{Facet: facet, Deletions: 11, Total: 50, Token: brakes[0].Token}}, brakes)
+				paused := p.observer.pausedDeletions()
+				require.Equal(t, []converge.PausedDeletions{{Facet: facet, Deletions: 11, Total: 50, Token: paused[0].Token}}, paused)
 				p.left.Resync(facet)
 				synctest.Wait()
-				require.Equal(t, brakes, p.observer.pausedDeletions(), "the word is for what is gone alone")
-				require.True(t, p.left.ConfirmDeletions(facet, brakes[0].Token))
+				require.Equal(t, paused, p.observer.pausedDeletions(), "the token is for what is gone alone")
+				require.True(t, p.left.ConfirmDeletions(facet, paused[0].Token))
 				p.requireEqual()
 			})
 		})
 	}
 }
 
-// What lies under the key of an object that is there, and came from another, was not withdrawn by anybody.
-func TestBrakeHoldsWhatCameFromOtherObjects(t *testing.T) {
+// What lies under the key of an object that is there, and came from another, is there without access being revoked.
+func TestGuardPausesDeletionsOfReplicasOfOtherObjects(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{accessRevoked: below(100)})
 		for i := range 20 {
@@ -242,7 +242,7 @@ func TestBrakeHoldsWhatCameFromOtherObjects(t *testing.T) {
 	})
 }
 
-func TestBrakeHoldsNothingElseBack(t *testing.T) {
+func TestGuardPausesNothingButDeletions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
@@ -257,8 +257,8 @@ func TestBrakeHoldsNothingElseBack(t *testing.T) {
 	})
 }
 
-// What is held back must not slip past the brake because it is touched on the replica's side.
-func TestBrakeHoldsWhatChangesOnTheReplica(t *testing.T) {
+// A paused deletion must not slip past the guard because it is touched on the replica's side.
+func TestGuardPausesDeletionsOfReplicasThatChange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
@@ -272,8 +272,8 @@ func TestBrakeHoldsWhatChangesOnTheReplica(t *testing.T) {
 	})
 }
 
-// Somebody who re-creates an object that is held back, and then deletes it, wants it gone.
-func TestBrakeForgetsWhatTheSourceHasAgain(t *testing.T) {
+// Somebody who re-creates an object whose deletion is paused, and then deletes it, wants it gone.
+func TestGuardForgetsWhatTheSourceHasAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
@@ -287,8 +287,8 @@ func TestBrakeForgetsWhatTheSourceHasAgain(t *testing.T) {
 	})
 }
 
-// A comparison in the middle of many deletions that somebody asked for must neither stop them nor cry wolf.
-func TestBrakeIsNotForDeletionsUnderWay(t *testing.T) {
+// A resync in the middle of many deletions that somebody asked for must neither stop them nor cry wolf.
+func TestGuardIgnoresDeletionsUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 1000, pairOptions{})
 		p.replica.remove = pausing(time.Second)
@@ -302,8 +302,8 @@ func TestBrakeIsNotForDeletionsUnderWay(t *testing.T) {
 	})
 }
 
-// What a comparison deletes, it deletes by the UID that it found: what came since from another source object is spared.
-func TestComparisonDeletesByUID(t *testing.T) {
+// What a resync deletes, it deletes by the UID that it found: what came since from another source object is spared.
+func TestResyncDeletesByUID(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(7, 8)
@@ -316,7 +316,7 @@ func TestComparisonDeletesByUID(t *testing.T) {
 
 // A replica that has just started tells what it holds as fast as it can. To a source that is empty by accident that must
 // not be a list of what to delete.
-func TestBrakeHoldsWhatNoticesTell(t *testing.T) {
+func TestGuardPausesDeletionsThatReplicaChangedReports(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{})
 		p.replica.fill(100)
@@ -335,7 +335,7 @@ func TestBrakeHoldsWhatNoticesTell(t *testing.T) {
 }
 
 // Objects that vanish while they wait to be sent again are not deleted for having waited.
-func TestBrakeHoldsWhatVanishesWhileItWaits(t *testing.T) {
+func TestGuardPausesWhatVanishesMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.replica.apply = func(context.Context, converge.Key, converge.Object) error { return errNotNow }
@@ -350,19 +350,19 @@ func TestBrakeHoldsWhatVanishesWhileItWaits(t *testing.T) {
 	})
 }
 
-// What the source does not know of is deleted, once a comparison has judged it, although only a notice told of it.
-func TestStrayObjectIsDeleted(t *testing.T) {
+// What the source does not know of is deleted, once a resync has found it, although only a ReplicaChanged reported it.
+func TestObjectUnknownToTheSourceIsDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
-		p.replica.set(key(1000), object("a stranger's", "stray"))
+		p.replica.set(key(1000), object("a stranger's", "unknown"))
 		p.requireEqual()
-		p.replica.set(key(1001), object("a stranger's", "stray"))
+		p.replica.set(key(1001), object("a stranger's", "unknown"))
 		p.requireEqual()
 	})
 }
 
-// A word covers its deletions also when they do not work at once.
-func TestBrakesWordOutlastsAFailure(t *testing.T) {
+// A token covers its deletions also when they do not work at once.
+func TestConfirmationSurvivesAFailedDeletion(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.replica.remove = func(context.Context, converge.Key) error { return errInvalid }
@@ -377,8 +377,8 @@ func TestBrakesWordOutlastsAFailure(t *testing.T) {
 	})
 }
 
-// What vanished while it waited is judged by a comparison that the source asks for by itself.
-func TestWhatVanishesWhileItWaitsIsJudged(t *testing.T) {
+// What vanished while it waited is found by a resync that the source asks for by itself.
+func TestObjectThatVanishesMeanwhileIsResynced(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.replica.apply = func(context.Context, converge.Key, converge.Object) error { return errNotNow }
@@ -390,8 +390,8 @@ func TestWhatVanishesWhileItWaitsIsJudged(t *testing.T) {
 	})
 }
 
-// That objects were deleted once is no word for what comes to lie under their keys later.
-func TestBrakeHoldsStraysUnderKeysThatWereDeleted(t *testing.T) {
+// Objects that were deleted once confirm no deletion of what comes to lie under their keys later.
+func TestGuardPausesUnknownObjectsUnderDeletedKeys(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		for i := range 30 {
@@ -399,7 +399,7 @@ func TestBrakeHoldsStraysUnderKeysThatWereDeleted(t *testing.T) {
 		}
 		p.requireEqual()
 		for i := range 30 {
-			p.replica.set(key(i), object("a stranger's", "stray"))
+			p.replica.set(key(i), object("a stranger's", "unknown"))
 		}
 		synctest.Wait()
 		require.Len(t, p.replica.states(), 100)
@@ -407,8 +407,8 @@ func TestBrakeHoldsStraysUnderKeysThatWereDeleted(t *testing.T) {
 	})
 }
 
-// Answers to a comparison that another has replaced are not taken for answers to that.
-func TestAnswersToAnOlderComparisonAreIgnored(t *testing.T) {
+// Answers to a resync that another has replaced are not taken for answers to that.
+func TestAnswersToAnOlderResyncAreIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		source := newMemoryStore()
 		source.fill(1)

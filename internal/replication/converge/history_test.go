@@ -72,7 +72,7 @@ type world struct {
 	noise   *watcher
 
 	compareEvery time.Duration
-	compare      bool // at the end: what is refused or overlooked, only a comparison mends
+	compare      bool // at the end: what is refused or overlooked, only a resync mends
 	deaf         int  // of a hundred messages, how many are overlooked
 }
 
@@ -113,7 +113,7 @@ type process struct {
 
 // start starts a side anew: it knows nothing but what is in its stores.
 func (w *world) start(side **process) {
-	// Comparisons would mend whatever a conversation got wrong; most histories have none but the first.
+	// Resyncs would mend whatever a session got wrong; most histories have none but the first.
 	o := converge.Options{Observer: w.noise, ResyncEvery: w.compareEvery, Workers: converge.NewWorkers(workers)}
 	down, up := w.truth[downward], w.replica[upward]
 	if side == &w.right {
@@ -138,7 +138,7 @@ func (p *process) stop() {
 	<-p.done
 }
 
-// connect ends a conversation, if there is one, and begins another.
+// connect ends a session, if there is one, and begins another.
 func (w *world) connect() {
 	w.cut()
 	w.line = newLine(w.rand.Uint64(), w.deaf)
@@ -236,10 +236,10 @@ func (w *world) stop() {
 	w.right.stop()
 }
 
-// watcher is an Observer that gives the person's word for every brake, when asked.
+// watcher is an Observer that confirms all paused deletions, when asked.
 type watcher struct {
 	mu     sync.Mutex
-	brakes []converge.PausedDeletions
+	paused []converge.PausedDeletions
 }
 
 func (w *watcher) Sent(converge.Message)                                  {}
@@ -251,13 +251,13 @@ func (w *watcher) DeletionsResumed(converge.Facet)                        {}
 func (w *watcher) DeletionsPaused(b converge.PausedDeletions) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.brakes = append(w.brakes, b)
+	w.paused = append(w.paused, b)
 }
 
 func (w *watcher) release(peers ...*converge.Peer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, b := range w.brakes {
+	for _, b := range w.paused {
 		for _, p := range peers {
 			p.ConfirmDeletions(b.Facet, b.Token)
 		}

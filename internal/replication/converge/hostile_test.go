@@ -26,7 +26,7 @@ func TestUnknownFacetIsRefused(t *testing.T) {
 		send(t, end, converge.Delete{Facet: "newer", Key: "k", Seq: 2})
 		require.Equal(t, converge.Refused, receive[converge.Ack](t, end).Code)
 
-		// The conversation goes on.
+		// The session goes on.
 		send(t, end, converge.Put{Facet: facet, Key: "k", Seq: 1, Object: object("u", "v")})
 		require.Equal(t, converge.Done, receive[converge.Ack](t, end).Code)
 		require.True(t, replica.has("k"))
@@ -174,8 +174,8 @@ func TestFloodOfQuestionsIsHeldUp(t *testing.T) {
 	}
 }
 
-// A bucket is told of once, however often it is asked for.
-func TestInquiryThatRepeatsItself(t *testing.T) {
+// A bucket is reported once, however often it is asked for.
+func TestBucketRequestThatRepeatsItself(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		replica.fill(10)
@@ -196,14 +196,14 @@ func TestInquiryThatRepeatsItself(t *testing.T) {
 
 // What the peer claims to hold is not remembered, unless the source has it too.
 func TestFloodOfClaimsTakesNoMemory(t *testing.T) { // alone, for it measures
-	stray := func(i int) converge.Key { return converge.Key(fmt.Sprintf("stray-%0100d", i)) }
+	unknown := func(i int) converge.Key { return converge.Key(fmt.Sprintf("unknown-%0100d", i)) }
 	for name, claim := range map[string]func(i int) converge.Message{
 		"notices": func(i int) converge.Message {
-			return converge.ReplicaChanged{Facet: facet, Key: stray(i), State: object("u", "v").State}
+			return converge.ReplicaChanged{Facet: facet, Key: unknown(i), State: object("u", "v").State}
 		},
-		"empty notices": func(i int) converge.Message { return converge.ReplicaChanged{Facet: facet, Key: stray(i)} },
+		"empty changes": func(i int) converge.Message { return converge.ReplicaChanged{Facet: facet, Key: unknown(i)} },
 		"holdings that nobody asked for": func(i int) converge.Message {
-			return converge.BucketEntries{Facet: facet, Resync: 7, Entries: []converge.Entry{{Key: stray(i)}}}
+			return converge.BucketEntries{Facet: facet, Resync: 7, Entries: []converge.Entry{{Key: unknown(i)}}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -223,8 +223,8 @@ func TestFloodOfClaimsTakesNoMemory(t *testing.T) { // alone, for it measures
 	}
 }
 
-// Rounds of comparison that each claim other objects, none of which the source has.
-func TestFloodOfRoundsTakesNoMemory(t *testing.T) {
+// Resyncs that each claim other objects, none of which the source has.
+func TestFloodOfResyncsTakesNoMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, end := silentReplica(t, 0)
 		before := heap()
@@ -235,7 +235,7 @@ func TestFloodOfRoundsTakesNoMemory(t *testing.T) {
 			receive[converge.BucketRequest](t, end)
 			h := converge.BucketEntries{Facet: facet, Resync: round + 2, Bucket: bucket}
 			for i := range each {
-				k := converge.Key(fmt.Sprintf("stray-%0100d-%d", i, round))
+				k := converge.Key(fmt.Sprintf("unknown-%0100d-%d", i, round))
 				h.Entries = append(h.Entries, converge.Entry{Key: k, State: object("u", "v").State})
 			}
 			send(t, end, h)
@@ -249,7 +249,7 @@ func TestFloodOfRoundsTakesNoMemory(t *testing.T) {
 }
 
 // Two honest peers, of which each has a great deal to tell at once, do not wait for each other for good.
-func TestFloodOfNoticesBothWays(t *testing.T) {
+func TestFloodOfReplicaChangedBothWays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n = 6000
 		stores := map[converge.Facet][2]*memoryStore{"down": {newMemoryStore(), newMemoryStore()}, "up": {newMemoryStore(), newMemoryStore()}}

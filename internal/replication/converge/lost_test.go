@@ -72,8 +72,8 @@ func TestRetryIsNoChange(t *testing.T) {
 	})
 }
 
-// A source that still shows a refusal learns from a comparison that it is overcome; others are not told.
-func TestComparisonSettlesWhatIsEqualAndShownAsRefused(t *testing.T) {
+// A source that still shows a refusal learns from a resync that it is overcome; nothing is reported to others.
+func TestResyncClearsRefusalOfWhatIsEqual(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 300, pairOptions{})
 		p.disconnect()
@@ -98,7 +98,7 @@ func TestComparisonSettlesWhatIsEqualAndShownAsRefused(t *testing.T) {
 }
 
 // Settlements that fail, however many, hold up nothing else.
-func TestSettlementsThatFailHoldUpNothing(t *testing.T) {
+func TestFailedReportsBlockNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 5000, pairOptions{})
 		var all []converge.Key
@@ -117,8 +117,8 @@ func TestSettlementsThatFailHoldUpNothing(t *testing.T) {
 	})
 }
 
-// A source that would refuse to be told again is not told again.
-func TestSettlementThatIsRefusedIsGivenUp(t *testing.T) {
+// A source that refuses a report does not get it again.
+func TestRefusedReportIsNotRetried(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error { return errInvalid }
@@ -129,7 +129,7 @@ func TestSettlementThatIsRefusedIsGivenUp(t *testing.T) {
 }
 
 // What a peer says it holds is believed only where it was asked for.
-func TestHoldingsOfAnotherBucketAreNotBelieved(t *testing.T) {
+func TestEntriesOfAnotherBucketAreNotBelieved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		source := newMemoryStore()
 		source.fill(1)
@@ -152,7 +152,7 @@ func TestHoldingsOfAnotherBucketAreNotBelieved(t *testing.T) {
 	})
 }
 
-// A removal is told of, whichever way it goes; putting back is not what it is.
+// A removal is observed, whichever way it goes; putting back is not what it is.
 func TestRemovalIsObserved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{retain: true})

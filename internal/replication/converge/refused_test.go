@@ -14,7 +14,7 @@ import (
 
 var errInvalid = fmt.Errorf("%w: it has no name", converge.ErrRefused)
 
-func TestRefusalIsToldToTheSource(t *testing.T) {
+func TestRefusalIsReportedToTheSource(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
@@ -26,7 +26,7 @@ func TestRefusalIsToldToTheSource(t *testing.T) {
 	})
 }
 
-// People read the reason behind words that say that something was refused.
+// Users read the reason behind words that say that something was refused.
 func TestReasonOfARefusalIsOneSentence(t *testing.T) {
 	for want, err := range map[string]error{
 		"it has no name":                            errInvalid,
@@ -46,8 +46,8 @@ func TestReasonOfARefusalIsOneSentence(t *testing.T) {
 	}
 }
 
-// A source that has nothing left under a key has nowhere to show that its deletion is refused. The replica's side tells.
-func TestRefusedDeletionIsToldWhereTheObjectIs(t *testing.T) {
+// A source that has nothing left under a key has nowhere to show that its deletion is refused. The replica's side reports it.
+func TestRefusedDeletionIsReportedWhereTheObjectIs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.remove = func(context.Context, converge.Key) error { return errInvalid }
@@ -78,7 +78,7 @@ func TestRefusedObjectIsNotSentAgain(t *testing.T) {
 	})
 }
 
-func TestRefusedObjectIsTriedAgainByAComparison(t *testing.T) {
+func TestRefusedObjectIsRetriedByAResync(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
@@ -93,7 +93,7 @@ func TestRefusedObjectIsTriedAgainByAComparison(t *testing.T) {
 	})
 }
 
-func TestRefusedObjectIsTriedAgainByTheNextConversation(t *testing.T) {
+func TestRefusedObjectIsRetriedByTheNextSession(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
@@ -124,7 +124,7 @@ func TestRefusalBlocksNoOtherKey(t *testing.T) {
 	})
 }
 
-// A deletion may be refused too. It is not sent again either, until a comparison.
+// A deletion may be refused too. It is not sent again either, until a resync.
 func TestRefusedDeletion(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})

@@ -116,7 +116,7 @@ func (r lingering) Remove(_ context.Context, k converge.Key, uid string) (conver
 	return r.Held(k), nil
 }
 
-// A deletion that takes its time is over for the source. A comparison does not find it, nor brake it.
+// A deletion that takes its time is over for the source. A resync does not find it, nor pause it.
 func TestDeletionThatTakesItsTime(t *testing.T) {
 	t.Parallel()
 	for _, retain := range []bool{true, false} {
@@ -158,8 +158,8 @@ func TestDeletionThatTakesItsTime(t *testing.T) {
 	}
 }
 
-// A notice from before an Ack tells the source nothing, which awaits that Ack. So it does not stand for one from after.
-func TestNoticeFollowsTheAck(t *testing.T) {
+// A ReplicaChanged from before an Ack says nothing to the source, which awaits that Ack. So it does not stand for one from after.
+func TestReplicaChangedFollowsTheAck(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		replica.fill(1)
@@ -179,8 +179,8 @@ func TestNoticeFollowsTheAck(t *testing.T) {
 	})
 }
 
-// What changes often while the peer does not read is told once, as it is last.
-func TestNoticeIsBroughtUpToDate(t *testing.T) {
+// What changes often while the peer does not read is sent once, as it is last.
+func TestReplicaChangedIsBroughtUpToDate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		replica.fill(1)

@@ -11,7 +11,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
-func TestSettlingThatFailsIsRepeated(t *testing.T) {
+func TestReportThatFailsIsRetried(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		var at []time.Time
@@ -35,8 +35,8 @@ func TestSettlingThatFailsIsRepeated(t *testing.T) {
 	})
 }
 
-// The newest answer is what is told; an older one that could not be told is not told after it.
-func TestSettlingTellsTheNewest(t *testing.T) {
+// The newest answer is what is reported. An older one that failed to be reported is not reported after it.
+func TestNewestResultIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		works := false
@@ -61,7 +61,7 @@ func TestSettlingTellsTheNewest(t *testing.T) {
 }
 
 // For one key at a time, however fast answers come.
-func TestSettlingIsOneAtATimePerKey(t *testing.T) {
+func TestOneReportAtATimePerKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		running := 0
@@ -80,8 +80,8 @@ func TestSettlingIsOneAtATimePerKey(t *testing.T) {
 	})
 }
 
-// What failed to be told in one conversation is not told in the next, which has answers of its own.
-func TestSettlingEndsWithTheConversation(t *testing.T) {
+// What failed to be reported in one session is not reported in the next, which has answers of its own.
+func TestReportingEndsWithTheSession(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error { return errNotNow }
@@ -98,8 +98,8 @@ func TestSettlingEndsWithTheConversation(t *testing.T) {
 	})
 }
 
-// Also if the newer answer comes while the older one is being told.
-func TestSettlingTellsTheNewestLast(t *testing.T) {
+// Also if the newer answer comes while the older one is being reported.
+func TestNewestResultIsReportedLast(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		slow, calls := pausing(time.Second), 0

@@ -15,7 +15,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
-func TestSecondConversationIsRefused(t *testing.T) {
+func TestSecondSessionIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		line := newPipe(4)
@@ -33,7 +33,7 @@ func TestSecondConversationIsRefused(t *testing.T) {
 	})
 }
 
-func TestConversationSaysWhyItEnded(t *testing.T) {
+func TestSessionReportsWhyItEnded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{})
 		for name, end := range map[string]struct {
@@ -58,9 +58,9 @@ func TestConversationSaysWhyItEnded(t *testing.T) {
 	})
 }
 
-// What is being applied when a conversation ends is not broken off, and nobody waits for it. What the source did meanwhile is
-// not lost for that: the next conversation is told how it went.
-func TestApplyOutlivesItsConversation(t *testing.T) {
+// What is being applied when a session ends is not broken off, and nobody waits for it. What the source did meanwhile is
+// not lost for that: the next session reports how it went.
+func TestApplyOutlivesItsSession(t *testing.T) {
 	for name, meanwhile := range map[string]func(*memoryStore){
 		"nothing":  func(*memoryStore) {},
 		"changed":  func(s *memoryStore) { s.set(key(0), object("uid0", "newer")) },
@@ -156,13 +156,13 @@ func TestEverythingEndsWithTheContext(t *testing.T) {
 		right.Changed(facet, key(1))
 		left.Resync(facet)
 		right.Resync(facet)
-		require.False(t, left.ConfirmDeletions(facet, "word"))
+		require.False(t, left.ConfirmDeletions(facet, "token"))
 		pass(time.Hour)
 	})
 }
 
-// When Run has ended, a conversation that goes on ends all the same.
-func TestConversationOutlivesRun(t *testing.T) {
+// When Run has ended, a session that goes on ends all the same.
+func TestSessionOutlivesRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		source, replica := newMemoryStore(), newMemoryStore()
 		source.fill(10)

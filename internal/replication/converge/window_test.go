@@ -152,8 +152,8 @@ func TestKeyThatIsNeverAnsweredStopsNoOther(t *testing.T) {
 	})
 }
 
-// Nothing is sent before the first comparison is over: the source would not know what to leave out.
-func TestNothingIsSentBeforeTheComparison(t *testing.T) {
+// Nothing is sent before the first resync is over: the source would not know what to leave out.
+func TestNothingIsSentBeforeTheResync(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		source := newMemoryStore()
 		source.fill(10)

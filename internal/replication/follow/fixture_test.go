@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+// timeout is how long a test waits for what must come.
+const timeout = 20 * time.Second
 
 // kept is what is kept of a ConfigMap.
 type kept struct {
@@ -229,7 +229,7 @@ func await[T any](t *testing.T, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		require.FailNow(t, "nothing came")
 	}
 	panic("not reached")

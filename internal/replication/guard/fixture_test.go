@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const namespace = "argocd"
 
-// apiServer takes Events, and serves one watch, of the brake's ConfigMap and no other.
+// apiServer takes Events, and serves one watch, of the guard's ConfigMap and no other.
 type apiServer struct {
 	client   typed.CoreV1Interface
 	first    *corev1.ConfigMap // what there is when the watch begins, nil if nothing
@@ -59,26 +59,26 @@ func newAPIServer(t *testing.T) *apiServer {
 	return s
 }
 
-// configMap returns the brake's ConfigMap at a new revision.
-func (s *apiServer) configMap(words ...string) *corev1.ConfigMap {
+// configMap returns the guard's ConfigMap at a new revision.
+func (s *apiServer) configMap(tokens ...string) *corev1.ConfigMap {
 	s.revision++
 	m := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: guard.ConfigMap, UID: "1", ResourceVersion: strconv.Itoa(s.revision)},
 		Data:       map[string]string{},
 	}
-	for n, word := range words {
-		m.Data["key-"+strconv.Itoa(n)] = word
+	for n, token := range tokens {
+		m.Data["key-"+strconv.Itoa(n)] = token
 	}
 	return m
 }
 
-// change has the watch bring the ConfigMap with these words.
-func (s *apiServer) change(t *testing.T, kind watch.EventType, words ...string) {
+// change has the watch bring the ConfigMap with these tokens.
+func (s *apiServer) change(t *testing.T, kind watch.EventType, tokens ...string) {
 	t.Helper()
 	select {
-	case s.changes <- change{kind, s.configMap(words...)}:
-	case <-time.After(patience):
+	case s.changes <- change{kind, s.configMap(tokens...)}:
+	case <-time.After(timeout):
 		require.FailNow(t, "nobody watches")
 	}
 }
@@ -122,14 +122,14 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+// timeout is how long a test waits for what must come.
+const timeout = 20 * time.Second
 
 // rig is a controller that runs.
 type rig struct {
 	*apiServer
 	controller *guard.Controller
-	released   chan string // agent, facet and word of each release
+	confirmed  chan string // agent, facet and token of each confirmation
 	lines      chan string // of the log
 	passed     chan string // what the observers pass on
 }
@@ -139,7 +139,7 @@ func runs(t *testing.T, server *apiServer) *rig {
 	t.Helper()
 	read, write := io.Pipe()
 	r := &rig{
-		apiServer: server, released: make(chan string, 100), lines: make(chan string, 100), passed: make(chan string, 100),
+		apiServer: server, confirmed: make(chan string, 100), lines: make(chan string, 100), passed: make(chan string, 100),
 	}
 	r.controller = guard.New(guard.Options{
 		Client: server.client, Namespace: namespace, Component: "principal", Logger: slog.New(slog.NewTextHandler(write, nil)),
@@ -154,9 +154,9 @@ func runs(t *testing.T, server *apiServer) *rig {
 	}()
 	go func() {
 		defer close(ended)
-		r.controller.Run(ctx, func(agent string, f converge.Facet, word string) bool {
-			r.released <- agent + " " + string(f) + " " + word
-			r.observer(agent).DeletionsResumed(f) // as a peer does whose brake is released
+		r.controller.Run(ctx, func(agent string, f converge.Facet, token string) bool {
+			r.confirmed <- agent + " " + string(f) + " " + token
+			r.observer(agent).DeletionsResumed(f) // as a peer does whose deletions resume
 			return true
 		})
 	}()
@@ -180,15 +180,15 @@ type next struct {
 	passed chan string
 }
 
-func (n next) DeletionsPaused(b converge.PausedDeletions) { n.passed <- "braked " + b.Token }
-func (n next) DeletionsResumed(f converge.Facet)          { n.passed <- "released " + string(f) }
+func (n next) DeletionsPaused(b converge.PausedDeletions) { n.passed <- "paused " + b.Token }
+func (n next) DeletionsResumed(f converge.Facet)          { n.passed <- "resumed " + string(f) }
 
 func await[T any](t *testing.T, c <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		require.FailNow(t, "nothing came")
 	}
 	panic("not reached")

@@ -12,10 +12,10 @@ import (
 
 const facet = converge.Facet("application")
 
-func TestABrakeIsReportedOnceWithItsRemedy(t *testing.T) {
+func TestPausedDeletionsAreReportedOnceWithTheCommand(t *testing.T) {
 	r := runs(t, newAPIServer(t))
 	r.observer("berlin").DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 11, Total: 20, Token: "abc"})
-	require.Equal(t, "braked abc", await(t, r.passed))
+	require.Equal(t, "paused abc", await(t, r.passed))
 
 	const remedy = "kubectl -n argocd create configmap argocd-agent-deletion-guard --from-literal=berlin.application=abc" +
 		" --dry-run=client -o yaml | kubectl -n argocd apply --server-side --force-conflicts --field-manager=abc -f -"
@@ -31,7 +31,7 @@ func TestABrakeIsReportedOnceWithItsRemedy(t *testing.T) {
 	require.Equal(t, "argocd-agent-deletion-guard", event.InvolvedObject.Name)
 	require.Equal(t, "argocd-agent-deletion-guard-", event.GenerateName)
 
-	// Another brake wakes the controller, and is all that it reports then.
+	// Another pause wakes the controller, and is all that it reports then.
 	r.observer("").DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 12, Total: 20, Token: "def"})
 	require.Contains(t, await(t, r.events).Message, "12 of 20 objects of application; deletions paused")
 	r.observer("paris").DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 13, Total: 20, Token: "ghi"})
@@ -39,66 +39,66 @@ func TestABrakeIsReportedOnceWithItsRemedy(t *testing.T) {
 	require.Empty(t, r.events)
 }
 
-func TestTheWordReleasesItsBrakeAndNoOther(t *testing.T) {
+func TestTokenConfirmsItsDeletionsAndNoOthers(t *testing.T) {
 	r := runs(t, newAPIServer(t))
-	for agent, word := range map[string]string{"berlin": "abc", "paris": "def"} {
-		r.observer(agent).DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: word})
+	for agent, token := range map[string]string{"berlin": "abc", "paris": "def"} {
+		r.observer(agent).DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: token})
 	}
 	await(t, r.events)
 	await(t, r.events)
 	r.change(t, watch.Added, "wrong", "ABC")
 	r.change(t, watch.Modified, "wrong", "abc")
-	require.Equal(t, "berlin application abc", await(t, r.released))
+	require.Equal(t, "berlin application abc", await(t, r.confirmed))
 	r.change(t, watch.Modified, "wrong", "abc", "def")
-	require.Equal(t, "paris application def", await(t, r.released))
-	require.Empty(t, r.released)
+	require.Equal(t, "paris application def", await(t, r.confirmed))
+	require.Empty(t, r.confirmed)
 	require.Empty(t, r.events)
 }
 
-func TestAWordThatIsGivenAlreadyReleasesAtOnce(t *testing.T) {
+func TestTokenThatIsThereAlreadyConfirmsAtOnce(t *testing.T) {
 	server := newAPIServer(t)
 	server.first = server.configMap("abc")
 	r := runs(t, server)
 	r.observer("berlin").DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "abc"})
-	require.Equal(t, "berlin application abc", await(t, r.released))
+	require.Equal(t, "berlin application abc", await(t, r.confirmed))
 }
 
-func TestAWordThatWasTakenBackReleasesNothing(t *testing.T) {
+func TestTokenThatWasRemovedConfirmsNothing(t *testing.T) {
 	server := newAPIServer(t)
 	server.first = server.configMap("early", "late")
 	r := runs(t, server)
 	r.observer("berlin").DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "early"})
-	require.Equal(t, "berlin application early", await(t, r.released))
+	require.Equal(t, "berlin application early", await(t, r.confirmed))
 	r.change(t, watch.Deleted)
 	r.change(t, watch.Added, "now")
 	r.observer("paris").DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "now"})
-	require.Equal(t, "paris application now", await(t, r.released))
+	require.Equal(t, "paris application now", await(t, r.confirmed))
 	for len(r.events) > 0 {
 		<-r.events
 	}
 	r.observer("berlin").DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "late"})
 	require.Contains(t, await(t, r.events).Message, "berlin.application=late")
-	require.Empty(t, r.released)
+	require.Empty(t, r.confirmed)
 }
 
-func TestABrakeThatIsOffIsNotReleased(t *testing.T) {
+func TestNothingIsConfirmedOnceDeletionsAreResumed(t *testing.T) {
 	r := runs(t, newAPIServer(t))
 	berlin := r.observer("berlin")
 	berlin.DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "abc"})
 	await(t, r.events)
 	berlin.DeletionsResumed(facet)
-	require.Equal(t, "braked abc", await(t, r.passed))
-	require.Equal(t, "released application", await(t, r.passed))
+	require.Equal(t, "paused abc", await(t, r.passed))
+	require.Equal(t, "resumed application", await(t, r.passed))
 	r.observer("paris").DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "def"})
 	r.change(t, watch.Added, "abc", "def")
-	require.Equal(t, "paris application def", await(t, r.released))
+	require.Equal(t, "paris application def", await(t, r.confirmed))
 	r.observer("tokyo").DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "ghi"})
 	r.change(t, watch.Modified, "abc", "def", "ghi")
-	require.Equal(t, "tokyo application ghi", await(t, r.released))
-	require.Empty(t, r.released)
+	require.Equal(t, "tokyo application ghi", await(t, r.confirmed))
+	require.Empty(t, r.confirmed)
 }
 
-func TestANewWordIsReportedAnew(t *testing.T) {
+func TestNewTokenIsReportedAnew(t *testing.T) {
 	r := runs(t, newAPIServer(t))
 	berlin := r.observer("berlin")
 	berlin.DeletionsPaused(converge.PausedDeletions{Facet: facet, Token: "abc"})
@@ -107,7 +107,7 @@ func TestANewWordIsReportedAnew(t *testing.T) {
 	require.Contains(t, await(t, r.events).Message, "=def")
 	r.change(t, watch.Added, "abc")
 	r.change(t, watch.Modified, "def")
-	require.Equal(t, "berlin application def", await(t, r.released))
+	require.Equal(t, "berlin application def", await(t, r.confirmed))
 }
 
 func TestAnEventThatCannotBeWrittenIsLogged(t *testing.T) {
@@ -118,5 +118,5 @@ func TestAnEventThatCannotBeWrittenIsLogged(t *testing.T) {
 	require.Contains(t, await(t, r.lines), "deletions paused")
 	require.Contains(t, await(t, r.lines), "Failed to create Event")
 	r.change(t, watch.Added, "abc")
-	require.Equal(t, "berlin application abc", await(t, r.released))
+	require.Equal(t, "berlin application abc", await(t, r.confirmed))
 }

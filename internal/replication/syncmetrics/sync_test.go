@@ -93,7 +93,7 @@ func TestAnswersAreCountedByResult(t *testing.T) {
 const lag = `test_sync_lag_seconds{facet="application"}`
 
 // What is measured spans what is reached, some milliseconds, and what may happen, minutes of disconnection.
-func TestLagIsToldApartWhereItMatters(t *testing.T) {
+func TestLagBucketsAreFineWhereItMatters(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	o := syncmetrics.NewSync("test", registry).Observer("a", slog.New(slog.DiscardHandler))
 	for _, lag := range []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, time.Second, time.Minute} {

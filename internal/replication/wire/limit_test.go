@@ -86,7 +86,7 @@ func TestSmallTextsAreBounded(t *testing.T) {
 	}
 }
 
-// A reason is for people: what it is about gets through, however long it is.
+// A reason is for users: what it is about gets through, however long it is.
 func TestLongReasonIsCut(t *testing.T) {
 	for name, reason := range map[string]string{
 		"plain":                     long(1 << 20),

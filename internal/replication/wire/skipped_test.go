@@ -62,7 +62,7 @@ func TestEventsThatAreNotUnderstoodAreLoggedAFewAtATime(t *testing.T) {
 	})
 }
 
-func TestWhatWasLeftOutOfTheLogIsToldAtTheEnd(t *testing.T) {
+func TestOmittedLogLinesAreCountedAtTheEnd(t *testing.T) {
 	var text bytes.Buffer
 	c := newCable()
 	s := c.open("/principal", slog.New(slog.NewTextHandler(&text, nil)))

@@ -24,7 +24,7 @@ import (
 
 var errLost = errors.New("the connection was lost")
 
-// messages are all that a conversation is made of, with what is easily lost on the way.
+// messages are all that a session is made of, with what is easily lost on the way.
 func messages() map[string]converge.Message {
 	const facet, key = converge.Facet("application-status"), converge.Key("guestbook")
 	all := make(map[converge.Bucket]converge.BucketDigest)
@@ -102,7 +102,7 @@ func TestHellosArriveAsTheyWereSent(t *testing.T) {
 	require.Equal(t, hello, got)
 }
 
-func TestConversationThatBeginsWithoutHello(t *testing.T) {
+func TestStreamWithoutHelloIsRefused(t *testing.T) {
 	agent, principal, end := pairWith(t)
 	require.NoError(t, agent.Send(put(1)))
 	_, err := recvHello(t, principal, end)
@@ -283,7 +283,7 @@ func TestSlowReaderStopsItsOwnSenderOnly(t *testing.T) {
 		}
 		failed <- nil
 	}()
-	require.Eventually(t, func() bool { return sent.Load() > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return sent.Load() > 0 }, timeout, time.Millisecond)
 	require.NoError(t, principals[1].Send(put(1)))
 	got, err := agents[1].Recv()
 	require.NoError(t, err)

@@ -41,7 +41,7 @@ func TestEachContenderGoesFirstOnce(t *testing.T) {
 	require.Equal(t, 5.0, *report.Rows[0].Relay)
 }
 
-func TestWhoFailsIsToldOfAndTheOthersAreMeasured(t *testing.T) {
+func TestFailedContenderIsReportedAndTheOthersAreMeasured(t *testing.T) {
 	var turns []string
 	var report figures.Report
 	err := options().Run(t.Context(), part(&turns, func(contender string) (figures.Sample, error) {

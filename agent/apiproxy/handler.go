@@ -101,6 +101,9 @@ func (h *Handler) parse(r *http.Request) (*policy.Request, error) {
 	if err := apihttp.CheckHeaders(r.Header); err != nil {
 		return nil, err
 	}
+	if err := apihttp.CheckUpgrade(r); err != nil {
+		return nil, err
+	}
 	if apihttp.HasBearerProtocol(r.Header) {
 		return nil, apihttp.Errorf(http.StatusBadRequest, "a WebSocket subprotocol carries a bearer token: the agent accepts none")
 	}

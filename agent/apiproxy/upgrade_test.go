@@ -88,6 +88,17 @@ func TestRefusedUpgradeIsForwarded(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, answer.code)
 }
 
+func TestUpgradeWithABodyIsRefused(t *testing.T) {
+	s := newSpoke(t, true, echo)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+pod+"/exec?command=sh", strings.NewReader("early"))
+	require.NoError(t, err)
+	r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}}
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusBadRequest, answer.StatusCode)
+}
+
 func TestUpgradedConnectionEndsWithItsCaller(t *testing.T) {
 	ended := make(chan struct{})
 	s := newSpoke(t, true, func(w http.ResponseWriter, r *http.Request) {

@@ -81,6 +81,9 @@ func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 	if err := apihttp.CheckHeaders(r.Header); err != nil {
 		return Call{}, err
 	}
+	if err := apihttp.CheckUpgrade(r); err != nil {
+		return Call{}, err
+	}
 	target, err := ParseTarget(r.RequestURI)
 	if err != nil {
 		return Call{}, err

@@ -141,6 +141,17 @@ func TestRefusedUpgradeIsForwarded(t *testing.T) {
 	require.Equal(t, "v5.channel.k8s.io, v4.channel.k8s.io\n", body, "the token is not the spoke's to see")
 }
 
+// Otherwise the rest of the body would be read while the caller's connection already belongs to the other protocol.
+func TestUpgradeWithABodyIsRefused(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	h.switching(t, func(*http.Request, net.Conn, *bufio.Reader) {})
+	for _, body := range []string{"Content-Length: 5\r\n\r\nearly", "Transfer-Encoding: chunked\r\n\r\n5\r\nearly\r\n0\r\n\r\n"} {
+		response, text := h.say(t, "a", "POST /api/v1/namespaces/x/pods/y/exec HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"+body)
+		requireStatus(t, response, text, http.StatusBadRequest, "BadRequest", "the request has a body")
+	}
+}
+
 // Kubernetes' own clients reach Kubernetes' own servers.
 func TestExecOverSPDYAndWebSocket(t *testing.T) {
 	t.Parallel()

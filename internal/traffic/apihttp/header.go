@@ -47,6 +47,15 @@ func CheckHeaders(header http.Header) error {
 	return nil
 }
 
+// CheckUpgrade refuses a body in a request that asks for an upgrade. Once the protocol changes, the rest of such a body and what
+// comes in the new protocol could not be told apart, and a proxy would read both at the same time. Kubernetes' clients send none.
+func CheckUpgrade(r *http.Request) error {
+	if r.Header.Get("Upgrade") != "" && r.ContentLength != 0 {
+		return Errorf(http.StatusBadRequest, "upgrade to %.40q: the request has a body: send none", r.Header.Get("Upgrade"))
+	}
+	return nil
+}
+
 // DropCredentials removes the headers that prove to this proxy who the caller is, those that claim to the next server who it
 // is, and those that make an http.Transport send a POST twice.
 func DropCredentials(header http.Header) {

@@ -35,6 +35,22 @@ func TestAmbiguousHeadersAreRefused(t *testing.T) {
 	}
 }
 
+// What follows the headers of an upgrade is either a body or the new protocol.
+func TestUpgradeWithABodyIsRefused(t *testing.T) {
+	t.Parallel()
+	for length, refused := range map[int64]bool{0: false, 1: true, -1: true} { // -1: chunked
+		r := &http.Request{Header: http.Header{"Upgrade": {"SPDY/3.1"}, "Connection": {"Upgrade"}}, ContentLength: length}
+		err := apihttp.CheckUpgrade(r)
+		if refused {
+			require.ErrorContains(t, err, "the request has a body", length)
+		} else {
+			require.NoError(t, err, length)
+		}
+		r.Header = http.Header{}
+		require.NoError(t, apihttp.CheckUpgrade(r))
+	}
+}
+
 func TestCredentialsAreDropped(t *testing.T) {
 	t.Parallel()
 	header := http.Header{"Accept": {"*/*"}, "Impersonate-User": {"jane"}, "Sec-Websocket-Protocol": {

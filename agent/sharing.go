@@ -76,9 +76,9 @@ func (s *sharingSettings) applicationNamespace(namespace string) string {
 	return namespace
 }
 
-// keeping says how the hub's Applications are kept.
-func (s *sharingSettings) keeping(client typed.CoreV1Interface, hub *hubIdentity) facets.Keeping {
-	k := facets.Keeping{Adoption: s.adoption, Mismatch: s.mismatch, Recreate: s.recreate, Origin: hub.uid}
+// adoptionPolicy says how the hub's Applications are kept.
+func (s *sharingSettings) adoptionPolicy(client typed.CoreV1Interface, hub *hubIdentity) facets.AdoptionPolicy {
+	k := facets.AdoptionPolicy{Adoption: s.adoption, Mismatch: s.mismatch, Recreate: s.recreate, Origin: hub.uid}
 	k.CreateNamespace = namespaces.Creator{
 		Client: client, Allowed: func(string) bool { return s.createNamespaces },
 		Hint: "create it on the spoke, or let the agent: see --create-namespace",

@@ -41,8 +41,8 @@ type Options struct {
 	Mapping mapping.Mapping
 	// Selector is what is shared, by labels.
 	Selector labels.Selector
-	// Keeping says how the hub's applications are kept.
-	Keeping facets.Keeping
+	// AdoptionPolicy says how the hub's applications are kept.
+	AdoptionPolicy facets.AdoptionPolicy
 	// Agent returns the name by which the hub knows the agent, once the hub has said so.
 	Agent func() string
 	// CompareEvery is the time between comparisons with the hub.
@@ -57,7 +57,7 @@ func New(o Options) (*Spoke, error) {
 	s := &Spoke{options: o, workers: converge.NewWorkers(maxWrites)}
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "spoke", Namespace: o.Namespace, ApplicationNamespace: o.ApplicationNamespace, Kinds: o.Mode.Kinds(),
-		KeepStatus: true, Mapping: o.Mapping, Selector: o.Selector, Keeping: o.Keeping, Agent: o.Agent,
+		KeepStatus: true, Mapping: o.Mapping, Selector: o.Selector, AdoptionPolicy: o.AdoptionPolicy, Agent: o.Agent,
 		Listener: (*events)(s), Reporter: o.Reporter,
 	})
 	if err != nil {

@@ -67,7 +67,7 @@ func New(o Options) (*Hub, error) {
 	h := &Hub{options: o}
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Kinds(),
-		Group: h.agentOf, Keeping: facets.Keeping{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h),
+		Group: h.agentOf, AdoptionPolicy: facets.AdoptionPolicy{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h),
 		Reporter: o.Reporter,
 	})
 	if err != nil {

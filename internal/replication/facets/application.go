@@ -60,8 +60,8 @@ func (s applicationSource) Project(key converge.Key) (converge.Object, bool) {
 	return converge.Object{State: s.state(app, version), Payload: payload}, true
 }
 
-// Settled lets go of an application whose deletion is over on the other side, and tells on the original if the other side
-// refuses it.
+// ReportResult lets go of an application whose deletion is over on the other side. It sets a condition on the source object if the
+// other side refuses it.
 func (s applicationSource) ReportResult(ctx context.Context, key converge.Key, r converge.Result) error {
 	application, delay := refusalOf(s.other), delayOf(s.other)
 	_, err := s.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
@@ -74,18 +74,18 @@ func (s applicationSource) ReportResult(ctx context.Context, key converge.Key, r
 		}
 		switch r.Code {
 		case converge.Done:
-			application.withdraw(app, &patch)
+			application.clear(app, &patch)
 		case converge.Refused:
-			application.tell(app, &patch, r.Reason)
+			application.set(app, &patch, r.Reason)
 		case converge.Retry:
-			delay.tell(app, &patch, r.Reason)
+			delay.set(app, &patch, r.Reason)
 		}
 		return patch, nil
 	})
 	return err
 }
 
-// Troubled reports whether an application tells that the other side refuses it.
+// HasRefusedCondition reports whether an application has the condition that the other side refuses it.
 func (s applicationSource) HasRefusedCondition(key converge.Key) bool {
 	app, ok := s.get(key)
 	return ok && refusalOf(s.other).isIn(app)
@@ -102,34 +102,34 @@ func withoutFinalizers(app *argocd.App) argocd.Patch {
 	return patch
 }
 
-// applicationReplica is the half of the application facet on the side that has copies.
+// applicationReplica is the half of the application facet on the side that has replica objects.
 type applicationReplica struct {
 	Side
 
-	keeping    Keeping
+	adoption   AdoptionPolicy
 	sourceRefs *sourceRefs
 }
 
-// newApplicationReplica returns the half of the application facet on the side that has copies.
-func newApplicationReplica(s Side, k Keeping) applicationReplica {
+// newApplicationReplica returns the half of the application facet on the side that has replica objects.
+func newApplicationReplica(s Side, k AdoptionPolicy) applicationReplica {
 	return applicationReplica{s, k, newSourceRefs()}
 }
 
 var _ converge.Replica = applicationReplica{}
 
-// All yields the copies.
+// All yields the replica objects.
 func (r applicationReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.copied) }
 
-// Stale reports whether a copy is of what another hub had.
+// Stale reports whether a replica object is of what another hub had.
 func (r applicationReplica) Stale(key converge.Key) bool {
 	app, ok := r.get(key)
-	return ok && r.keeping.foreign(&app.Head)
+	return ok && r.adoption.foreign(&app.Head)
 }
 
-// Held returns what is held of a copy.
+// Held returns what is held of a replica object.
 func (r applicationReplica) Held(key converge.Key) converge.State { return r.held(key, r.copied) }
 
-// copied is the state of an application, zero if there is none or if it is no copy.
+// copied is the state of an application, zero if there is none or if it is no replica object.
 func (r applicationReplica) copied(app *argocd.App) converge.State {
 	if app == nil {
 		return converge.State{}
@@ -159,15 +159,15 @@ func (r applicationReplica) Recall(key converge.Key) (converge.Object, bool) {
 // errTerminating means that an application is still being deleted.
 var errTerminating = errors.New("the application is being deleted; it is created again when that is over")
 
-// wanted is what a copy should be.
+// wanted is what a replica object should be.
 type wanted struct {
 	argocd.Definition
 
-	annotations map[string]string // that are the copy's own
-	uid         string            // of the original
+	annotations map[string]string // that are the replica object's own
+	uid         string            // of the source object
 }
 
-// want returns what a copy should be of what the other side says.
+// want returns what a replica object should be of what the other side says.
 func (r applicationReplica) want(obj converge.Object) (wanted, error) {
 	w := wanted{uid: obj.UID}
 	if w.uid == "" {
@@ -180,18 +180,18 @@ func (r applicationReplica) want(obj converge.Object) (wanted, error) {
 		return w, nil
 	}
 	var err error
-	if w.Definition, err = r.keeping.render(w.Definition); err != nil {
+	if w.Definition, err = r.adoption.render(w.Definition); err != nil {
 		return w, fmt.Errorf("%w: %w", converge.ErrRefused, err)
 	}
 	_, own, err := w.Encode()
 	w.annotations = map[string]string{
 		argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, own),
 	}
-	maps.Copy(w.annotations, r.keeping.annotations())
+	maps.Copy(w.annotations, r.adoption.annotations())
 	return w, err
 }
 
-// Apply makes a copy match its original.
+// Apply makes a replica object match its source object.
 func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
 	want, err := r.want(obj)
 	if err != nil {
@@ -200,7 +200,7 @@ func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 	id, err := r.place(key)
 	switch {
 	case err != nil && want.Deleting && !r.holds(key, id, want):
-		return converge.State{}, nil // so nothing keeps the original from going
+		return converge.State{}, nil // so nothing keeps the source object from going
 	case err != nil:
 		return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, err)
 	}
@@ -232,7 +232,7 @@ func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 	return r.copied(app), err
 }
 
-// make makes a copy.
+// make makes a replica object.
 func (r applicationReplica) make(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (*argocd.App, error) {
 	app := &argocd.Application{
 		ObjectMeta: metav1.ObjectMeta{
@@ -243,21 +243,21 @@ func (r applicationReplica) make(ctx context.Context, key converge.Key, id types
 	}
 	if status, again := r.sourceRefs.again(key, want.uid); again {
 		var err error
-		if app.Status, app.Operation, err = r.keeping.beginAgain(status); err != nil {
+		if app.Status, app.Operation, err = r.adoption.beginAgain(status); err != nil {
 			return nil, err
 		}
 	}
-	return r.keeping.within(ctx, id.Namespace, func() (*argocd.App, error) { return r.create(ctx, app) })
+	return r.adoption.within(ctx, id.Namespace, func() (*argocd.App, error) { return r.create(ctx, app) })
 }
 
 // clear makes way for what an application should be: it returns the application if that is to be changed, nil if a new one
 // is to be made.
 func (r applicationReplica) clear(ctx context.Context, key converge.Key, app *argocd.App, want wanted) (*argocd.App, error) {
 	this := func(a *argocd.App) bool { return a.UID == app.UID }
-	switch verdict, err := r.keeping.judge(app, r.sourceRefs.of(key, &app.Head), want); {
+	switch action, err := r.adoption.actionFor(app, r.sourceRefs.of(key, &app.Head), want); {
 	case err != nil:
 		return app, fmt.Errorf("%w: %w", converge.ErrRefused, err)
-	case app.Deleting && r.keeping.Shows != "", verdict == replace:
+	case app.Deleting && r.adoption.Shows != "", action == actionRecreate:
 		left, err := r.remove(ctx, app.Name, this, r.released)
 		if err == nil && left != nil {
 			err = errTerminating
@@ -267,7 +267,7 @@ func (r applicationReplica) clear(ctx context.Context, key converge.Key, app *ar
 	return app, nil
 }
 
-// difference returns the patch that makes a copy what it should be, nil if it is.
+// difference returns the patch that makes a replica object what it should be, nil if it is.
 func difference(app *argocd.App, want wanted) (argocd.Patch, error) {
 	have, err := app.Own()
 	if err != nil {
@@ -289,12 +289,12 @@ func difference(app *argocd.App, want wanted) (argocd.Patch, error) {
 	return patch, nil
 }
 
-// annotationsBeside returns a copy's annotations: the original's, its own, and those that its side has for itself.
+// annotationsBeside returns a replica object's annotations: the source object's, its own, and those that its side has for itself.
 func (w wanted) annotationsBeside(present map[string]string) map[string]string {
 	return copyAnnotations(present, w.Annotations, w.annotations)
 }
 
-// copyAnnotations returns the annotations of a copy.
+// copyAnnotations returns the annotations of a replica object.
 func copyAnnotations(present, originals, own map[string]string) map[string]string {
 	out := make(map[string]string, len(originals)+len(own))
 	for k, v := range present {
@@ -314,7 +314,7 @@ func orEmpty(m map[string]string) map[string]string {
 	return m
 }
 
-// delete deletes a copy as the original is deleted: its finalizers decide about its resources. They may have changed
+// delete deletes a replica object as the source object is deleted: its finalizers decide about its resources. They may have changed
 // along with the deletion, so they are made to match first. Once a deletion has begun none can be added, and which are left
 // says how far it has come: then nothing is changed.
 func (r applicationReplica) delete(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (converge.State, error) {
@@ -329,34 +329,34 @@ func (r applicationReplica) delete(ctx context.Context, key converge.Key, id typ
 		r.sourceRefs.note(key, nil) // it is not made again
 	}
 	if left == nil || !ours(left) {
-		return converge.State{}, errors.Join(err, r.doubt(key, left, want))
+		return converge.State{}, errors.Join(err, r.errIfMayBeReplica(key, left, want))
 	}
 	return r.copied(left), err
 }
 
-// doubt returns an error if an application may be the copy that is to be deleted with its resources, though nothing on it says
-// so any more: to say that it is gone would be wrong, and to delete it may be.
-func (r applicationReplica) doubt(key converge.Key, app *argocd.App, want wanted) error {
+// errIfMayBeReplica returns an error if an application may be the replica object that is to be deleted with its resources,
+// though nothing on it says so any more: to say that it is gone would be wrong, and to delete it may be.
+func (r applicationReplica) errIfMayBeReplica(key converge.Key, app *argocd.App, want wanted) error {
 	if app == nil || len(want.Finalizers) == 0 || r.sourceRefs.of(key, &app.Head) != "" {
 		return nil
 	}
-	if mayBe := r.keeping.adopts(app, want) == nil; mayBe {
+	if mayBe := r.adoption.adopts(app, want) == nil; mayBe {
 		return fmt.Errorf("%w: an application of this name is there, and nothing says whose it is: delete it there if it is to go, and take the finalizers of this one away",
 			converge.ErrRefused)
 	}
 	return nil
 }
 
-// holds reports whether a copy is where none may be any more, with resources that are to be deleted with it.
+// holds reports whether a replica object is where none may be any more, with resources that are to be deleted with it.
 func (r applicationReplica) holds(key converge.Key, id types.NamespacedName, want wanted) bool {
 	app, ok := r.Store.Get(id)
 	return ok && len(want.Finalizers) > 0 && r.sourceRefs.of(key, &app.Head) == want.uid
 }
 
-// released returns the patch without which a copy that is deleted would wait for somebody. What only shows an application waits
-// for nobody: no controller knows of it.
+// released returns the patch without which a replica object that is deleted would wait for somebody. What only shows an
+// application waits for nobody: no controller knows of it.
 func (r applicationReplica) released(app *argocd.App) argocd.Patch {
-	if r.keeping.Shows == "" {
+	if r.adoption.Shows == "" {
 		return withoutFinalizers(app)
 	}
 	return unfinalized(&app.Head)
@@ -370,8 +370,8 @@ func withCascades(app *argocd.App, finalizers []string) argocd.Patch {
 	return patch
 }
 
-// Remove deletes a copy whose original is gone. There the finalizers were taken away before, or never were: somebody wants
-// its resources to stay. So they are taken away here too.
+// Remove deletes a replica object whose source object is gone. There the finalizers were taken away before, or never were:
+// somebody wants its resources to stay. So they are taken away here too.
 func (r applicationReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
 	id, err := r.place(key)
 	if err != nil {
@@ -381,7 +381,7 @@ func (r applicationReplica) Remove(ctx context.Context, key converge.Key, uid st
 		from := r.sourceRefs.of(key, &app.Head)
 		return from != "" && (uid == "" || from == uid)
 	}
-	if app, ok := r.get(key); ok && ours(app) && r.keeping.foreign(&app.Head) {
+	if app, ok := r.get(key); ok && ours(app) && r.adoption.foreign(&app.Head) {
 		return r.copied(app), errForeign
 	}
 	left, err := r.remove(ctx, id, ours, r.released)

@@ -35,7 +35,7 @@ func TestExistingApplicationIsPatchedInPlace(t *testing.T) {
 			if source != "" {
 				there.Annotations[argocd.AnnotationSourceUID] = source
 			}
-			replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{Mismatch: facets.MismatchUpsert})
+			replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{Mismatch: facets.MismatchUpsert})
 			hears(t, replica.Applications, server.put(there))
 			held, err := replica.Apply(t.Context(), "guestbook", object)
 			require.NoError(t, err)

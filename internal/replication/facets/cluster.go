@@ -33,7 +33,7 @@ func (k Kind) apiVersion() string {
 	return "v1"
 }
 
-// Listener is told what changes in a cluster. It must not block.
+// Listener learns what changes in a cluster. It must not block.
 type Listener interface {
 	// ApplicationChanged says that an application was created (old is nil), changed or deleted (now is nil).
 	ApplicationChanged(old, now *argocd.App)
@@ -48,7 +48,7 @@ type Listener interface {
 // Options say what of a cluster is followed.
 type Options struct {
 	Config *rest.Config
-	// Name is what people call the cluster: hub or spoke.
+	// Name is what logs and errors call the cluster: hub or spoke.
 	Name string
 	// Namespace is that of Argo CD.
 	Namespace string
@@ -61,10 +61,11 @@ type Options struct {
 	// Group puts applications into groups; nil is one group.
 	Group   func(*argocd.App) string
 	Mapping mapping.Mapping
-	// Selector is what originals are shared by; nil is all. All are followed: a copy is one whatever becomes of its labels.
-	Selector labels.Selector
-	Keeping  Keeping
-	Listener Listener
+	// Selector is what source objects are shared by; nil is all. All are followed: a replica object is one whatever becomes of
+	// its labels.
+	Selector       labels.Selector
+	AdoptionPolicy AdoptionPolicy
+	Listener       Listener
 	// Agent returns, on a spoke, the name by which the hub knows the agent. It is known once the hub has said so.
 	Agent func() string
 	// Reporter, if set, reports what one side could not apply of the other's.
@@ -189,5 +190,5 @@ func (c *Cluster) offer(r *argocd.Record, shared bool) ([]byte, converge.Version
 	return r.Encoded()
 }
 
-// Selects reports whether an original is to be shared, as far as that is for its labels to say.
+// Selects reports whether a source object is to be shared, as far as that is for its labels to say.
 func (c *Cluster) Selects(object *argocd.Head) bool { return selects(c.options.Selector, object) }

@@ -74,7 +74,7 @@ func TestDeletionSetsFinalizersOfTheSource(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := newAPIServer(t)
-			replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
+			replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{})
 			hears(t, replica.Applications, server.put(onSpoke(c.there...)))
 			object := deletion(t, c.sent...)
 			held, err := replica.Apply(t.Context(), "guestbook", object)
@@ -117,7 +117,7 @@ func TestDeletionHasResourceVersionPrecondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := newAPIServer(t)
-			replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
+			replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{})
 			hears(t, replica.Applications, server.put(c.known))
 			server.put(c.there)
 			_, err := c.delete(t, replica)
@@ -130,7 +130,7 @@ func TestDeletionHasResourceVersionPrecondition(t *testing.T) {
 func TestDeletionSparesApplicationOfAnotherUID(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
-	replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
+	replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{})
 	other := onSpoke()
 	other.Annotations = map[string]string{argocd.AnnotationSourceUID: "another"}
 	hears(t, replica.Applications, server.put(other))
@@ -161,7 +161,7 @@ func TestDeletionWithoutSourceAnnotations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newAPIServer(t)
-			replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
+			replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{})
 			_, err := replica.Apply(t.Context(), "guestbook", wanted)
 			require.NoError(t, err)
 			wiped := *server.get("guestbook")
@@ -197,7 +197,7 @@ func TestTerminatingApplicationIsNotRestored(t *testing.T) {
 	require.True(t, ok)
 
 	spoke := newAPIServer(t)
-	replica := facets.NewApplicationReplica(spoke.spoke(t), facets.Keeping{})
+	replica := facets.NewApplicationReplica(spoke.spoke(t), facets.AdoptionPolicy{})
 	_, err := replica.Apply(t.Context(), "guestbook", wanted)
 	require.NoError(t, err)
 	recalled, ok := replica.Recall("guestbook")

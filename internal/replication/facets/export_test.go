@@ -20,8 +20,10 @@ type (
 	StatusReplica      = statusReplica
 )
 
-// NewApplicationReplica returns the half of the application facet on the side that has copies.
-func NewApplicationReplica(s Side, k Keeping) ApplicationReplica { return newApplicationReplica(s, k) }
+// NewApplicationReplica returns the half of the application facet on the side that has replica objects.
+func NewApplicationReplica(s Side, k AdoptionPolicy) ApplicationReplica {
+	return newApplicationReplica(s, k)
+}
 
 // NewStatusReplica returns the hub's half of the application-status facet, which reports nothing.
 func NewStatusReplica(s Side) StatusReplica {

@@ -91,7 +91,7 @@ func (h Hub) projects(agent string) converge.SourceConfig {
 }
 
 // shares reports whether a project is one that managed agents may have. What shows an autonomous agent's project is not: it
-// says what that agent's people may do on the hub.
+// says what that agent's users may do on the hub.
 func (h Hub) shares(project *argocd.Record) bool {
 	return h.Selects(&project.Head) && project.Annotations[argocd.AnnotationAgent] == ""
 }
@@ -107,13 +107,14 @@ func (h Hub) credentials(agent, use string) converge.SourceConfig {
 			project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: r.SecretProject()})
 			return h.offer(r, ok && h.shares(project) && project.IsFor(h.recipient(agent)))
 		},
-	}, AccessRevoked: h.withdrawn}
+	}, AccessRevoked: h.accessRevoked}
 }
 
-// withdrawn reports whether the very Secret that a copy came from is still on the hub, with its project, and both are labelled to
-// be shared, or it not to be. So if it is not an agent's any more, somebody decided that, by the Secret, its project or the agent's
-// address. What a selector leaves out may be left out by mistake, and a project that is gone be gone by one.
-func (h Hub) withdrawn(key converge.Key, uid string) bool {
+// accessRevoked reports whether the very Secret that a replica object came from is still on the hub, with its project, and both
+// are labelled to be shared, or it not to be. So if it is not an agent's any more, somebody decided that, by the Secret, its
+// project or the agent's address. What a selector leaves out may be left out by mistake, and a project that is gone be gone by
+// one.
+func (h Hub) accessRevoked(key converge.Key, uid string) bool {
 	r, ok := h.Secrets.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: string(key)})
 	switch {
 	case !ok || string(r.UID) != uid:
@@ -134,20 +135,20 @@ func (h Hub) keys(agent string) converge.SourceConfig {
 	}}
 }
 
-// withAutonomous shows what an agent has, in the namespace of its name. What people do to that is undone by the agent, when it
+// withAutonomous shows what an agent has, in the namespace of its name. What users do to that is undone by the agent, when it
 // is there: of an agent that never comes back, nothing is to come back either.
 func (h Hub) withAutonomous(agent string) Share {
 	own := h.options.Mapping.Autonomous()
 	side := hubSide(h.Applications, own, agent, false)
-	keeping := h.options.Keeping
-	keeping.Shows, keeping.Alike = agent, func(app *argocd.App) bool { return h.isAgents(app, agent) }
+	adoption := h.options.AdoptionPolicy
+	adoption.Shows, adoption.Alike = agent, func(app *argocd.App) bool { return h.isAgents(app, agent) }
 	projects := h.mirroredProjects(agent, own)
 	return Share{
 		Sources: map[converge.Facet]converge.SourceConfig{
 			Intent: {Source: intentSource{Side: side}, GuardExempt: true},
 		},
 		Replicas: map[converge.Facet]converge.ReplicaConfig{
-			Application: {Replica: newApplicationReplica(side, keeping)},
+			Application: {Replica: newApplicationReplica(side, adoption)},
 			Status:      {Replica: h.statuses(side, agent)},
 			AppProject:  {Replica: projects},
 		},

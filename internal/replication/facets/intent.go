@@ -88,9 +88,9 @@ func (s intentSource) Project(key converge.Key) (converge.Object, bool) {
 	return converge.Object{State: state, Payload: intentsOf(app)}, state != converge.State{}
 }
 
-// Settled withdraws what the spoke refuses to do, and tells so on the application, until something that is asked later is
-// taken. An answer while nothing is asked is to a withdrawal, of which there is nothing to tell; whatever was taken and is
-// over by now has withdrawn the refusal along with itself, see showStatus.
+// ReportResult withdraws what the spoke refuses to do. A condition on the application says so until something that is asked
+// later is taken. An answer while nothing is asked is to a withdrawal, of which there is nothing to report; whatever was taken
+// and is over by now has cleared the refusal along with itself, see showStatus.
 func (s intentSource) ReportResult(ctx context.Context, key converge.Key, r converge.Result) error {
 	_, err := s.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
 		if app == nil || intentsOf(app) == nil {
@@ -99,9 +99,9 @@ func (s intentSource) ReportResult(ctx context.Context, key converge.Key, r conv
 		var patch argocd.Patch
 		switch r.Code {
 		case converge.Done:
-			ofIntent.withdraw(app, &patch)
+			ofIntent.clear(app, &patch)
 		case converge.Refused:
-			ofIntent.tell(app, &patch, r.Reason)
+			ofIntent.set(app, &patch, r.Reason)
 			if argocd.OperationInfo(app.Operation, argocd.InfoIntent) != "" {
 				patch.Remove("operation")
 			}
@@ -235,7 +235,7 @@ func (n *notes) forget(key converge.Key) {
 
 var _ converge.Replica = intentReplica{}
 
-// saw is told of every change of an application on the spoke.
+// saw learns of every change of an application on the spoke.
 func (r intentReplica) saw(key converge.Key, app *argocd.App) { r.notes.saw(key, app) }
 
 // All yields what was taken from the hub and is not yet withdrawn.

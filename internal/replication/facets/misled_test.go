@@ -13,8 +13,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 )
 
-// An API server may answer a list of "any" revision from a cache that lags. Who then believes that there is no copy says that
-// its deletion is done, the hub's application goes, and the resources stay.
+// An API server may answer a list of "any" revision from a cache that lags. Who then believes that there is no replica object
+// says that its deletion is done, the hub's application goes, and the resources stay.
 func TestFirstListIsNotFromCache(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
@@ -55,7 +55,7 @@ func TestDeletionChecksFinalizersChangedByWebhook(t *testing.T) {
 				}
 				return text
 			}
-			replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
+			replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{})
 			hears(t, replica.Applications, server.put(onSpoke(c.there...)))
 			_, err := replica.Apply(t.Context(), "guestbook", c.object)
 			require.ErrorContains(t, err, "puts finalizers back, or takes them away")
@@ -69,7 +69,7 @@ func TestDeletionChecksFinalizersChangedByWebhook(t *testing.T) {
 func TestNotFoundFromProxyIsNotDeletion(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
-	replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
+	replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{})
 	hears(t, replica.Applications, server.put(onSpoke(foreground)))
 	server.answers(func(w http.ResponseWriter, _ *http.Request) bool {
 		http.Error(w, "default backend - 404", http.StatusNotFound)

@@ -61,7 +61,7 @@ func (s objectSource) object(r *argocd.Record) (converge.Object, bool) {
 	return converge.Object{State: converge.State{UID: string(r.UID), Version: version}, Payload: payload}, true
 }
 
-// Settled tells people what the other side refuses, or has not been able to take for a while.
+// ReportResult reports to users what the other side refuses, or has not been able to take for a while.
 func (s objectSource) ReportResult(ctx context.Context, key converge.Key, r converge.Result) error {
 	record, ok := s.Store.Get(types.NamespacedName{Namespace: s.namespace, Name: string(key)})
 	if ok && r.Code != converge.Done {
@@ -70,29 +70,30 @@ func (s objectSource) ReportResult(ctx context.Context, key converge.Key, r conv
 	return nil
 }
 
-// Troubled returns false: what is told is not withdrawn.
+// HasRefusedCondition returns false: objects have no conditions of ours, and Events are not taken back.
 func (s objectSource) HasRefusedCondition(converge.Key) bool { return false }
 
-// objectReplica is the half of a facet of plain objects on the side that has copies.
+// objectReplica is the half of a facet of plain objects on the side that has replica objects.
 type objectReplica struct {
 	Records
 
 	namespace string
-	// name returns what a copy is called, called the reverse: false for what no copy is called.
+	// name returns what a replica object is called, called the reverse: false for what no replica object is called.
 	name   func(converge.Key) (string, error)
 	called func(*argocd.Record) (converge.Key, bool)
 	// use, if set, is what the Secrets of this facet are used for.
 	use string
-	// render returns a copy's content.
+	// render returns a replica object's content.
 	render func(key converge.Key, original argocd.Content) (argocd.Content, error)
-	// own are annotations of each copy.
+	// own are annotations of each replica object.
 	own map[string]string
-	// keeping says which hub copies come from. Its policies are for applications.
-	keeping Keeping
-	// adopt says whether an object that is there and is no copy becomes one.
+	// adoption says which hub replica objects come from. The rest of it is for applications.
+	adoption AdoptionPolicy
+	// adopt says whether an object that is there and is no replica object becomes one.
 	adopt      bool
 	sourceRefs *sourceRefs
-	// leave has those copies that are not deleted, and what returns the patch that makes each an object of nobody's instead.
+	// leave has those replica objects that are not deleted, and what returns the patch that makes each an object of nobody's
+	// instead.
 	leave map[converge.Key]func(*argocd.Record) argocd.Patch
 }
 
@@ -126,17 +127,17 @@ func (r objectReplica) Held(key converge.Key) converge.State {
 	return r.copied(record)
 }
 
-// Stale reports whether a copy is of what another hub had.
+// Stale reports whether a replica object is of what another hub had.
 func (r objectReplica) Stale(key converge.Key) bool {
 	id, err := r.place(key)
 	if err != nil {
 		return false
 	}
 	record, ok := r.Store.Get(id)
-	return ok && r.keeping.foreign(&record.Head)
+	return ok && r.adoption.foreign(&record.Head)
 }
 
-// copied is the state of an object, zero if it is no copy of this facet.
+// copied is the state of an object, zero if it is no replica object of this facet.
 func (r objectReplica) copied(record *argocd.Record) converge.State {
 	if record == nil || record.SourceUID() == "" || !r.fits(record) || !r.signed(record) {
 		return converge.State{}
@@ -148,13 +149,13 @@ func (r objectReplica) copied(record *argocd.Record) converge.State {
 	return converge.State{UID: record.SourceUID(), Version: version}
 }
 
-// fits reports whether an object could be a copy of this facet, by what it is called and used for.
+// fits reports whether an object could be a replica object of this facet, by what it is called and used for.
 func (r objectReplica) fits(record *argocd.Record) bool {
 	_, ok := r.called(record)
 	return ok && (r.use == "" || record.SecretType() == r.use)
 }
 
-// signed reports whether an object has the annotations of each copy of ours.
+// signed reports whether an object has the annotations of each replica object of ours.
 func (r objectReplica) signed(record *argocd.Record) bool {
 	for annotation, mine := range r.own {
 		if record.Annotations[annotation] != mine {
@@ -164,7 +165,7 @@ func (r objectReplica) signed(record *argocd.Record) bool {
 	return true
 }
 
-// anothers returns by whose it is that an object is no copy of ours, empty if nothing says so.
+// anothers returns by whose it is that an object is no replica object of ours, empty if nothing says so.
 func (r objectReplica) anothers(record *argocd.Record) string {
 	for annotation, mine := range r.own {
 		if theirs := record.Annotations[annotation]; theirs != "" && theirs != mine {
@@ -218,7 +219,7 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		return converge.State{}, err
 	}
 	marks := map[string]string{argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, own)}
-	maps.Copy(marks, r.keeping.annotations())
+	maps.Copy(marks, r.adoption.annotations())
 	maps.Copy(marks, r.own)
 	create := func() (*argocd.Record, error) {
 		return r.create(ctx, &argocd.Object{
@@ -259,7 +260,7 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	return r.noted(key, record, err), err
 }
 
-// noted takes note of where a copy that was written comes from, and returns its state.
+// noted takes note of where a replica object that was written comes from, and returns its state.
 func (r objectReplica) noted(key converge.Key, record *argocd.Record, err error) converge.State {
 	if err == nil && record != nil {
 		r.sourceRefs.note(key, &record.Head)
@@ -267,7 +268,7 @@ func (r objectReplica) noted(key converge.Key, record *argocd.Record, err error)
 	return r.copied(record)
 }
 
-// want returns where a copy is and what it should be.
+// want returns where a replica object is and what it should be.
 func (r objectReplica) want(key converge.Key, obj converge.Object) (types.NamespacedName, argocd.Content, error) {
 	var content argocd.Content
 	if obj.UID == "" {
@@ -301,14 +302,15 @@ func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want a
 	return nil
 }
 
-// sameBut reports whether two contents are the same but for their annotations. What is so on a spoke was a copy, whatever somebody
-// took from it, or might as well be one. On the hub, which has objects of its own, it also has to say whose copy it is.
+// sameBut reports whether two contents are the same but for their annotations. What is so on a spoke was a replica object,
+// whatever somebody took from it, or might as well be one. On the hub, which has objects of its own, it also has to say whose
+// replica object it is.
 func sameBut(a, b argocd.Content) bool {
 	return a.Type == b.Type && maps.Equal(a.Labels, b.Labels) && bytes.Equal(a.Spec, b.Spec) && maps.Equal(a.Data, b.Data) &&
 		maps.Equal(a.BinaryData, b.BinaryData)
 }
 
-// contentDifference returns the patch that gives a copy its content and annotations, nil if it has them. A type is not
+// contentDifference returns the patch that gives a replica object its content and annotations, nil if it has them. A type is not
 // changed.
 func contentDifference(record *argocd.Record, want argocd.Content, marks map[string]string) argocd.Patch {
 	var patch argocd.Patch
@@ -342,7 +344,7 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 		from := r.sourceRefs.of(key, &record.Head)
 		return r.fits(record) && r.anothers(record) == "" && from != "" && (uid == "" || from == uid)
 	}
-	if record, ok := r.Store.Get(id); ok && ours(record) && r.keeping.foreign(&record.Head) {
+	if record, ok := r.Store.Get(id); ok && ours(record) && r.adoption.foreign(&record.Head) {
 		return r.copied(record), errForeign
 	}
 	leave, stays := r.leave[key]
@@ -374,7 +376,7 @@ func (r objectReplica) released(record *argocd.Record) argocd.Patch {
 	return unfinalized(&record.Head)
 }
 
-// disowned returns the patch that takes from an object what makes it a copy, nil if it has nothing of that.
+// disowned returns the patch that takes from an object what makes it a replica object, nil if it has nothing of that.
 func disowned(record *argocd.Record) argocd.Patch {
 	var patch argocd.Patch
 	for _, a := range []string{argocd.AnnotationSourceUID, argocd.AnnotationPrincipalUID, argocd.AnnotationApplied} {

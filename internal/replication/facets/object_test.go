@@ -14,7 +14,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
 
-// What is there under the name of a copy and is no copy becomes one or is left alone, as its kind has it.
+// What is there under the name of a replica object and is no replica object becomes one or is left alone, as its kind has it.
 func TestExistingObjectIsAdoptedOrRefusedByKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -68,7 +68,7 @@ func keys(data map[string]string) argocd.Object {
 	return argocd.Object{ObjectMeta: metav1.ObjectMeta{Namespace: "argocd", Name: argocd.KeysConfigMap, UID: "hub-keys"}, Data: data}
 }
 
-// A copy is one whatever people do to it, and is what it should be in the end.
+// A replica object is one whatever people do to it, and is what it should be in the end.
 func TestLocalChangesOfReplicaAreReverted(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*argocd.Object){
@@ -146,7 +146,7 @@ func TestSecretOfAnotherTypeIsRecreated(t *testing.T) {
 	require.Equal(t, "hub-again", is.Annotations[argocd.AnnotationSourceUID])
 }
 
-// A password that was changed on the hub, because it leaked or ran out, arrives whatever somebody did to the copy.
+// A password that was changed on the hub, because it leaked or ran out, arrives whatever somebody did to the replica object.
 func TestImmutableSecretIsRecreated(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
@@ -206,7 +206,7 @@ func TestSecretOfAnotherUseIsNotDeleted(t *testing.T) {
 	}
 }
 
-// A credential that no longer belongs on a spoke is removed from it, also if somebody wiped what says that it is a copy.
+// A credential that no longer belongs on a spoke is removed from it, also if somebody wiped what says that it is a replica object.
 func TestReplicaWithoutAnnotationsIsDeleted(t *testing.T) {
 	t.Parallel()
 	for name, wiped := range map[string]bool{"with": false, "without": true} {
@@ -370,7 +370,8 @@ func TestCredentialsAreOnlyForAgentsOfTheirProjects(t *testing.T) {
 	}
 }
 
-// Originals are shared by their labels, on whichever side they are, and copies are copies whatever becomes of theirs.
+// Originals are shared by their labels, on whichever side they are, and replica objects are replica objects whatever becomes of
+// theirs.
 func TestLabelSelectorAppliesToSourceObjects(t *testing.T) {
 	t.Parallel()
 	selector, err := facets.ParseSelector("team in (blue,green)")
@@ -422,7 +423,7 @@ func TestLabelSelectorAppliesToSourceObjects(t *testing.T) {
 	}
 }
 
-// Somebody on the side of a copy may label it to be ignored: it is a copy all the same, and loses the label.
+// Somebody on the side of a replica object may label it to be ignored: it is a replica object all the same, and loses the label.
 func TestIgnoreLabelDoesNotApplyToReplicas(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
@@ -453,7 +454,7 @@ func TestObjectRefusedByTheOtherSideIsReported(t *testing.T) {
 	require.False(t, source.HasRefusedCondition("team"))
 }
 
-// What comes from no original would be no copy, and nothing would ever remove it.
+// What comes from no original would be no replica object, and nothing would ever remove it.
 func TestObjectWithoutSourceUIDIsRefused(t *testing.T) {
 	t.Parallel()
 	managed, autonomous := newPair(t, facets.Managed), newPair(t, facets.Autonomous)

@@ -129,7 +129,7 @@ func (p *pair) runs(c *facets.Cluster) {
 	require.True(p, c.Wait(ctx))
 }
 
-// sends brings what is under a key to the side that has the copies.
+// sends brings what is under a key to the side that has the replica objects.
 func (p *pair) sends(f converge.Facet, key converge.Key) error {
 	p.Helper()
 	from, to := p.here, p.there

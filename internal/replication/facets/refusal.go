@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
-// refusal is what an application tells of what the other side refuses, by one condition for each facet. They are of
+// refusal is a condition that says what the other side refuses, one for each facet. They are of
 // one type: by how the message begins a facet knows its own, and leaves the others alone.
 type refusal string
 
@@ -20,18 +20,18 @@ const ofIntent refusal = "The spoke refuses what was asked for: "
 // refusalOf returns that of an application which a side refuses.
 func refusalOf(side string) refusal { return refusal("The " + side + " refuses this application: ") }
 
-// delayOf is told and withdrawn in its place.
+// delayOf returns the condition that is set and cleared in its place.
 func delayOf(side string) refusal {
 	return refusal("The " + side + " could not take this application yet, and tries again: ")
 }
 
-// isIn reports whether an application tells of this refusal.
+// isIn reports whether an application has this condition.
 func (r refusal) isIn(app *argocd.App) bool {
 	return slices.ContainsFunc(app.Status.AgentConditions, r.owns)
 }
 
-// tell adds to a patch what makes an application tell of this refusal and why. If it says so already, it stays as it is.
-func (r refusal) tell(app *argocd.App, patch *argocd.Patch, reason string) {
+// set adds to a patch what gives an application this condition, with a reason. If it has it already, it stays as it is.
+func (r refusal) set(app *argocd.App, patch *argocd.Patch, reason string) {
 	message := shorten(string(r) + reason)
 	mine := func(c argocd.Condition) bool { return c.Message == message }
 	if slices.ContainsFunc(app.Status.AgentConditions, mine) {
@@ -40,14 +40,14 @@ func (r refusal) tell(app *argocd.App, patch *argocd.Patch, reason string) {
 	app.Status.PatchAgentConditions(patch, append(r.without(app.Status.AgentConditions), argocd.AgentCondition(message, time.Now())))
 }
 
-// withdraw adds to a patch what makes an application no longer tell of this refusal.
-func (r refusal) withdraw(app *argocd.App, patch *argocd.Patch) {
+// clear adds to a patch what takes this condition from an application.
+func (r refusal) clear(app *argocd.App, patch *argocd.Patch) {
 	app.Status.PatchAgentConditions(patch, r.without(app.Status.AgentConditions))
 }
 
 // without returns the conditions that are not this refusal's.
-func (r refusal) without(troubles []argocd.Condition) []argocd.Condition {
-	return slices.DeleteFunc(slices.Clone(troubles), r.owns)
+func (r refusal) without(conditions []argocd.Condition) []argocd.Condition {
+	return slices.DeleteFunc(slices.Clone(conditions), r.owns)
 }
 
 func (r refusal) owns(c argocd.Condition) bool {

@@ -223,7 +223,7 @@ func TestWebhookDenialIsNotAConflict(t *testing.T) {
 	for _, reason := range []metav1.StatusReason{metav1.StatusReasonConflict, metav1.StatusReasonAlreadyExists, metav1.StatusReasonNotFound} {
 		code := map[bool]int32{true: http.StatusNotFound, false: http.StatusConflict}[reason == metav1.StatusReasonNotFound]
 		server := newAPIServer(t)
-		replica := facets.NewApplicationReplica(server.spoke(t), facets.Keeping{})
+		replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{})
 		server.denies(&metav1.Status{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
 			Code: code, Reason: reason, Message: `admission webhook "cake.example.com" denied the request: no cake`,

@@ -46,7 +46,7 @@ type Share struct {
 	application Side
 	records     map[Kind]func(*argocd.Record) []Touched // what the change of an object concerns
 	intents     *intentReplica
-	copies      *applicationReplica
+	replica     *applicationReplica
 }
 
 // Touched is a key of a facet that a change concerns.
@@ -77,11 +77,11 @@ func (s Share) Has(app *argocd.App) bool {
 	return ok && s.application.uid(app) != ""
 }
 
-// Gone is told of an application that is no more. A copy that others have deleted is made again, and may get the status that
-// it had.
+// Gone learns of an application that is no more. A replica object that others have deleted is made again, and may get the
+// status that it had.
 func (s Share) Gone(app *argocd.App) {
-	if key, ok := s.application.key(app); ok && s.copies != nil {
-		s.copies.sourceRefs.lost(key, app)
+	if key, ok := s.application.key(app); ok && s.replica != nil {
+		s.replica.sourceRefs.lost(key, app)
 	}
 }
 
@@ -100,8 +100,8 @@ func (s Share) Records(kind Kind, records ...*argocd.Record) []Touched {
 	return touched
 }
 
-// Missing tells of what a new list lacked. Copies have changed: they are made again. For originals, and for what is not kept
-// as it was, only a comparison may say that they were deleted.
+// Missing tells of what a new list lacked. Replica objects have changed: they are made again. For source objects, and for what
+// is not kept as it was, only a comparison may say that they were deleted.
 func (s Share) Missing(touched []Touched, changed func(Touched), resync func(converge.Facet)) {
 	resynced := make(map[converge.Facet]bool)
 	for _, t := range touched {
@@ -142,7 +142,7 @@ func sameName(key converge.Key) (string, error) { return string(key), nil }
 
 func asIs(_ converge.Key, c argocd.Content) (argocd.Content, error) { return c, nil }
 
-// retained is a holding of which what was applied is put back while the other side is away, also after a restart.
+// retained is a ReplicaConfig of which what was applied is put back while the other side is away, also after a restart.
 func retained(r interface {
 	converge.Replica
 	Recall(key converge.Key) (converge.Object, bool)

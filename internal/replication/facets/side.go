@@ -23,24 +23,24 @@ type Side struct {
 	key func(*argocd.App) (converge.Key, bool)
 	// group is the store's that has all that is shared, and perhaps more.
 	group string
-	// selector is what originals are shared by; nil is all. A copy is one whatever becomes of its labels.
+	// selector is what source objects are shared by; nil is all. A replica object is one whatever becomes of its labels.
 	selector labels.Selector
-	// original says that applications come from this side. Both sides know an application by the UID of the original.
-	original bool
-	// other is what people call the other side.
+	// isSource says that applications come from this side. Both sides know an application by the UID of the source object.
+	isSource bool
+	// other is what conditions and errors call the other side.
 	other string
 }
 
 // hubSide returns the hub's applications as they are shared with an agent.
-func hubSide(a Applications, m mapping.Mapping, agent string, original bool) Side {
+func hubSide(a Applications, m mapping.Mapping, agent string, isSource bool) Side {
 	return Side{
-		Applications: a, group: agent, original: original, other: "spoke",
+		Applications: a, group: agent, isSource: isSource, other: "spoke",
 		place: func(key converge.Key) (types.NamespacedName, error) { return m.ToHub(agent, key) },
 		key: func(app *argocd.App) (converge.Key, bool) {
 			key := m.FromHub(app.Name)
 			meant, allowed := m.Agent(app.Name, app.Destination())
 			if shows := app.Annotations[argocd.AnnotationAgent]; shows != "" {
-				meant, allowed = shows, allowed && !original // nobody is given what only shows what somebody has
+				meant, allowed = shows, allowed && !isSource // nobody is given what only shows what somebody has
 			}
 			place, err := m.ToHub(agent, key)
 			return key, allowed && meant == agent && err == nil && place == app.Name
@@ -49,9 +49,9 @@ func hubSide(a Applications, m mapping.Mapping, agent string, original bool) Sid
 }
 
 // spokeSide returns the spoke's applications.
-func spokeSide(a Applications, m mapping.Mapping, original bool) Side {
+func spokeSide(a Applications, m mapping.Mapping, isSource bool) Side {
 	return Side{
-		Applications: a, original: original, other: "hub", place: m.ToSpoke,
+		Applications: a, isSource: isSource, other: "hub", place: m.ToSpoke,
 		key: func(app *argocd.App) (converge.Key, bool) {
 			key := m.FromSpoke(app.Name)
 			place, err := m.ToSpoke(key)
@@ -66,9 +66,9 @@ func (s Side) shared(app *argocd.App) (converge.Key, bool) {
 	return key, ok && selects(s.selector, &app.Head)
 }
 
-// uid returns the UID by which both sides know an application, empty for one that is no copy of the other side's.
+// uid returns the UID by which both sides know an application, empty for one that is no replica object of the other side's.
 func (s Side) uid(app *argocd.App) string {
-	if s.original {
+	if s.isSource {
 		return string(app.UID)
 	}
 	return app.SourceUID()

@@ -18,7 +18,7 @@ func (s Spoke) Share(mode Mode) Share {
 
 func (s Spoke) managed() Share {
 	side := spokeSide(s.Applications, s.options.Mapping, false)
-	intents, applications := newIntentReplica(side), newApplicationReplica(side, s.options.Keeping)
+	intents, applications := newIntentReplica(side), newApplicationReplica(side, s.options.AdoptionPolicy)
 	replicas := map[converge.Facet]converge.ReplicaConfig{
 		Application: retained(applications),
 		Intent:      {Replica: intents},
@@ -27,11 +27,11 @@ func (s Spoke) managed() Share {
 	}
 	secrets := newSourceRefs() // a Secret may go over from one facet to the other
 	for use, facet := range credentials() {
-		replicas[facet] = retained(s.copies(s.Secrets, use, secrets, false))
+		replicas[facet] = retained(s.replicaObjects(s.Secrets, use, secrets, false))
 	}
 	return Share{
 		Sources: statuses(statusSource{Side: side, report: s.options.Reporter.StatusRefusedByHub}), Replicas: replicas,
-		application: side, intents: &intents, copies: &applications,
+		application: side, intents: &intents, replica: &applications,
 		records: map[Kind]func(*argocd.Record) []Touched{
 			Project: touches(AppProject, named), Secret: touchesCredentials, ConfigMap: touches(GPGKeys, named),
 		},
@@ -44,18 +44,18 @@ func statuses(s statusSource) map[converge.Facet]converge.SourceConfig {
 	return map[converge.Facet]converge.SourceConfig{Status: {Source: s, GuardExempt: true}}
 }
 
-// copies are objects of the hub's, under the same names and as they were sent. use is that of Secrets.
-func (s Spoke) copies(r Records, use string, o *sourceRefs, adopt bool) objectReplica {
+// replicaObjects are objects of the hub's, under the same names and as they were sent. use is that of Secrets.
+func (s Spoke) replicaObjects(r Records, use string, o *sourceRefs, adopt bool) objectReplica {
 	return objectReplica{
 		Records: r, namespace: s.options.Namespace, sourceRefs: o, name: sameName, called: named, use: use, render: asIs, adopt: adopt,
-		keeping: s.options.Keeping,
+		adoption: s.options.AdoptionPolicy,
 	}
 }
 
 // projects are the hub's. The project default stays as it is when it is withdrawn: Argo CD makes it when it starts, and
 // Applications that name no project are in it, also the spoke's own.
 func (s Spoke) projects() objectReplica {
-	r := s.copies(s.Projects, "", newSourceRefs(), true)
+	r := s.replicaObjects(s.Projects, "", newSourceRefs(), true)
 	r.leave = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.DefaultProject: disowned}
 	return r
 }
@@ -63,7 +63,7 @@ func (s Spoke) projects() objectReplica {
 // keys are the hub's GPG keys. Argo CD's repository server does not start without their ConfigMap, so one that is withdrawn
 // is emptied.
 func (s Spoke) keys() objectReplica {
-	r := s.copies(s.ConfigMaps, "", newSourceRefs(), true)
+	r := s.replicaObjects(s.ConfigMaps, "", newSourceRefs(), true)
 	r.leave = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.KeysConfigMap: func(record *argocd.Record) argocd.Patch {
 		patch := disowned(record)
 		content := record.Content()

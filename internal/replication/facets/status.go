@@ -121,7 +121,7 @@ func (s statusSource) statusOf(app *argocd.App) (statusPayload, converge.State, 
 	return p, s.stateOf(app, version), err
 }
 
-// ReportResult reports a status that the hub could not write. Nothing is withdrawn from the application when it could again: the
+// ReportResult reports a status that the hub could not write. Nothing is cleared when it could again: the
 // status is then there to see.
 func (s statusSource) ReportResult(ctx context.Context, key converge.Key, r converge.Result) error {
 	if app, ok := s.get(key); ok && r.Code != converge.Done {
@@ -130,7 +130,7 @@ func (s statusSource) ReportResult(ctx context.Context, key converge.Key, r conv
 	return nil
 }
 
-// Troubled returns false, since nothing is ever told.
+// HasRefusedCondition returns false: a status that is refused is reported, and sets no condition.
 func (s statusSource) HasRefusedCondition(converge.Key) bool { return false }
 
 // statusReplica is the hub's half of the application-status facet.
@@ -166,7 +166,7 @@ func (r statusReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
 		switch {
 		case app != nil && r.uid(app) == obj.UID:
-		case r.original:
+		case r.isSource:
 			return nil, nil // it is of an application that is no more
 		default:
 			return nil, errNotThere
@@ -213,15 +213,15 @@ func showStatus(app *argocd.App, want statusPayload) (argocd.Patch, error) {
 		return nil, err
 	}
 	terminated := app.Status.Phase == argocd.PhaseTerminating && status.Phase != argocd.PhaseTerminating
-	troubles := app.Status.AgentConditions
+	conditions := app.Status.AgentConditions
 	if operated || refreshed || terminated {
-		troubles = ofIntent.without(troubles) // what is over was taken
+		conditions = ofIntent.without(conditions) // what is over was taken
 	}
 	if status.Version == app.Status.Version {
-		app.Status.PatchAgentConditions(&patch, troubles)
+		app.Status.PatchAgentConditions(&patch, conditions)
 		return patch, nil
 	}
-	if raw, err = argocd.WithAgentConditions(raw, troubles); err != nil {
+	if raw, err = argocd.WithAgentConditions(raw, conditions); err != nil {
 		return nil, err
 	}
 	patch.Replace(raw, "status")

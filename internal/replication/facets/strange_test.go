@@ -139,11 +139,12 @@ func TestAutonomousAgentOutsideAllowedNamespacesIsRefused(t *testing.T) {
 	require.Empty(t, p.hubAPI.done())
 }
 
-// A hub that has not what copies were made of may be one that is not restored yet, or the wrong one: nothing goes for that.
+// A hub that has not what replica objects were made of may be one that is not restored yet, or the wrong one: nothing goes for
+// that.
 func TestReplicaOfAnotherHubIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed, func(_, spoke *facets.Options) {
-		spoke.Keeping.Origin = func() string { return "new" }
+		spoke.AdoptionPolicy.Origin = func() string { return "new" }
 	})
 	there := onSpoke(foreground)
 	there.Annotations = from("on-hub", argocd.AnnotationPrincipalUID, "old")
@@ -161,13 +162,13 @@ func TestReplicaOfAnotherHubIsNotDeleted(t *testing.T) {
 	require.Nil(t, p.spokeAPI.get("guestbook"))
 }
 
-// If the hub has it after all, by the same UID, it sends it again, since it is told of something stale; and the copy becomes this
-// hub's.
+// If the hub has it after all, by the same UID, it sends it again, since it is told of something stale; and the replica object
+// becomes this hub's.
 func TestReplicaOfAnotherHubIsTakenOver(t *testing.T) {
 	t.Parallel()
 	origin := "old"
 	p := newPair(t, facets.Managed, func(_, spoke *facets.Options) {
-		spoke.Keeping.Origin = func() string { return origin }
+		spoke.AdoptionPolicy.Origin = func() string { return origin }
 	})
 	hears(t, p.hub.Applications, p.hubAPI.put(onHub()))
 	p.onHub("AppProject", teamProject("team", "*"))
@@ -221,23 +222,23 @@ func TestMirroredAppProjectHasNoFinalizers(t *testing.T) {
 	}
 }
 
-// A deletion with the resources is not said to be done while something is there that may be the copy.
+// A deletion with the resources is not said to be done while something is there that may be the replica object.
 func TestDeletionOfUnknownReplicaIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		keeping    facets.Keeping
+		adoption   facets.AdoptionPolicy
 		there      map[string]string
 		finalizers []string
 		refused    bool
 	}{
 		"wiped":                            {finalizers: []string{foreground}, refused: true},
 		"wiped, and its resources stay":    {},
-		"wiped, and none would be adopted": {finalizers: []string{foreground}, keeping: facets.Keeping{Adoption: facets.AdoptNever}},
+		"wiped, and none would be adopted": {finalizers: []string{foreground}, adoption: facets.AdoptionPolicy{Adoption: facets.AdoptNever}},
 		"another's":                        {finalizers: []string{foreground}, there: from("another")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPair(t, facets.Managed, func(_, spoke *facets.Options) { spoke.Keeping = c.keeping })
+			p := newPair(t, facets.Managed, func(_, spoke *facets.Options) { spoke.AdoptionPolicy = c.adoption })
 			there := onSpoke(foreground)
 			there.Annotations = c.there
 			hears(t, p.spoke.Applications, p.spokeAPI.put(there))
@@ -253,7 +254,7 @@ func TestDeletionOfUnknownReplicaIsRefused(t *testing.T) {
 	}
 }
 
-// The same holds for a copy in a namespace that the agent may not write to any more.
+// The same holds for a replica object in a namespace that the agent may not write to any more.
 func TestReplicaInForbiddenNamespaceIsNotReportedGone(t *testing.T) {
 	t.Parallel()
 	for finalizer, refused := range map[string]bool{foreground: true, "": false} {

@@ -49,12 +49,12 @@ func (s sides) compare() []Difference {
 	var all []Difference
 	for _, way := range []struct{ from, to facets.Share }{{s.onHub, s.onSpoke}, {s.onSpoke, s.onHub}} {
 		for facet, origin := range way.from.Sources {
-			holding, ok := way.to.Replicas[facet]
+			replica, ok := way.to.Replicas[facet]
 			if !ok {
 				continue
 			}
-			all = append(all, differences(facet, origin.All(), holding.All())...)
-			if copies, ok := s.copies(facet); ok {
+			all = append(all, differences(facet, origin.All(), replica.All())...)
+			if copies, ok := s.replicaObjects(facet); ok {
 				all = append(all, differences(facet, s.wanted(facet, origin), copies)...)
 			}
 		}

@@ -1,7 +1,7 @@
-// Package verify compares a hub with a spoke: whether all that they share is equal, object by object. It looks at nothing
-// but the two API servers, in two ways: through the same facets as the programs, for what these would find different; and
-// at all that is where copies are, for what these take for equal, or for no copy. So nobody but the programs may make
-// Applications, projects or Secrets of repositories there.
+// Package verify compares a hub with a spoke: whether all that they share is equal, object by object. It looks at nothing but
+// the two API servers, in two ways: through the same facets as the programs, for what these would find different; and at all
+// that is where replica objects are, for what these take for equal, or for no replica object. So nobody but the programs may
+// make Applications, projects or Secrets of repositories there.
 package verify
 
 import (
@@ -70,8 +70,8 @@ func (p Pair) follow(ctx context.Context, enough func([]Difference) bool) error 
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	news := changes{signal.New()}
-	s, err := p.open(news)
+	changed := changes{signal.New()}
+	s, err := p.open(changed)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (p Pair) follow(ctx context.Context, enough func([]Difference) bool) error 
 		return errors.Join(s.hub.Ready(), s.spoke.Ready(), s.secrets.Ready(), ctx.Err())
 	}
 	for !enough(s.compare()) {
-		if !wait(ctx, news.Signal) {
+		if !wait(ctx, changed.Signal) {
 			return ctx.Err()
 		}
 	}
@@ -104,24 +104,24 @@ type sides struct {
 	pair           Pair
 	hub, spoke     *facets.Cluster
 	onHub, onSpoke facets.Share
-	// secrets are the spoke's, whatever their labels: one of a copy is a copy without them too.
+	// secrets are the spoke's, whatever their labels: one of a replica object is a replica object without them too.
 	secrets *follow.Store[*argocd.Object, *argocd.Record]
 }
 
-// open returns both sides, of which nothing is known yet. All applications of the hub are in one group: a copy is one whatever
-// became of what the principal finds it by.
-func (p Pair) open(news changes) (sides, error) {
+// open returns both sides, of which nothing is known yet. All applications of the hub are in one group: a replica object is one
+// whatever became of what the principal finds it by.
+func (p Pair) open(changed changes) (sides, error) {
 	s := sides{pair: p}
 	var err error
 	if s.hub, err = facets.Open(facets.Options{
 		Config: p.Hub.Config, Name: "hub", Namespace: p.Hub.Namespace, Kinds: facets.Kinds(), Mapping: p.Hub.Mapping,
-		Group: func(*argocd.App) string { return p.Agent }, Selector: p.Selector, Listener: news,
+		Group: func(*argocd.App) string { return p.Agent }, Selector: p.Selector, Listener: changed,
 	}); err != nil {
 		return s, err
 	}
 	if s.spoke, err = facets.Open(facets.Options{
 		Config: p.Spoke.Config, Name: "spoke", Namespace: p.Spoke.Namespace, ApplicationNamespace: p.ApplicationNamespace,
-		Kinds: p.Mode.Kinds(), KeepStatus: true, Mapping: p.Spoke.Mapping, Selector: p.Selector, Listener: news, Agent: func() string { return p.Agent },
+		Kinds: p.Mode.Kinds(), KeepStatus: true, Mapping: p.Spoke.Mapping, Selector: p.Selector, Listener: changed, Agent: func() string { return p.Agent },
 	}); err != nil {
 		return s, err
 	}
@@ -131,14 +131,14 @@ func (p Pair) open(news changes) (sides, error) {
 	}
 	s.secrets = follow.New(follow.Options[*argocd.Object, *argocd.Record]{
 		List: client.List, Watch: client.Watch, Kind: argocd.Secrets().New(), Reduce: argocd.ReduceObject,
-		Changed: func(_, _ *argocd.Record) { news.Give() }, Vanished: func([]*argocd.Record) { news.Give() },
+		Changed: func(_, _ *argocd.Record) { changed.Give() }, Vanished: func([]*argocd.Record) { changed.Give() },
 	})
 	s.onHub = facets.Hub{Cluster: s.hub, Server: func(string) string { return p.Server }}.Share(p.Agent, p.Mode)
 	s.onSpoke = facets.Spoke{Cluster: s.spoke}.Share(p.Mode)
 	return s, nil
 }
 
-// changes is told of changes, and remembers that there was one.
+// changes learns of changes, and remembers that there was one.
 type changes struct{ signal.Signal }
 
 // ApplicationChanged implements facets.Listener.

@@ -83,7 +83,7 @@ func record(t *testing.T, of interface {
 	return r
 }
 
-// marks are the annotations of a copy that says to have been made of that version and left alone since.
+// marks are the annotations of a replica object that says to have been made of that version and left alone since.
 func marks(uid types.UID, of converge.Version, own encoded) map[string]string {
 	_, version, _ := own.Encode()
 	return map[string]string{argocd.AnnotationSourceUID: string(uid), argocd.AnnotationApplied: argocd.Applied(of, version)}
@@ -181,7 +181,7 @@ func TestDifferencesOfMirroredAppProject(t *testing.T) {
 	}
 }
 
-// What is where copies are and was made from nothing that is there is found, whatever was taken from it.
+// What is where replica objects are and was made from nothing that is there is found, whatever was taken from it.
 func TestOrphans(t *testing.T) {
 	marked := map[string]string{argocd.AnnotationSourceUID: "gone"}
 	meta := func(namespace, name string, annotations map[string]string) metav1.ObjectMeta {

@@ -15,7 +15,8 @@ type encoded interface {
 	Encode() ([]byte, converge.Version, error)
 }
 
-// wanted yields what copies should be, made from their originals here: the programs' own way of doing that is what is verified.
+// wanted yields what replica objects should be, made from their source objects here: the programs' own way of doing that is
+// what is verified.
 func (s sides) wanted(facet converge.Facet, origin converge.SourceConfig) iter.Seq2[converge.Key, converge.State] {
 	return func(yield func(converge.Key, converge.State) bool) {
 		for key, state := range origin.All() {
@@ -23,7 +24,7 @@ func (s sides) wanted(facet converge.Facet, origin converge.SourceConfig) iter.S
 			if !ok {
 				continue
 			}
-			copied, err := s.copyOf(facet, key, object.Payload)
+			copied, err := s.replicaOf(facet, key, object.Payload)
 			if err == nil {
 				_, state.Version, err = copied.Encode()
 			}
@@ -37,8 +38,8 @@ func (s sides) wanted(facet converge.Facet, origin converge.SourceConfig) iter.S
 	}
 }
 
-// copyOf returns what the copy of an object should be.
-func (s sides) copyOf(facet converge.Facet, key converge.Key, payload []byte) (encoded, error) {
+// replicaOf returns what the replica object of an object should be.
+func (s sides) replicaOf(facet converge.Facet, key converge.Key, payload []byte) (encoded, error) {
 	if facet == facets.Application {
 		var d argocd.Definition
 		if err := json.Unmarshal(payload, &d); err != nil || s.pair.Mode == facets.Managed {
@@ -53,9 +54,9 @@ func (s sides) copyOf(facet converge.Facet, key converge.Key, payload []byte) (e
 	return argocd.MirrorProject(s.pair.Agent, string(key), c)
 }
 
-// copies yields all that there is where copies are, by what is in it and whatever it says of itself. It is not ok for a facet
-// of which there are no copies.
-func (s sides) copies(facet converge.Facet) (iter.Seq2[converge.Key, converge.State], bool) {
+// replicaObjects yields all that there is where replica objects are, by what is in it and whatever it says of itself. It is not
+// ok for a facet of which there are no replica objects.
+func (s sides) replicaObjects(facet converge.Facet) (iter.Seq2[converge.Key, converge.State], bool) {
 	where := s.spoke
 	if s.pair.Mode == facets.Autonomous {
 		where = s.hub
@@ -96,7 +97,7 @@ func states[T facets.Kept](all iter.Seq[T], key func(T) (converge.Key, bool), ow
 	}
 }
 
-// application returns the key of an application where copies are.
+// application returns the key of an application where replica objects are.
 func (s sides) application(app *argocd.App) (converge.Key, bool) {
 	if s.pair.Mode == facets.Autonomous {
 		return converge.Key(app.Name.Name), app.Name.Namespace == s.pair.Agent
@@ -106,7 +107,8 @@ func (s sides) application(app *argocd.App) (converge.Key, bool) {
 	return key, err == nil && place == app.Name
 }
 
-// project returns the key of a project where copies are. On the hub it may be another agent's, whose name begins like this one's.
+// project returns the key of a project where replica objects are. On the hub it may be another agent's, whose name begins like
+// this one's.
 func (s sides) project(r *argocd.Record) (converge.Key, bool) {
 	if s.pair.Mode == facets.Managed {
 		return converge.Key(r.Name.Name), true
@@ -116,8 +118,8 @@ func (s sides) project(r *argocd.Record) (converge.Key, bool) {
 	return converge.Key(name), ok && (agent == "" || agent == s.pair.Agent)
 }
 
-// credentials returns the key of a Secret in one of the facets. A copy whose label somebody took away could have been of either:
-// it is of the first.
+// credentials returns the key of a Secret in one of the facets. A replica object whose label somebody took away could have been
+// of either: it is of the first.
 func credentials(facet converge.Facet, r *argocd.Record) (converge.Key, bool) {
 	key := converge.Key(r.Name.Name)
 	switch r.SecretType() {

@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 )
 
-// What becomes of an application that is where a copy should be.
+// What becomes of an application that is where a replica object should be.
 const (
 	changed  = "changed in place"
 	replaced = "replaced by a new one"
@@ -23,7 +23,7 @@ const (
 // verdicts are what is there, what the general policies are, and what becomes of it.
 type verdicts map[string]struct {
 	there, original map[string]string // annotations
-	keeping         facets.Keeping
+	adoption        facets.AdoptionPolicy
 	hub             string // what it is known by
 	want            string
 	says            string // why it is left as it is
@@ -49,8 +49,8 @@ func (v verdicts) try(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, facets.Managed, func(_, spoke *facets.Options) {
-				spoke.Keeping = c.keeping
-				spoke.Keeping.Origin = func() string { return c.hub }
+				spoke.AdoptionPolicy = c.adoption
+				spoke.AdoptionPolicy.Origin = func() string { return c.hub }
 			})
 			original := onHub(foreground)
 			original.Annotations = c.original
@@ -97,10 +97,10 @@ func TestSourceUIDMismatchPolicies(t *testing.T) {
 		"of another original, of a hub that says nothing of itself": {there: from("other", argocd.AnnotationPrincipalUID, "old"), want: changed},
 		"of another original of this hub":                           {there: from("other", argocd.AnnotationPrincipalUID, "new"), hub: "new", want: replaced},
 		"of another original, and hubs say nothing":                 {there: from("other"), want: replaced},
-		"of another, and recreate":                                  {there: from("other"), keeping: facets.Keeping{Mismatch: facets.MismatchRecreate}, want: replaced},
-		"of another, and upsert":                                    {there: from("other"), keeping: facets.Keeping{Mismatch: facets.MismatchUpsert}, want: changed},
+		"of another, and recreate":                                  {there: from("other"), adoption: facets.AdoptionPolicy{Mismatch: facets.MismatchRecreate}, want: replaced},
+		"of another, and upsert":                                    {there: from("other"), adoption: facets.AdoptionPolicy{Mismatch: facets.MismatchUpsert}, want: changed},
 		"of another, and its annotation wins":                       {there: from("other", mismatch, "upsert"), original: map[string]string{mismatch: "recreate"}, want: changed},
-		"of another, and the original's wins":                       {there: from("other"), original: map[string]string{mismatch: "recreate"}, keeping: facets.Keeping{Mismatch: facets.MismatchUpsert}, want: replaced},
+		"of another, and the original's wins":                       {there: from("other"), original: map[string]string{mismatch: "recreate"}, adoption: facets.AdoptionPolicy{Mismatch: facets.MismatchUpsert}, want: replaced},
 		"of another, and a bad annotation":                          {there: from("other", mismatch, "Upsert"), want: spared, says: mismatch + `: "Upsert": want recreate or upsert`},
 		"of another, and a bad one on the original":                 {there: from("other"), original: map[string]string{mismatch: "always"}, want: spared, says: mismatch + `: "always": want recreate or upsert`},
 		"of this original, and a bad annotation":                    {there: from("on-hub", mismatch, "x", adoption, "y"), want: changed},
@@ -110,19 +110,19 @@ func TestSourceUIDMismatchPolicies(t *testing.T) {
 func TestAdoption(t *testing.T) {
 	t.Parallel()
 	const no = "an application of this name is there already and may not be adopted: delete it, or set its annotation " + adoption + ": always"
-	never, always := facets.Keeping{Adoption: facets.AdoptNever}, facets.Keeping{Adoption: facets.AdoptAlways}
+	never, always := facets.AdoptionPolicy{Adoption: facets.AdoptNever}, facets.AdoptionPolicy{Adoption: facets.AdoptAlways}
 	verdicts{
 		"nothing is said":                {want: changed},
-		"always":                         {keeping: always, want: changed},
-		"never":                          {keeping: never, want: spared, says: no},
-		"never, and its annotation wins": {there: map[string]string{adoption: "always"}, original: map[string]string{adoption: "never"}, keeping: never, want: changed},
-		"always, and its annotation":     {there: map[string]string{adoption: "never"}, keeping: always, want: spared, says: no},
-		"always, and the original's":     {original: map[string]string{adoption: "never"}, keeping: always, want: spared, says: no},
-		"a bad annotation":               {there: map[string]string{adoption: "yes"}, keeping: always, want: spared, says: adoption + `: "yes": want always or never`},
-		"an empty annotation":            {there: map[string]string{adoption: ""}, keeping: never, want: spared, says: no},
-		"of this hub, and applied":       {there: map[string]string{argocd.AnnotationPrincipalUID: "new", argocd.AnnotationApplied: "x"}, hub: "new", keeping: never, want: changed},
-		"of this hub only":               {there: map[string]string{argocd.AnnotationPrincipalUID: "new"}, hub: "new", keeping: never, want: spared, says: no},
-		"of another hub only":            {there: map[string]string{argocd.AnnotationPrincipalUID: "old"}, hub: "new", keeping: never, want: spared, says: no},
+		"always":                         {adoption: always, want: changed},
+		"never":                          {adoption: never, want: spared, says: no},
+		"never, and its annotation wins": {there: map[string]string{adoption: "always"}, original: map[string]string{adoption: "never"}, adoption: never, want: changed},
+		"always, and its annotation":     {there: map[string]string{adoption: "never"}, adoption: always, want: spared, says: no},
+		"always, and the original's":     {original: map[string]string{adoption: "never"}, adoption: always, want: spared, says: no},
+		"a bad annotation":               {there: map[string]string{adoption: "yes"}, adoption: always, want: spared, says: adoption + `: "yes": want always or never`},
+		"an empty annotation":            {there: map[string]string{adoption: ""}, adoption: never, want: spared, says: no},
+		"of this hub, and applied":       {there: map[string]string{argocd.AnnotationPrincipalUID: "new", argocd.AnnotationApplied: "x"}, hub: "new", adoption: never, want: changed},
+		"of this hub only":               {there: map[string]string{argocd.AnnotationPrincipalUID: "new"}, hub: "new", adoption: never, want: spared, says: no},
+		"of another hub only":            {there: map[string]string{argocd.AnnotationPrincipalUID: "old"}, hub: "new", adoption: never, want: spared, says: no},
 	}.try(t)
 }
 
@@ -139,10 +139,10 @@ func TestIgnoredApplicationIsNotAdopted(t *testing.T) {
 	require.Empty(t, p.spokeAPI.done())
 }
 
-// A copy whose annotations were wiped is known while the agent runs, and adopted by one that has just started.
+// A replica object whose annotations were wiped is known while the agent runs, and adopted by one that has just started.
 func TestReplicaWithoutAnnotationsIsStillKnown(t *testing.T) {
 	t.Parallel()
-	p := newPair(t, facets.Managed, func(_, spoke *facets.Options) { spoke.Keeping.Adoption = facets.AdoptNever })
+	p := newPair(t, facets.Managed, func(_, spoke *facets.Options) { spoke.AdoptionPolicy.Adoption = facets.AdoptNever })
 	hears(t, p.hub.Applications, p.hubAPI.put(onHub()))
 	require.NoError(t, p.sends(facets.Application, "guestbook"))
 	wiped := *p.spokeAPI.get("guestbook")
@@ -163,7 +163,7 @@ func original(t *testing.T, p *pair) converge.Object {
 	return object
 }
 
-// What a copy begins with that somebody on the spoke deleted.
+// What a replica object begins with that somebody on the spoke deleted.
 func TestDeletedReplicaIsRecreatedByPolicy(t *testing.T) {
 	t.Parallel()
 	const had = `{"health":{"status":"Healthy"},"operationState":{"phase":"Running","startedAt":"2026-01-01T12:00:00Z"}}`
@@ -175,7 +175,7 @@ func TestDeletedReplicaIsRecreatedByPolicy(t *testing.T) {
 	} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
-			p := newPair(t, facets.Managed, func(_, spoke *facets.Options) { spoke.Keeping.Recreate = policy })
+			p := newPair(t, facets.Managed, func(_, spoke *facets.Options) { spoke.AdoptionPolicy.Recreate = policy })
 			hears(t, p.hub.Applications, p.hubAPI.put(onHub()))
 			require.NoError(t, p.sends(facets.Application, "guestbook"))
 			first := p.spokeAPI.get("guestbook")

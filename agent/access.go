@@ -62,15 +62,15 @@ func (s *agentSettings) open(cluster kube.Cluster, shared *spoke.Spoke, registry
 	if !s.access.enabled {
 		return nil, nil //nolint:nilnil // none is what was asked for
 	}
-	shelf := s.access.redis
-	if shelf.TLS && !shelf.InsecureSkipVerify {
+	access := s.access.redis
+	if access.TLS && !access.InsecureSkipVerify {
 		var err error
-		if shelf.Roots, err = s.access.redisTLS.Source("redis", s.secrets(cluster), logging.Component(logger, "certificates"), metrics); err != nil {
+		if access.Roots, err = s.access.redisTLS.Source("redis", s.secrets(cluster), logging.Component(logger, "certificates"), metrics); err != nil {
 			return nil, err
 		}
 	}
 	return spokeaccess.New(spokeaccess.Options{
-		Cluster: cluster, Namespace: s.namespace, PolicyName: s.access.policyName, Redis: shelf, KeyPrefix: s.access.keyPrefix,
+		Cluster: cluster, Namespace: s.namespace, PolicyName: s.access.policyName, Redis: access, KeyPrefix: s.access.keyPrefix,
 		Exists: shared.Has, Shown: shared.Shown(), Registerer: registry, Logger: logger,
 	})
 }

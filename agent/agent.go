@@ -67,7 +67,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		Credentials: certs.ClientCredentials(certs.ClientOptions{
 			Source: certSource, Policy: s.policy, InsecureSkipVerify: s.insecureTLS,
 		}),
-		KeepAlive: s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(), Greeted: hub.greeted, Renewed: certSource.Changed,
+		KeepAlive: s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(), OnHello: hub.setHello, Renewed: certSource.Changed,
 		Dial: telemetry.DialOptions(registry), Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})
 	operations, err := s.operations.Serve(ctx, base,

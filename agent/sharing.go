@@ -89,7 +89,7 @@ func (s *sharingSettings) adoptionPolicy(client typed.CoreV1Interface, hub *hubI
 // hubIdentity is what the hub last said of itself and of the agent.
 type hubIdentity struct{ last atomic.Pointer[wire.Hello] }
 
-func (h *hubIdentity) greeted(theirs wire.Hello) { h.last.Store(&theirs) }
+func (h *hubIdentity) setHello(theirs wire.Hello) { h.last.Store(&theirs) }
 
 // uid returns what the hub is known by, empty if it said nothing of that.
 func (h *hubIdentity) uid() string {

@@ -204,7 +204,7 @@ func (f *wholeFleet) settle(t *testing.T, when string) {
 	defer cancel()
 	for _, pair := range f.pairs {
 		var text strings.Builder
-		differences, err := pair.Settle(ctx)
+		differences, err := pair.WaitEqual(ctx)
 		require.NoError(t, err)
 		for i, difference := range differences {
 			if i < 20 {

@@ -41,10 +41,10 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
 
-// drain is how long connections may take to end after the conversations over them.
+// drain is how long connections may take to end after the sessions and tunnel connections over them.
 const drain = 15 * time.Second
 
-// maxStreams is how many streams may be open over one connection. A component of the hub has one for each conversation with
+// maxStreams is how many streams may be open over one connection. A component of the hub has one for each tunnel connection to
 // any spoke. Agents are held to less, see authn.MaxStreams.
 const maxStreams = 50_000
 
@@ -66,7 +66,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	}
 	client := cluster.Client
 	metrics := syncmetrics.NewSync("argocd_principal", registry)
-	certSource, admission, err := s.gate(client, registry, logger)
+	certSource, admission, err := s.authenticator(client, registry, logger)
 	if err != nil {
 		return err
 	}
@@ -141,8 +141,8 @@ func (s *principalSettings) share(cluster kube.Cluster, clusterStore hub.Cluster
 	})
 }
 
-// gate returns what admits agents and the hub's components, and where the certificates come from.
-func (s *principalSettings) gate(client kubernetes.Interface, registry *prometheus.Registry, logger *slog.Logger) (*certs.Source, *authn.Authenticator, error) {
+// authenticator returns what admits agents and the hub's components, and where the certificates come from.
+func (s *principalSettings) authenticator(client kubernetes.Interface, registry *prometheus.Registry, logger *slog.Logger) (*certs.Source, *authn.Authenticator, error) {
 	certSource, err := s.tls.Source("principal", secret.Namespace{Client: client.CoreV1(), Name: s.namespace},
 		logging.Component(logger, "certificates"), certs.NewMetrics(registry))
 	if err != nil {
@@ -175,7 +175,7 @@ func allOf(checks ...func() error) func() error {
 	}
 }
 
-// serve serves agents, and components of the hub, until the context ends and their conversations with it.
+// serve serves agents, and components of the hub, until the context ends and their streams with it.
 func (s *principalSettings) serve(ctx context.Context, certSource *certs.Source, logger *slog.Logger,
 	options []grpc.ServerOption, register func(grpc.ServiceRegistrar),
 ) error {
@@ -196,7 +196,7 @@ func (s *principalSettings) serve(ctx context.Context, certSource *certs.Source,
 		defer close(stopped)
 		select {
 		case <-ctx.Done():
-			// The service ends its conversations by itself; a connection that does not end then is not waited for.
+			// The service ends its sessions by itself; a connection that does not end then is not waited for.
 			force := time.AfterFunc(drain, server.Stop)
 			server.GracefulStop()
 			force.Stop()

@@ -51,8 +51,8 @@ type Options struct {
 	Tunnel *tunnel.Server
 	// Hello is the agent's.
 	Hello wire.Hello
-	// Greeted, if set, is told what the principal said of itself, before anything else is.
-	Greeted func(wire.Hello)
+	// OnHello, if set, gets the principal's hello, before anything else is read.
+	OnHello func(wire.Hello)
 	// Renewed returns a channel that is closed when the agent gets another certificate.
 	Renewed func() <-chan struct{}
 	// Registerer takes the metrics.
@@ -108,13 +108,13 @@ func (d *Dialer) Run(ctx context.Context) {
 
 // retryDelay returns how long to wait before the next attempt, and logs why.
 func (d *Dialer) retryDelay(again *retry, lasted time.Duration, err error) time.Duration {
-	news := again.news(lasted)
+	first := again.firstSuperseded(lasted)
 	delay := again.after(lasted, err)
 	logger := d.options.Logger.With("backoff", delay.String())
 	switch {
 	case errors.Is(err, errRenewed):
 		d.options.Logger.Info("Certificate renewed; reconnecting")
-	case superseded(err) && news:
+	case superseded(err) && first:
 		logger.Error("Principal serves another agent of this name; retrying", "error", text(err))
 	case superseded(err):
 		logger.Info("Principal still serves another agent of this name; retrying")
@@ -175,7 +175,7 @@ func (d *Dialer) runSession(ctx context.Context, conn *grpc.ClientConn, hub *syn
 	if err != nil {
 		return 0, err
 	}
-	greeted := time.Now()
+	connected := time.Now()
 	stream.ExpectHeartbeats(d.options.Hello.Every())
 	d.connected.Store(true)
 	defer d.connected.Store(false)
@@ -192,7 +192,7 @@ func (d *Dialer) runSession(ctx context.Context, conn *grpc.ClientConn, hub *syn
 		hub.Go(func() { d.serveTunnel(ctx, session, conn, cancel) })
 	}
 	err = d.options.Peer.RunSession(session, stream, d.options.Hello.Every())
-	return time.Since(greeted), err
+	return time.Since(connected), err
 }
 
 // serveTunnel has the hub reach the spoke over a connection. A principal that stops to listen has given up on the connection.
@@ -215,8 +215,8 @@ func (d *Dialer) handshake(ctx context.Context, stream *wire.Stream) (wire.Hello
 		return wire.Hello{}, err
 	}
 	theirs, err := stream.RecvHello(ctx)
-	if err == nil && d.options.Greeted != nil {
-		d.options.Greeted(theirs)
+	if err == nil && d.options.OnHello != nil {
+		d.options.OnHello(theirs)
 	}
 	return theirs, err
 }

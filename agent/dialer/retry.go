@@ -17,7 +17,7 @@ const (
 	steady    = 10 * time.Second
 )
 
-// After it was told that another agent of its name is served, it waits from rivalFirst to rivalLast instead. Two of one
+// After a connection ended because another agent of its name is served, the agent waits from rivalFirst to rivalLast instead. Two of one
 // name drive each other away whenever one of them connects, so each connection lasts as long as the other waits: only one
 // that outlasted the longest of these waits by far shows that there is no other any more.
 const (
@@ -53,8 +53,10 @@ func (r *retry) after(lasted time.Duration, err error) time.Duration {
 	return delay
 }
 
-// news reports whether the next time that another agent is preferred is the first one in a long while.
-func (r *retry) news(lasted time.Duration) bool { return r.rival == rivalFirst || lasted > unrivalled }
+// firstSuperseded reports whether the next time that another agent is preferred is the first one in a long while.
+func (r *retry) firstSuperseded(lasted time.Duration) bool {
+	return r.rival == rivalFirst || lasted > unrivalled
+}
 
 // superseded reports whether a connection ended because another agent of the same name is served. That it was this very
 // agent, which connected again when it took the connection for dead, nobody learns: by then the connection is closed here.

@@ -142,7 +142,7 @@ func (e *events) RecordsVanished(kind facets.Kind, gone []*argocd.Record) {
 	e.spoke().missing(e.share.Records(kind, gone...))
 }
 
-// missing is told what a new list lacked.
+// missing learns what a new list lacked.
 func (s *Spoke) missing(touched []facets.Touched) {
 	s.share.Missing(touched, func(t facets.Touched) { s.peer.Changed(t.Facet, t.Key) }, s.peer.Resync)
 }

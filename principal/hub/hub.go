@@ -249,7 +249,7 @@ func (e *events) RecordsVanished(kind facets.Kind, gone []*argocd.Record) {
 	}
 }
 
-// missing is told what a new list lacked, as far as it concerns an agent.
+// missing learns what a new list lacked, as far as it concerns an agent.
 func (h *Hub) missing(agent string, share facets.Share, touched []facets.Touched) {
 	share.Missing(touched,
 		func(t facets.Touched) { h.tell(agent, []facets.Touched{t}) },

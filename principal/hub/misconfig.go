@@ -12,7 +12,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 )
 
-// explainRecord tells people, once for each change, of an object that goes to no agent and may be meant to.
+// explainRecord logs, once for each change, of an object that goes to no agent and may be meant to.
 func (h *Hub) explainRecord(kind facets.Kind, old, now *argocd.Record) {
 	if now == nil {
 		if kind == facets.Project {

@@ -32,7 +32,6 @@ type Agent struct {
 	changed chan struct{} // closed at the next change of what follows
 	away    bool
 	held    bool // answers to GET wait
-	pushes  bool // messages and invalidations wait
 	conns   map[net.Conn]struct{}
 	asked   map[string]int // how many commands, by their first word
 }
@@ -65,11 +64,8 @@ func (a *Agent) Reconnect() { a.set(func() { a.away = false }) }
 // HoldReplies keeps back the replies to GET, until Release.
 func (a *Agent) HoldReplies() { a.set(func() { a.held = true }) }
 
-// Release passes on what HoldReplies and HoldPushes keep back.
-func (a *Agent) Release() { a.set(func() { a.held, a.pushes = false, false }) }
-
-// HoldPushes keeps back messages and invalidations, until Release.
-func (a *Agent) HoldPushes() { a.set(func() { a.pushes = true }) }
+// Release passes on what HoldReplies keeps back.
+func (a *Agent) Release() { a.set(func() { a.held = false }) }
 
 // Commands returns how often a command was sent, by its first word in upper case.
 func (a *Agent) Commands(word string) int {
@@ -166,21 +162,18 @@ func (a *Agent) forwardCommands(far, redis net.Conn) {
 // forwardReplies passes on Redis' replies. The reply to HELLO is an agent's.
 func (a *Agent) forwardReplies(far, redis net.Conn) {
 	defer a.drop(far, redis)
-	greeted := false
+	answered := false
 	for buffer := make([]byte, 64<<10); ; {
 		n, err := redis.Read(buffer)
 		if err != nil {
 			return
 		}
 		p := buffer[:n]
-		if !greeted { // one read: it is short, and the only thing asked
-			greeted = true
-			p = a.greeting()
+		if !answered { // one read: it is short, and the only thing asked
+			answered = true
+			p = a.helloReply()
 		}
 		a.until(func() bool {
-			if p[0] == '>' {
-				return !a.pushes
-			}
 			return p[0] != '$' && p[0] != '_' || !a.held
 		})
 		if _, err := far.Write(p); err != nil {
@@ -189,7 +182,7 @@ func (a *Agent) forwardReplies(far, redis net.Conn) {
 	}
 }
 
-func (a *Agent) greeting() []byte {
+func (a *Agent) helloReply() []byte {
 	p := []byte("%5\r\n")
 	for _, field := range []string{"server", "argocd-agent", "version", "1.0.0", "key-prefix", a.Prefix, "namespace", "argocd"} {
 		p = redcon.AppendBulkString(p, field)

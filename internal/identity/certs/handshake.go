@@ -175,8 +175,8 @@ func (s side) explainAlert(alert string) string {
 // trusted lists the CAs that we trust.
 func (s side) trusted() string {
 	var subjects []string
-	for _, authority := range s.material.CAs {
-		subjects = append(subjects, quote(authority.Subject.String()))
+	for _, ca := range s.material.CAs {
+		subjects = append(subjects, quote(ca.Subject.String()))
 	}
 	if len(subjects) == 0 {
 		return "those of the operating system"

@@ -29,9 +29,9 @@ func (m Material) leaf() *x509.Certificate {
 
 // content is one part of the material: either a pair or a pool.
 type content struct {
-	pair        *tls.Certificate
-	roots       *x509.CertPool
-	authorities []*x509.Certificate
+	pair  *tls.Certificate
+	roots *x509.CertPool
+	cas   []*x509.Certificate
 	// notBefore and notAfter span the time in which the content is of use.
 	notBefore, notAfter time.Time
 }
@@ -53,18 +53,18 @@ func parsePair(blocks Blocks) (content, error) {
 // parseRoots reads a pool of trusted CAs. It is of use as long as any of them is valid: during a rotation the
 // old one stays beside the new one.
 func parseRoots(blocks Blocks) (content, error) {
-	authorities, err := ParseCertificates(blocks.CAs)
+	cas, err := ParseCertificates(blocks.CAs)
 	if err != nil {
 		return content{}, fmt.Errorf("trusted CAs: %w", err)
 	}
-	parsed := content{roots: x509.NewCertPool(), authorities: authorities, notBefore: authorities[0].NotBefore}
-	for _, authority := range authorities {
-		parsed.roots.AddCert(authority)
-		if authority.NotBefore.Before(parsed.notBefore) {
-			parsed.notBefore = authority.NotBefore
+	parsed := content{roots: x509.NewCertPool(), cas: cas, notBefore: cas[0].NotBefore}
+	for _, ca := range cas {
+		parsed.roots.AddCert(ca)
+		if ca.NotBefore.Before(parsed.notBefore) {
+			parsed.notBefore = ca.NotBefore
 		}
-		if authority.NotAfter.After(parsed.notAfter) {
-			parsed.notAfter = authority.NotAfter
+		if ca.NotAfter.After(parsed.notAfter) {
+			parsed.notAfter = ca.NotAfter
 		}
 	}
 	return parsed, nil

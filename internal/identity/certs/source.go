@@ -44,7 +44,7 @@ type Source struct {
 type part struct {
 	name   string
 	origin Origin
-	remedy string
+	hint   string
 	parse  func(Blocks) (content, error)
 
 	// Guarded by Source.mu.
@@ -70,10 +70,10 @@ func New(options Options) (*Source, error) {
 		s.metrics = NewMetrics(nil)
 	}
 	if options.Pair != nil {
-		s.parts = append(s.parts, &part{name: options.Name, origin: options.Pair, remedy: options.PairHint, parse: parsePair})
+		s.parts = append(s.parts, &part{name: options.Name, origin: options.Pair, hint: options.PairHint, parse: parsePair})
 	}
 	if options.Roots != nil {
-		s.parts = append(s.parts, &part{name: options.Name + "-ca", origin: options.Roots, remedy: options.RootsHint, parse: parseRoots})
+		s.parts = append(s.parts, &part{name: options.Name + "-ca", origin: options.Roots, hint: options.RootsHint, parse: parseRoots})
 	}
 	if len(s.parts) == 0 {
 		return nil, fmt.Errorf("TLS certificates %q: neither a certificate nor trusted CAs are configured", options.Name)
@@ -137,7 +137,7 @@ func (s *Source) Current() (Material, error) {
 		case p.content.pair != nil:
 			material.Certificate = p.content.pair
 		default:
-			material.Roots, material.CAs = p.content.roots, p.content.authorities
+			material.Roots, material.CAs = p.content.roots, p.content.cas
 		}
 	}
 	if len(missing) > 0 {
@@ -221,8 +221,8 @@ func (s *Source) refuse(p *part, err error) {
 		return
 	}
 	failure := fmt.Errorf("%s: %w", p.origin, err)
-	if p.remedy != "" && !unreachable && !denied {
-		failure = fmt.Errorf("%w: %s", failure, p.remedy)
+	if p.hint != "" && !unreachable && !denied {
+		failure = fmt.Errorf("%w: %s", failure, p.hint)
 	}
 	repeated := p.failure != nil && (p.failure.Error() == failure.Error() ||
 		unreachable && errors.Is(p.failure, ErrUnreachable) || denied && errors.Is(p.failure, ErrDenied))

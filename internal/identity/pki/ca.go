@@ -61,7 +61,7 @@ type CAOptions struct {
 // NewCA makes a self-signed CA with a new key.
 func NewCA(options CAOptions) (*CA, error) {
 	if options.CommonName == "" {
-		return nil, errors.New("CA: no common name: give it one that people will recognise")
+		return nil, errors.New("CA: no common name: give it one that users will recognise")
 	}
 	validity, err := options.Validity.resolve(CALifetime)
 	if err != nil {

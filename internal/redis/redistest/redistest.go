@@ -50,10 +50,10 @@ func Start(tb testing.TB, args ...string) *Redis {
 	return nil
 }
 
-// StartTLS starts a Redis that speaks TLS alone, with these files as its certificate, its key and its authority.
-func StartTLS(tb testing.TB, cert, key, authority string) *Redis {
+// StartTLS starts a Redis that speaks TLS alone, with these files as its certificate, its key and its CA.
+func StartTLS(tb testing.TB, cert, key, ca string) *Redis {
 	tb.Helper()
-	r := Start(tb, "--tls-auth-clients", "no", "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", authority)
+	r := Start(tb, "--tls-auth-clients", "no", "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca)
 	r.Stop()
 	r.args = append(r.args, "--tls-port", r.args[1])
 	r.args[1] = "0"
@@ -61,10 +61,10 @@ func StartTLS(tb testing.TB, cert, key, authority string) *Redis {
 	return r
 }
 
-// Trust returns the TLS configuration of a client that trusts the authority in a file.
-func Trust(tb testing.TB, authority string) *tls.Config {
+// Trust returns the TLS configuration of a client that trusts the CA in a file.
+func Trust(tb testing.TB, ca string) *tls.Config {
 	tb.Helper()
-	pem, err := os.ReadFile(authority)
+	pem, err := os.ReadFile(ca)
 	require.NoError(tb, err)
 	roots := x509.NewCertPool()
 	require.True(tb, roots.AppendCertsFromPEM(pem))

@@ -31,7 +31,7 @@
 //
 // The result of an Ack is one of three. Done. Retry: the source tries again after a backoff, or as soon as a
 // ReplicaChanged says that something changed there. Refused: the source does not try again before the object changes or
-// the next resync; it is told the reason, so that it can show it to a user. A message that stays unanswered for long
+// the next resync; it gets the reason, so that it can show it to a user. A message that stays unanswered for long
 // counts as lost.
 //
 // A write that fails may have happened all the same. So the replica keeps what the source sent last, whatever came of
@@ -53,7 +53,7 @@
 // What the replica's store makes of an object counts as that object: a default that the store adds is no difference.
 // Every hour or two the resync reports it as one all the same, since the store may accept by now what it left out.
 //
-// If the source still shows that an object was refused, and a resync finds the object equal, the source is told Done.
+// If the source still shows that an object was refused, and a resync finds the object equal, the source gets the result Done.
 //
 // # Drift
 //

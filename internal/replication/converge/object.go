@@ -28,7 +28,7 @@ func VersionOf(payload []byte) Version {
 	return Version(sum[:len(Version{})])
 }
 
-// String returns the version in hexadecimal, for people.
+// String returns the version in hexadecimal, for logs.
 func (v Version) String() string { return hex.EncodeToString(v[:]) }
 
 // ParseVersion returns the version that String wrote.

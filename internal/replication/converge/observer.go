@@ -2,7 +2,7 @@ package converge
 
 import "time"
 
-// Observer is told what happens, for metrics, logs and operators. Its methods return quickly and may be called from several
+// Observer learns what happens, for metrics, logs and operators. Its methods return quickly and may be called from several
 // goroutines.
 type Observer interface { //nolint:interfacebloat // one method for each thing that happens
 	// Sent is called for each Put and Delete that is sent.

@@ -250,7 +250,7 @@ func (o *outbox) handleBucketEntries(h BucketEntries) {
 	}
 }
 
-// reportEvery is after how many failures in a row the source is told, so that users can be: the first six take some five
+// reportEvery is after how many failures in a row the source gets a report, which it can show to users: the first six take some five
 // seconds, all others three minutes.
 const reportEvery = 6
 
@@ -264,7 +264,7 @@ func (o *outbox) markDifferent(k Key) {
 	o.backlog.add(k)
 }
 
-// markHeld notes what the peer says it holds, unless this session has newer knowledge or a reason for doubt. o.mu is held.
+// markHeld notes what the peer says it holds, unless this session has newer knowledge or is uncertain. o.mu is held.
 func (o *outbox) markHeld(k Key, s State) {
 	_, known := o.held[k]
 	_, flying := o.inFlight[k]

@@ -32,7 +32,7 @@ type Peer struct {
 	requests map[objectKey]request       // the Puts and Deletes of that session that are not begun
 	bytes    int                         // of the payloads in requests
 	results  map[objectKey]pendingResult // results of that session that were not reported to their sources yet
-	paused   map[Facet]string            // the tokens of the paused deletions that the observer was last told of
+	paused   map[Facet]string            // the tokens of the paused deletions that were last reported to the observer
 }
 
 // objectKey is a key of a facet.

@@ -40,7 +40,7 @@ type replicaState struct {
 type record struct {
 	desired      Object // as the source sent it; the payload only if it is retained
 	observed     State  // what the replica held right after: not desired.State if the store changes what is written to it
-	advertised   State  // what the source was last told is held
+	advertised   State  // what was last advertised to the source
 	uncertain    bool   // the apply of desired failed, and may have happened all the same; observed is from before
 	retryPending bool   // the last Ack was Retry: any change may be what that waited for, and is worth a ReplicaChanged
 	// alteredAt is when the store made something else of desired than it was given, zero if it did not.
@@ -177,7 +177,7 @@ func (k *replicaState) checkDrift(key Key) driftCheck {
 	return k.takeUnadvertised(key, r)
 }
 
-// takeUnadvertised returns what the source has to be told of a key, and counts it as advertised. k.mu is held.
+// takeUnadvertised returns what has to be advertised of a key, and counts it as advertised. k.mu is held.
 func (k *replicaState) takeUnadvertised(key Key, r record) driftCheck {
 	found := driftCheck{object: r.desired}
 	if r.advertised != r.desired.State || r.retryPending {
@@ -187,7 +187,7 @@ func (k *replicaState) takeUnadvertised(key Key, r record) driftCheck {
 	return found
 }
 
-// afterRestore returns what the source has to be told of a key that was restored: something if it heard of the drift.
+// afterRestore returns what has to be advertised of a key that was restored: something if the source heard of the drift.
 func (k *replicaState) afterRestore(key Key) driftCheck {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -47,11 +47,11 @@ type Options[R runtime.Object, T Object] struct {
 	Reduce func(object R, old T) T
 	// Group, if set, puts objects into groups, by which they can be ranged over.
 	Group func(T) string
-	// Changed is told of each change, after it shows in the store: created (old is the zero T), changed or deleted (now is
+	// Changed learns of each change, after it shows in the store: created (old is the zero T), changed or deleted (now is
 	// the zero T). It must not block. It is called in the order of changes for each object by itself, and for several objects at
 	// the same time.
 	Changed func(old, now T)
-	// Vanished is told that a new list lacked objects that were there before. They show in the store as deleted.
+	// Vanished learns that a new list lacked objects that were there before. They show in the store as deleted.
 	Vanished func(gone []T)
 }
 
@@ -124,7 +124,7 @@ func (s *Store[R, T]) Run(ctx context.Context) {
 			return w, err
 		},
 	)
-	// A Reflector by itself waits for up to a minute between two attempts, which is long for people who wait for a sync.
+	// A Reflector by itself waits for up to a minute between two attempts, which is long for users who wait for a sync.
 	backoff := wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 10 * time.Second}
 	cache.NewReflectorWithOptions(lw, s.options.Kind, (*sink[R, T])(s), cache.ReflectorOptions{Backoff: &backoff}).RunWithContext(ctx)
 }

@@ -83,7 +83,7 @@ func (l List) Has(namespace string) bool {
 // Creator creates namespaces.
 type Creator struct {
 	Client typed.CoreV1Interface
-	// Allowed says which may be created; Hint is what people are told of others.
+	// Allowed says which may be created; Hint is what errors say about others.
 	Allowed func(namespace string) bool
 	Hint    string
 	Labels  map[string]string

@@ -20,7 +20,7 @@ type Difference struct {
 	Source, Replica converge.State
 }
 
-// String tells people what is wrong.
+// String says what differs.
 func (d Difference) String() string {
 	what := "differs"
 	switch {

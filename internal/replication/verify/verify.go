@@ -50,9 +50,9 @@ func (p Pair) Check(ctx context.Context) ([]Difference, error) {
 	return found, err
 }
 
-// Settle waits until all is equal, or until the context ends; then it returns what is not. The error says why nothing could be
+// WaitEqual waits until all is equal, or until the context ends; then it returns what is not. The error says why nothing could be
 // compared.
-func (p Pair) Settle(ctx context.Context) ([]Difference, error) {
+func (p Pair) WaitEqual(ctx context.Context) ([]Difference, error) {
 	var found []Difference
 	err := p.follow(ctx, func(differences []Difference) bool {
 		found = differences

@@ -21,6 +21,6 @@ func TestUnreachableClusterIsAnError(t *testing.T) {
 	cancel()
 	_, err := pair.Check(ctx)
 	require.ErrorContains(t, err, "on the hub")
-	_, err = pair.Settle(ctx)
+	_, err = pair.WaitEqual(ctx)
 	require.ErrorContains(t, err, "on the spoke")
 }

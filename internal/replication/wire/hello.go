@@ -18,7 +18,7 @@ type Hello struct {
 	// the one that is spoken from here on.
 	Oldest int `json:"oldest"`
 	Newest int `json:"newest"`
-	// Build is the sender's release, for people.
+	// Build is the sender's release, for logs.
 	Build string `json:"build,omitempty"`
 	// Agent is, in the principal's answer, the name by which it knows the agent.
 	Agent string `json:"agent,omitempty"`

@@ -14,7 +14,7 @@ const (
 	maxFacet  = 64
 	maxKey    = 512
 	maxUID    = 128
-	maxReason = 4 << 10 // what is longer is cut: it is for people, and what it is about must get through
+	maxReason = 4 << 10 // what is longer is cut: it is for users, and what it is about must get through
 	maxSmall  = 64      // of a result, a number, a digest, a mode and the like
 
 	maxBuckets = 256 // in a bucket request: there are no more

@@ -66,12 +66,12 @@ func PairBlocks(data map[string][]byte) (certs.Blocks, error) {
 
 // RootsBlocks returns what a Secret's data has for Roots, or why it has nothing.
 func RootsBlocks(data map[string][]byte) (certs.Blocks, error) {
-	own, authority := data[CertificateKey], data[CAKey]
-	if len(own) == 0 && len(authority) == 0 {
+	own, ca := data[CertificateKey], data[CAKey]
+	if len(own) == 0 && len(ca) == 0 {
 		return certs.Blocks{}, fmt.Errorf("its keys %s and %s are both missing or empty", CertificateKey, CAKey)
 	}
 	if len(own) == 0 {
-		return certs.Blocks{CAs: authority}, nil
+		return certs.Blocks{CAs: ca}, nil
 	}
 	certificates, err := certs.ParseCertificates(own)
 	if err != nil {
@@ -80,8 +80,8 @@ func RootsBlocks(data map[string][]byte) (certs.Blocks, error) {
 	switch {
 	case certificates[0].IsCA:
 		return certs.Blocks{CAs: own}, nil
-	case len(authority) > 0:
-		return certs.Blocks{CAs: authority}, nil
+	case len(ca) > 0:
+		return certs.Blocks{CAs: ca}, nil
 	default:
 		return certs.Blocks{}, fmt.Errorf("its key %s holds the certificate of %q, which is not a CA, and it has no key %s",
 			CertificateKey, certificates[0].Subject.String(), CAKey)

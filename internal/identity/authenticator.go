@@ -49,7 +49,7 @@ type Authenticator struct {
 
 // field is what of a certificate names the agent.
 type field struct {
-	name string // as people call it
+	name string // as logs and errors call it
 	read func(*x509.Certificate) (string, error)
 }
 

@@ -23,7 +23,7 @@ const (
 )
 
 // MaxStreams is how many streams an agent may have open: one to synchronise, one to listen, and one for each tunnel
-// connection, such as those of people who watch logs and terminals. Each costs some 25 KiB even when it is idle.
+// connection, such as those of users who watch logs and terminals. Each costs some 25 KiB even when it is idle.
 const MaxStreams = 1000
 
 // Why a stream ends that did not fail. The texts are for whoever looks after the agent.

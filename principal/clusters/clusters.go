@@ -132,7 +132,7 @@ func (c *Clusters) Ready() error {
 	return nil
 }
 
-// reduce returns what is kept of a Secret. All that the principal knows is told to the hub's components, as text: a Secret
+// reduce returns what is kept of a Secret. All that the principal knows is passed to the hub's components, as text: a Secret
 // that holds something else is nobody's cluster, and is not to keep them from hearing of the others.
 func reduce(s *corev1.Secret, _ *cluster) *cluster {
 	c := &cluster{

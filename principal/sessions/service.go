@@ -90,7 +90,7 @@ func New(o Options) *Service {
 	}
 }
 
-// Run serves until the context ends, and returns when all sessions are over. Agents are told to connect again.
+// Run serves until the context ends, and returns when all sessions are over. Agents are asked to connect again.
 func (s *Service) Run(ctx context.Context) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var working sync.WaitGroup

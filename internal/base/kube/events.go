@@ -15,7 +15,7 @@ type Events struct {
 }
 
 // Warn writes a warning about an object, in its namespace. It need not exist. The reason is for programs, in CamelCase, the
-// message for people.
+// message for users.
 func (e Events) Warn(ctx context.Context, about corev1.ObjectReference, reason, message string) error {
 	now := metav1.Now()
 	_, err := e.Client.Events(about.Namespace).Create(ctx, &corev1.Event{

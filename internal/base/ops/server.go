@@ -132,7 +132,7 @@ func loopbackOnly(at Endpoint) error {
 // while the rest of the program drains needs a context that outlives it.
 func (s *Server) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { // with every endpoint turned off it still runs until it is told to stop
+	group.Go(func() error { // with every endpoint turned off it still runs until ctx ends
 		<-ctx.Done()
 		return nil
 	})

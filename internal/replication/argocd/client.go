@@ -186,7 +186,7 @@ func (c *Client[R]) ask(ctx context.Context, request func() error) error {
 var errForeign = errors.New("no answer of Kubernetes' API, but of something before it")
 
 // isForGood reports whether the same request would meet an error again, given whether it is forbidden. What is forbidden may be
-// allowed one day, and what an admission webhook denies it may admit; both need a person, who should be told rather than waited for.
+// allowed one day, and what an admission webhook denies it may admit; both need a person, who should see the error at once.
 func isForGood(err error, forbidden bool) bool {
 	var status apierrors.APIStatus
 	if err == nil || !errors.As(err, &status) {

@@ -9,7 +9,7 @@ import (
 )
 
 // Move says that the applications of one namespace are in another on the other side. Those that are resources of others are
-// named with their namespaces, and people go from one to the other by these names.
+// named with their namespaces, and users go from one to the other by these names.
 type Move struct{ From, To string }
 
 // Back is the way back.

@@ -83,7 +83,7 @@ func (BucketEntries) message()  {}
 // Conn carries messages, in order, to and from the peer.
 type Conn interface {
 	// Send sends a message. It is called by one goroutine at a time, and not again after an error. It returns io.EOF if the
-	// connection is over for a reason that Deliver's caller is told.
+	// connection is over for a reason that Deliver's caller gets.
 	Send(Message) error
 	// Deliver has messages handled as they are received, one at a time, and ended called once when the connection is over.
 	// The next message is received when handle returns; no more are while it blocks. It does not block itself.

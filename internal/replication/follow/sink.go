@@ -105,7 +105,7 @@ func (s *sink[R, T]) Replace(list []any, resourceVersion string) error {
 	return nil
 }
 
-// Resync has nothing to do: nobody is told twice.
+// Resync has nothing to do: nothing is reported twice.
 func (s *sink[R, T]) Resync() error { return nil }
 
 // UpdateResourceVersion takes in how far the watch has come.

@@ -44,7 +44,7 @@ type Stream struct {
 
 	mu       sync.Mutex
 	closed   error         // why the stream was closed; nil while it was not. Guarded by mu, as are all fields below
-	onEnd    func(error)   // is told of the end; nil while nobody is to be
+	onEnd    func(error)   // is called at the end; nil while nobody waits for it
 	sending  bool          // a Send is under way
 	limit    time.Duration // how long the peer may be silent; 0 is for ever
 	watchdog *time.Timer   // closes the stream then; nil if it may be silent

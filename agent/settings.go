@@ -28,7 +28,7 @@ type agentSettings struct {
 	insecureTLS bool
 	policy      certs.Policy
 
-	keepAlive, heartbeat, compareEvery time.Duration
+	keepAlive, heartbeat, resyncEvery time.Duration
 
 	access accessSettings
 }
@@ -75,7 +75,7 @@ func (s *agentSettings) Declare(set *settings.Set) {
 	set.Duration(&s.heartbeat, "heartbeat-interval", "ARGOCD_AGENT_HEARTBEAT_INTERVAL", 30*time.Second,
 		"how often to say something on a quiet stream, for proxies that end quiet ones; at least 1s, 0 for never",
 		settings.OffOrAtLeast(time.Second))
-	set.Duration(&s.compareEvery, "compare-interval", "ARGOCD_AGENT_COMPARE_INTERVAL", 5*time.Minute,
+	set.Duration(&s.resyncEvery, "compare-interval", "ARGOCD_AGENT_COMPARE_INTERVAL", 5*time.Minute,
 		"how often everything is compared with the hub, less up to half of it at random; at least 1s", settings.AtLeast(time.Second))
 	s.access.read(set)
 }

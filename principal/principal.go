@@ -84,7 +84,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	service := sessions.New(sessions.Options{
 		Authn: admission, Ready: allOf(hubState.Ready, hubIdentity.Ready, clusterStore.Ready), Modes: facets.Modes(),
 		Mode: clusterStore.Mode, Hello: func() wire.Hello { return s.hello(hubIdentity.UID()) },
-		Share: hubState.Sharing(s.compareEvery, func(agent string) converge.Observer {
+		Share: hubState.Sharing(s.resyncEvery, func(agent string) converge.Observer {
 			return deletionGuard.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),
 		HasCluster: func(agent string) bool { return clusterStore.Server(agent) != "" }, Forget: hubState.Forget,

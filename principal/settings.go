@@ -21,12 +21,12 @@ type principalSettings struct {
 	listenPort int
 	operations program.Operations
 
-	auth                       string
-	components                 []string
-	tls                        certs.Settings
-	policy                     certs.Policy
-	sharing                    sharingSettings
-	keepAliveMin, compareEvery time.Duration
+	auth                      string
+	components                []string
+	tls                       certs.Settings
+	policy                    certs.Policy
+	sharing                   sharingSettings
+	keepAliveMin, resyncEvery time.Duration
 }
 
 func newCommand(lookup program.Lookup) *cobra.Command {
@@ -70,7 +70,7 @@ func (s *principalSettings) Declare(set *settings.Set) {
 	s.policy.Declare(set, "ARGOCD_PRINCIPAL", "tls1.3")
 	set.Duration(&s.keepAliveMin, "keepalive-min-interval", "ARGOCD_PRINCIPAL_KEEP_ALIVE_MIN_INTERVAL", 5*time.Second,
 		"drop agents that send keep-alive pings more often than this; 0 for no limit", settings.NonNegative)
-	set.Duration(&s.compareEvery, "compare-interval", "ARGOCD_PRINCIPAL_COMPARE_INTERVAL", 5*time.Minute,
+	set.Duration(&s.resyncEvery, "compare-interval", "ARGOCD_PRINCIPAL_COMPARE_INTERVAL", 5*time.Minute,
 		"how often everything is compared with the agents, less up to half of it at random; at least 1s", settings.AtLeast(time.Second))
 	s.sharing.declare(set)
 }

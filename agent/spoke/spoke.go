@@ -45,7 +45,7 @@ type Options struct {
 	AdoptionPolicy facets.AdoptionPolicy
 	// Agent returns the name by which the hub knows the agent, once the hub has said so.
 	Agent func() string
-	// CompareEvery is the time between comparisons with the hub.
+	// ResyncEvery is the time between resyncs with the hub.
 	ResyncEvery time.Duration
 	Observer    converge.Observer
 	Reporter    facets.Reporter

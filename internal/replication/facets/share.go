@@ -101,7 +101,7 @@ func (s Share) Records(kind Kind, records ...*argocd.Record) []Touched {
 }
 
 // Missing tells of what a new list lacked. Replica objects have changed: they are made again. For source objects, and for what
-// is not kept as it was, only a comparison may say that they were deleted.
+// is not kept as it was, only a resync may say that they were deleted.
 func (s Share) Missing(touched []Touched, changed func(Touched), resync func(converge.Facet)) {
 	resynced := make(map[converge.Facet]bool)
 	for _, t := range touched {

@@ -27,6 +27,8 @@ type Peer struct {
 	replicas map[Facet]*replicaState
 	work     map[Facet]*taskQueue
 
+	running int // tasks. Guarded by Workers.mu
+
 	mu       sync.Mutex
 	session  *session                    // the one that is running, if any. Guarded by mu, as are all fields below
 	requests map[objectKey]request       // the Puts and Deletes of that session that are not begun

@@ -20,8 +20,9 @@ const (
 // process share them, so that a thousand agents that come back at once do not send tens of thousands of writes at a time.
 // A goroutine lasts as long as one task, so an idle peer has none.
 //
-// The facets of all peers take turns. A facet has at most as many tasks running as workers are free, and never more than
-// workersPerFacet. So one whose applies hang leaves half of the workers to others, and two a third.
+// The facets of all peers take turns. A peer has at most as many tasks running as workers are free. So one whose applies hang
+// leaves half of the workers to others, and two a third. Of a peer's half its facets share in the same way, and none has more
+// than workersPerFacet.
 type Workers struct {
 	limit int
 	tasks sync.WaitGroup
@@ -79,6 +80,7 @@ func (w *Workers) finished(q *taskQueue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q.running--
+	q.peer.running--
 	w.busy--
 	w.dispatch()
 }
@@ -87,7 +89,7 @@ func (w *Workers) finished(q *taskQueue) {
 func (w *Workers) dispatch() {
 	for w.start != nil && w.busy < w.limit {
 		// Of those that wait, only the few that have tasks running may have to be passed over.
-		next := slices.IndexFunc(w.waiting, func(q *taskQueue) bool { return q.running < min(workersPerFacet, w.limit-w.busy) })
+		next := slices.IndexFunc(w.waiting, w.mayRun)
 		if next < 0 {
 			return
 		}
@@ -97,9 +99,16 @@ func (w *Workers) dispatch() {
 		w.waiting = w.waiting[1:]
 		q.waits = false
 		q.running++
+		q.peer.running++
 		w.busy++
 		w.start(q)
 	}
+}
+
+// mayRun reports whether one more task of a queue may run. A worker is free, and w.mu is held.
+func (w *Workers) mayRun(q *taskQueue) bool {
+	share := (w.limit + 1) / 2 // of the peer
+	return q.peer.running < min(share, w.limit-w.busy) && q.running < min(workersPerFacet, share-q.peer.running)
 }
 
 // runNext runs the next task, if there is one.

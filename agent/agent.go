@@ -63,9 +63,9 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		return err
 	}
 	principal := dialer.New(dialer.Options{
-		Address: net.JoinHostPort(s.serverAddress, strconv.Itoa(s.serverPort)),
+		Address:     net.JoinHostPort(s.serverAddress, strconv.Itoa(s.serverPort)),
 		Credentials: certs.ClientCredentials(certs.ClientOptions{Source: certSource, Policy: s.policy, InsecureSkipVerify: s.insecureTLS}),
-		KeepAlive: s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(), OnHello: hub.setHello, Renewed: certSource.Changed,
+		KeepAlive:   s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(), OnHello: hub.setHello, Renewed: certSource.Changed,
 		Dial: telemetry.DialOptions(registry), Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})
 	operations, err := s.operations.Serve(ctx, base,

@@ -46,6 +46,7 @@ type Stream struct {
 	closed   error         // why the stream was closed; nil while it was not. Guarded by mu, as are all fields below
 	onEnd    func(error)   // is called at the end; nil while nobody waits for it
 	sending  bool          // a Send is under way
+	abort    *time.Timer   // cancels the gRPC stream if that Send blocks; nil while the stream is not closed
 	limit    time.Duration // how long the peer may be silent; 0 is for ever
 	watchdog *time.Timer   // closes the stream then; nil if it may be silent
 	waiting  bool          // for the peer
@@ -61,6 +62,9 @@ var _ converge.Conn = (*Stream)(nil)
 
 // silence is how many heartbeats may be missing before the peer is taken for dead.
 const silence = 3
+
+// sendTimeout is how long a Send that is under way may take once the stream is closed.
+const sendTimeout = time.Second
 
 // ErrSilent means that nothing was received from the peer for several heartbeats.
 var ErrSilent = errors.New("nothing was received from the peer for several heartbeats")
@@ -113,7 +117,7 @@ func (s *Stream) Deliver(handle func(converge.Message), ended func(error)) {
 }
 
 // Close makes Send fail, and the stream end, with this error. Only the first call counts. The gRPC stream is cancelled only if
-// a Send is under way, which would not end otherwise; else the caller ends it.
+// a Send blocks, which would not end otherwise. Else the caller ends it, so that the peer learns the reason.
 func (s *Stream) Close(err error) {
 	s.mu.Lock()
 	if s.closed != nil {
@@ -121,12 +125,12 @@ func (s *Stream) Close(err error) {
 		return
 	}
 	s.closed = err
-	onEnd, sending := s.onEnd, s.sending
+	onEnd := s.onEnd
+	if s.sending {
+		s.abort = time.AfterFunc(sendTimeout, s.cancel)
+	}
 	s.mu.Unlock()
 	close(s.closing)
-	if sending {
-		s.cancel()
-	}
 	if onEnd != nil {
 		onEnd(err)
 	}
@@ -240,6 +244,9 @@ func (s *Stream) setSending(sending bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sending = sending
+	if s.abort != nil {
+		s.abort.Stop()
+	}
 	return s.closed
 }
 

@@ -330,7 +330,6 @@ func allBuckets(Bucket) bool { return true }
 func (s *session) wakeUp() { signal(s.wake) }
 
 // signal gives a value to a channel of capacity one, unless it has one.
-
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings/settingstest"
 )
 
@@ -31,7 +31,7 @@ func TestKeepAlivePingsMayComeAsOftenAsIsAllowed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &principalSettings{}
 			require.NoError(t, settingstest.Parse(s.Declare, nil, c.args...))
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				listener := bufconn.Listen(1 << 20)
 				server := grpc.NewServer(s.transport()...)
 				served := make(chan error, 1)

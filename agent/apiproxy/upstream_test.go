@@ -15,7 +15,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,12 +22,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/apiproxy"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
 // The file of the API server's CA is replaced before what is in it expires.
 func TestReplacedCAFileIsReloaded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ca, err := pki.NewCA(pki.CAOptions{CommonName: "ca"})
 		require.NoError(t, err)
 		another, err := pki.NewCA(pki.CAOptions{CommonName: "another"})

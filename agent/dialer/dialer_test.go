@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 )
 
 var (
@@ -235,7 +237,7 @@ func TestEnd(t *testing.T) {
 
 // A network that answers nothing does not keep the agent from ending.
 func TestEndWhileTheNetworkHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dialled := make(chan struct{}, 100)
 		renewed, _ := renewal()
 		o := newOffice("passthrough:principal", renewed, insecure.NewCredentials(),

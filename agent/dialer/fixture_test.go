@@ -8,7 +8,6 @@ import (
 	"net"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/dialer"
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
@@ -180,7 +180,7 @@ func (c *cable) Close() error {
 // clocked runs a test with a fake clock, of a dialer that runs and a principal that is reached without a network.
 func clocked(t *testing.T, test func(t *testing.T, o *office)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		listener := bufconn.Listen(1 << 20)
 		var last *cable // that was laid
 		renewed, renew := renewal()

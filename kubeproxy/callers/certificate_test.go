@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
@@ -68,7 +69,7 @@ func request(t *testing.T, validFor time.Duration) *http.Request {
 }
 
 func TestCertificateIsVerifiedOncePerConnectionUntilTrustChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		tr := &trust{changed: make(chan struct{})}
 		who := callers.New(callers.Options{Trust: tr})
 		r := request(t, time.Hour)
@@ -96,7 +97,7 @@ func TestCertificateIsVerifiedOncePerConnectionUntilTrustChanges(t *testing.T) {
 }
 
 func TestRequestEndsWhenItsCertificateExpiresOrIsRevoked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		tr := &trust{changed: make(chan struct{})}
 		who := callers.New(callers.Options{Trust: tr})
 		ctx, stop := context.WithCancel(t.Context())

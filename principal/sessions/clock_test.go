@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
@@ -83,7 +84,7 @@ func (o *fixture) proven(t *testing.T, name string, validFor time.Duration) cont
 // clocked runs a test of a running service with a fake clock.
 func clocked(t *testing.T, test func(t *testing.T, o *fixture)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		o := newOffice(t)
 		o.run(t)
 		synctest.Wait()

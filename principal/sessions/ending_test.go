@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
@@ -155,7 +156,7 @@ func TestRefusalsAreLoggedAFewAtATime(t *testing.T) {
 
 // What came instead of a hello is reported to the agent, and to the hub's operators.
 func TestHelloThatCannotBeUnderstood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		o := newOffice(t)
 		o.run(t)
 		synctest.Wait()

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/ops"
 )
 
@@ -195,7 +196,7 @@ func TestPortZeroDisablesEndpoint(t *testing.T) {
 	options.Health = ops.Port("--healthz-port", 0)
 	options.Metrics = ops.Port("--metrics-port", 0)
 	options.Profiles = ops.LoopbackPort("--pprof-port", 0)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		server, err := ops.New(t.Context(), options)
 		require.NoError(t, err)
 		require.Empty(t, server.HealthAddress()+server.MetricsAddress()+server.ProfilesAddress())

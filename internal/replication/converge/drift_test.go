@@ -9,14 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
 func TestDriftIsPutBackAtOnce(t *testing.T) {
-	t.Parallel()
 	for name, retain := range map[string]bool{"retained": true, "by the source": false} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				p := newPair(t, pairOptions{retain: retain})
 				p.source.fill(5)
 				p.connect()
@@ -30,7 +30,7 @@ func TestDriftIsPutBackAtOnce(t *testing.T) {
 }
 
 func TestDriftIsPutBackWhileDisconnected(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(5)
 		p.connect()
@@ -52,7 +52,7 @@ func TestDriftIsPutBackWhileDisconnected(t *testing.T) {
 }
 
 func TestWhatIsNotRetainedWaitsForTheSource(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{})
 		p.source.fill(5)
 		p.connect()
@@ -67,7 +67,7 @@ func TestWhatIsNotRetainedWaitsForTheSource(t *testing.T) {
 }
 
 func TestRestoreThatFailsIsRetried(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(1)
 		p.connect()
@@ -99,10 +99,9 @@ func (p *pair) insist(k converge.Key) {
 
 // Two that insist must not keep the API server busy, whether the object is put back from memory or by the source.
 func TestRepeatedDriftIsRestoredWithBackoff(t *testing.T) {
-	t.Parallel()
 	for name, retain := range map[string]bool{"retained": true, "by the source": false} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				p := newPair(t, pairOptions{retain: retain})
 				p.source.fill(5)
 				p.connect()
@@ -126,7 +125,7 @@ func TestRepeatedDriftIsRestoredWithBackoff(t *testing.T) {
 }
 
 func TestDriftBackoffIsResetAfterAWhile(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(1)
 		p.connect()
@@ -147,7 +146,7 @@ func TestDriftBackoffIsResetAfterAWhile(t *testing.T) {
 
 // A new version from the source does not wait for the end of a fight.
 func TestDriftBackoffDelaysNoNewVersion(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(1)
 		p.connect()
@@ -161,7 +160,7 @@ func TestDriftBackoffDelaysNoNewVersion(t *testing.T) {
 
 // A Put that arrives while a look at the object finds that it is not yet time to put it back is done all the same.
 func TestPutDuringAPauseIsNotForgotten(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(1)
 		gate := &slowReplica{memoryStore: p.replica}
@@ -182,7 +181,7 @@ func TestPutDuringAPauseIsNotForgotten(t *testing.T) {
 }
 
 func TestStoreThatChangesWhatIsWrittenIsNoDrift(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{retain: true})
 		p.source.fill(5)
 		p.right = runPeer(t, converge.Options{
@@ -205,7 +204,7 @@ func TestStoreThatChangesWhatIsWrittenIsNoDrift(t *testing.T) {
 func TestWhatAStoreLeftOutItGetsOnceItTakesIt(t *testing.T) {
 	for name, retain := range map[string]bool{"retained": true, "not retained": false} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) { leftOut(t, retain) })
+			bubble.Test(t, func(t *testing.T) { leftOut(t, retain) })
 		})
 	}
 }

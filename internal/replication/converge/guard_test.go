@@ -10,15 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
-
-// bubble runs a test with a clock of its own, and fails if a goroutine outlives it.
-func bubble(t *testing.T, test func(*testing.T)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, test)
-}
 
 // lose makes the source forget keys as a new list does, and has the facet compared.
 func (p *pair) lose(from, to int) {
@@ -41,7 +35,7 @@ func equalPair(t *testing.T, n int, s pairOptions) *pair {
 }
 
 func TestGuardPausesDeletionsAndReportsOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{resyncEvery: time.Minute})
 		p.lose(0, 30)
 		pass(time.Hour) // and many resyncs
@@ -56,7 +50,7 @@ func TestGuardPausesDeletionsAndReportsOnce(t *testing.T) {
 
 // Paused deletions outlive a connection and are reported once. Whichever session finds nothing to pause resumes them.
 func TestPausedDeletionsOutliveTheSession(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
 		for range 3 {
@@ -77,7 +71,7 @@ func TestPausedDeletionsOutliveTheSession(t *testing.T) {
 }
 
 func TestConfirmationTokenResumesDeletions(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
 		token := p.observer.pausedDeletions()[0].Token
@@ -97,7 +91,7 @@ func TestConfirmationTokenResumesDeletions(t *testing.T) {
 }
 
 func TestConfirmationTokenAllowsTheseDeletionsOnly(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
 		p.lose(30, 31)
@@ -118,7 +112,7 @@ func TestConfirmationTokenAllowsTheseDeletionsOnly(t *testing.T) {
 }
 
 func TestGuardResumesWhenTheObjectsReturn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
 		token := p.observer.pausedDeletions()[0].Token
@@ -133,7 +127,6 @@ func TestGuardResumesWhenTheObjectsReturn(t *testing.T) {
 }
 
 func TestGuardAllowsFewDeletions(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		held, lost int
 		passes     bool
@@ -147,7 +140,7 @@ func TestGuardAllowsFewDeletions(t *testing.T) {
 		{1000, 200, true},
 	} {
 		t.Run("", func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				p := equalPair(t, c.held, pairOptions{})
 				p.lose(0, c.lost)
 				if c.passes {
@@ -163,7 +156,7 @@ func TestGuardAllowsFewDeletions(t *testing.T) {
 }
 
 func TestGuardIgnoresObservedDeletions(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		for i := range 90 {
 			p.source.drop(key(i))
@@ -174,7 +167,7 @@ func TestGuardIgnoresObservedDeletions(t *testing.T) {
 }
 
 func TestGuardIgnoresExemptFacets(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{guardExempt: true})
 		p.lose(0, 100)
 		p.requireEqual()
@@ -190,7 +183,7 @@ func below(n int) func(converge.Key, string) bool {
 }
 
 func TestGuardIgnoresRevokedAccess(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{accessRevoked: below(100)})
 		p.lose(1, 90)
 		p.requireEqual()
@@ -205,7 +198,7 @@ func TestGuardIgnoresRevokedAccess(t *testing.T) {
 func TestGuardDoesNotCountRevokedAccess(t *testing.T) {
 	for gone, passes := range map[int]bool{10: true, 11: false} {
 		t.Run(fmt.Sprint(gone), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				p := equalPair(t, 100, pairOptions{accessRevoked: below(51)})
 				p.lose(1, 51+gone) // of fifty that are left, eleven are more than a fifth; of a hundred, they are not
 				if passes {
@@ -230,7 +223,7 @@ func TestGuardDoesNotCountRevokedAccess(t *testing.T) {
 
 // What lies under the key of an object that is there, and came from another, is there without access being revoked.
 func TestGuardPausesDeletionsOfReplicasOfOtherObjects(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{accessRevoked: below(100)})
 		for i := range 20 {
 			p.replica.set(key(i), object("another", "old"))
@@ -243,7 +236,7 @@ func TestGuardPausesDeletionsOfReplicasOfOtherObjects(t *testing.T) {
 }
 
 func TestGuardPausesNothingButDeletions(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
 		p.source.set(key(50), object("uid50", "newer"))
@@ -259,7 +252,7 @@ func TestGuardPausesNothingButDeletions(t *testing.T) {
 
 // A paused deletion must not slip past the guard because it is touched on the replica's side.
 func TestGuardPausesDeletionsOfReplicasThatChange(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
 		p.replica.set(key(3), object("uid3", "edited"))
@@ -274,7 +267,7 @@ func TestGuardPausesDeletionsOfReplicasThatChange(t *testing.T) {
 
 // Somebody who re-creates an object whose deletion is paused, and then deletes it, wants it gone.
 func TestGuardForgetsWhatTheSourceHasAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
 		p.source.set(key(3), object("uid3b", "again"))
@@ -289,7 +282,7 @@ func TestGuardForgetsWhatTheSourceHasAgain(t *testing.T) {
 
 // A resync in the middle of many deletions that somebody asked for must neither stop them nor cry wolf.
 func TestGuardIgnoresDeletionsUnderWay(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 1000, pairOptions{})
 		p.replica.remove = pausing(time.Second)
 		for i := range 1000 {
@@ -304,7 +297,7 @@ func TestGuardIgnoresDeletionsUnderWay(t *testing.T) {
 
 // What a resync deletes, it deletes by the UID that it found: what came since from another source object is spared.
 func TestResyncDeletesByUID(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(7, 8)
 		p.requireEqual()
@@ -317,7 +310,7 @@ func TestResyncDeletesByUID(t *testing.T) {
 // A replica that has just started tells what it holds as fast as it can. To a source that is empty by accident that must
 // not be a list of what to delete.
 func TestGuardPausesDeletionsThatReplicaChangedReports(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{})
 		p.replica.fill(100)
 		p.connect()
@@ -336,7 +329,7 @@ func TestGuardPausesDeletionsThatReplicaChangedReports(t *testing.T) {
 
 // Objects that vanish while they wait to be sent again are not deleted for having waited.
 func TestGuardPausesWhatVanishesMeanwhile(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.replica.apply = func(context.Context, converge.Key, converge.Object) error { return errNotNow }
 		for i := range 100 {
@@ -352,7 +345,7 @@ func TestGuardPausesWhatVanishesMeanwhile(t *testing.T) {
 
 // What the source does not know of is deleted, once a resync has found it, although only a ReplicaChanged reported it.
 func TestObjectUnknownToTheSourceIsDeleted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.replica.set(key(1000), object("a stranger's", "unknown"))
 		p.requireEqual()
@@ -363,7 +356,7 @@ func TestObjectUnknownToTheSourceIsDeleted(t *testing.T) {
 
 // A token covers its deletions also when they do not work at once.
 func TestConfirmationSurvivesAFailedDeletion(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.replica.remove = func(context.Context, converge.Key) error { return errInvalid }
 		p.lose(0, 30)
@@ -379,7 +372,7 @@ func TestConfirmationSurvivesAFailedDeletion(t *testing.T) {
 
 // What vanished while it waited is found by a resync that the source asks for by itself.
 func TestObjectThatVanishesMeanwhileIsResynced(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.replica.apply = func(context.Context, converge.Key, converge.Object) error { return errNotNow }
 		p.source.set(key(1), object("uid1", "newer"))
@@ -392,7 +385,7 @@ func TestObjectThatVanishesMeanwhileIsResynced(t *testing.T) {
 
 // Objects that were deleted once confirm no deletion of what comes to lie under their keys later.
 func TestGuardPausesUnknownObjectsUnderDeletedKeys(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		for i := range 30 {
 			p.source.drop(key(i))
@@ -409,7 +402,7 @@ func TestGuardPausesUnknownObjectsUnderDeletedKeys(t *testing.T) {
 
 // Answers to a resync that another has replaced are not taken for answers to that.
 func TestAnswersToAnOlderResyncAreIgnored(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		source := newMemoryStore()
 		source.fill(1)
 		peer := runPeer(t, converge.Options{

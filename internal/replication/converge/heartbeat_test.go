@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
@@ -16,7 +17,7 @@ const heartbeat = 10 * time.Second
 // beating runs a test on a source that sends heartbeats, and returns the test's end of its session.
 func beating(t *testing.T, every time.Duration, test func(t *testing.T, source *memoryStore, end *pipeEnd)) {
 	t.Helper()
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		source := newMemoryStore()
 		peer := runPeer(t, converge.Options{
 			Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: source}}, Observer: newRecordingObserver(),

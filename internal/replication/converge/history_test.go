@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
@@ -25,7 +26,6 @@ var (
 // late, repeated and overlooked messages, applies that are refused, that fail, and that fail and yet happened. Nothing that
 // the source had removed comes back, and once all is quiet, both are equal.
 func TestAnyHistoryEndsEqual(t *testing.T) {
-	t.Parallel()
 	if *seedFlag != 0 {
 		runHistory(t, *seedFlag)
 		return
@@ -41,7 +41,7 @@ func TestAnyHistoryEndsEqual(t *testing.T) {
 func runHistory(t *testing.T, seed uint64) bool {
 	t.Helper()
 	return t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			w := newWorld(t, seed)
 			for range 20 + w.rand.IntN(60) {
 				w.step()

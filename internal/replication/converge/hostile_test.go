@@ -11,11 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
 func TestUnknownFacetIsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
 		send(t, end, converge.Put{Facet: "newer", Key: "k", Seq: 1, Object: object("u", "v")})
@@ -35,7 +36,7 @@ func TestUnknownFacetIsRefused(t *testing.T) {
 
 // A peer may not write what this side has the truth of.
 func TestSourceTakesNoPut(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		source, _, end := silentReplica(t, 0)
 		send(t, end, converge.Put{Facet: facet, Key: "k", Seq: 1, Object: object("u", "v")})
 		require.Equal(t, converge.Refused, receive[converge.Ack](t, end).Code)
@@ -44,7 +45,7 @@ func TestSourceTakesNoPut(t *testing.T) {
 }
 
 func TestMessagesThatNeedNoAnswerAreIgnored(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
 		receive[converge.Digest](t, end)
@@ -62,7 +63,7 @@ func TestMessagesThatNeedNoAnswerAreIgnored(t *testing.T) {
 
 // A facet that the peer does not know stops none of the others.
 func TestFacetThatOnlyOneSideKnows(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{})
 		other := newMemoryStore()
 		other.fill(10)
@@ -85,7 +86,7 @@ func TestFacetThatOnlyOneSideKnows(t *testing.T) {
 }
 
 func TestWhatArrivesTwiceIsDoneOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
 		receive[converge.Digest](t, end)
@@ -124,7 +125,7 @@ func flood(e *pipeEnd, n int, next func(i int) converge.Message) int {
 
 // A peer that sends and never reads is made to wait.
 func TestFloodOfPutsIsHeldUp(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		hang := make(chan struct{})
 		replica.apply = func(ctx context.Context, _ converge.Key, _ converge.Object) error {
@@ -153,7 +154,6 @@ func TestFloodOfPutsIsHeldUp(t *testing.T) {
 }
 
 func TestFloodOfQuestionsIsHeldUp(t *testing.T) {
-	t.Parallel()
 	for name, ask := range map[string]func(i int) converge.Message{
 		"unknown facets": func(i int) converge.Message {
 			return converge.Delete{Facet: "newer", Key: key(i), Seq: uint64(i + 1)}
@@ -164,7 +164,7 @@ func TestFloodOfQuestionsIsHeldUp(t *testing.T) {
 		"summaries": func(int) converge.Message { return converge.BucketRequest{Facet: facet} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				replica := newMemoryStore()
 				replica.fill(10)
 				_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
@@ -176,7 +176,7 @@ func TestFloodOfQuestionsIsHeldUp(t *testing.T) {
 
 // A bucket is reported once, however often it is asked for.
 func TestBucketRequestThatRepeatsItself(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		replica.fill(10)
 		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
@@ -207,7 +207,7 @@ func TestFloodOfClaimsTakesNoMemory(t *testing.T) { // alone, for it measures
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				_, peer, end := silentReplica(t, 300)
 				require.Len(t, drain(t, end), 256) // and answers none
 				before := heap()
@@ -225,7 +225,7 @@ func TestFloodOfClaimsTakesNoMemory(t *testing.T) { // alone, for it measures
 
 // Resyncs that each claim other objects, none of which the source has.
 func TestFloodOfResyncsTakesNoMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		_, _, end := silentReplica(t, 0)
 		before := heap()
 		const each = 2000
@@ -250,7 +250,7 @@ func TestFloodOfResyncsTakesNoMemory(t *testing.T) {
 
 // Two honest peers, of which each has a great deal to tell at once, do not wait for each other for good.
 func TestFloodOfReplicaChangedBothWays(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const n = 6000
 		stores := map[converge.Facet][2]*memoryStore{"down": {newMemoryStore(), newMemoryStore()}, "up": {newMemoryStore(), newMemoryStore()}}
 		w := newRecordingObserver()

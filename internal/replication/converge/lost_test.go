@@ -9,12 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
 // A peer may pass over a message, for example because it cannot read it. The object is not stuck for that.
 func TestMessageThatIsNeverAnsweredIsSentAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		source := newMemoryStore()
 		source.fill(1)
 		peer := runPeer(t, converge.Options{
@@ -47,7 +48,7 @@ func TestMessageThatIsNeverAnsweredIsSentAgain(t *testing.T) {
 func TestWhatWaitsForAChangeIsTriedAtTheChange(t *testing.T) {
 	for _, retain := range []bool{false, true} {
 		t.Run(fmt.Sprint(retain), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				p := equalPair(t, 3, pairOptions{retain: retain})
 				p.replica.apply = failing(errNotNow, key(1))
 				p.source.set(key(1), object("uid1", "newer"))
@@ -63,7 +64,7 @@ func TestWhatWaitsForAChangeIsTriedAtTheChange(t *testing.T) {
 
 // But not again and again for its own failing.
 func TestRetryIsNoChange(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errNotNow, key(1))
 		p.source.set(key(1), object("uid1", "newer"))
@@ -74,7 +75,7 @@ func TestRetryIsNoChange(t *testing.T) {
 
 // A source that still shows a refusal learns from a resync that it is overcome; nothing is reported to others.
 func TestResyncClearsRefusalOfWhatIsEqual(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 300, pairOptions{})
 		p.disconnect()
 		p.source.refusedConditions = map[converge.Key]bool{key(7): true}
@@ -99,7 +100,7 @@ func TestResyncClearsRefusalOfWhatIsEqual(t *testing.T) {
 
 // Settlements that fail, however many, hold up nothing else.
 func TestFailedReportsBlockNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 5000, pairOptions{})
 		var all []converge.Key
 		for i := range 4000 {
@@ -119,7 +120,7 @@ func TestFailedReportsBlockNothing(t *testing.T) {
 
 // A source that refuses a report does not get it again.
 func TestRefusedReportIsNotRetried(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error { return errInvalid }
 		p.source.set(key(1), object("uid1", "newer"))
@@ -130,7 +131,7 @@ func TestRefusedReportIsNotRetried(t *testing.T) {
 
 // What a peer says it holds is believed only where it was asked for.
 func TestEntriesOfAnotherBucketAreNotBelieved(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		source := newMemoryStore()
 		source.fill(1)
 		peer := runPeer(t, converge.Options{
@@ -154,7 +155,7 @@ func TestEntriesOfAnotherBucketAreNotBelieved(t *testing.T) {
 
 // A removal is observed, whichever way it goes; putting back is not what it is.
 func TestRemovalIsObserved(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{retain: true})
 		p.source.drop(key(1))
 		p.requireEqual()

@@ -3,21 +3,19 @@ package converge_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
 // A process that starts while the peer is away puts back what an earlier one applied, if the object proved to be that.
 func TestWhatAnEarlierProcessAppliedIsPutBack(t *testing.T) {
-	t.Parallel()
 	for name, recall := range map[string]bool{"recalled": true, "unknown": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				s := newStore(1)
 				o := converge.Options{
 					Observer: &watcher{}, Workers: converge.NewWorkers(workers),

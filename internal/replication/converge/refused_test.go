@@ -9,13 +9,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
 var errInvalid = fmt.Errorf("%w: it has no name", converge.ErrRefused)
 
 func TestRefusalIsReportedToTheSource(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
 		p.source.set(key(1), object("uid1", "bad"))
@@ -35,7 +36,7 @@ func TestReasonOfARefusalIsOneSentence(t *testing.T) {
 		"a webhook said: connection refused: later": fmt.Errorf("%w: a webhook said: connection refused: later", converge.ErrRefused),
 	} {
 		t.Run(want, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				p := equalPair(t, 1, pairOptions{})
 				p.replica.apply = failing(err, key(0))
 				p.source.set(key(0), object("uid1", "bad"))
@@ -48,7 +49,7 @@ func TestReasonOfARefusalIsOneSentence(t *testing.T) {
 
 // A source that has nothing left under a key has nowhere to show that its deletion is refused. The replica's side reports it.
 func TestRefusedDeletionIsReportedWhereTheObjectIs(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.remove = func(context.Context, converge.Key) error { return errInvalid }
 		p.source.drop(key(1))
@@ -60,7 +61,7 @@ func TestRefusedDeletionIsReportedWhereTheObjectIs(t *testing.T) {
 }
 
 func TestRefusedObjectIsNotSentAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
 		p.source.set(key(1), object("uid1", "bad"))
@@ -79,7 +80,7 @@ func TestRefusedObjectIsNotSentAgain(t *testing.T) {
 }
 
 func TestRefusedObjectIsRetriedByAResync(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
 		p.source.set(key(1), object("uid1", "bad"))
@@ -94,7 +95,7 @@ func TestRefusedObjectIsRetriedByAResync(t *testing.T) {
 }
 
 func TestRefusedObjectIsRetriedByTheNextSession(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errInvalid, key(1))
 		p.source.set(key(1), object("uid1", "bad"))
@@ -107,7 +108,7 @@ func TestRefusedObjectIsRetriedByTheNextSession(t *testing.T) {
 }
 
 func TestRefusalBlocksNoOtherKey(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{})
 		var bad []converge.Key
 		for i := range 2000 {
@@ -126,7 +127,7 @@ func TestRefusalBlocksNoOtherKey(t *testing.T) {
 
 // A deletion may be refused too. It is not sent again either, until a resync.
 func TestRefusedDeletion(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.replica.remove = func(context.Context, converge.Key) error { return errInvalid }
 		p.source.drop(key(1))

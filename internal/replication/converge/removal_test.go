@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
@@ -22,7 +23,7 @@ func scriptedReplica(t *testing.T, h converge.ReplicaConfig) (*converge.Peer, *p
 }
 
 func TestRemovalSparesAnotherSourcesObject(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		replica.fill(1)
 		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
@@ -38,7 +39,7 @@ func TestRemovalSparesAnotherSourcesObject(t *testing.T) {
 }
 
 func TestRemovalWithoutUIDSparesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		replica.fill(1)
 		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
@@ -51,7 +52,7 @@ func TestRemovalWithoutUIDSparesNothing(t *testing.T) {
 
 // An object that is deleted and created again has another UID, and a replica of the new one, made by another way, lives.
 func TestDeletionAndCreationAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.source.drop(key(1))
 		p.source.set(key(1), object("uid1b", "v1"))
@@ -71,10 +72,9 @@ func (r tombstones) Apply(ctx context.Context, k converge.Key, o converge.Object
 }
 
 func TestObjectThatDescribesItsDeletion(t *testing.T) {
-	t.Parallel()
 	for _, retain := range []bool{true, false} {
 		t.Run(fmt.Sprint("retain=", retain), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				p := newPair(t, pairOptions{})
 				p.right = runPeer(t, converge.Options{
 					Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: tombstones{p.replica}, Retain: retain}},
@@ -118,10 +118,9 @@ func (r lingering) Remove(_ context.Context, k converge.Key, uid string) (conver
 
 // A deletion that takes its time is over for the source. A resync does not find it, nor pause it.
 func TestDeletionThatTakesItsTime(t *testing.T) {
-	t.Parallel()
 	for _, retain := range []bool{true, false} {
 		t.Run(fmt.Sprint("retain=", retain), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				p := newPair(t, pairOptions{})
 				p.right = runPeer(t, converge.Options{
 					Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: lingering{p.replica}, Retain: retain}},
@@ -160,7 +159,7 @@ func TestDeletionThatTakesItsTime(t *testing.T) {
 
 // A ReplicaChanged from before an Ack says nothing to the source, which awaits that Ack. So it does not stand for one from after.
 func TestReplicaChangedFollowsTheAck(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		replica.fill(1)
 		peer, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
@@ -181,7 +180,7 @@ func TestReplicaChangedFollowsTheAck(t *testing.T) {
 
 // What changes often while the peer does not read is sent once, as it is last.
 func TestReplicaChangedIsBroughtUpToDate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		replica.fill(1)
 		peer, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})

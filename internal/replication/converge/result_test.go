@@ -8,11 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
 func TestReportThatFailsIsRetried(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		var at []time.Time
 		p.source.reportResult = func(_ context.Context, k converge.Key, _ converge.Result) error {
@@ -37,7 +38,7 @@ func TestReportThatFailsIsRetried(t *testing.T) {
 
 // The newest answer is what is reported. An older one that failed to be reported is not reported after it.
 func TestNewestResultIsReported(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		works := false
 		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error {
@@ -62,7 +63,7 @@ func TestNewestResultIsReported(t *testing.T) {
 
 // For one key at a time, however fast answers come.
 func TestOneReportAtATimePerKey(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		running := 0
 		p.source.reportResult = func(ctx context.Context, k converge.Key, _ converge.Result) error {
@@ -82,7 +83,7 @@ func TestOneReportAtATimePerKey(t *testing.T) {
 
 // What failed to be reported in one session is not reported in the next, which has answers of its own.
 func TestReportingEndsWithTheSession(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error { return errNotNow }
 		p.source.set(key(1), object("uid1", "newer"))
@@ -100,7 +101,7 @@ func TestReportingEndsWithTheSession(t *testing.T) {
 
 // Also if the newer answer comes while the older one is being reported.
 func TestNewestResultIsReportedLast(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		slow, calls := pausing(time.Second), 0
 		p.source.reportResult = func(ctx context.Context, k converge.Key, _ converge.Result) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
@@ -25,7 +26,7 @@ func requireBackoff(t *testing.T, at []time.Time, first, last time.Duration) {
 }
 
 func TestRetriesBackOff(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errNotNow, key(1))
 		p.source.set(key(1), object("uid1", "newer"))
@@ -42,7 +43,7 @@ func TestRetriesBackOff(t *testing.T) {
 }
 
 func TestRetryEndsWhenItWorks(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errNotNow, key(1))
 		p.source.set(key(1), object("uid1", "newer"))
@@ -64,7 +65,7 @@ func TestRetryEndsWhenItWorks(t *testing.T) {
 }
 
 func TestChangeDoesNotWaitForTheBackoff(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = failing(errNotNow, key(1))
 		p.source.set(key(1), object("uid1", "newer"))
@@ -76,7 +77,7 @@ func TestChangeDoesNotWaitForTheBackoff(t *testing.T) {
 }
 
 func TestRetriesBlockNoOtherKey(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{})
 		var bad []converge.Key
 		for i := range 1000 {
@@ -92,7 +93,7 @@ func TestRetriesBlockNoOtherKey(t *testing.T) {
 
 // An apply that failed may have happened: a deletion that follows does not rely on what was known before.
 func TestDeletionAfterAFailedApply(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = func(_ context.Context, k converge.Key, o converge.Object) error {
 			p.replica.mu.Lock()
@@ -112,7 +113,7 @@ func TestDeletionAfterAFailedApply(t *testing.T) {
 
 // It is not known then which source object the replica's came from, so the deletion spares none.
 func TestDeletionAfterAFailedApplyNamesNoUID(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		source, _, end := silentReplica(t, 1)
 		send(t, end, ackOf(drain(t, end)[0], converge.Done))
 		source.set(key(0), object("uid0b", "again"))

@@ -12,11 +12,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
 func TestSecondSessionIsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		line := newPipe(4)
 		err := p.left.RunSession(t.Context(), line.left, 0)
@@ -34,7 +35,7 @@ func TestSecondSessionIsRefused(t *testing.T) {
 }
 
 func TestSessionReportsWhyItEnded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{})
 		for name, end := range map[string]struct {
 			by   func(cancel context.CancelCauseFunc, line *pipe)
@@ -69,7 +70,7 @@ func TestApplyOutlivesItsSession(t *testing.T) {
 	} {
 		for _, retain := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " ", retain), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					p := newPair(t, pairOptions{retain: retain})
 					slow := pausing(10 * time.Second)
 					p.replica.apply = func(ctx context.Context, k converge.Key, _ converge.Object) error { return slow(ctx, k) }
@@ -91,7 +92,7 @@ func TestApplyOutlivesItsSession(t *testing.T) {
 
 // An apply that hangs for one key leaves all others alone, and is given up after a while.
 func TestApplyThatHangs(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{})
 		p.replica.apply = func(ctx context.Context, k converge.Key, _ converge.Object) error {
 			if k == key(7) {
@@ -116,7 +117,7 @@ func TestApplyThatHangs(t *testing.T) {
 
 // The bubble of each test sees to it that no goroutine is left; here the context ends everything in the midst of work.
 func TestEverythingEndsWithTheContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		source, replica := newMemoryStore(), newMemoryStore()
 		source.fill(1000)
@@ -163,7 +164,7 @@ func TestEverythingEndsWithTheContext(t *testing.T) {
 
 // When Run has ended, a session that goes on ends all the same.
 func TestSessionOutlivesRun(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		source, replica := newMemoryStore(), newMemoryStore()
 		source.fill(10)
 		left := runPeer(t, converge.Options{
@@ -187,7 +188,7 @@ func TestSessionOutlivesRun(t *testing.T) {
 }
 
 func TestLagIsFromTheLastChange(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		lags := &lagWitness{recordingObserver: p.observer}
 		p.disconnect()
@@ -218,7 +219,7 @@ func (w *lagWitness) Acknowledged(_ converge.Ack, lag time.Duration) {
 
 // Run returns when all that it had begun is over.
 func TestRunWaitsForWhatItBegan(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		replica, busy := newMemoryStore(), atomic.Int32{}
 		replica.fill(1)
 		pool := converge.NewWorkers(workers)

@@ -8,13 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
 // Another source has taken the place of the one that a replica's objects came from. It sends what it has of them, though they are
 // equal; what it has not is neither put back as the earlier one wanted it, nor reported over and over.
 func TestWhatCameFromAnotherSourceIsSentAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var p *pair
 		var another atomic.Bool
 		applied := func(k int) int { return len(p.replica.appliedAt(key(k))) }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
@@ -53,7 +54,7 @@ func drain(t *testing.T, e *pipeEnd) []converge.Put {
 }
 
 func TestWindowBoundsWhatIsUnanswered(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		_, peer, end := silentReplica(t, 1000)
 		puts := drain(t, end)
 		require.Len(t, puts, 256)
@@ -77,7 +78,7 @@ func TestWindowBoundsWhatIsUnanswered(t *testing.T) {
 }
 
 func TestOneMessagePerKeyIsUnanswered(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		source, _, end := silentReplica(t, 1)
 		first := drain(t, end)
 		require.Len(t, first, 1)
@@ -94,7 +95,7 @@ func TestOneMessagePerKeyIsUnanswered(t *testing.T) {
 }
 
 func TestAnswerThatNobodyWaitsForIsIgnored(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		source, peer, end := silentReplica(t, 1)
 		m := drain(t, end)[0]
 		wrong := ackOf(m, converge.Done)
@@ -115,7 +116,7 @@ func TestAnswerThatNobodyWaitsForIsIgnored(t *testing.T) {
 
 // A code that this side has never heard of is no answer to rely on: the object is sent again.
 func TestUnknownCodeIsARetry(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		_, peer, end := silentReplica(t, 1)
 		m := drain(t, end)[0]
 		send(t, end, ackOf(m, converge.Code(77)))
@@ -129,7 +130,7 @@ func TestUnknownCodeIsARetry(t *testing.T) {
 }
 
 func TestKeyThatIsNeverAnsweredStopsNoOther(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		source, peer, end := silentReplica(t, 1000)
 		var stuck converge.Key
 		for i := 0; ; i++ {
@@ -154,7 +155,7 @@ func TestKeyThatIsNeverAnsweredStopsNoOther(t *testing.T) {
 
 // Nothing is sent before the first resync is over: the source would not know what to leave out.
 func TestNothingIsSentBeforeTheResync(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		source := newMemoryStore()
 		source.fill(10)
 		peer := runPeer(t, converge.Options{

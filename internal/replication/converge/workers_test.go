@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
@@ -108,7 +109,7 @@ func goroutines() (n int) {
 
 // The owner of a session and a receiver are all that a peer costs, whatever it did before; and nothing when it has left.
 func TestGoroutinesOfAnIdlePeer(t *testing.T) { // alone, for it counts
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const peers = 200
 		h := newHub(t, 64)
 		synctest.Wait()
@@ -131,7 +132,7 @@ func TestGoroutinesOfAnIdlePeer(t *testing.T) { // alone, for it counts
 
 // A thousand peers that come back at once share the workers.
 func TestPeersShareALimitOfWrites(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := newHub(t, 16)
 		var members []member
 		for range 100 {
@@ -148,7 +149,7 @@ func TestPeersShareALimitOfWrites(t *testing.T) {
 }
 
 func TestPeerWhoseAppliesHangLeavesWorkersToOthers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := newHub(t, 16)
 		for range 3 {
 			h.join(hang).put(t, 0, 200)
@@ -167,7 +168,7 @@ func TestPeerWhoseAppliesHangLeavesWorkersToOthers(t *testing.T) {
 
 // Even if all workers hang, each for no longer than an apply may take.
 func TestManyPeersWhoseAppliesHangStopNobodyForEver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := newHub(t, 8)
 		for range 50 {
 			h.join(hang).put(t, 0, 200)
@@ -181,7 +182,7 @@ func TestManyPeersWhoseAppliesHangStopNobodyForEver(t *testing.T) {
 
 // A peer that leaves while its applies run has nothing begun any more.
 func TestPeerThatIsClosedBeginsNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := newHub(t, 8)
 		m := h.join(pausingApply(time.Second))
 		m.put(t, 0, 100)
@@ -196,7 +197,7 @@ func TestPeerThatIsClosedBeginsNothing(t *testing.T) {
 }
 
 func TestWorkersThatDoNotRunKeepTheWork(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := &hub{t: t, workers: converge.NewWorkers(8)}
 		m := h.join(pausingApply(time.Second))
 		m.put(t, 0, 20)
@@ -218,7 +219,7 @@ func pausingApply(d time.Duration) func(context.Context, converge.Key, converge.
 }
 
 func TestPausedDeletionsOfAPeerThatIsClosedAreForgotten(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
 		require.Len(t, p.observer.pausedDeletions(), 1)

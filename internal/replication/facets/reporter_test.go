@@ -7,13 +7,13 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
@@ -22,8 +22,7 @@ import (
 
 // A refusal names the agent: there may be thousands. Whoever describes the object sees it too.
 func TestRefusedObjectLogsAndCreatesEvent(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, refusedObjectIsReported)
+	bubble.Test(t, refusedObjectIsReported)
 }
 
 func refusedObjectIsReported(t *testing.T) {
@@ -67,8 +66,7 @@ func refusedObjectIsReported(t *testing.T) {
 
 // One cause may refuse the statuses of all applications, and is seen at every retry. It fills neither the log nor etcd.
 func TestRefusedStatusIsReportedAtALimitedRate(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log := &logtest.Log{}
 		var events []string
 		warn := func(_ context.Context, about corev1.ObjectReference, reason, message string) error {

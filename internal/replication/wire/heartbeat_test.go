@@ -8,6 +8,7 @@ import (
 	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 )
@@ -32,7 +33,7 @@ type delivery struct {
 // delivering runs a test, with a fake clock, on a stream that delivers.
 func delivering(t *testing.T, test func(t *testing.T, d delivery)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newCable()
 		d := delivery{c.open("/agent", quiet()), c, make(chan struct{}), make(chan error, 1)}
 		go func() { c.in <- nonsense("hello", "{}") }()

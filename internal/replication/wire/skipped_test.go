@@ -10,6 +10,8 @@ import (
 
 	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
 	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 )
 
 // nonsense is an event of a known type that cannot be decoded.
@@ -23,7 +25,7 @@ func nonsense(kind, data string) *pb.CloudEvent {
 // called last.
 func complaining(t *testing.T, test func(c *cable, log func() string)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
 		c := newCable()
 		s := c.open("/principal", slog.New(slog.NewTextHandler(&text, nil)))
@@ -107,7 +109,7 @@ func TestALogLineShowsLittleOfAPeersText(t *testing.T) {
 // Before its hello a peer writes nothing into the log: it could open one stream after the other. Whoever waits for the
 // hello learns what came instead.
 func TestNothingIsLoggedBeforeTheHello(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
 		c := newCable()
 		s := c.open("/principal", slog.New(slog.NewTextHandler(&text, nil)))

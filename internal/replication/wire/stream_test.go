@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 )
@@ -111,7 +112,7 @@ func TestStreamWithoutHelloIsRefused(t *testing.T) {
 
 // A hello that cannot be understood is none: it is passed over, and waiting for one is bounded by the caller.
 func TestHelloThatIsNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newCable()
 		s := c.open("/principal", quiet())
 		noJSON := &pb.CloudEvent{Type: "io.argoproj-labs.argocd-agent.hello", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte("no JSON")}}

@@ -2,10 +2,11 @@ package tunnel
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 )
 
 // passes says whether a deadline passes within a time.
@@ -19,7 +20,7 @@ func passes(d *deadline, within time.Duration) bool {
 }
 
 func TestDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newDeadline()
 		require.False(t, passes(&d, time.Hour))
 
@@ -45,7 +46,7 @@ func TestDeadline(t *testing.T) {
 
 // A deadline that is moved while its timer fires does not pass early.
 func TestDeadlineMovedWhileItsTimerFires(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newDeadline()
 		for _, to := range []time.Time{{}, time.Now().Add(time.Minute)} {
 			d.set(to)
@@ -57,7 +58,7 @@ func TestDeadlineMovedWhileItsTimerFires(t *testing.T) {
 }
 
 func TestDeadlineStops(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newDeadline()
 		d.set(time.Now().Add(time.Minute))
 		d.stop()

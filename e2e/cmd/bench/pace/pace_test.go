@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/pace"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 )
 
 // takes is something that takes so long.
@@ -27,7 +28,7 @@ func takes(d time.Duration) func(context.Context) error {
 }
 
 func TestOneByOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		times, err := pace.OneByOne(t.Context(), time.Second, takes(300*time.Millisecond))
 		require.NoError(t, err)
 		require.Equal(t, []time.Duration{300e6, 300e6, 300e6, 300e6}, times, "the last one ends")
@@ -43,7 +44,7 @@ func TestOneByOne(t *testing.T) {
 }
 
 func TestAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		done, err := pace.AtOnce(t.Context(), 16, 10*time.Second, takes(100*time.Millisecond))
 		require.NoError(t, err)
 		require.Equal(t, 1600, done)
@@ -55,7 +56,7 @@ func TestAtOnce(t *testing.T) {
 }
 
 func TestMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		count := 0
 		stop := pace.Meanwhile(t.Context(), func(ctx context.Context) error {
 			count++

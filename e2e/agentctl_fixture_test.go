@@ -42,7 +42,7 @@ type said struct {
 // try runs a command. Whatever becomes of it, it shows no private key.
 func (a admin) try(t *testing.T, command string) (said, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, shared.AgentctlPath(), strings.Fields(command)...)
 	cmd.Env = a.environment

@@ -210,7 +210,7 @@ func (h *hubAndSpoke) presented(t *testing.T) string {
 		},
 	}
 	dialer := tls.Dialer{Config: config}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	conn, err := dialer.DialContext(ctx, "tcp", h.principal.Address)
 	require.NoError(t, err)

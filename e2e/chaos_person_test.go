@@ -132,7 +132,7 @@ func (p *person) choose(all []deed) deed {
 
 // attempt does something to the end, and notes how it went.
 func (p *person) attempt(ctx context.Context, d deed) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	err := d.do(p, ctx)
 	var answer apierrors.APIStatus

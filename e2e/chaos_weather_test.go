@@ -123,7 +123,7 @@ func ending(p *process.Process) happen {
 			}
 		}
 		wait(ctx, time.Duration(dice.Int64N(int64(3*time.Second))))
-		whole, cancel := context.WithTimeout(whole, patience)
+		whole, cancel := context.WithTimeout(whole, timeout)
 		defer cancel()
 		defer note("started again")
 		return p.Start(whole)
@@ -135,7 +135,7 @@ func killing(cluster *lab.Cluster) happen {
 		note("killed")
 		cluster.APIServer.Kill()
 		wait(ctx, time.Duration(dice.Int64N(int64(time.Second))))
-		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
 		defer note("started again")
 		return cluster.APIServer.Start(whole)
@@ -152,7 +152,7 @@ func (c *chaos) heal(ctx context.Context, t *testing.T) {
 		l.Restore()
 	}
 	c.history.note("everything", "is healed")
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		n, err := metric(ctx, c.lab.Principal.MetricsURL, "argocd_principal_connected_agents")

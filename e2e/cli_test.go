@@ -24,7 +24,7 @@ func cli(t *testing.T, args ...string) string {
 // cliAt is cli for a lab of a test's own.
 func cliAt(t *testing.T, l *lab.Lab, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	args = append(args, "--plaintext", "--auth-token=anybody", "--server="+strings.TrimPrefix(l.Hub.ArgoCD.URL, "http://"))
 	cmd := exec.CommandContext(ctx, l.Tools.Program(toolset.ArgoCD), args...)

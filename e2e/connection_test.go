@@ -41,7 +41,7 @@ func reconnect(t *testing.T, name string) {
 // start starts a program, or starts it again, as begin does.
 func start(t *testing.T, begin func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	require.NoError(t, begin(ctx))
 }
@@ -86,14 +86,14 @@ func TestHighLatencyToPrincipal(t *testing.T) {
 // Proxies end connections over which nothing goes. Heartbeats go over them, in both directions.
 func TestHeartbeatsKeepIdleStreamAlive(t *testing.T) {
 	t.Parallel()
-	const beat, patience = 4 * time.Second, 14 * time.Second // so that a machine that stands still for some seconds ends nothing
-	proxy := newImpatientProxy(t, shared.Principal.Address, patience)
+	const beat, idleTimeout = 4 * time.Second, 14 * time.Second // so that a machine that stands still for some seconds ends nothing
+	proxy := newIdleTimeoutProxy(t, shared.Principal.Address, idleTimeout)
 	host, port, err := net.SplitHostPort(proxy.listener.Addr().String())
 	require.NoError(t, err)
 	s := newSite(t, "quiet", lab.AgentOptions{Args: []string{
 		"--server-address=" + host, "--server-port=" + port, "--heartbeat-interval=" + beat.String(),
 	}}).connected(t)
-	for began := time.Now(); time.Since(began) < 2*patience; {
+	for began := time.Now(); time.Since(began) < 2*idleTimeout; {
 		proxy.carries(t, proxy.up)
 		proxy.carries(t, proxy.down)
 	}
@@ -101,22 +101,22 @@ func TestHeartbeatsKeepIdleStreamAlive(t *testing.T) {
 	require.Contains(t, metrics, "\nargocd_agent_connections_total 1\n")
 }
 
-// impatientProxy carries connections, and ends those over which nothing goes for a while in one of the directions.
-type impatientProxy struct {
-	listener net.Listener
-	target   string
-	patience time.Duration
-	up, down chan struct{} // get one whenever something went there
-	work     sync.WaitGroup
+// idleTimeoutProxy carries connections, and ends those over which nothing goes for a while in one of the directions.
+type idleTimeoutProxy struct {
+	listener    net.Listener
+	target      string
+	idleTimeout time.Duration
+	up, down    chan struct{} // get one whenever something went there
+	work        sync.WaitGroup
 }
 
-func newImpatientProxy(t *testing.T, target string, patience time.Duration) *impatientProxy {
+func newIdleTimeoutProxy(t *testing.T, target string, idleTimeout time.Duration) *idleTimeoutProxy {
 	t.Helper()
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := &impatientProxy{
-		listener: listener, target: target, patience: patience, up: make(chan struct{}), down: make(chan struct{}),
+	p := &idleTimeoutProxy{
+		listener: listener, target: target, idleTimeout: idleTimeout, up: make(chan struct{}), down: make(chan struct{}),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.work.Go(func() { p.accept(ctx) })
@@ -128,7 +128,7 @@ func newImpatientProxy(t *testing.T, target string, patience time.Duration) *imp
 	return p
 }
 
-func (p *impatientProxy) accept(ctx context.Context) {
+func (p *idleTimeoutProxy) accept(ctx context.Context) {
 	for {
 		near, err := p.listener.Accept()
 		if err != nil {
@@ -150,11 +150,11 @@ func (p *impatientProxy) accept(ctx context.Context) {
 	}
 }
 
-func (p *impatientProxy) carry(to, from net.Conn, went chan<- struct{}) {
+func (p *idleTimeoutProxy) carry(to, from net.Conn, went chan<- struct{}) {
 	defer func() { _ = errors.Join(to.Close(), from.Close()) }()
 	buffer := make([]byte, 64<<10)
 	for {
-		if from.SetReadDeadline(time.Now().Add(p.patience)) != nil {
+		if from.SetReadDeadline(time.Now().Add(p.idleTimeout)) != nil {
 			return
 		}
 		n, err := from.Read(buffer)
@@ -168,9 +168,9 @@ func (p *impatientProxy) carry(to, from net.Conn, went chan<- struct{}) {
 	}
 }
 
-func (p *impatientProxy) carries(t *testing.T, went <-chan struct{}) {
+func (p *idleTimeoutProxy) carries(t *testing.T, went <-chan struct{}) {
 	t.Helper()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-went:

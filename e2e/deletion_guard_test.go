@@ -123,7 +123,7 @@ func (s *site) has(t *testing.T, count int) {
 // requireEvent fails unless people were told of something by an Event.
 func requireEvent(t *testing.T, c *lab.Cluster, namespace, reason, message string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	_, err := c.WaitAll(ctx, events(namespace), func(objects cluster.Objects) bool {
 		for _, event := range objects {

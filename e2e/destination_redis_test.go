@@ -29,7 +29,7 @@ func dialRedis(t *testing.T, address string) *redis {
 	conn, err := dialer.DialContext(t.Context(), "tcp", address)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(timeout)))
 	r := &redis{conn, bufio.NewReader(conn)}
 	require.Equal(t, "+OK", r.ask(t, "AUTH", argocd.RedisPassword))
 	return r

@@ -44,7 +44,7 @@ func watchDirectory(t *testing.T, principal *lab.Principal) *directory.Directory
 // awaitDirectory waits until something is true of the directory.
 func awaitDirectory(t *testing.T, known *directory.Directory, is func() bool) {
 	t.Helper()
-	directorytest.Until(t, known, patience, is)
+	directorytest.Until(t, known, timeout, is)
 }
 
 // The hub knows an agent by its cluster Secret, though it may never have connected, and for as long as that is there.

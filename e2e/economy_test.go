@@ -49,7 +49,7 @@ func (l *ledger) close(t *testing.T) (hub, spoke []cluster.Request) {
 func (l *ledger) read(t *testing.T, last side, mark int64) []cluster.Request {
 	t.Helper()
 	at := last.selection
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	require.NoError(t, last.cluster.APIServer.WaitLogFrom(ctx, mark, fmt.Sprintf(`"namespace":%q,"name":%q`, at.Namespace, at.Name)))
 	requests, err := last.cluster.Requests(mark)

@@ -12,8 +12,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 )
 
-// patience is how long a test waits for something to become true on a busy machine. Nothing waits longer than it must.
-const patience = time.Minute
+// timeout is how long a test waits for something to become true on a busy machine. Nothing waits longer than it must.
+const timeout = time.Minute
 
 // expect watches an object until the condition holds, and returns it as it was then; the condition is given nil when
 // there is none. When it never holds, the test fails with the object as last seen and the ends of the logs.
@@ -21,7 +21,7 @@ func expect(
 	t *testing.T, c *lab.Cluster, s cluster.Selection, holds func(*unstructured.Unstructured) bool,
 ) *unstructured.Unstructured {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	object, err := c.Wait(ctx, s, holds)
 	if err != nil {
@@ -41,7 +41,7 @@ func create(t *testing.T, c *lab.Cluster, s cluster.Selection, object *unstructu
 	t.Helper()
 	require.NoError(t, c.Apply(t.Context(), object))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		if err := c.Delete(ctx, s); err != nil {
 			t.Errorf("clean up: %v", err)

@@ -99,7 +99,7 @@ func (h *hybrid) showsPods(t *testing.T, app *guestbook) {
 	require.Len(t, before, 2)
 	old := before[0].GetName()
 	core(h.spoke(), "pods", app.declared.Into, old).delete(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	now, err := h.spoke().WaitAll(ctx, pods.selection, func(objects cluster.Objects) bool {
 		return len(objects) == 2 && objects[app.declared.Into+"/"+old] == nil

@@ -198,7 +198,7 @@ func (h *hybrid) installPrincipal(t *testing.T) {
 // begin starts a program.
 func (h *hybrid) begin(t *testing.T, start func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	require.NoError(t, start(ctx))
 }

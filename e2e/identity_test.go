@@ -68,7 +68,7 @@ func TestDuplicateAgentNameNewestWins(t *testing.T) {
 	// When the newer one is gone the older one is served again, without anybody's doing. It stays away for a minute at first.
 	mark := older.agent.Mark()
 	stopped(t, newer.agent.Stop)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*timeout)
 	defer cancel()
 	require.NoError(t, older.agent.WaitLogFrom(ctx, mark, lab.ConnectedAgentLine))
 }

@@ -59,7 +59,7 @@ func (k kubectl) command(ctx context.Context, args ...string) *exec.Cmd {
 // try runs a command to its end.
 func (k kubectl) try(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	cmd := k.command(ctx, args...)
 	cmd.Stdin = strings.NewReader(stdin)

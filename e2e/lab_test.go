@@ -58,7 +58,7 @@ func TestLabWaitSurvivesAPIServerRestart(t *testing.T) {
 	waited := make(chan error, 1)
 	watching := make(chan struct{}, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		defer cancel()
 		_, err := spoke.Wait(ctx, selection, func(object *unstructured.Unstructured) bool {
 			select {

@@ -24,7 +24,7 @@ import (
 // get reads a URL, on a connection of its own.
 func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func shows(t *testing.T, url string, lines ...string) {
 	if !assert.Eventually(t, func() bool {
 		_, page = get(t, url)
 		return !slices.ContainsFunc(lines, lacks)
-	}, patience, 100*time.Millisecond) {
+	}, timeout, 100*time.Millisecond) {
 		require.Empty(t, slices.DeleteFunc(lines, func(line string) bool { return !lacks(line) }), "%s", page)
 	}
 }

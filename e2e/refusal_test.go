@@ -52,7 +52,7 @@ func inEffect(t *testing.T, s side, object *unstructured.Unstructured) {
 	require.Eventually(t, func() bool {
 		_, err := s.cluster.Of(s.selection).Create(t.Context(), object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), "cake")
-	}, patience, 50*time.Millisecond)
+	}, timeout, 50*time.Millisecond)
 }
 
 // onSpoke is the Application as its spoke would get it.

@@ -160,7 +160,7 @@ func withdraw(t *testing.T, c *lab.Cluster) {
 	require.Eventually(t, func() bool { // nothing tells when the API server has done that
 		_, err := c.List(t.Context(), argocd.All(""))
 		return apierrors.IsNotFound(err)
-	}, patience, 50*time.Millisecond)
+	}, timeout, 50*time.Millisecond)
 }
 
 func definition() cluster.Selection {

@@ -33,7 +33,7 @@ func (g *guestbook) terminal(t *testing.T) *terminal {
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))
 	return &terminal{conn}
 }
 

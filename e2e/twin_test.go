@@ -36,7 +36,7 @@ func (s side) get(t *testing.T) *unstructured.Unstructured {
 // edit changes the object, as somebody with kubectl would.
 func (s side) edit(t *testing.T, change func(*unstructured.Unstructured)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience) // to be of use in a cleanup too
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), timeout) // to be of use in a cleanup too
 	defer cancel()
 	require.NoError(t, s.cluster.Update(ctx, s.selection, change))
 }
@@ -44,7 +44,7 @@ func (s side) edit(t *testing.T, change func(*unstructured.Unstructured)) {
 // delete deletes the object, if there is one.
 func (s side) delete(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience) // as above
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), timeout) // as above
 	defer cancel()
 	require.NoError(t, s.cluster.Delete(ctx, s.selection))
 }
@@ -176,7 +176,7 @@ func prepareSite(t *testing.T, name string, options lab.AgentOptions) *site {
 // connected returns when the agent's present life has connected.
 func (s *site) connected(t *testing.T) *site {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	require.NoError(t, s.agent.WaitConnected(ctx))
 	return s
@@ -205,7 +205,7 @@ func namespace(name string) *unstructured.Unstructured {
 // stopped stops a program, which must end by itself when it is asked to.
 func stopped(t *testing.T, stop func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	require.NoError(t, stop(ctx))
 }
@@ -215,7 +215,7 @@ func newPrincipal(t *testing.T, options lab.PrincipalOptions) *lab.Principal {
 	t.Helper()
 	principal, err := shared.NewPrincipal(t.Context(), options)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	require.NoError(t, principal.Start(ctx))
 	t.Cleanup(func() { stopped(t, principal.Stop) })
@@ -231,7 +231,7 @@ type logging interface {
 // says waits until a program has written all of the texts since it was started last, in any order.
 func says(t *testing.T, program logging, texts ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	for _, text := range texts {
 		require.NoError(t, program.WaitLog(ctx, text))
@@ -241,7 +241,7 @@ func says(t *testing.T, program logging, texts ...string) {
 // saysNow is says for what was written after a mark.
 func saysNow(t *testing.T, program logging, mark int64, texts ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	for _, text := range texts {
 		require.NoError(t, program.WaitLogFrom(ctx, mark, text))
@@ -277,7 +277,7 @@ func watch(t *testing.T, s side) *witness {
 	t.Cleanup(func() { cancel(); <-over })
 	select {
 	case <-began:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatalf("%s on %s cannot be watched", s.selection, s.cluster.Name)
 	}
 	return w
@@ -297,7 +297,7 @@ func (w *witness) catchUp() {
 		return slices.ContainsFunc(w.seen, func(seen *unstructured.Unstructured) bool {
 			return seen != nil && revision(seen) >= revision(now)
 		})
-	}, patience, 10*time.Millisecond)
+	}, timeout, 10*time.Millisecond)
 }
 
 func revision(object *unstructured.Unstructured) uint64 {

@@ -11,9 +11,9 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/figures"
 )
 
-// patience is how long one measurement may take. An API server with half a slow CPU takes 30 ms to write a status, and
+// timeout is how long one measurement may take. An API server with half a slow CPU takes 30 ms to write a status, and
 // 10,000 of them are written on two.
-const patience = 30 * time.Minute
+const timeout = 30 * time.Minute
 
 // Part is one thing that is measured.
 type Part struct {
@@ -62,7 +62,7 @@ func (o Options) Run(ctx context.Context, part Part, report *figures.Report) err
 }
 
 func (o Options) measure(ctx context.Context, part Part, contender string) (figures.Sample, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	began := time.Now()
 	sample, err := part.Measure(ctx, contender)

@@ -126,7 +126,7 @@ func (c *crowd) restart(ctx context.Context) (figures.Sample, error) {
 	}, nil
 }
 
-// stop stops the principal. The lab would lose patience with one that takes long.
+// stop stops the principal. The lab kills one that takes long.
 func (c *crowd) stop(ctx context.Context) error {
 	ended := c.principal.Done()
 	if err := syscall.Kill(c.principal.Pid(), syscall.SIGTERM); err != nil {

@@ -113,7 +113,7 @@ func TestProgramRunsUntilContextEnds(t *testing.T) {
 		require.NoError(t, err)
 	}
 	client := redistest.Client(t, address, 3, func(o *redis.Options) { o.TLSConfig = redistest.Trust(t, ca) })
-	require.Eventually(t, func() bool { return client.Set(ctx, "a", "1", 0).Err() == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return client.Set(ctx, "a", "1", 0).Err() == nil }, 2*time.Minute, 10*time.Millisecond)
 	require.Equal(t, "1", client.Get(ctx, "a").Val())
 	stop()
 	require.NoError(t, <-ended)

@@ -17,9 +17,6 @@ import (
 const (
 	firstBuffer = 4 << 10  // what commands and replies are read into at first
 	usualBuffer = 64 << 10 // and the most that is kept of a larger buffer
-	// drainTimeout is how long Redis may take for the next reply once the client has said that it sends no more, and how long
-	// the client may take to read what is left when it is disconnected.
-	drainTimeout = time.Second
 )
 
 // client is one client, which has a connection to the hub's Redis of its own.
@@ -39,7 +36,7 @@ type client struct {
 }
 
 func newClient(server *Server, conn net.Conn) *client {
-	return &client{server: server, conn: conn, out: newWriteBuffer(conn, server.options.Limits.Backlog), pending: newPending()}
+	return &client{server: server, conn: conn, out: newWriteBuffer(conn, server.options), pending: newPending()}
 }
 
 // run serves the client until it goes, does what it may not, Redis disconnects it, or the context ends.
@@ -90,7 +87,8 @@ func (c *client) drain(err error) bool {
 		return false
 	}
 	c.closing.Store(true)
-	_ = c.hub.SetReadDeadline(time.Now().Add(drainTimeout)) // fails only if it is closed
+	c.out.drain()
+	_ = c.hub.SetReadDeadline(time.Now().Add(c.server.options.DrainTimeout)) // fails only if it is closed
 	if c.pending.wait() && malformed {
 		_ = c.out.appendReply(redcon.AppendError(nil, "ERR "+protocol.Error()), false)
 	}

@@ -36,7 +36,8 @@ type setup struct {
 	hubPrefix, spokePrefix string
 	redisArgs              []string
 	limits                 front.Limits
-	timeout                time.Duration
+	timeout                time.Duration // of agents
+	drain                  time.Duration
 	tls                    *tls.Config
 	agentsEnd              bool // of the tunnel is the one that agents have, not the test's
 }
@@ -71,7 +72,10 @@ func begin(tb testing.TB, c setup) *world {
 	w.arrive()
 	w.spoke = redistest.Client(tb, w.redis.Address, 3)
 	if c.timeout == 0 {
-		c.timeout = 10 * time.Second
+		c.timeout = testTimeout
+	}
+	if c.drain == 0 {
+		c.drain = testTimeout
 	}
 	w.registry = prometheus.NewRegistry()
 	logger := slog.New(slog.NewTextHandler(tb.Output(), nil))
@@ -86,7 +90,7 @@ func begin(tb testing.TB, c setup) *world {
 	})
 	proxy := front.New(front.Options{
 		Upstream: upstream.Options{Address: w.hub.Address, Timeout: testTimeout},
-		Space:    keys.Space{Prefix: c.hubPrefix}, Spokes: agents, Limits: c.limits, Registerer: w.registry, Logger: logger,
+		Space:    keys.Space{Prefix: c.hubPrefix}, Spokes: agents, Limits: c.limits, DrainTimeout: c.drain, Registerer: w.registry, Logger: logger,
 	})
 	var config net.ListenConfig
 	listener, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")

@@ -20,7 +20,7 @@ func FuzzClient(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	w := begin(f, setup{redisArgs: []string{
+	w := begin(f, setup{drain: time.Second, redisArgs: []string{
 		"--rename-command", "SHUTDOWN", "", "--rename-command", "DEBUG", "", "--rename-command", "CONFIG", "", "--rename-command", "SLAVEOF", "",
 		"--rename-command", "REPLICAOF", "", "--rename-command", "FAILOVER", "", "--maxmemory", "100mb",
 	}})
@@ -32,13 +32,13 @@ func FuzzClient(f *testing.F) {
 		defer func() { _ = conn.Close() }()
 		_, _ = conn.Write(input) // it may be disconnected before the end
 		_ = conn.(*net.TCPConn).CloseWrite()
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(testTimeout))
 		_, err = io.Copy(io.Discard, conn)
 		if timeout, ok := err.(net.Error); ok && timeout.Timeout() { //nolint:errorlint // the copy's own
 			require.Fail(t, "neither answered nor disconnected")
 		}
 		other.t = t
-		_ = other.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = other.SetDeadline(time.Now().Add(testTimeout))
 		require.Equal(t, bulk("x"), other.ask("ECHO", "x"))
 		require.Equal(t, bulk("tree"), other.ask("GET", treeHub))
 	})

@@ -68,7 +68,7 @@ func TestCommandInPieces(t *testing.T) {
 // A client may wait in Redis for as long as it likes, and is missed when it goes.
 func TestBlockingCommandEndsWithItsClient(t *testing.T) {
 	t.Parallel()
-	w := begin(t, setup{})
+	w := begin(t, setup{drain: 10 * time.Millisecond})
 	hub := redistest.Client(t, w.hub.Address, 2)
 	r := dial(t, w.address)
 	r.say(command("BLPOP", "list", "0"))
@@ -92,12 +92,12 @@ func TestClientSendsAllBeforeItReads(t *testing.T) {
 	value := strings.Repeat("v", 1000)
 	require.Equal(t, "+OK\r\n", r.ask("SET", "a", value))
 	const count = 40_000 // far more, both ways, than sockets hold
-	r.waits(time.Minute)
+	r.waits(testTimeout)
 	_, err := io.WriteString(r, strings.Repeat(command("GET", "a")+command("ECHO", value), count/2))
 	require.NoError(t, err)
 	want := strings.Repeat(bulk(value), count)
 	got := make([]byte, len(want))
-	r.waits(time.Minute)
+	r.waits(testTimeout)
 	_, err = io.ReadFull(r.reader, got)
 	require.NoError(t, err)
 	require.True(t, want == string(got)) //nolint:testifylint // 40 MB are not to be printed
@@ -106,7 +106,7 @@ func TestClientSendsAllBeforeItReads(t *testing.T) {
 // A client that goes while it waits for an agent, or in the middle of a command, is missed.
 func TestClientDisconnectsDuringRead(t *testing.T) {
 	t.Parallel()
-	w := begin(t, setup{timeout: time.Minute})
+	w := begin(t, setup{})
 	w.agent.HoldReplies()
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
 	r := dial(t, w.address)
@@ -141,6 +141,17 @@ func TestHalfClosedClientIsAnswered(t *testing.T) {
 		require.Equal(t, "+PONG\r\n", r.hear())
 	}
 	r.over()
+}
+
+// One that says so and then does not read either is disconnected, and holds no connection to Redis any more.
+func TestHalfClosedClientThatDoesNotReadIsDisconnected(t *testing.T) {
+	t.Parallel()
+	w := begin(t, setup{drain: time.Second, limits: front.Limits{Backlog: 1 << 20}})
+	r := dial(t, w.address)
+	require.Equal(t, "+OK\r\n", r.ask("SET", "a", strings.Repeat("x", 1<<20)))
+	r.say(strings.Repeat(command("GET", "a"), 100)) // far more than sockets hold
+	require.NoError(t, r.Conn.(*net.TCPConn).CloseWrite())
+	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 0 }, testTimeout, 5*time.Millisecond)
 }
 
 func TestQuitIsAnsweredAndEnds(t *testing.T) {

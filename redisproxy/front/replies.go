@@ -46,7 +46,7 @@ func (r *replies) run(ctx context.Context) {
 	buffer := make([]byte, firstBuffer)
 	for {
 		if r.closing.Load() {
-			_ = r.hub.SetReadDeadline(time.Now().Add(drainTimeout)) // fails only if it is closed
+			_ = r.hub.SetReadDeadline(time.Now().Add(r.server.options.DrainTimeout)) // fails only if it is closed
 		}
 		n, err := r.hub.Read(buffer)
 		for rest := buffer[:n]; len(rest) > 0; {

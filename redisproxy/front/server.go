@@ -58,6 +58,9 @@ type Options struct {
 	// Spokes answer for the keys that belong to agents.
 	Spokes *spokes.Spokes
 	Limits Limits
+	// DrainTimeout is how long Redis may take for the next reply once the client has said that it sends no more, and how long
+	// the client may take to read each piece of what is left. Zero means a second.
+	DrainTimeout time.Duration
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
@@ -81,6 +84,9 @@ type Server struct {
 // New returns a server.
 func New(o Options) *Server {
 	o.Limits = o.Limits.complete()
+	if o.DrainTimeout == 0 {
+		o.DrainTimeout = time.Second
+	}
 	return &Server{
 		options: o, commands: newCommands(), metrics: newMetrics(o.Registerer),
 		limits: resp.Limits{Args: o.Limits.Args, Bulk: o.Limits.Bulk, Inline: 64 << 10}, open: make(map[net.Conn]struct{}),

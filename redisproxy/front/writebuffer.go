@@ -3,13 +3,16 @@ package front
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // writeBuffer is what a client has not been sent yet.
 type writeBuffer struct {
-	conn  net.Conn
-	limit int
+	conn         net.Conn
+	limit        int
+	drainTimeout time.Duration
+	draining     atomic.Bool // the client sends no more, and has drainTimeout to read each piece
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -21,8 +24,8 @@ type writeBuffer struct {
 	failed  bool   // the client takes nothing more. Guarded by mu
 }
 
-func newWriteBuffer(conn net.Conn, limit int) *writeBuffer {
-	w := &writeBuffer{conn: conn, limit: limit}
+func newWriteBuffer(conn net.Conn, o Options) *writeBuffer {
+	w := &writeBuffer{conn: conn, limit: o.Limits.Backlog, drainTimeout: o.DrainTimeout}
 	w.changed.L = &w.mu
 	return w
 }
@@ -76,7 +79,7 @@ func (w *writeBuffer) run() {
 		bytes := w.bytes
 		w.bytes = w.spare[:0]
 		w.mu.Unlock()
-		_, err := w.conn.Write(bytes)
+		err := w.write(bytes)
 		w.mu.Lock()
 		if w.spare = nil; cap(bytes) <= usualBuffer {
 			w.spare = bytes
@@ -89,9 +92,34 @@ func (w *writeBuffer) run() {
 	}
 }
 
+// write writes in pieces: a client that is drained, and reads slowly, has time for each.
+func (w *writeBuffer) write(p []byte) error {
+	for len(p) > 0 {
+		if w.draining.Load() {
+			w.setDeadline()
+		}
+		n, err := w.conn.Write(p[:min(len(p), usualBuffer)])
+		if err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+// drain says that the client sends no more. Nobody waits for it any more if it does not read either.
+func (w *writeBuffer) drain() {
+	w.draining.Store(true)
+	w.setDeadline() // for what is being written
+}
+
+func (w *writeBuffer) setDeadline() {
+	_ = w.conn.SetWriteDeadline(time.Now().Add(w.drainTimeout)) // fails only if it is closed
+}
+
 // close says that nothing more comes. The client has a moment to read what there is.
 func (w *writeBuffer) close() {
-	_ = w.conn.SetWriteDeadline(time.Now().Add(drainTimeout)) // fails only if it is closed
+	w.drain()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true

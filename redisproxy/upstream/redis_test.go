@@ -16,7 +16,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/upstream"
 )
 
-const timeout = 30 * time.Second
+const timeout = 2 * time.Minute
 
 func ping(t *testing.T, o upstream.Options) string {
 	t.Helper()

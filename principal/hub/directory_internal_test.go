@@ -27,7 +27,7 @@ func (h *Hub) becomes(t *testing.T, r *revision, place, destination string, chan
 	for _, change := range changes {
 		change(&meta)
 	}
-	app, err := h.cluster.Store.Wrote(&argocd.Application{
+	app, err := h.cluster.Store.RecordWrite(&argocd.Application{
 		ObjectMeta: meta, Spec: fmt.Appendf(nil, `{"destination":{"name":%q}}`, destination),
 	})
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestDirectoryFollowsAnApplication(t *testing.T) {
 		app = h.becomes(t, &r, "team-a/shop", step.destination, change)
 		require.Equal(t, step.want, h.options.Directory)
 	}
-	h.cluster.Store.Erased(app)
+	h.cluster.Store.RecordDelete(app)
 	require.Equal(t, directory{}, h.options.Directory)
 }
 

@@ -78,7 +78,7 @@ func TestRepositorySecretWithoutAgentIsLogged(t *testing.T) {
 		if project != "" {
 			data["project"] = base64.StdEncoding.EncodeToString([]byte(project))
 		}
-		_, err := h.cluster.Secrets.Store.Wrote(&argocd.Object{ObjectMeta: r.of("repo", labels), Data: data})
+		_, err := h.cluster.Secrets.Store.RecordWrite(&argocd.Object{ObjectMeta: r.of("repo", labels), Data: data})
 		require.NoError(t, err)
 		return lines(log)
 	}
@@ -115,12 +115,12 @@ func TestRepositorySecretOfMissingAppProjectIsLogged(t *testing.T) {
 		encode := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 		meta := r.of(name, map[string]string{argocd.LabelSecretType: "repository"})
 		maps.Copy(meta.Labels, labels)
-		_, err := h.cluster.Secrets.Store.Wrote(&argocd.Object{ObjectMeta: meta, Data: map[string]string{"url": encode(url), "project": encode(project)}})
+		_, err := h.cluster.Secrets.Store.RecordWrite(&argocd.Object{ObjectMeta: meta, Data: map[string]string{"url": encode(url), "project": encode(project)}})
 		require.NoError(t, err)
 		return lines(log)
 	}
 	project := func(name string) *argocd.Record {
-		record, err := h.cluster.Projects.Store.Wrote(&argocd.Object{ObjectMeta: r.of(name, nil), Spec: json.RawMessage(`{}`)})
+		record, err := h.cluster.Projects.Store.RecordWrite(&argocd.Object{ObjectMeta: r.of(name, nil), Spec: json.RawMessage(`{}`)})
 		require.NoError(t, err)
 		return record
 	}
@@ -148,7 +148,7 @@ func TestRepositorySecretOfMissingAppProjectIsLogged(t *testing.T) {
 	require.Empty(t, becomes("first", "other", "c", nil))
 	told(becomes("third", "taem", "a", nil), "third", "taem")
 
-	h.cluster.Projects.Store.Erased(team)
+	h.cluster.Projects.Store.RecordDelete(team)
 	told(lines(log), "second", "team")
 }
 
@@ -163,7 +163,7 @@ func TestAppProjectWithoutAgentIsLogged(t *testing.T) {
 			"description": description, "sourceNamespaces": []string{"*"}, "destinations": []any{map[string]string{"name": destination, "namespace": "*"}},
 		})
 		require.NoError(t, err)
-		_, err = h.cluster.Projects.Store.Wrote(&argocd.Object{ObjectMeta: meta, Spec: spec})
+		_, err = h.cluster.Projects.Store.RecordWrite(&argocd.Object{ObjectMeta: meta, Spec: spec})
 		require.NoError(t, err)
 		return lines(log)
 	}

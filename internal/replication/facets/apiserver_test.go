@@ -341,6 +341,6 @@ func (s *apiServer) hub(t *testing.T) facets.Side {
 // hears has a store hear of an application as it is stored now.
 func hears(t *testing.T, a facets.Applications, stored *argocd.Application) {
 	t.Helper()
-	_, err := a.Store.Wrote(stored)
+	_, err := a.Store.RecordWrite(stored)
 	require.NoError(t, err)
 }

@@ -53,7 +53,7 @@ func (o Objects[R, T]) changeFrom(ctx context.Context, id types.NamespacedName, 
 		}
 		answer, err := o.Client.Patch(ctx, id, object.Revision(), patch)
 		if err == nil {
-			return o.Store.Wrote(answer)
+			return o.Store.RecordWrite(answer)
 		}
 		refused := errors.Is(err, converge.ErrRefused)
 		if !refused && !argocd.IsConflict(err) {
@@ -79,13 +79,13 @@ func (o Objects[R, T]) refresh(ctx context.Context, id types.NamespacedName) (T,
 	switch {
 	case argocd.IsConflict(err):
 		if known {
-			o.Store.Erased(held)
+			o.Store.RecordDelete(held)
 		}
 		return none, nil
 	case err != nil:
 		return none, fmt.Errorf("read: %w", err)
 	}
-	return o.Store.Wrote(answer)
+	return o.Store.RecordWrite(answer)
 }
 
 // errExists means that there is an object already where one was to be created.
@@ -98,7 +98,7 @@ func (o Objects[R, T]) create(ctx context.Context, object R) (T, error) {
 	id := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 	answer, err := o.Client.Create(ctx, object)
 	if err == nil {
-		return o.Store.Wrote(answer)
+		return o.Store.RecordWrite(answer)
 	}
 	if argocd.IsConflict(err) {
 		there, readErr := o.refresh(ctx, id)
@@ -148,17 +148,17 @@ func (o Objects[R, T]) removeFrom(
 		case head.Deleting && len(head.Finalizers) > 0:
 			return object, nil
 		case head.Deleting: // taking away the last finalizer ended it
-			o.Store.Erased(object)
+			o.Store.RecordDelete(object)
 			return none, nil
 		}
 		var nothing R
 		left, err := o.Client.Delete(ctx, id, head.UID, head.Version)
 		switch {
 		case err == nil && left == nothing:
-			o.Store.Erased(object)
+			o.Store.RecordDelete(object)
 			return none, nil
 		case err == nil:
-			return o.Store.Wrote(left)
+			return o.Store.RecordWrite(left)
 		case !argocd.IsConflict(err):
 			return object, fmt.Errorf("delete: %w", err)
 		}

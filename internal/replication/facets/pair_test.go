@@ -99,7 +99,7 @@ func newPair(t *testing.T, mode facets.Mode, change ...func(hub, spoke *facets.O
 func hearsOf(t *testing.T, c *facets.Cluster, o *argocd.Object) *argocd.Record {
 	t.Helper()
 	records := map[string]facets.Records{"AppProject": c.Projects, "Secret": c.Secrets, "ConfigMap": c.ConfigMaps}[o.Kind]
-	record, err := records.Store.Wrote(o)
+	record, err := records.Store.RecordWrite(o)
 	require.NoError(t, err)
 	return record
 }

@@ -42,25 +42,25 @@ type apiServer struct {
 	mu       sync.Mutex // guards the fields below
 	log      []event
 	revision int
-	shown    int  // how much of the log lists and watches show, while it is held
+	heldAt   int  // how much of the log lists and watches show, while it is held
 	held     bool // nothing more is shown
 	oldest   int  // watches cannot start before this revision
 	denied   bool
 	restored bool          // revisions went back
-	news     chan struct{} // closed and replaced when there is more to show
-	round    *round        // the watches that run
+	wake     chan struct{} // closed and replaced when there is more to show
+	watches  *watchGroup   // the watches that run
 }
 
 // event is an entry of the log.
 type event struct {
-	revision int
-	kind     watch.EventType
-	object   *corev1.ConfigMap
-	aside    bool // only watches show it; nothing happened
+	revision  int
+	kind      watch.EventType
+	object    *corev1.ConfigMap
+	watchOnly bool // only watches show it; nothing happened
 }
 
-// round is the watches that end together.
-type round struct {
+// watchGroup is the watches that end together.
+type watchGroup struct {
 	ended  chan struct{}
 	end    func(send func(watch.EventType, any)) // how, once they do
 	before []event                               // what of the log they show before
@@ -74,8 +74,8 @@ func newAPIServer(t *testing.T, streaming bool) *apiServer {
 		listed:    make(chan string, 1000),
 		refused:   make(chan string, 1000),
 		revision:  10,
-		news:      make(chan struct{}),
-		round:     &round{ended: make(chan struct{})},
+		wake:      make(chan struct{}),
+		watches:   &watchGroup{ended: make(chan struct{})},
 	}
 	server := httptest.NewServer(s)
 	transport := &http.Transport{}
@@ -84,7 +84,7 @@ func newAPIServer(t *testing.T, streaming bool) *apiServer {
 	require.NoError(t, err)
 	s.client = client.ConfigMaps(namespace)
 	t.Cleanup(func() {
-		s.cut()
+		s.dropWatches()
 		server.Close()
 		transport.CloseIdleConnections()
 	})
@@ -121,19 +121,19 @@ func (s *apiServer) remove(t *testing.T, name string) {
 	require.NoError(t, s.client.Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
-// hold has lists and watches show nothing that happens from now on, as an API server does that lags behind.
-func (s *apiServer) hold() {
+// holdBack has lists and watches show nothing that happens from now on, as an API server does that lags behind.
+func (s *apiServer) holdBack() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held, s.shown = true, len(s.log)
+	s.held, s.heldAt = true, len(s.log)
 }
 
-// release ends hold.
+// release ends holdBack.
 func (s *apiServer) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = false
-	s.tell()
+	s.wakeWatches()
 }
 
 // bookmark tells watches that there is nothing up to a revision that other kinds of objects have come to, and returns it.
@@ -142,16 +142,16 @@ func (s *apiServer) bookmark() string {
 	defer s.mu.Unlock()
 	s.revision += 10
 	s.log = append(s.log, event{s.revision, watch.Bookmark, mark(s.revision, nil), true})
-	s.tell()
+	s.wakeWatches()
 	return strconv.Itoa(s.revision)
 }
 
-// say has watches bring an event that is no news.
-func (s *apiServer) say(kind watch.EventType, object *corev1.ConfigMap) {
+// sendEvent sends an event to watches, although nothing changed.
+func (s *apiServer) sendEvent(kind watch.EventType, object *corev1.ConfigMap) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log = append(s.log, event{0, kind, object, true})
-	s.tell()
+	s.wakeWatches()
 }
 
 // deny has lists and watches refused, or allows them again.
@@ -161,8 +161,8 @@ func (s *apiServer) deny(yes bool) {
 	s.denied = yes
 }
 
-// cut drops the connections of all watches in the middle of their answers.
-func (s *apiServer) cut() {
+// dropWatches drops the connections of all watches in the middle of their answers.
+func (s *apiServer) dropWatches() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endWatches(dropped)
@@ -170,7 +170,7 @@ func (s *apiServer) cut() {
 
 func dropped(func(watch.EventType, any)) { panic(http.ErrAbortHandler) }
 
-// expire forgets the log, so that watches must start from a new list, and ends them: they are told so in their stream, or
+// expire forgets the log, so that watches must start from a new list, and ends them: they get the error in their stream, or
 // when they try to go on. What was held is shown by lists from then on.
 func (s *apiServer) expire(inStream bool) {
 	s.mu.Lock()
@@ -186,7 +186,7 @@ func (s *apiServer) expireHeld() {
 	s.endWatches(tooOld(true))
 }
 
-// restore makes the server as it was after so many events, and ends the watches. These are told to start from a new list, or only
+// restore makes the server as it was after so many events, and ends the watches. These get the error 410 Gone, or are only
 // dropped: then they may go on from a revision that is yet to come.
 func (s *apiServer) restore(events int, end func(func(watch.EventType, any))) {
 	s.mu.Lock()
@@ -207,21 +207,21 @@ func tooOld(inStream bool) func(func(watch.EventType, any)) {
 
 // endWatches ends all watches, once they have shown what is visible. s.mu is held.
 func (s *apiServer) endWatches(end func(func(watch.EventType, any))) {
-	s.round.end, s.round.before = end, s.visible()
-	close(s.round.ended)
-	s.round = &round{ended: make(chan struct{})}
+	s.watches.end, s.watches.before = end, s.visible()
+	close(s.watches.ended)
+	s.watches = &watchGroup{ended: make(chan struct{})}
 }
 
-// tell wakes watches. s.mu is held.
-func (s *apiServer) tell() {
-	close(s.news)
-	s.news = make(chan struct{})
+// wakeWatches wakes watches. s.mu is held.
+func (s *apiServer) wakeWatches() {
+	close(s.wake)
+	s.wake = make(chan struct{})
 }
 
 // visible returns what lists and watches show of the log. s.mu is held.
 func (s *apiServer) visible() []event {
 	if s.held {
-		return s.log[:s.shown]
+		return s.log[:s.heldAt]
 	}
 	return s.log
 }
@@ -240,7 +240,7 @@ func objects(log []event) map[string]*corev1.ConfigMap {
 	all := make(map[string]*corev1.ConfigMap)
 	for _, e := range log {
 		switch {
-		case e.aside:
+		case e.watchOnly:
 		case e.kind == watch.Deleted:
 			delete(all, e.object.Name)
 		default:
@@ -317,7 +317,7 @@ func (s *apiServer) write(w http.ResponseWriter, r *http.Request) {
 	object.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
 	object.Namespace, object.ResourceVersion = namespace, strconv.Itoa(s.revision)
 	s.log = append(s.log, event{s.revision, kind, object, false})
-	s.tell()
+	s.wakeWatches()
 	answer(w, http.StatusOK, object)
 }
 
@@ -350,8 +350,8 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"type": kind, "object": object})
 	}
 	s.mu.Lock()
-	round, initial := s.round, r.URL.Query().Has("sendInitialEvents")
-	next := slices.IndexFunc(s.log, func(e event) bool { return !e.aside && e.revision > since })
+	watches, initial := s.watches, r.URL.Query().Has("sendInitialEvents")
+	next := slices.IndexFunc(s.log, func(e event) bool { return !e.watchOnly && e.revision > since })
 	switch {
 	case initial:
 		s.listed <- "watch"
@@ -374,14 +374,14 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 	}
 	for {
 		s.mu.Lock()
-		news, end := s.news, round.end
+		wake, end := s.wake, watches.end
 		pending := s.visible()
 		if end != nil {
-			pending = round.before
+			pending = watches.before
 		}
 		s.mu.Unlock()
 		for ; next < len(pending); next++ {
-			if e := pending[next]; e.aside || initial || e.revision > since {
+			if e := pending[next]; e.watchOnly || initial || e.revision > since {
 				send(e.kind, e.object)
 			}
 		}
@@ -391,8 +391,8 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		select {
-		case <-news:
-		case <-round.ended:
+		case <-wake:
+		case <-watches.ended:
 		case <-r.Context().Done():
 			return
 		}

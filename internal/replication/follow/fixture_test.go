@@ -40,7 +40,7 @@ type kept struct {
 	uid          types.UID
 	revision     string
 	value, group string
-	before       *kept // what was kept before, as Reduce was told
+	before       *kept // what was kept before, as Reduce got it
 }
 
 func (k *kept) ID() types.NamespacedName { return k.id }
@@ -63,19 +63,19 @@ func id(name string) types.NamespacedName {
 
 type store = follow.Store[*corev1.ConfigMap, *kept]
 
-// rig is a store that follows a server.
-type rig struct {
+// fixture is a store that follows a server.
+type fixture struct {
 	*apiServer
 	store  *store
-	told   chan string // what the store told, in order
-	last   sync.Map    // the newest *kept told of each object, by its types.NamespacedName
+	events chan string // what the store reported, in order
+	last   sync.Map    // the newest *kept reported of each object, by its types.NamespacedName
 	fences int
 }
 
-// follows runs a store that follows the server, until the test ends.
-func follows(t *testing.T, server *apiServer) *rig {
+// startStore runs a store that follows the server, until the test ends.
+func startStore(t *testing.T, server *apiServer) *fixture {
 	t.Helper()
-	r := &rig{apiServer: server, told: make(chan string, 10000)}
+	r := &fixture{apiServer: server, events: make(chan string, 10000)}
 	r.store = follow.New(follow.Options[*corev1.ConfigMap, *kept]{
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return server.client.List(ctx, o)
@@ -103,14 +103,14 @@ func follows(t *testing.T, server *apiServer) *rig {
 }
 
 // changed notes a change, and checks what holds of every change: it follows on the one before, goes forward, and shows.
-func (r *rig) changed(t *testing.T, old, now *kept) {
+func (r *fixture) changed(t *testing.T, old, now *kept) {
 	t.Helper()
 	one := old
 	if now != nil {
 		one = now
 	}
 	if last := r.lastOf(one.id); last != old {
-		t.Errorf("%s: told that %v becomes %v, but last it was %v", one.id.Name, old, now, last)
+		t.Errorf("%s: reported that %v becomes %v, but last it was %v", one.id.Name, old, now, last)
 	}
 	r.mu.Lock()
 	restored := r.restored
@@ -119,26 +119,26 @@ func (r *rig) changed(t *testing.T, old, now *kept) {
 		t.Errorf("%s: went from revision %s to %s", one.id.Name, old.revision, now.revision)
 	}
 	if shown, _ := r.store.Get(one.id); shown != now {
-		t.Errorf("%s: told that it becomes %v, but it shows as %v", one.id.Name, now, shown)
+		t.Errorf("%s: reported that it becomes %v, but Get returns %v", one.id.Name, now, shown)
 	}
 	r.last.Store(one.id, now)
-	r.told <- fmt.Sprintf("%s: %v to %v", one.id.Name, old, now)
+	r.events <- fmt.Sprintf("%s: %v to %v", one.id.Name, old, now)
 }
 
-// lastOf returns what was told last of an object, nil if nothing was or if it was gone.
-func (r *rig) lastOf(id types.NamespacedName) *kept {
+// lastOf returns what was reported last of an object, nil if nothing was or if it was gone.
+func (r *fixture) lastOf(id types.NamespacedName) *kept {
 	last, _ := r.last.Load(id)
 	k, _ := last.(*kept)
 	return k
 }
 
-// vanished notes what vanished, and checks that it does not show.
-func (r *rig) vanished(t *testing.T, gone []*kept) {
+// vanished notes what vanished, and checks that the store does not have it.
+func (r *fixture) vanished(t *testing.T, gone []*kept) {
 	t.Helper()
 	var names []string
 	for _, k := range gone {
 		if last := r.lastOf(k.id); last != k {
-			t.Errorf("%s: told that %v vanished, but last it was %v", k.id.Name, k, last)
+			t.Errorf("%s: reported that %v vanished, but last it was %v", k.id.Name, k, last)
 		}
 		if shown, ok := r.store.Get(k.id); ok {
 			t.Errorf("%s: vanished, but shows as %v", k.id.Name, shown)
@@ -147,7 +147,7 @@ func (r *rig) vanished(t *testing.T, gone []*kept) {
 		names = append(names, k.id.Name)
 	}
 	slices.Sort(names)
-	r.told <- "vanished: " + strings.Join(names, " ")
+	r.events <- "vanished: " + strings.Join(names, " ")
 }
 
 func number(t *testing.T, k *kept) int {
@@ -159,46 +159,46 @@ func number(t *testing.T, k *kept) int {
 	return n
 }
 
-// synced waits until the store holds everything, and passes over what it told until then.
-func (r *rig) synced(t *testing.T) *rig {
+// synced waits until the store holds everything, and skips the events until then.
+func (r *fixture) synced(t *testing.T) *fixture {
 	t.Helper()
 	await(t, r.store.Synced())
-	for len(r.told) > 0 {
-		<-r.told
+	for len(r.events) > 0 {
+		<-r.events
 	}
 	return r
 }
 
-// tells requires that the store tells this next, and nothing else before.
-func (r *rig) tells(t *testing.T, what ...string) {
+// expectEvents requires that the store reports these events next.
+func (r *fixture) expectEvents(t *testing.T, what ...string) {
 	t.Helper()
 	for _, w := range what {
-		require.Equal(t, w, await(t, r.told))
+		require.Equal(t, w, await(t, r.events))
 	}
 }
 
-// tellsInAnyOrder requires that the store tells this next, in whatever order.
-func (r *rig) tellsInAnyOrder(t *testing.T, what ...string) {
+// expectEventsInAnyOrder requires that the store reports these events next, in any order.
+func (r *fixture) expectEventsInAnyOrder(t *testing.T, what ...string) {
 	t.Helper()
-	var told []string
+	var events []string
 	for range what {
-		told = append(told, await(t, r.told))
+		events = append(events, await(t, r.events))
 	}
-	require.ElementsMatch(t, what, told)
+	require.ElementsMatch(t, what, events)
 }
 
-// quiet requires that the store tells nothing of all that the server has shown up to now: another object is created, and that
-// comes next.
-func (r *rig) quiet(t *testing.T) {
+// expectNoEvents requires that the store has no more events of what the server has shown up to now. It creates another
+// object, whose event must be the next.
+func (r *fixture) expectNoEvents(t *testing.T) {
 	t.Helper()
 	r.fences++
 	name := fmt.Sprint("fence-", r.fences)
 	r.create(t, name, "up")
-	r.tells(t, name+": none to up")
+	r.expectEvents(t, name+": none to up")
 }
 
-// shows requires that the store shows this value, "none" if it shows nothing, and returns what it shows.
-func (r *rig) shows(t *testing.T, name, value string) *kept {
+// expectValue requires that the store has this value, or no object if that is "none". It returns what the store has.
+func (r *fixture) expectValue(t *testing.T, name, value string) *kept {
 	t.Helper()
 	k, ok := r.store.Get(id(name))
 	require.Equal(t, value, k.String())
@@ -206,16 +206,16 @@ func (r *rig) shows(t *testing.T, name, value string) *kept {
 	return k
 }
 
-// wrote enters the answer to an own write.
-func (r *rig) wrote(t *testing.T, answer *corev1.ConfigMap) *kept {
+// recordWrite gives the store the answer to an own write.
+func (r *fixture) recordWrite(t *testing.T, answer *corev1.ConfigMap) *kept {
 	t.Helper()
-	k, err := r.store.Wrote(answer)
+	k, err := r.store.RecordWrite(answer)
 	require.NoError(t, err)
 	return k
 }
 
 // group returns the names of a group's objects.
-func (r *rig) group(group string) []string {
+func (r *fixture) group(group string) []string {
 	names := []string{}
 	for k := range r.store.Group(group) {
 		names = append(names, k.id.Name)

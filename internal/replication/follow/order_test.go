@@ -28,7 +28,7 @@ func TestSlowListenerDoesNotBlockWritesOfOtherObjects(t *testing.T) {
 		},
 	})
 	write := func(name string, revision int) {
-		_, err := s.Wrote(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, ResourceVersion: fmt.Sprint(revision)}})
+		_, err := s.RecordWrite(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, ResourceVersion: fmt.Sprint(revision)}})
 		if err != nil {
 			t.Error(err)
 		}

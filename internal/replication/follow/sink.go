@@ -9,26 +9,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// sink is a Store as client-go's Reflector writes to it.
-type sink[R runtime.Object, T Object] Store[R, T]
+// reflectorStore is a Store as client-go's Reflector writes to it.
+type reflectorStore[R runtime.Object, T Object] Store[R, T]
 
-func (s *sink[R, T]) store() *Store[R, T] { return (*Store[R, T])(s) }
+func (s *reflectorStore[R, T]) store() *Store[R, T] { return (*Store[R, T])(s) }
 
 // Add takes in an object that the watch brought.
-func (s *sink[R, T]) Add(obj any) error { return s.Update(obj) }
+func (s *reflectorStore[R, T]) Add(obj any) error { return s.Update(obj) }
 
 // Update takes in an object that the watch brought.
-func (s *sink[R, T]) Update(obj any) error {
+func (s *reflectorStore[R, T]) Update(obj any) error {
 	object, ok := obj.(R)
 	if !ok {
 		return fmt.Errorf("followed %T, got %T", s.options.Kind, obj)
 	}
-	_, err := s.store().put(object, false)
+	_, err := s.store().upsert(object, false)
 	return err
 }
 
 // Delete takes in that an object was deleted. The watch brings it as it was last, with the revision of its deletion.
-func (s *sink[R, T]) Delete(obj any) error {
+func (s *reflectorStore[R, T]) Delete(obj any) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return fmt.Errorf("read a deleted object's metadata: %w", err)
@@ -39,14 +39,14 @@ func (s *sink[R, T]) Delete(obj any) error {
 	}
 	id := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
 	st := s.store()
-	defer st.order(id)()
+	defer st.lockObject(id)()
 	st.mu.Lock()
 	old, ok := st.objects[id]
 	if ok && old.revision <= revision {
 		st.set(id, old.object, entry[T]{})
 	}
-	if st.erased[id].revision <= revision {
-		delete(st.erased, id)
+	if st.tombstones[id].revision <= revision {
+		delete(st.tombstones, id)
 	}
 	st.mu.Unlock()
 	st.advance(revision)
@@ -58,7 +58,7 @@ func (s *sink[R, T]) Delete(obj any) error {
 }
 
 // Replace takes in a new list. What this program wrote after the list was made is kept: the watch will bring it.
-func (s *sink[R, T]) Replace(list []any, resourceVersion string) error {
+func (s *reflectorStore[R, T]) Replace(list []any, resourceVersion string) error {
 	revision, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {
 		return fmt.Errorf("resource version of a list: %w", err)
@@ -71,14 +71,14 @@ func (s *sink[R, T]) Replace(list []any, resourceVersion string) error {
 		if !ok {
 			return fmt.Errorf("followed %T, got %T", s.options.Kind, obj)
 		}
-		now, err := st.put(object, false)
+		now, err := st.upsert(object, false)
 		if err != nil {
 			return err
 		}
 		there[now.ID()] = true
 	}
-	st.notices.Lock()
-	defer st.notices.Unlock()
+	st.relist.Lock()
+	defer st.relist.Unlock()
 	st.mu.Lock()
 	var gone []T
 	for id, e := range st.objects {
@@ -87,9 +87,9 @@ func (s *sink[R, T]) Replace(list []any, resourceVersion string) error {
 			st.set(id, e.object, entry[T]{})
 		}
 	}
-	for id, e := range st.erased {
+	for id, e := range st.tombstones {
 		if !there[id] && e.revision <= revision {
-			delete(st.erased, id)
+			delete(st.tombstones, id)
 		}
 	}
 	st.mu.Unlock()
@@ -106,10 +106,10 @@ func (s *sink[R, T]) Replace(list []any, resourceVersion string) error {
 }
 
 // Resync has nothing to do: nothing is reported twice.
-func (s *sink[R, T]) Resync() error { return nil }
+func (s *reflectorStore[R, T]) Resync() error { return nil }
 
 // UpdateResourceVersion takes in how far the watch has come.
-func (s *sink[R, T]) UpdateResourceVersion(resourceVersion string) {
+func (s *reflectorStore[R, T]) UpdateResourceVersion(resourceVersion string) {
 	if revision, err := strconv.ParseUint(resourceVersion, 10, 64); err == nil {
 		s.store().advance(revision)
 	}

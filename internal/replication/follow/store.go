@@ -60,29 +60,29 @@ type Store[R runtime.Object, T Object] struct {
 	options Options[R, T]
 	synced  chan struct{}
 
-	mu      sync.RWMutex
-	objects map[types.NamespacedName]entry[T]            // guarded by mu
-	groups  map[string]map[types.NamespacedName]struct{} // guarded by mu
-	erased  map[types.NamespacedName]erasure             // until the watch or a list shows it too. Guarded by mu
-	seen    uint64                                       // the newest revision that the watch has brought. Guarded by mu
-	failure error                                        // why the last list or watch did not work. Guarded by mu
+	mu            sync.RWMutex
+	objects       map[types.NamespacedName]entry[T]            // guarded by mu
+	groups        map[string]map[types.NamespacedName]struct{} // guarded by mu
+	tombstones    map[types.NamespacedName]tombstone           // until the watch or a list shows it too. Guarded by mu
+	watchRevision uint64                                       // the newest revision that the watch has brought. Guarded by mu
+	failure       error                                        // why the last list or watch did not work. Guarded by mu
 
-	// notices and ordered order the calls of Changed: they are taken before mu, in this order, and held until after them. A change of
-	// one object holds notices for reading and one lock of ordered, a list holds notices for writing: so the changes of one object
-	// come one after another, none comes while a list is judged, and who takes long over one object keeps few others waiting.
-	notices sync.RWMutex
-	ordered [64]sync.Mutex // each for the objects whose names have this hash
-	seed    maphash.Seed
+	// relist and objectLocks put the calls of Changed in order. Both are taken before mu, in this order, and held until Changed
+	// returns. A change of one object takes relist for reading and one of objectLocks. A new list takes relist for writing.
+	// So changes of one object never overlap, none overlaps a new list, and a slow call of Changed delays few other objects.
+	relist      sync.RWMutex
+	objectLocks [64]sync.Mutex // each for the objects whose names have this hash
+	seed        maphash.Seed
 }
 
-// order locks an object's changes, until what it returns is called.
-func (s *Store[R, T]) order(id types.NamespacedName) (unlock func()) {
-	one := &s.ordered[maphash.Comparable(s.seed, id)%uint64(len(s.ordered))]
-	s.notices.RLock()
+// lockObject serialises the changes of an object. The caller must call unlock.
+func (s *Store[R, T]) lockObject(id types.NamespacedName) (unlock func()) {
+	one := &s.objectLocks[maphash.Comparable(s.seed, id)%uint64(len(s.objectLocks))]
+	s.relist.RLock()
 	one.Lock()
 	return func() {
 		one.Unlock()
-		s.notices.RUnlock()
+		s.relist.RUnlock()
 	}
 }
 
@@ -92,8 +92,8 @@ type entry[T Object] struct {
 	uid      types.UID
 }
 
-// erasure is what this program deleted, as the store last held it. The watch may yet bring what was done to it before.
-type erasure struct {
+// tombstone remembers an object that this program deleted, as the store last held it. The watch may still bring older events.
+type tombstone struct {
 	revision uint64
 	uid      types.UID
 }
@@ -101,12 +101,12 @@ type erasure struct {
 // New returns a store that is empty until Run runs.
 func New[R runtime.Object, T Object](o Options[R, T]) *Store[R, T] {
 	return &Store[R, T]{
-		options: o,
-		synced:  make(chan struct{}),
-		seed:    maphash.MakeSeed(),
-		objects: make(map[types.NamespacedName]entry[T]),
-		groups:  make(map[string]map[types.NamespacedName]struct{}),
-		erased:  make(map[types.NamespacedName]erasure),
+		options:    o,
+		synced:     make(chan struct{}),
+		seed:       maphash.MakeSeed(),
+		objects:    make(map[types.NamespacedName]entry[T]),
+		groups:     make(map[string]map[types.NamespacedName]struct{}),
+		tombstones: make(map[types.NamespacedName]tombstone),
 	}
 }
 
@@ -115,18 +115,18 @@ func (s *Store[R, T]) Run(ctx context.Context) {
 	lw := kube.ListWatch(
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := s.options.List(ctx, o)
-			s.failed("list", err)
+			s.recordFailure("list", err)
 			return list, err
 		},
 		func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := s.options.Watch(ctx, o)
-			s.failed("watch", err)
+			s.recordFailure("watch", err)
 			return w, err
 		},
 	)
 	// A Reflector by itself waits for up to a minute between two attempts, which is long for users who wait for a sync.
 	backoff := wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 10 * time.Second}
-	cache.NewReflectorWithOptions(lw, s.options.Kind, (*sink[R, T])(s), cache.ReflectorOptions{Backoff: &backoff}).RunWithContext(ctx)
+	cache.NewReflectorWithOptions(lw, s.options.Kind, (*reflectorStore[R, T])(s), cache.ReflectorOptions{Backoff: &backoff}).RunWithContext(ctx)
 }
 
 // Synced is closed when the store first holds everything that the API server has.
@@ -177,20 +177,20 @@ func (s *Store[R, T]) Group(group string) iter.Seq[T] {
 	return slices.Values(objects)
 }
 
-// Wrote takes in the answer to a write of this program's own and returns what is kept of it.
-func (s *Store[R, T]) Wrote(answer R) (T, error) { return s.put(answer, true) }
+// RecordWrite stores the API server's answer to a write of this program, and returns what is kept of it.
+func (s *Store[R, T]) RecordWrite(answer R) (T, error) { return s.upsert(answer, true) }
 
-// Erased takes in that an object is gone of which nothing is left. It must be this very object that is known to be gone: what
-// is yet to come with its UID is not believed any more.
-func (s *Store[R, T]) Erased(object T) {
+// RecordDelete removes an object that this program deleted, unless the store has another revision of it by now. Later events
+// with its UID are ignored.
+func (s *Store[R, T]) RecordDelete(object T) {
 	var none T
-	defer s.order(object.ID())()
+	defer s.lockObject(object.ID())()
 	s.mu.Lock()
 	e := s.objects[object.ID()]
 	erase := e.object == object
 	if erase {
 		s.set(object.ID(), object, entry[T]{})
-		s.erased[object.ID()] = erasure{e.revision, e.uid}
+		s.tombstones[object.ID()] = tombstone{e.revision, e.uid}
 	}
 	s.mu.Unlock()
 	if erase {
@@ -198,10 +198,9 @@ func (s *Store[R, T]) Erased(object T) {
 	}
 }
 
-// put takes in an object if it is newer than what is there, and not what this program erased. What this program wrote
-// counts only while the watch has not come as far: after that, the watch knows better, for example that the object was
-// deleted since.
-func (s *Store[R, T]) put(object R, own bool) (T, error) {
+// upsert stores an object if it is newer than the stored one, and if this program has not deleted it. A write of this program
+// counts only until the watch has passed its revision. After that the watch knows better: the object may be deleted by now.
+func (s *Store[R, T]) upsert(object R, own bool) (T, error) {
 	var none T
 	m, err := meta.Accessor(object)
 	if err != nil {
@@ -213,15 +212,15 @@ func (s *Store[R, T]) put(object R, own bool) (T, error) {
 	}
 	id := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
 
-	defer s.order(id)()
+	defer s.lockObject(id)()
 	s.mu.RLock()
-	old, seen := s.objects[id], s.seen
-	gone, erased := s.erased[id]
+	old, watchRevision := s.objects[id], s.watchRevision
+	tomb, deleted := s.tombstones[id]
 	s.mu.RUnlock()
 	if !own {
 		s.advance(revision)
 	}
-	if revision <= old.revision || own && revision <= seen || erased && (revision <= gone.revision || m.GetUID() == gone.uid) {
+	if revision <= old.revision || own && revision <= watchRevision || deleted && (revision <= tomb.revision || m.GetUID() == tomb.uid) {
 		return s.options.Reduce(object, old.object), nil
 	}
 	now := s.options.Reduce(object, old.object)
@@ -236,7 +235,7 @@ func (s *Store[R, T]) put(object R, own bool) (T, error) {
 func (s *Store[R, T]) advance(revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen = max(s.seen, revision)
+	s.watchRevision = max(s.watchRevision, revision)
 }
 
 // rewind makes a list count that is older than what the watch has brought: the API server was restored from a backup. What
@@ -244,11 +243,11 @@ func (s *Store[R, T]) advance(revision uint64) {
 func (s *Store[R, T]) rewind(revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if revision >= s.seen {
+	if revision >= s.watchRevision {
 		return
 	}
-	s.seen = 0
-	clear(s.erased)
+	s.watchRevision = 0
+	clear(s.tombstones)
 	for id, e := range s.objects {
 		e.revision = 0
 		s.objects[id] = e
@@ -265,7 +264,7 @@ func (s *Store[R, T]) set(id types.NamespacedName, old T, e entry[T]) {
 		delete(s.objects, id)
 		return
 	}
-	delete(s.erased, id)
+	delete(s.tombstones, id)
 	s.objects[id] = e
 	g := s.group(e.object)
 	if s.groups[g] == nil {
@@ -290,7 +289,7 @@ func (s *Store[R, T]) group(object T) string {
 	return s.options.Group(object)
 }
 
-func (s *Store[R, T]) failed(act string, err error) {
+func (s *Store[R, T]) recordFailure(act string, err error) {
 	if err != nil {
 		err = fmt.Errorf("%s %T: %w", act, s.options.Kind, err)
 	}

@@ -16,27 +16,27 @@ func TestFirstListFillsTheStore(t *testing.T) {
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		server.create(t, "a", "1")
 		server.create(t, "b", "1")
-		r := follows(t, server)
+		r := startStore(t, server)
 		require.Equal(t, map[bool]string{true: "watch", false: "list"}[server.streaming], await(t, server.listed))
-		r.tellsInAnyOrder(t, "a: none to 1", "b: none to 1")
+		r.expectEventsInAnyOrder(t, "a: none to 1", "b: none to 1")
 		await(t, r.store.Synced())
 		require.NoError(t, r.store.Ready())
-		a := r.shows(t, "a", "1")
+		a := r.expectValue(t, "a", "1")
 		require.Equal(t, "11", a.revision)
 		require.Equal(t, "uid-11", string(a.uid))
 		require.Nil(t, a.before)
-		r.shows(t, "b", "1")
-		r.shows(t, "c", "none")
-		r.quiet(t)
+		r.expectValue(t, "b", "1")
+		r.expectValue(t, "c", "none")
+		r.expectNoEvents(t)
 	})
 }
 
 func TestEmptyListSyncs(t *testing.T) {
 	t.Parallel()
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
-		r := follows(t, server).synced(t)
+		r := startStore(t, server).synced(t)
 		require.NoError(t, r.store.Ready())
-		r.quiet(t)
+		r.expectNoEvents(t)
 	})
 }
 
@@ -54,24 +54,24 @@ func TestNothingIsReadyBeforeTheFirstList(t *testing.T) {
 func TestWatchEventsAreReported(t *testing.T) {
 	t.Parallel()
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
-		r := follows(t, server).synced(t)
+		r := startStore(t, server).synced(t)
 		r.create(t, "a", "1")
-		r.tells(t, "a: none to 1")
-		first := r.shows(t, "a", "1")
+		r.expectEvents(t, "a: none to 1")
+		first := r.expectValue(t, "a", "1")
 		r.update(t, "a", "2")
-		r.tells(t, "a: 1 to 2")
-		require.Same(t, first, r.shows(t, "a", "2").before, "what was kept before is there to be used again")
+		r.expectEvents(t, "a: 1 to 2")
+		require.Same(t, first, r.expectValue(t, "a", "2").before, "what was kept before is there to be used again")
 		r.create(t, "b", "1")
-		r.tells(t, "b: none to 1")
+		r.expectEvents(t, "b: none to 1")
 		r.remove(t, "a")
-		r.tells(t, "a: 2 to none")
-		r.shows(t, "a", "none")
-		r.shows(t, "b", "1")
+		r.expectEvents(t, "a: 2 to none")
+		r.expectValue(t, "a", "none")
+		r.expectValue(t, "b", "1")
 		r.create(t, "a", "3")
-		r.tells(t, "a: none to 3")
-		require.NotEqual(t, first.uid, r.shows(t, "a", "3").uid)
-		require.Nil(t, r.shows(t, "a", "3").before)
-		r.quiet(t)
+		r.expectEvents(t, "a: none to 3")
+		require.NotEqual(t, first.uid, r.expectValue(t, "a", "3").uid)
+		require.Nil(t, r.expectValue(t, "a", "3").before)
+		r.expectNoEvents(t)
 	})
 }
 
@@ -83,10 +83,10 @@ func TestRelistReportsChangedAndVanished(t *testing.T) {
 				for _, name := range []string{"a", "b", "c", "d", "e"} {
 					server.create(t, name, "1", "east")
 				}
-				r := follows(t, server).synced(t)
-				same := r.shows(t, "d", "1")
-				r.quiet(t)
-				r.hold()
+				r := startStore(t, server).synced(t)
+				same := r.expectValue(t, "d", "1")
+				r.expectNoEvents(t)
+				r.holdBack()
 				r.update(t, "a", "2", "east")
 				r.remove(t, "b")
 				r.remove(t, "c")
@@ -94,13 +94,13 @@ func TestRelistReportsChangedAndVanished(t *testing.T) {
 				again := r.create(t, "e", "2", "east")
 				r.create(t, "f", "1", "east")
 				r.expire(inStream)
-				r.tellsInAnyOrder(t, "a: 1 to 2", "e: 1 to 2", "f: none to 1")
-				r.tells(t, "vanished: b c")
-				r.shows(t, "b", "none")
-				require.Same(t, same, r.shows(t, "d", "1"))
-				require.Equal(t, again.UID, r.shows(t, "e", "2").uid)
+				r.expectEventsInAnyOrder(t, "a: 1 to 2", "e: 1 to 2", "f: none to 1")
+				r.expectEvents(t, "vanished: b c")
+				r.expectValue(t, "b", "none")
+				require.Same(t, same, r.expectValue(t, "d", "1"))
+				require.Equal(t, again.UID, r.expectValue(t, "e", "2").uid)
 				require.Equal(t, []string{"a", "d", "e", "f"}, r.group("east"))
-				r.quiet(t)
+				r.expectNoEvents(t)
 			})
 		})
 	}
@@ -111,20 +111,20 @@ func TestDroppedWatchResumes(t *testing.T) {
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		server.create(t, "a", "1")
 		server.create(t, "b", "1")
-		r := follows(t, server).synced(t)
-		r.quiet(t)
+		r := startStore(t, server).synced(t)
+		r.expectNoEvents(t)
 		<-r.listed
 		for len(r.watched) > 0 {
 			<-r.watched
 		}
-		r.hold()
+		r.holdBack()
 		r.update(t, "a", "2")
 		r.remove(t, "b")
-		r.cut()
+		r.dropWatches()
 		require.Equal(t, "13", await(t, r.watched))
 		r.release()
-		r.tells(t, "a: 1 to 2", "b: 1 to none")
-		r.quiet(t)
+		r.expectEvents(t, "a: 1 to 2", "b: 1 to none")
+		r.expectNoEvents(t)
 		require.Empty(t, r.listed, "nothing was listed again")
 	})
 }
@@ -134,15 +134,15 @@ func TestForbiddenListIsTheReasonForNotReady(t *testing.T) {
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		server.create(t, "a", "1")
 		server.deny(true)
-		r := follows(t, server)
+		r := startStore(t, server)
 		require.Equal(t, "watch", await(t, r.refused))
 		require.Equal(t, "list", await(t, r.refused))
 		require.ErrorContains(t, r.store.Ready(), "*v1.ConfigMap: configmaps is forbidden: cannot")
 		r.deny(false)
-		r.tells(t, "a: none to 1")
+		r.expectEvents(t, "a: none to 1")
 		await(t, r.store.Synced())
 		require.NoError(t, r.store.Ready())
-		r.quiet(t)
+		r.expectNoEvents(t)
 	})
 }
 
@@ -151,80 +151,80 @@ func TestForbiddenWatchLosesNothing(t *testing.T) {
 	server := newAPIServer(t, true)
 	server.create(t, "a", "1")
 	server.create(t, "b", "1")
-	r := follows(t, server).synced(t)
-	r.quiet(t)
+	r := startStore(t, server).synced(t)
+	r.expectNoEvents(t)
 	r.deny(true)
-	r.cut()
+	r.dropWatches()
 	require.Equal(t, "list", await(t, r.refused)) // of how far the server has come
-	r.shows(t, "a", "1")
+	r.expectValue(t, "a", "1")
 	require.NoError(t, r.store.Ready())
 	r.update(t, "a", "2")
 	r.remove(t, "b")
 	r.deny(false)
-	r.tells(t, "a: 1 to 2", "vanished: b")
-	r.quiet(t)
+	r.expectEvents(t, "a: 1 to 2", "vanished: b")
+	r.expectNoEvents(t)
 }
 
 func TestOlderWatchEventsAreIgnored(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t, true)
-	r := follows(t, server).synced(t)
+	r := startStore(t, server).synced(t)
 	first := r.create(t, "a", "1")
-	r.tells(t, "a: none to 1")
+	r.expectEvents(t, "a: none to 1")
 	second := r.update(t, "a", "2")
-	r.tells(t, "a: 1 to 2")
-	held := r.shows(t, "a", "2")
-	r.say(watch.Modified, first)
-	r.say(watch.Added, second)
-	r.say(watch.Deleted, first)
-	r.quiet(t)
-	require.Same(t, held, r.shows(t, "a", "2"))
+	r.expectEvents(t, "a: 1 to 2")
+	held := r.expectValue(t, "a", "2")
+	r.sendEvent(watch.Modified, first)
+	r.sendEvent(watch.Added, second)
+	r.sendEvent(watch.Deleted, first)
+	r.expectNoEvents(t)
+	require.Same(t, held, r.expectValue(t, "a", "2"))
 }
 
 func TestDeletionOfUnknownObjectIsIgnored(t *testing.T) {
 	t.Parallel()
-	r := follows(t, newAPIServer(t, true)).synced(t)
+	r := startStore(t, newAPIServer(t, true)).synced(t)
 	object := r.create(t, "a", "1")
-	r.tells(t, "a: none to 1")
+	r.expectEvents(t, "a: none to 1")
 	object.Name = "b"
-	r.say(watch.Deleted, object)
-	r.quiet(t)
+	r.sendEvent(watch.Deleted, object)
+	r.expectNoEvents(t)
 }
 
 func TestObjectWithoutResourceVersionBlocksNoOther(t *testing.T) {
 	t.Parallel()
-	r := follows(t, newAPIServer(t, true)).synced(t)
+	r := startStore(t, newAPIServer(t, true)).synced(t)
 	strange := r.create(t, "a", "1")
-	r.tells(t, "a: none to 1")
+	r.expectEvents(t, "a: none to 1")
 	strange.ResourceVersion = "new"
-	_, err := r.store.Wrote(strange)
+	_, err := r.store.RecordWrite(strange)
 	require.ErrorContains(t, err, "resource version of argocd/a")
 	strange.Data["value"] = "2"
-	r.say(watch.Modified, strange)
-	r.say(watch.Deleted, strange)
-	r.quiet(t)
-	r.shows(t, "a", "1")
+	r.sendEvent(watch.Modified, strange)
+	r.sendEvent(watch.Deleted, strange)
+	r.expectNoEvents(t)
+	r.expectValue(t, "a", "1")
 }
 
-// What is watched is a selection, so bookmarks are what tells that the watch has come as far as an own write.
+// What is watched is a selection, so only bookmarks say that the watch has passed an own write.
 func TestBookmarksAdvanceTheRevision(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t, true)
-	r := follows(t, server).synced(t)
-	r.quiet(t)
+	r := startStore(t, server).synced(t)
+	r.expectNoEvents(t)
 	answer := r.create(t, "a", "1")
-	r.tells(t, "a: none to 1")
+	r.expectEvents(t, "a: none to 1")
 	late := answer.DeepCopy()
 	late.Name, late.UID = "late", "another"
-	r.quiet(t)
+	r.expectNoEvents(t)
 	late.ResourceVersion = r.bookmark() // the watch was past this write before its answer came
-	r.cut()
+	r.dropWatches()
 	for await(t, r.watched) != late.ResourceVersion { // only once the bookmark was taken in
 		continue
 	}
-	require.Equal(t, "1", r.wrote(t, late).value)
-	r.shows(t, "late", "none")
-	r.quiet(t)
+	require.Equal(t, "1", r.recordWrite(t, late).value)
+	r.expectValue(t, "late", "none")
+	r.expectNoEvents(t)
 }
 
 func TestGroupsFollowTheirObjects(t *testing.T) {
@@ -233,14 +233,14 @@ func TestGroupsFollowTheirObjects(t *testing.T) {
 	server.create(t, "a", "1", "east")
 	server.create(t, "b", "1", "east")
 	server.create(t, "c", "1", "west")
-	r := follows(t, server).synced(t)
+	r := startStore(t, server).synced(t)
 	require.Equal(t, []string{"a", "b"}, r.group("east"))
 	require.Equal(t, []string{"c"}, r.group("west"))
 	require.Empty(t, r.group("north"))
 
 	before := r.store.Group("east")
 	r.update(t, "a", "2", "west")
-	r.tells(t, "a: 1 to 2")
+	r.expectEvents(t, "a: 1 to 2")
 	require.Equal(t, []string{"b"}, r.group("east"))
 	require.Equal(t, []string{"a", "c"}, r.group("west"))
 	var values []string
@@ -252,62 +252,62 @@ func TestGroupsFollowTheirObjects(t *testing.T) {
 		break // must not go on
 	}
 
-	r.hold()
-	r.wrote(t, r.update(t, "c", "2", "east"))
+	r.holdBack()
+	r.recordWrite(t, r.update(t, "c", "2", "east"))
 	require.Equal(t, []string{"b", "c"}, r.group("east"))
 	r.remove(t, "b")
-	r.store.Erased(r.shows(t, "b", "1"))
+	r.store.RecordDelete(r.expectValue(t, "b", "1"))
 	require.Equal(t, []string{"c"}, r.group("east"))
 	r.release()
-	r.tells(t, "c: 1 to 2", "b: 1 to none")
+	r.expectEvents(t, "c: 1 to 2", "b: 1 to none")
 	r.remove(t, "a")
-	r.tells(t, "a: 2 to none")
+	r.expectEvents(t, "a: 2 to none")
 	require.Empty(t, r.group("west"))
-	r.quiet(t)
+	r.expectNoEvents(t)
 }
 
 func TestStoreWithoutGroupsHasOne(t *testing.T) {
 	t.Parallel()
 	s := follow.New(follow.Options[*corev1.ConfigMap, *kept]{Reduce: reduce, Changed: func(*kept, *kept) {}})
 	for name, revision := range map[string]string{"a": "1", "b": "2"} {
-		_, err := s.Wrote(&corev1.ConfigMap{
+		_, err := s.RecordWrite(&corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, ResourceVersion: revision},
 		})
 		require.NoError(t, err)
 	}
-	require.Len(t, (&rig{store: s}).group(""), 2)
+	require.Len(t, (&fixture{store: s}).group(""), 2)
 }
 
 // An API server that was restored from a backup counts its revisions from there. What it has is what there is.
 func TestEtcdRestoreRewindsRevisions(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(func(watch.EventType, any)){"told": tooOld(true), "not told": dropped} {
-		t.Run(name, func(t *testing.T) { restored(t, end) })
+	for name, end := range map[string]func(func(watch.EventType, any)){"410 Gone": tooOld(true), "connection dropped": dropped} {
+		t.Run(name, func(t *testing.T) { testRestore(t, end) })
 	}
 }
 
-func restored(t *testing.T, end func(func(watch.EventType, any))) {
+func testRestore(t *testing.T, end func(func(watch.EventType, any))) {
 	t.Helper()
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		server.create(t, "a", "1")
 		server.create(t, "b", "1")
 		server.create(t, "c", "1")
-		r := follows(t, server).synced(t)
+		r := startStore(t, server).synced(t)
 		r.update(t, "a", "2")
-		r.tells(t, "a: 1 to 2")
-		r.wrote(t, r.update(t, "b", "2"))
-		r.tells(t, "b: 1 to 2")
+		r.expectEvents(t, "a: 1 to 2")
+		r.recordWrite(t, r.update(t, "b", "2"))
+		r.expectEvents(t, "b: 1 to 2")
 		r.create(t, "d", "1")
-		r.tells(t, "d: none to 1")
+		r.expectEvents(t, "d: none to 1")
 		r.remove(t, "c")
-		r.tells(t, "c: 1 to none")
+		r.expectEvents(t, "c: 1 to none")
 		r.restore(3, end)
-		r.tellsInAnyOrder(t, "a: 2 to 1", "b: 2 to 1", "c: none to 1")
-		r.tells(t, "vanished: d")
+		r.expectEventsInAnyOrder(t, "a: 2 to 1", "b: 2 to 1", "c: none to 1")
+		r.expectEvents(t, "vanished: d")
 		r.update(t, "a", "3")
-		r.tells(t, "a: 1 to 3")
-		r.wrote(t, r.create(t, "d", "2"))
-		r.tells(t, "d: none to 2")
-		r.shows(t, "d", "2")
+		r.expectEvents(t, "a: 1 to 3")
+		r.recordWrite(t, r.create(t, "d", "2"))
+		r.expectEvents(t, "d: none to 2")
+		r.expectValue(t, "d", "2")
 	})
 }

@@ -10,25 +10,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Own writes, the writes of others, dropped connections and readers meet; the rig checks of each change that it follows on
+// Own writes, the writes of others, dropped connections and readers meet; the fixture checks that each change follows on
 // the one before. In the end the store is what the server has.
 func TestConcurrentWritesEndConsistent(t *testing.T) {
 	t.Parallel()
 	const writers, rounds, names = 6, 60, 4
-	r := follows(t, newAPIServer(t, true)).synced(t)
-	r.quiet(t) // so that a watch that is cut is taken up at once
+	r := startStore(t, newAPIServer(t, true)).synced(t)
+	r.expectNoEvents(t) // so that a dropped watch resumes at once
 	var parts sync.WaitGroup
 	for w := range writers {
 		parts.Go(func() {
 			for n := range rounds {
-				r.write(t, fmt.Sprint("object-", (w+n)%names), fmt.Sprintf("%d.%d", w, n), w%2 == 0)
+				r.writeAtRandom(t, fmt.Sprint("object-", (w+n)%names), fmt.Sprintf("%d.%d", w, n), w%2 == 0)
 			}
 		})
 	}
 	parts.Go(func() {
 		for n := range 2 * rounds {
 			if n%rounds == rounds/2 {
-				r.cut()
+				r.dropWatches()
 			}
 			for k := range r.store.Group("east") {
 				assert.Equal(t, "east", k.group)
@@ -38,7 +38,7 @@ func TestConcurrentWritesEndConsistent(t *testing.T) {
 	})
 	parts.Wait()
 	r.create(t, "end", "end")
-	for await(t, r.told) != "end: none to end" {
+	for await(t, r.events) != "end: none to end" {
 		continue
 	}
 	r.mu.Lock()
@@ -57,13 +57,13 @@ func TestConcurrentWritesEndConsistent(t *testing.T) {
 	for n := range names {
 		name := fmt.Sprint("object-", n)
 		if _, err := r.client.Get(t.Context(), name, metav1.GetOptions{}); err != nil {
-			r.shows(t, name, "none")
+			r.expectValue(t, name, "none")
 		}
 	}
 }
 
-// write creates an object, changes it if it is there, and deletes it now and then. Of own writes the store is told.
-func (r *rig) write(t *testing.T, name, value string, own bool) {
+// writeAtRandom creates an object, changes it if it is there, and deletes it now and then. It records own writes.
+func (r *fixture) writeAtRandom(t *testing.T, name, value string, own bool) {
 	t.Helper()
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"value": value}}
 	if len(value)%2 == 0 {
@@ -76,7 +76,7 @@ func (r *rig) write(t *testing.T, name, value string, own bool) {
 	if err != nil || !own {
 		return
 	}
-	k, err := r.store.Wrote(answer)
+	k, err := r.store.RecordWrite(answer)
 	if err != nil {
 		t.Error(err)
 		return
@@ -86,6 +86,6 @@ func (r *rig) write(t *testing.T, name, value string, own bool) {
 	}
 	only := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &answer.UID}}
 	if r.client.Delete(t.Context(), name, only) == nil {
-		r.store.Erased(k)
+		r.store.RecordDelete(k)
 	}
 }

@@ -65,20 +65,20 @@ func opened(t *testing.T, mode facets.Mode) sides {
 func application(t *testing.T, c *facets.Cluster, meta metav1.ObjectMeta, spec string) *argocd.App {
 	t.Helper()
 	meta.ResourceVersion = "1"
-	app, err := c.Store.Wrote(&argocd.Application{ObjectMeta: meta, Spec: json.RawMessage(spec)})
+	app, err := c.Store.RecordWrite(&argocd.Application{ObjectMeta: meta, Spec: json.RawMessage(spec)})
 	require.NoError(t, err)
 	return app
 }
 
 // record is application for another object.
 func record(t *testing.T, of interface {
-	Wrote(*argocd.Object) (*argocd.Record, error)
+	RecordWrite(*argocd.Object) (*argocd.Record, error)
 }, meta metav1.ObjectMeta, o argocd.Object,
 ) *argocd.Record {
 	t.Helper()
 	o.ObjectMeta = meta
 	o.ResourceVersion = "1"
-	r, err := of.Wrote(&o)
+	r, err := of.RecordWrite(&o)
 	require.NoError(t, err)
 	return r
 }

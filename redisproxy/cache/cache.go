@@ -82,6 +82,18 @@ func (c *Cache) Put(e *Entry) {
 // Remove removes an entry.
 func (c *Cache) Remove(id ID) { c.lru.Remove(id) }
 
+// RemoveAgent removes all entries of an agent.
+func (c *Cache) RemoveAgent(agent string) {
+	for g, entries := range c.groups {
+		if g.agent != agent {
+			continue
+		}
+		for id := range entries {
+			c.Remove(id)
+		}
+	}
+}
+
 // Invalidate marks all entries of an agent's application as invalidated.
 func (c *Cache) Invalidate(agent, instance string) {
 	for _, e := range c.groups[group{agent, instance}] {

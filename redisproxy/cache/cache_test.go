@@ -52,3 +52,15 @@ func TestInvalidateMarksAnApplicationsEntries(t *testing.T) {
 	c.Put(entry("tree", "guestbook", 1))
 	require.False(t, c.Get(cache.ID{Agent: "east", Path: "tree"}).Invalidated)
 }
+
+func TestRemoveAgentRemovesItsEntries(t *testing.T) {
+	t.Parallel()
+	c := cache.New(1 << 20)
+	c.Put(entry("tree", "guestbook", 1))
+	c.Put(entry("other", "shop", 1))
+	west := cache.ID{Agent: "west", Path: "tree"}
+	c.Put(&cache.Entry{ID: west, Instance: "guestbook"})
+	c.RemoveAgent("east")
+	require.Equal(t, 1, c.Len())
+	require.NotNil(t, c.Get(west))
+}

@@ -87,7 +87,9 @@ func (s *Spokes) unassign(c *channel) {
 	if c.topic.agent == "" {
 		return
 	}
-	s.spokes[c.topic.agent].subscribers--
+	p := s.spokes[c.topic.agent]
+	p.subscribers--
+	p.forgetIfGone()
 	if delete(s.topics[c.topic], c); len(s.topics[c.topic]) == 0 {
 		delete(s.topics, c.topic)
 	}

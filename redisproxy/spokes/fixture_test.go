@@ -88,9 +88,13 @@ func (w *world) leave() {
 }
 
 func (w *world) ask(key string) spokes.Read {
-	target, ok := w.spokes.Find(keys.Space{}.Key([]byte(key)))
+	target, ok := w.find(key)
 	require.True(w.t, ok)
 	return w.spokes.StartRead(target)
+}
+
+func (w *world) find(key string) (spokes.Target, bool) {
+	return w.spokes.Find(keys.Space{}.Key([]byte(key)))
 }
 
 // get returns what is kept under a key, and fails if nothing is said about it.

@@ -40,9 +40,14 @@ func (s *Spokes) StartRead(t Target) Read {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := Read{spokes: s, target: t}
+	agent, known := s.options.Directory.Agent(t.Agent)
+	if !known { // any more, since Find
+		s.metrics.miss.Inc()
+		r.failed = true
+		return r
+	}
 	p := s.spoke(t.Agent)
 	p.lastRead = time.Now()
-	agent, _ := s.options.Directory.Agent(t.Agent)
 	if e := s.cache.Get(cache.ID{Agent: t.Agent, Path: t.Path}); e != nil && agent.Connected && p.fresh(e) {
 		s.metrics.fresh.Inc()
 		r.value = e.Value
@@ -144,12 +149,16 @@ func (p *spoke) fetch(ctx context.Context, c *call, path string) {
 	if c.err == nil {
 		p.store(c, path)
 	}
+	p.forgetIfGone()
 	p.spokes.mu.Unlock()
 	close(c.done)
 }
 
 // store puts a value into the cache. It is called with mu held.
 func (p *spoke) store(c *call, path string) {
+	if p.spokes.spokes[p.name] != p {
+		return // the agent was forgotten meanwhile
+	}
 	id := cache.ID{Agent: p.name, Path: path}
 	e := &cache.Entry{ID: id, Instance: c.instance, Value: c.value, Generation: c.generation, Invalidated: c.invalidated}
 	if now := p.spokes.cache.Get(id); now != nil && p.fresh(now) && !p.fresh(e) {

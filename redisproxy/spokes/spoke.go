@@ -68,8 +68,25 @@ func (p *spoke) fresh(e *cache.Entry) bool {
 	return !e.Invalidated && e.Generation != 0 && e.Generation == p.currentGeneration()
 }
 
+// forgetIfGone forgets all about an agent that the directory knows no more, once nothing of it is in use. An agent that gets the
+// same name later is another one.
+func (p *spoke) forgetIfGone() {
+	s := p.spokes
+	if _, known := s.options.Directory.Agent(p.name); known || p.streaming || p.subscribers > 0 || len(p.calls) > 0 {
+		return
+	}
+	p.closeIdle(time.Time{})
+	s.cache.RemoveAgent(p.name)
+	if s.spokes[p.name] == p {
+		delete(s.spokes, p.name)
+	}
+}
+
 // streamWanted reports whether the invalidation stream is of use to anybody.
 func (p *spoke) streamWanted() bool {
+	if _, known := p.spokes.options.Directory.Agent(p.name); !known {
+		return false
+	}
 	return p.subscribers > 0 || len(p.spokes.patterns) > 0 || time.Since(p.lastRead) < idleTimeout
 }
 
@@ -205,5 +222,6 @@ func (p *spoke) streamAgain(ctx context.Context) bool {
 	}
 	p.streaming = false
 	p.closeIdle(time.Time{})
+	p.forgetIfGone()
 	return false
 }

@@ -139,15 +139,20 @@ func (s *Spokes) applyDirectory() {
 	}
 	s.ensurePatternStreams()
 	for name, p := range s.spokes {
-		if agent, _ := s.options.Directory.Agent(name); agent.Connected {
+		switch agent, known := s.options.Directory.Agent(name); {
+		case agent.Connected:
 			p.agentConnected()
-		} else {
+		case known:
 			p.agentDisconnected()
+		default:
+			p.agentDisconnected()
+			p.reconnected.Give() // runStream is not to wait for its next attempt to see that it is not wanted
+			p.forgetIfGone()
 		}
 	}
 }
 
-// spoke returns the agent of that name. It is called with mu held.
+// spoke returns the agent of that name, which the directory knows or a channel is assigned to. It is called with mu held.
 func (s *Spokes) spoke(agent string) *spoke {
 	p := s.spokes[agent]
 	if p == nil {

@@ -223,6 +223,16 @@ func (d *Directory) Set(a directory.Agent) {
 	d.changed = make(chan struct{})
 }
 
+// Remove removes an agent, and what it owns.
+func (d *Directory) Remove(agent string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.agents, agent)
+	maps.DeleteFunc(d.owners, func(_ string, owner [2]string) bool { return owner[0] == agent })
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
 // SetOwner sets which agent owns an application, and what it is called there.
 func (d *Directory) SetOwner(instance, agent, theirs string) {
 	d.mu.Lock()

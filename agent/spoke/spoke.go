@@ -118,15 +118,15 @@ func (e *events) ApplicationChanged(old, now *argocd.App) {
 		app = old
 		e.share.Gone(old)
 	}
-	e.spoke().tell(e.share.Applications(app))
+	e.spoke().notifyPeer(e.share.Applications(app))
 }
 
 // RecordChanged implements facets.Listener.
 func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
-	e.spoke().tell(e.share.Records(kind, old, now))
+	e.spoke().notifyPeer(e.share.Records(kind, old, now))
 }
 
-func (s *Spoke) tell(touched []facets.Touched) {
+func (s *Spoke) notifyPeer(touched []facets.Touched) {
 	for _, t := range touched {
 		s.peer.Changed(t.Facet, t.Key)
 	}

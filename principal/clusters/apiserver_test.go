@@ -19,18 +19,18 @@ import (
 
 const namespace = "argocd"
 
-// apiServer has the Secrets of one namespace, and lists and watches those that a label selector selects. A Secret that is
-// selected no longer is deleted for who watches, as with a real one.
+// apiServer has the Secrets of one namespace, and lists and watches those that a label selector selects. A watch sees a Secret
+// that is no longer selected as deleted, as with a real API server.
 type apiServer struct {
 	client typed.SecretsGetter
 
-	mu       sync.Mutex // guards the fields below
-	denied   bool
-	revision int
-	secrets  map[string]*corev1.Secret
-	log      []event
-	news     chan struct{} // closed and replaced when something happens
-	cut      chan struct{} // closed and replaced to end all watches
+	mu         sync.Mutex // guards the fields below
+	denied     bool
+	revision   int
+	secrets    map[string]*corev1.Secret
+	log        []event
+	wake       chan struct{} // closed and replaced when something happens
+	endWatches chan struct{} // closed and replaced to end all watches
 }
 
 // event is one change of a Secret.
@@ -41,7 +41,7 @@ type event struct {
 
 func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
-	s := &apiServer{revision: 10, secrets: make(map[string]*corev1.Secret), news: make(chan struct{}), cut: make(chan struct{})}
+	s := &apiServer{revision: 10, secrets: make(map[string]*corev1.Secret), wake: make(chan struct{}), endWatches: make(chan struct{})}
 	server := httptest.NewServer(s)
 	transport := &http.Transport{}
 	config := &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
@@ -70,17 +70,17 @@ func (s *apiServer) put(name, agent, server string) {
 			"argocd-agent.argoproj-labs.io/agent-name": agent, "argocd.argoproj.io/secret-type": "cluster",
 		}
 	}
-	s.happen(name, secret)
+	s.record(name, secret)
 }
 
 func (s *apiServer) remove(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.happen(name, nil)
+	s.record(name, nil)
 }
 
-// happen changes a Secret. s.mu is held.
-func (s *apiServer) happen(name string, now *corev1.Secret) {
+// record changes a Secret. s.mu is held.
+func (s *apiServer) record(name string, now *corev1.Secret) {
 	s.revision++
 	old := s.secrets[name]
 	if delete(s.secrets, name); now != nil {
@@ -88,8 +88,8 @@ func (s *apiServer) happen(name string, now *corev1.Secret) {
 		s.secrets[name] = now
 	}
 	s.log = append(s.log, event{s.revision, old, now})
-	close(s.news)
-	s.news = make(chan struct{})
+	close(s.wake)
+	s.wake = make(chan struct{})
 }
 
 // deny says whether all requests are refused from now on.
@@ -99,12 +99,12 @@ func (s *apiServer) deny(yes bool) {
 	s.denied = yes
 }
 
-// interrupt ends all watches. What happens meanwhile, no watch will show.
+// interrupt ends all watches. None will show what changes meanwhile.
 func (s *apiServer) interrupt(meanwhile func()) {
 	s.mu.Lock()
 	s.denied = true
-	close(s.cut)
-	s.cut = make(chan struct{})
+	close(s.endWatches)
+	s.endWatches = make(chan struct{})
 	s.mu.Unlock()
 	meanwhile()
 	s.mu.Lock()
@@ -158,7 +158,7 @@ func (s *apiServer) list(w http.ResponseWriter, selector labels.Selector) {
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, selector labels.Selector) {
 	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	s.mu.Lock()
-	cut, expired := s.cut, since < s.revision-len(s.log)
+	endWatches, expired := s.endWatches, since < s.revision-len(s.log)
 	s.mu.Unlock()
 	if expired {
 		refuse(w, http.StatusGone, metav1.StatusReasonExpired, "too old resource version")
@@ -167,7 +167,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, selector label
 	w.WriteHeader(http.StatusOK)
 	for {
 		s.mu.Lock()
-		news, pending, over := s.news, s.log, s.cut != cut
+		wake, pending, over := s.wake, s.log, s.endWatches != endWatches
 		s.mu.Unlock()
 		if over {
 			return
@@ -175,13 +175,13 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, selector label
 		for _, e := range pending {
 			if e.revision > since {
 				since = e.revision
-				e.show(w, selector)
+				e.send(w, selector)
 			}
 		}
 		w.(http.Flusher).Flush()
 		select {
-		case <-news:
-		case <-cut:
+		case <-wake:
+		case <-endWatches:
 			return
 		case <-r.Context().Done():
 			return
@@ -189,8 +189,8 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, selector label
 	}
 }
 
-// show tells who watches of an event.
-func (e event) show(w http.ResponseWriter, selector labels.Selector) {
+// send sends an event to a watch.
+func (e event) send(w http.ResponseWriter, selector labels.Selector) {
 	selects := func(secret *corev1.Secret) bool { return secret != nil && selector.Matches(labels.Set(secret.Labels)) }
 	kind, object := watch.Modified, e.now
 	switch {

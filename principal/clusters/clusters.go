@@ -21,7 +21,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
 )
 
-// Listener hears which clusters there are. It must not block.
+// Listener is notified of the agents' clusters. It must not block.
 type Listener interface {
 	// SetCluster says that an agent's cluster has that address.
 	SetCluster(agent, server string)
@@ -74,12 +74,12 @@ func New(client typed.SecretsGetter, namespace string, logger *slog.Logger) *Clu
 	return c
 }
 
-// Subscribe has a listener hear of every cluster from the first on. It must be called before Run.
+// Subscribe adds a listener, which is notified of every cluster from the first on. It must be called before Run.
 func (c *Clusters) Subscribe(l Listener) { c.listeners = append(c.listeners, l) }
 
 // Server returns the address of an agent's cluster, empty if it has none.
 func (c *Clusters) Server(agent string) string {
-	if all := c.of(agent); len(all) > 0 {
+	if all := c.validOf(agent); len(all) > 0 {
 		return all[0].server
 	}
 	return ""
@@ -88,7 +88,7 @@ func (c *Clusters) Server(agent string) string {
 // Mode returns the one mode that an agent may have, empty if it may have any. Also a Secret that is passed over otherwise says so:
 // what binds an agent is not lost with its address.
 func (c *Clusters) Mode(agent string) string {
-	if all := c.of(agent); len(all) > 0 {
+	if all := c.validOf(agent); len(all) > 0 {
 		return all[0].mode
 	}
 	for one := range c.store.Group(agent) {
@@ -99,8 +99,8 @@ func (c *Clusters) Mode(agent string) string {
 	return ""
 }
 
-// of returns an agent's clusters by the names of their Secrets. The first is the one that counts: a restart changes nothing.
-func (c *Clusters) of(agent string) []*cluster {
+// validOf returns an agent's valid clusters, sorted by the names of their Secrets. The first is used, so a restart changes nothing.
+func (c *Clusters) validOf(agent string) []*cluster {
 	var all []*cluster
 	for one := range c.store.Group(agent) {
 		if one.fault == "" {
@@ -133,7 +133,7 @@ func (c *Clusters) Ready() error {
 }
 
 // reduce returns what is kept of a Secret. All that the principal knows is passed to the hub's components, as text: a Secret
-// that holds something else is nobody's cluster, and is not to keep them from hearing of the others.
+// that holds something else is ignored, so that it cannot keep them from getting the others.
 func reduce(s *corev1.Secret, _ *cluster) *cluster {
 	c := &cluster{
 		id: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, revision: s.ResourceVersion, agent: s.Labels[argocd.LabelAgent],
@@ -155,25 +155,25 @@ func (c *Clusters) changed(old, now *cluster) {
 		c.logger.Warn("Ignored invalid cluster Secret", "secret", now.id.String(), "reason", now.fault)
 	}
 	if old != nil && (now == nil || now.agent != old.agent) {
-		c.tell(old.agent)
+		c.notifyListeners(old.agent)
 	}
 	if now != nil {
-		c.tell(now.agent)
+		c.notifyListeners(now.agent)
 	}
 }
 
 func (c *Clusters) vanished(gone []*cluster) {
 	for _, g := range gone {
-		c.tell(g.agent)
+		c.notifyListeners(g.agent)
 	}
 }
 
-// tell tells what is there for an agent now.
-func (c *Clusters) tell(agent string) {
-	all := c.of(agent)
+// notifyListeners gives the listeners the cluster that an agent has now.
+func (c *Clusters) notifyListeners(agent string) {
+	all := c.validOf(agent)
 	if len(all) > 1 {
 		c.logger.Warn("Several cluster Secrets name the same agent; using the first by name, delete the others",
-			"agent", agent, "counts", all[0].id.Name, "next", all[1].id.Name)
+			"agent", agent, "using", all[0].id.Name, "ignored", all[1].id.Name)
 	}
 	for _, l := range c.listeners {
 		if len(all) == 0 {

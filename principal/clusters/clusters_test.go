@@ -23,8 +23,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // timeout is how long a test waits for what must happen.
 const timeout = 20 * time.Second
 
-// follow has a listener told of an API server's Secrets, until the test is over.
-func follow(t *testing.T, s *apiServer, listener clusters.Listener) (*clusters.Clusters, *logtest.Log) {
+// start has a listener follow an API server's Secrets until the test is over.
+func start(t *testing.T, s *apiServer, listener clusters.Listener) (*clusters.Clusters, *logtest.Log) {
 	t.Helper()
 	log := &logtest.Log{}
 	c := clusters.New(s.client, namespace, slog.New(slog.NewTextHandler(log, nil)))
@@ -36,110 +36,110 @@ func follow(t *testing.T, s *apiServer, listener clusters.Listener) (*clusters.C
 	return c, log
 }
 
-// listener notes what it is told.
-type listener struct{ told chan string }
+// recordingListener keeps the notifications that it gets.
+type recordingListener struct{ events chan string }
 
-func (l listener) SetCluster(agent, server string) { l.told <- agent + " " + server }
+func (l recordingListener) SetCluster(agent, server string) { l.events <- agent + " " + server }
 
-func (l listener) RemoveCluster(agent string) { l.told <- agent + " gone" }
+func (l recordingListener) RemoveCluster(agent string) { l.events <- agent + " gone" }
 
-// hears fails unless that, in any order, is what the listener is told next.
-func (l listener) hears(t *testing.T, want ...string) {
+// expectEvents fails unless these, in any order, are the next notifications.
+func (l recordingListener) expectEvents(t *testing.T, want ...string) {
 	t.Helper()
-	var heard []string
+	var got []string
 	late := time.After(timeout)
 	for range want {
 		select {
-		case what := <-l.told:
-			heard = append(heard, what)
+		case what := <-l.events:
+			got = append(got, what)
 		case <-late:
-			require.FailNow(t, "nothing more is told", "%q of %q", heard, want)
+			require.FailNow(t, "no more notifications", "%q of %q", got, want)
 		}
 	}
-	require.ElementsMatch(t, want, heard)
+	require.ElementsMatch(t, want, got)
 }
 
 func TestClusterSecrets(t *testing.T) {
-	s, l := newAPIServer(t), listener{make(chan string, 100)}
+	s, l := newAPIServer(t), recordingListener{make(chan string, 100)}
 	s.put("berlin", "berlin", "https://berlin")
 	s.put("password", "", "https://nowhere")
-	c, log := follow(t, s, l)
-	l.hears(t, "berlin https://berlin")
+	c, log := start(t, s, l)
+	l.expectEvents(t, "berlin https://berlin")
 	require.Eventually(t, func() bool { return c.Ready() == nil }, timeout, time.Millisecond)
 
 	s.put("password", "", "https://elsewhere")
 	s.put("paris", "paris", "https://paris")
-	l.hears(t, "paris https://paris")
+	l.expectEvents(t, "paris https://paris")
 	s.put("berlin", "berlin", "https://moved")
-	l.hears(t, "berlin https://moved")
+	l.expectEvents(t, "berlin https://moved")
 	s.put("berlin", "vienna", "https://moved")
-	l.hears(t, "berlin gone", "vienna https://moved")
+	l.expectEvents(t, "berlin gone", "vienna https://moved")
 	s.put("berlin", "", "https://moved")
-	l.hears(t, "vienna gone")
+	l.expectEvents(t, "vienna gone")
 	s.remove("paris")
-	l.hears(t, "paris gone")
+	l.expectEvents(t, "paris gone")
 	require.Empty(t, log.String())
-	require.Empty(t, l.told, "of Secrets that are no cluster's nothing is told")
+	require.Empty(t, l.events, "no notification of other Secrets")
 }
 
-// Of several Secrets for one agent the first by name counts, whichever is heard of first, and people are told.
+// Of several Secrets for one agent the first by name is used, whichever was created first, and the log says so.
 func TestSeveralClusterSecretsOfOneAgent(t *testing.T) {
-	s, l := newAPIServer(t), listener{make(chan string, 100)}
-	c, log := follow(t, s, l)
+	s, l := newAPIServer(t), recordingListener{make(chan string, 100)}
+	c, log := start(t, s, l)
 	s.put("two", "berlin", "https://two")
-	l.hears(t, "berlin https://two")
+	l.expectEvents(t, "berlin https://two")
 	s.put("one", "berlin", "https://one")
-	l.hears(t, "berlin https://one")
+	l.expectEvents(t, "berlin https://one")
 	require.Equal(t, "https://one", c.Server("berlin"))
 	require.Contains(t, log.String(), "Several cluster Secrets name the same agent")
-	require.Contains(t, log.String(), "agent=berlin counts=one next=two")
+	require.Contains(t, log.String(), "agent=berlin using=one ignored=two")
 	s.put("two", "berlin", "https://other")
-	l.hears(t, "berlin https://one")
+	l.expectEvents(t, "berlin https://one")
 	s.remove("one")
-	l.hears(t, "berlin https://other")
+	l.expectEvents(t, "berlin https://other")
 	s.remove("two")
-	l.hears(t, "berlin gone")
+	l.expectEvents(t, "berlin gone")
 	require.Empty(t, c.Server("berlin"))
 }
 
-// What happens while the hub's API server cannot be heard is told afterwards.
+// What changes while the hub's API server cannot be reached is notified afterwards.
 func TestClusterSecretChangesDuringOutage(t *testing.T) {
-	s, l := newAPIServer(t), listener{make(chan string, 100)}
+	s, l := newAPIServer(t), recordingListener{make(chan string, 100)}
 	s.put("berlin", "berlin", "https://berlin")
 	s.put("paris", "paris", "https://paris")
 	s.put("vienna", "vienna", "https://vienna")
-	follow(t, s, l)
-	l.hears(t, "berlin https://berlin", "paris https://paris", "vienna https://vienna")
+	start(t, s, l)
+	l.expectEvents(t, "berlin https://berlin", "paris https://paris", "vienna https://vienna")
 	s.interrupt(func() {
 		s.remove("berlin")
 		s.put("paris", "paris", "https://moved")
 		s.put("rome", "rome", "https://rome")
 	})
-	l.hears(t, "berlin gone", "paris https://moved", "rome https://rome")
-	require.Empty(t, l.told, "of what did not change nothing is told")
+	l.expectEvents(t, "berlin gone", "paris https://moved", "rome https://rome")
+	require.Empty(t, l.events, "no notification of what did not change")
 }
 
-// Until the Secrets are known, it is said why they are not.
+// Until the Secrets are known, Ready says why they are not.
 func TestNotReadyWhileSecretsAreForbidden(t *testing.T) {
-	s, l := newAPIServer(t), listener{make(chan string, 100)}
+	s, l := newAPIServer(t), recordingListener{make(chan string, 100)}
 	s.deny(true)
 	s.put("berlin", "berlin", "https://berlin")
-	c, _ := follow(t, s, l)
+	c, _ := start(t, s, l)
 	require.ErrorContains(t, c.Ready(), "cluster Secrets on the hub: ")
 	require.Eventually(t, func() bool { return strings.Contains(c.Ready().Error(), "secrets is forbidden") }, timeout, time.Millisecond)
 	s.deny(false)
-	l.hears(t, "berlin https://berlin")
+	l.expectEvents(t, "berlin https://berlin")
 	require.Eventually(t, func() bool { return c.Ready() == nil }, timeout, time.Millisecond)
 }
 
-// A Secret that holds something else than text does not keep the hub's components from hearing of the others, and people are told.
+// A Secret that is not UTF-8 does not keep the hub's components from getting the others, and the log names it.
 func TestClusterSecretThatIsNotUTF8IsIgnored(t *testing.T) {
 	w, s := relaytest.Open(t), newAPIServer(t)
 	s.put("bad", "bad", "https://\xff")
 	s.put("good", "good", "https://good")
 	s.put("good-too", "good", "\xc3")
 	s.put("no-label", "Not.A_Label", "https://none")
-	_, log := follow(t, s, w.Directory)
+	_, log := start(t, s, w.Directory)
 	known := directory.New(w.Hub, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup

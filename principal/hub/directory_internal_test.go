@@ -19,8 +19,8 @@ func byDestination() mapping.Mapping {
 	return mapping.ByDestination{Hub: "argocd", Allowed: func(namespace string) bool { return strings.HasPrefix(namespace, "team-") }}
 }
 
-// becomes has a hub hear of an application, at NAMESPACE/NAME, as somebody has written it.
-func (h *Hub) becomes(t *testing.T, r *revision, place, destination string, changes ...func(*metav1.ObjectMeta)) *argocd.App {
+// writeApplication writes an application, at NAMESPACE/NAME, to the hub's store.
+func (h *Hub) writeApplication(t *testing.T, r *revision, place, destination string, changes ...func(*metav1.ObjectMeta)) *argocd.App {
 	t.Helper()
 	meta := r.of("", nil)
 	meta.Namespace, meta.Name, _ = strings.Cut(place, "/")
@@ -52,15 +52,15 @@ func (d directory) SetComplete()             {}
 
 func TestDirectoryByDestination(t *testing.T) {
 	t.Parallel()
-	h, _ := aHubThatMaps(t, byDestination())
-	h.connects("rome", facets.Autonomous)
+	h, _ := newTestHubWithMapping(t, byDestination())
+	h.connect("rome", facets.Autonomous)
 	var r revision
-	h.becomes(t, &r, "argocd/shop", "berlin")
-	h.becomes(t, &r, "team-a/shop", "berlin")
-	h.becomes(t, &r, "kitchen/shop", "berlin") // a namespace that is not allowed
-	h.becomes(t, &r, "team-a/own", "in-cluster")
-	h.becomes(t, &r, "team-a/ignored", "berlin", ignored)
-	h.becomes(t, &r, "team-a/mirror", "berlin", func(m *metav1.ObjectMeta) { // only shows another agent's
+	h.writeApplication(t, &r, "argocd/shop", "berlin")
+	h.writeApplication(t, &r, "team-a/shop", "berlin")
+	h.writeApplication(t, &r, "kitchen/shop", "berlin") // a namespace that is not allowed
+	h.writeApplication(t, &r, "team-a/own", "in-cluster")
+	h.writeApplication(t, &r, "team-a/ignored", "berlin", ignored)
+	h.writeApplication(t, &r, "team-a/mirror", "berlin", func(m *metav1.ObjectMeta) { // only shows another agent's
 		m.Annotations = map[string]string{argocd.AnnotationAgent: "rome"}
 	})
 	require.Equal(t, directory{"agent rome": "rome", "shop": "berlin shop", "team-a_shop": "berlin team-a_shop"}, h.options.Directory)
@@ -68,16 +68,16 @@ func TestDirectoryByDestination(t *testing.T) {
 
 func TestDirectoryByNamespaceNeedsNoAssignments(t *testing.T) {
 	t.Parallel()
-	h, _ := aHub(t)
-	h.connects("berlin", facets.Managed)
+	h, _ := newTestHub(t)
+	h.connect("berlin", facets.Managed)
 	var r revision
-	h.becomes(t, &r, "berlin/shop", "in-cluster")
+	h.writeApplication(t, &r, "berlin/shop", "in-cluster")
 	require.Equal(t, directory{"agent berlin": "berlin"}, h.options.Directory)
 }
 
 func TestDirectoryFollowsAnApplication(t *testing.T) {
 	t.Parallel()
-	h, _ := aHubThatMaps(t, byDestination())
+	h, _ := newTestHubWithMapping(t, byDestination())
 	var r revision
 	var app *argocd.App
 	for _, step := range []struct {
@@ -95,7 +95,7 @@ func TestDirectoryFollowsAnApplication(t *testing.T) {
 		if change == nil {
 			change = func(*metav1.ObjectMeta) {}
 		}
-		app = h.becomes(t, &r, "team-a/shop", step.destination, change)
+		app = h.writeApplication(t, &r, "team-a/shop", step.destination, change)
 		require.Equal(t, step.want, h.options.Directory)
 	}
 	h.cluster.Store.RecordDelete(app)
@@ -105,18 +105,18 @@ func TestDirectoryFollowsAnApplication(t *testing.T) {
 // Of an agent that has gone for good nothing stays, and its applications are nobody's until it connects again.
 func TestForgottenAgentLeavesNothing(t *testing.T) {
 	t.Parallel()
-	h, _ := aHubThatMaps(t, byDestination())
-	heard := hearing{compared: make(map[string][]converge.Facet)}
-	h.Subscribe(heard)
-	h.connects("rome", facets.Autonomous)
+	h, _ := newTestHubWithMapping(t, byDestination())
+	listener := recordingListener{resynced: make(map[string][]converge.Facet)}
+	h.Subscribe(listener)
+	h.connect("rome", facets.Autonomous)
 	require.Equal(t, directory{"agent rome": "rome"}, h.options.Directory)
 	h.Forget("rome")
 	require.Equal(t, directory{"agent rome": ""}, h.options.Directory)
 	_, shared := h.share("rome")
 	require.False(t, shared)
 	h.SetCluster("rome", "https://rome")
-	require.Empty(t, heard.compared)
-	h.connects("rome", facets.Managed)
+	require.Empty(t, listener.resynced)
+	h.connect("rome", facets.Managed)
 	h.SetCluster("rome", "https://rome")
-	require.Equal(t, []converge.Facet{facets.AppProject, facets.Repository, facets.RepoCreds}, heard.compared["rome"])
+	require.Equal(t, []converge.Facet{facets.AppProject, facets.Repository, facets.RepoCreds}, listener.resynced["rome"])
 }

@@ -1,4 +1,4 @@
-// Package hub says what of the hub's cluster is shared with each agent, and has its subscribers hear what changes.
+// Package hub says what of the hub's cluster is shared with each agent, and notifies its subscribers of changes.
 package hub
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
 
-// Listener hears of changes of what is shared. It must not block.
+// Listener is notified of changes of what is shared. It must not block.
 type Listener interface {
 	// Changed says that an object that is shared with an agent changed, appeared or vanished, as far as a facet is concerned.
 	Changed(agent string, f converge.Facet, key converge.Key)
@@ -78,7 +78,7 @@ func New(o Options) (*Hub, error) {
 	return h, nil
 }
 
-// Subscribe has a listener hear of every change of what is shared. It must be called before Run, and before the clusters' Run.
+// Subscribe adds a listener, which is notified of every change of what is shared. It must be called before Run, and before the clusters' Run.
 func (h *Hub) Subscribe(l Listener) { h.listeners = append(h.listeners, l) }
 
 // Run follows the hub until the context ends.
@@ -199,7 +199,7 @@ func (h *Hub) application(app *argocd.App, exists bool) {
 	if exists && share.Has(app) {
 		h.intentIDs.Changed(app)
 	}
-	h.tell(agent, share.Applications(app))
+	h.notifyListeners(agent, share.Applications(app))
 }
 
 // RecordChanged implements facets.Listener.
@@ -207,11 +207,11 @@ func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
 	h := e.hub()
 	h.explainRecord(kind, old, now)
 	for agent, share := range h.all() {
-		h.tell(agent, share.Records(kind, old, now))
+		h.notifyListeners(agent, share.Records(kind, old, now))
 	}
 }
 
-func (h *Hub) tell(agent string, touched []facets.Touched) {
+func (h *Hub) notifyListeners(agent string, touched []facets.Touched) {
 	for _, t := range touched {
 		for _, l := range h.listeners {
 			l.Changed(agent, t.Facet, t.Key)
@@ -252,6 +252,6 @@ func (e *events) RecordsVanished(kind facets.Kind, gone []*argocd.Record) {
 // missing learns what a new list lacked, as far as it concerns an agent.
 func (h *Hub) missing(agent string, share facets.Share, touched []facets.Touched) {
 	share.Missing(touched,
-		func(t facets.Touched) { h.tell(agent, []facets.Touched{t}) },
+		func(t facets.Touched) { h.notifyListeners(agent, []facets.Touched{t}) },
 		func(f converge.Facet) { h.resync(agent, f) })
 }

@@ -27,13 +27,13 @@ type servers map[string]string
 func (s servers) Server(agent string) string { return s[agent] }
 func (servers) Wait(context.Context) bool    { return true }
 
-// aHub is a hub that tests tell of changes, and its log. It has a cluster Secret of the agent berlin.
-func aHub(t *testing.T) (*Hub, *bytes.Buffer) {
+// newTestHub returns a hub, and its log. Tests write to the hub's stores. It has a cluster Secret of the agent berlin.
+func newTestHub(t *testing.T) (*Hub, *bytes.Buffer) {
 	t.Helper()
-	return aHubThatMaps(t, mapping.ByNamespace{})
+	return newTestHubWithMapping(t, mapping.ByNamespace{})
 }
 
-func aHubThatMaps(t *testing.T, m mapping.Mapping) (*Hub, *bytes.Buffer) {
+func newTestHubWithMapping(t *testing.T, m mapping.Mapping) (*Hub, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
 	selector, err := facets.ParseSelector("")
@@ -47,7 +47,7 @@ func aHubThatMaps(t *testing.T, m mapping.Mapping) (*Hub, *bytes.Buffer) {
 	return h, &log
 }
 
-func (h *Hub) connects(agent string, mode facets.Mode) {
+func (h *Hub) connect(agent string, mode facets.Mode) {
 	h.Sharing(time.Minute, func(string) converge.Observer { return nil })(agent, string(mode))
 }
 
@@ -71,9 +71,9 @@ func lines(log *bytes.Buffer) []string {
 
 func TestRepositorySecretWithoutAgentIsLogged(t *testing.T) {
 	t.Parallel()
-	h, log := aHub(t)
+	h, log := newTestHub(t)
 	var r revision
-	becomes := func(labels map[string]string, project, url string) []string {
+	write := func(labels map[string]string, project, url string) []string {
 		data := map[string]string{"url": base64.StdEncoding.EncodeToString([]byte(url))}
 		if project != "" {
 			data["project"] = base64.StdEncoding.EncodeToString([]byte(project))
@@ -83,35 +83,35 @@ func TestRepositorySecretWithoutAgentIsLogged(t *testing.T) {
 		return lines(log)
 	}
 	of := func(use string) map[string]string { return map[string]string{argocd.LabelSecretType: use} }
-	told := becomes(of("repositroy"), "team", "a")
-	require.Len(t, told, 1)
-	require.Contains(t, told[0], `Repository Secret matches no agent`)
-	require.Contains(t, told[0], `name=repo`)
-	require.Contains(t, told[0], `\"repositroy\" is no type that Argo CD knows: want repository or repo-creds`)
-	require.Empty(t, becomes(of("repositroy"), "team", "b"), "it is told")
+	logged := write(of("repositroy"), "team", "a")
+	require.Len(t, logged, 1)
+	require.Contains(t, logged[0], `Repository Secret matches no agent`)
+	require.Contains(t, logged[0], `name=repo`)
+	require.Contains(t, logged[0], `\"repositroy\" is no type that Argo CD knows: want repository or repo-creds`)
+	require.Empty(t, write(of("repositroy"), "team", "b"), "logged already")
 	for project, fault := range map[string]string{"team\n": "white space around the name", " team": "white space around the name", "Hunter2!": "no name that a project can have"} {
-		told = becomes(of("repository"), project, "b")
-		require.Len(t, told, 1)
-		require.Contains(t, told[0], "level=WARN")
-		require.Contains(t, told[0], fault)
-		require.NotContains(t, told[0], strings.TrimSpace(project)+"\"", "what is in a Secret gets into no log")
-		require.Empty(t, becomes(of("repository"), project, "c"), "it is told")
-		require.Empty(t, becomes(of("repository"), "team", "b"))
+		logged = write(of("repository"), project, "b")
+		require.Len(t, logged, 1)
+		require.Contains(t, logged[0], "level=WARN")
+		require.Contains(t, logged[0], fault)
+		require.NotContains(t, logged[0], strings.TrimSpace(project)+"\"", "what is in a Secret gets into no log")
+		require.Empty(t, write(of("repository"), project, "c"), "logged already")
+		require.Empty(t, write(of("repository"), "team", "b"))
 	}
-	told = becomes(of("repository"), "", "b")
-	require.Len(t, told, 1)
-	require.Contains(t, told[0], "it belongs to no project")
-	require.Empty(t, becomes(of("repo-creds"), "", "c"))
-	require.Empty(t, becomes(of("repository"), "team", "c"))
-	require.Len(t, becomes(of("repository"), "", "c"), 1)
-	require.Empty(t, becomes(map[string]string{argocd.LabelSecretType: "repositroy", argocd.LabelIgnore: "true"}, "", "c"))
+	logged = write(of("repository"), "", "b")
+	require.Len(t, logged, 1)
+	require.Contains(t, logged[0], "it belongs to no project")
+	require.Empty(t, write(of("repo-creds"), "", "c"))
+	require.Empty(t, write(of("repository"), "team", "c"))
+	require.Len(t, write(of("repository"), "", "c"), 1)
+	require.Empty(t, write(map[string]string{argocd.LabelSecretType: "repositroy", argocd.LabelIgnore: "true"}, "", "c"))
 }
 
 func TestRepositorySecretOfMissingAppProjectIsLogged(t *testing.T) {
 	t.Parallel()
-	h, log := aHub(t)
+	h, log := newTestHub(t)
 	var r revision
-	becomes := func(name, project, url string, labels map[string]string) []string {
+	write := func(name, project, url string, labels map[string]string) []string {
 		encode := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 		meta := r.of(name, map[string]string{argocd.LabelSecretType: "repository"})
 		maps.Copy(meta.Labels, labels)
@@ -124,7 +124,7 @@ func TestRepositorySecretOfMissingAppProjectIsLogged(t *testing.T) {
 		require.NoError(t, err)
 		return record
 	}
-	told := func(what []string, secret, project string) {
+	logged := func(what []string, secret, project string) {
 		t.Helper()
 		require.Len(t, what, 1)
 		require.Contains(t, what[0], "level=INFO")
@@ -133,30 +133,30 @@ func TestRepositorySecretOfMissingAppProjectIsLogged(t *testing.T) {
 		require.Contains(t, what[0], `there is no project \"`+project+`\": create it, or correct the Secret's project`)
 	}
 	ignored := map[string]string{argocd.LabelIgnore: "true"}
-	require.Empty(t, becomes("first", "taem", "a", nil), "the project may be known soon")
-	require.Empty(t, becomes("second", "team", "a", nil))
-	require.Empty(t, becomes("ignored", "taem", "a", ignored))
+	require.Empty(t, write("first", "taem", "a", nil), "the project may be known soon")
+	require.Empty(t, write("second", "team", "a", nil))
+	require.Empty(t, write("ignored", "taem", "a", ignored))
 	team := project("team")
 	h.StartupDone()
-	told(lines(log), "first", "taem")
-	require.Empty(t, becomes("first", "taem", "b", nil), "it is told")
-	require.Empty(t, becomes("ignored", "taem", "b", ignored))
-	require.Empty(t, becomes("first", "team", "b", nil))
-	told(becomes("first", "other", "b", nil), "first", "other")
+	logged(lines(log), "first", "taem")
+	require.Empty(t, write("first", "taem", "b", nil), "logged already")
+	require.Empty(t, write("ignored", "taem", "b", ignored))
+	require.Empty(t, write("first", "team", "b", nil))
+	logged(write("first", "other", "b", nil), "first", "other")
 	project("other")
 	require.Empty(t, lines(log))
-	require.Empty(t, becomes("first", "other", "c", nil))
-	told(becomes("third", "taem", "a", nil), "third", "taem")
+	require.Empty(t, write("first", "other", "c", nil))
+	logged(write("third", "taem", "a", nil), "third", "taem")
 
 	h.cluster.Projects.Store.RecordDelete(team)
-	told(lines(log), "second", "team")
+	logged(lines(log), "second", "team")
 }
 
 func TestAppProjectWithoutAgentIsLogged(t *testing.T) {
 	t.Parallel()
-	h, log := aHub(t)
+	h, log := newTestHub(t)
 	var r revision
-	becomes := func(destination, description string, annotations map[string]string) []string {
+	write := func(destination, description string, annotations map[string]string) []string {
 		meta := r.of("team", nil)
 		meta.Annotations = annotations
 		spec, err := json.Marshal(map[string]any{
@@ -167,17 +167,17 @@ func TestAppProjectWithoutAgentIsLogged(t *testing.T) {
 		require.NoError(t, err)
 		return lines(log)
 	}
-	require.Empty(t, becomes("berlim", "", nil), "no agent has connected")
-	h.connects("rome", facets.Autonomous)
-	require.Empty(t, becomes("berlim", "a", nil), "no managed agent has connected")
-	h.connects("berlin", facets.Managed)
-	h.connects("paris", facets.Managed)
-	told := becomes("berlim", "b", nil)
-	require.Len(t, told, 1)
-	require.Contains(t, told[0], "AppProject matches no connected agent")
-	require.Contains(t, told[0], "name=team")
-	require.Empty(t, becomes("berlim", "b", map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "{}"}), "it is told")
-	require.Empty(t, becomes("berlin", "b", nil))
-	require.Len(t, becomes("nobody", "b", nil), 1)
-	require.Empty(t, becomes("nobody", "c", map[string]string{argocd.AnnotationAgent: "rome"}), "it shows an agent's own")
+	require.Empty(t, write("berlim", "", nil), "no agent has connected")
+	h.connect("rome", facets.Autonomous)
+	require.Empty(t, write("berlim", "a", nil), "no managed agent has connected")
+	h.connect("berlin", facets.Managed)
+	h.connect("paris", facets.Managed)
+	logged := write("berlim", "b", nil)
+	require.Len(t, logged, 1)
+	require.Contains(t, logged[0], "AppProject matches no connected agent")
+	require.Contains(t, logged[0], "name=team")
+	require.Empty(t, write("berlim", "b", map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "{}"}), "logged already")
+	require.Empty(t, write("berlin", "b", nil))
+	require.Len(t, write("nobody", "b", nil), 1)
+	require.Empty(t, write("nobody", "c", map[string]string{argocd.AnnotationAgent: "rome"}), "it shows an agent's own")
 }

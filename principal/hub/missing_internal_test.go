@@ -12,21 +12,21 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 )
 
-// hearing notes which facets of which agents are to be compared.
-type hearing struct{ compared map[string][]converge.Facet }
+// recordingListener notes which facets of which agents are to be resynced.
+type recordingListener struct{ resynced map[string][]converge.Facet }
 
-func (hearing) Changed(string, converge.Facet, converge.Key) {}
+func (recordingListener) Changed(string, converge.Facet, converge.Key) {}
 
-func (h hearing) Resync(agent string, facets ...converge.Facet) {
-	h.compared[agent] = append(h.compared[agent], facets...)
+func (h recordingListener) Resync(agent string, facets ...converge.Facet) {
+	h.resynced[agent] = append(h.resynced[agent], facets...)
 }
 
 // A new list may lack applications of agents, of some that never connected, and of nobody's.
 func TestObjectsMissingInRelistCauseResync(t *testing.T) {
-	h, _ := aHub(t)
-	heard := hearing{compared: make(map[string][]converge.Facet)}
-	h.Subscribe(heard)
-	h.connects("berlin", facets.Managed)
+	h, _ := newTestHub(t)
+	listener := recordingListener{resynced: make(map[string][]converge.Facet)}
+	h.Subscribe(listener)
+	h.connect("berlin", facets.Managed)
 	var gone []*argocd.App
 	for _, namespace := range []string{"berlin", "nobody", "berlin"} {
 		gone = append(gone, argocd.Reduce(false)(&argocd.Application{
@@ -34,5 +34,5 @@ func TestObjectsMissingInRelistCauseResync(t *testing.T) {
 		}, nil))
 	}
 	(*events)(h).ApplicationsVanished(gone)
-	require.Equal(t, map[string][]converge.Facet{"berlin": {facets.Application, facets.Intent, facets.Status}}, heard.compared)
+	require.Equal(t, map[string][]converge.Facet{"berlin": {facets.Application, facets.Intent, facets.Status}}, listener.resynced)
 }

@@ -11,32 +11,32 @@ import (
 
 func TestIgnoredApplicationsAreLoggedWithReason(t *testing.T) {
 	t.Parallel()
-	h, log := aHubThatMaps(t, byDestination())
-	h.connects("paris", facets.Managed)
+	h, log := newTestHubWithMapping(t, byDestination())
+	h.connect("paris", facets.Managed)
 	var r revision
-	h.becomes(t, &r, "team-a/early", "berlim")
+	h.writeApplication(t, &r, "team-a/early", "berlim")
 	require.Empty(t, lines(log), "who knows what agents there are")
 	h.StartupDone()
-	told := lines(log)
-	require.Len(t, told, 1)
-	require.Contains(t, told[0], "Ignored Applications whose destination is no agent")
-	require.Contains(t, told[0], "destination=berlim application=team-a/early")
-	h.becomes(t, &r, "team-b/late", "berlim")
-	require.Empty(t, lines(log), "it is told")
+	logged := lines(log)
+	require.Len(t, logged, 1)
+	require.Contains(t, logged[0], "Ignored Applications whose destination is no agent")
+	require.Contains(t, logged[0], "destination=berlim application=team-a/early")
+	h.writeApplication(t, &r, "team-b/late", "berlim")
+	require.Empty(t, lines(log), "logged already")
 
-	h.becomes(t, &r, "kitchen/shop", "berlin")
-	told = lines(log)
-	require.Len(t, told, 1)
-	require.Contains(t, told[0], "Ignored Applications in a namespace that is not allowed; add it to --allowed-namespaces")
-	require.Contains(t, told[0], "namespace=kitchen application=kitchen/shop agent=berlin")
-	h.becomes(t, &r, "kitchen/other", "paris")
-	require.Empty(t, lines(log), "it is told")
+	h.writeApplication(t, &r, "kitchen/shop", "berlin")
+	logged = lines(log)
+	require.Len(t, logged, 1)
+	require.Contains(t, logged[0], "Ignored Applications in a namespace that is not allowed; add it to --allowed-namespaces")
+	require.Contains(t, logged[0], "namespace=kitchen application=kitchen/shop agent=berlin")
+	h.writeApplication(t, &r, "kitchen/other", "paris")
+	require.Empty(t, lines(log), "logged already")
 
-	h.becomes(t, &r, "team-a/shop", "berlin")
-	h.becomes(t, &r, "argocd/shop", "paris")
-	h.becomes(t, &r, "cellar/own", "in-cluster")
-	h.becomes(t, &r, "cellar/left", "berlin", ignored)
-	h.becomes(t, &r, "rome/shop", "rome", shown)
+	h.writeApplication(t, &r, "team-a/shop", "berlin")
+	h.writeApplication(t, &r, "argocd/shop", "paris")
+	h.writeApplication(t, &r, "cellar/own", "in-cluster")
+	h.writeApplication(t, &r, "cellar/left", "berlin", ignored)
+	h.writeApplication(t, &r, "rome/shop", "rome", shown)
 	require.Empty(t, lines(log), "these are shared, or nobody's")
 }
 
@@ -47,33 +47,33 @@ func TestHubApplicationsForAutonomousAgentsAreLogged(t *testing.T) {
 		hub func(t *testing.T) (*Hub, *bytes.Buffer)
 		at  string
 	}{
-		"by namespace":   {aHub, "rome"},
-		"by destination": {func(t *testing.T) (*Hub, *bytes.Buffer) { return aHubThatMaps(t, byDestination()) }, "team-a"},
+		"by namespace":   {newTestHub, "rome"},
+		"by destination": {func(t *testing.T) (*Hub, *bytes.Buffer) { return newTestHubWithMapping(t, byDestination()) }, "team-a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h, log := c.hub(t)
-			h.connects("rome", facets.Autonomous)
+			h.connect("rome", facets.Autonomous)
 			h.StartupDone()
 			var r revision
-			h.becomes(t, &r, c.at+"/shown", "rome", shown)
+			h.writeApplication(t, &r, c.at+"/shown", "rome", shown)
 			require.Empty(t, lines(log))
-			h.becomes(t, &r, c.at+"/mine", "rome")
-			told := lines(log)
-			require.Len(t, told, 1)
-			require.Contains(t, told[0], "Ignored Applications of an autonomous agent; define them on its cluster")
-			require.Contains(t, told[0], "agent=rome application="+c.at+"/mine")
-			h.becomes(t, &r, c.at+"/more", "rome")
-			require.Empty(t, lines(log), "it is told")
+			h.writeApplication(t, &r, c.at+"/mine", "rome")
+			logged := lines(log)
+			require.Len(t, logged, 1)
+			require.Contains(t, logged[0], "Ignored Applications of an autonomous agent; define them on its cluster")
+			require.Contains(t, logged[0], "agent=rome application="+c.at+"/mine")
+			h.writeApplication(t, &r, c.at+"/more", "rome")
+			require.Empty(t, lines(log), "logged already")
 
 			h, log = c.hub(t)
 			h.StartupDone()
-			h.becomes(t, &r, c.at+"/mine", "rome")
+			h.writeApplication(t, &r, c.at+"/mine", "rome")
 			lines(log)
-			h.connects("rome", facets.Autonomous)
-			told = lines(log)
-			require.Len(t, told, 1, "it was there before the agent")
-			require.Contains(t, told[0], "Ignored Applications of an autonomous agent")
+			h.connect("rome", facets.Autonomous)
+			logged = lines(log)
+			require.Len(t, logged, 1, "it was there before the agent")
+			require.Contains(t, logged[0], "Ignored Applications of an autonomous agent")
 		})
 	}
 }
@@ -81,9 +81,9 @@ func TestHubApplicationsForAutonomousAgentsAreLogged(t *testing.T) {
 // Where agents have namespaces of their own, other namespaces are the hub's.
 func TestOtherNamespacesAreNotLogged(t *testing.T) {
 	t.Parallel()
-	h, log := aHub(t)
+	h, log := newTestHub(t)
 	h.StartupDone()
 	var r revision
-	h.becomes(t, &r, "kitchen/shop", "in-cluster")
+	h.writeApplication(t, &r, "kitchen/shop", "in-cluster")
 	require.Empty(t, lines(log))
 }

@@ -3,13 +3,17 @@ package apiproxy_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
 )
 
 // upgrade opens a connection to the handler and asks for an upgrade.
@@ -110,4 +114,69 @@ func TestUpgradedConnectionEndsWithItsCaller(t *testing.T) {
 	require.NoError(t, conn.SetLinger(0))
 	require.NoError(t, conn.Close())
 	<-ended
+}
+
+// An exec may be a GET. http.Transport repeats one that breaks on a connection that was used before: of a refused upgrade, say.
+func TestUpgradeIsNotRetried(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	refuse := make(chan struct{})
+	var execs atomic.Int32
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer conn.Close()
+				reader := bufio.NewReader(conn)
+				for {
+					r, err := http.ReadRequest(reader)
+					if err != nil || strings.HasSuffix(r.URL.Path, "/exec") {
+						if err == nil {
+							execs.Add(1)
+						}
+						return
+					}
+					<-refuse
+					_, _ = io.WriteString(conn, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+				}
+			})
+		}
+	})
+	defer serving.Wait()
+	defer listener.Close()
+	dials, release := make(chan struct{}, 10), make(chan struct{}, 1)
+	release <- struct{}{} // the first
+	s := before(t, &rest.Config{Host: "http://" + listener.Addr().String(), Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		dials <- struct{}{}
+		<-release
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}})
+	ask := func(target string) chan int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+target, http.NoBody)
+		require.NoError(t, err)
+		r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}
+		answered := make(chan int, 1)
+		go func() {
+			code := 0
+			if answer, err := s.client.Do(r); err == nil {
+				code = answer.StatusCode
+				_ = answer.Body.Close()
+			}
+			answered <- code
+		}()
+		return answered
+	}
+	refused := ask(pod + "/attach")
+	<-dials
+	exec := ask(pod + "/exec?command=reboot")
+	<-dials // for the exec, which takes any connection that is free before
+	close(refuse)
+	require.Equal(t, http.StatusForbidden, <-refused)
+	close(release)
+	require.Equal(t, http.StatusBadGateway, <-exec)
+	require.EqualValues(t, 1, execs.Load())
 }

@@ -27,8 +27,8 @@ const dialTimeout = 30 * time.Second
 type upstream struct {
 	base   *url.URL
 	pooled http.RoundTripper
-	// upgrades uses no connection again: a GET is repeated when a used connection breaks, but a GET that asks for an upgrade
-	// may be an exec, which must not run twice.
+	// upgrades never uses a connection again: http.Transport repeats a GET when a used connection breaks, but a GET that asks
+	// for an upgrade may be an exec, which must not run twice.
 	upgrades http.RoundTripper
 }
 
@@ -51,7 +51,22 @@ func newUpstream(config *rest.Config) (*upstream, error) {
 	if u.upgrades, err = rest.TransportFor(config); err != nil {
 		return nil, fmt.Errorf("the API server's credentials: %w", err)
 	}
-	return u, nil
+	return u, disableKeepAlives(u.upgrades)
+}
+
+// disableKeepAlives has a transport of client-go's, which nobody uses yet, use no connection again. There is no setting for it.
+func disableKeepAlives(transport http.RoundTripper) error {
+	for {
+		switch t := transport.(type) {
+		case *http.Transport:
+			t.DisableKeepAlives = true // also of those that replace it when the CA changes, which are its clones
+			return nil
+		case utilnet.RoundTripperWrapper:
+			transport = t.WrappedRoundTripper()
+		default:
+			return fmt.Errorf("connections to the API server: cannot disable keep-alives of a %T", transport)
+		}
+	}
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -59,13 +74,12 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Header.Get("Upgrade") == "" {
 		return u.pooled.RoundTrip(r)
 	}
-	utilnet.CloseIdleConnectionsFor(u.upgrades) // a refused upgrade left one
 	return u.upgrades.RoundTrip(r)
 }
 
 func (u *upstream) close() {
 	utilnet.CloseIdleConnectionsFor(u.pooled)
-	utilnet.CloseIdleConnectionsFor(u.upgrades)
+	utilnet.CloseIdleConnectionsFor(u.upgrades) // one that was dialled for a request that did not wait for it
 }
 
 // rewrite makes a request the agent's own.

@@ -38,7 +38,7 @@ func (f *wholeFleet) control(t *testing.T, c *lab.Cluster) {
 		List: client.List, Watch: client.Watch, Kind: argocd.Applications().New(), Reduce: argocd.Reduce(false),
 		Changed: func(_, now *argocd.App) {
 			if now != nil {
-				o.queue.Add(now.ID())
+				o.queue.Add(now.Name)
 			}
 		},
 		Vanished: func([]*argocd.App) {},

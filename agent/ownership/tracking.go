@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
@@ -25,17 +24,9 @@ const (
 
 // tracking is how Argo CD marks what it manages. Its zero value is Argo CD's default.
 type tracking struct {
-	id           types.NamespacedName
-	revision     string
 	label        string // the label, if it is by one
 	installation string // that the objects must be marked with
 }
-
-// ID returns the ConfigMap's namespace and name.
-func (t *tracking) ID() types.NamespacedName { return t.id }
-
-// Revision returns its resource version.
-func (t *tracking) Revision() string { return t.revision }
 
 // followSettings follows Argo CD's settings.
 func followSettings(client typed.ConfigMapsGetter, namespace string) *follow.Store[*corev1.ConfigMap, *tracking] {
@@ -46,10 +37,7 @@ func followSettings(client typed.ConfigMapsGetter, namespace string) *follow.Sto
 }
 
 func readTracking(m *corev1.ConfigMap, _ *tracking) *tracking {
-	t := &tracking{
-		id: types.NamespacedName{Namespace: m.Namespace, Name: m.Name}, revision: m.ResourceVersion,
-		installation: m.Data[installationKey],
-	}
+	t := &tracking{installation: m.Data[installationKey]}
 	if m.Data[trackingMethodKey] == trackByLabel {
 		t.label = m.Data[instanceLabelKey]
 		if t.label == "" {

@@ -65,16 +65,9 @@ type Decision struct {
 
 // loadedRules is what is kept of the ConfigMap.
 type loadedRules struct {
-	id       types.NamespacedName
 	revision string
 	rules    *Rules
 }
-
-// ID returns the ConfigMap's namespace and name.
-func (l *loadedRules) ID() types.NamespacedName { return l.id }
-
-// Revision returns its resource version.
-func (l *loadedRules) Revision() string { return l.revision }
 
 // New returns a policy that allows nothing until Run has found out whether there is a ConfigMap.
 func New(o Options) *Policy {
@@ -111,7 +104,7 @@ func (p *Policy) load(m *corev1.ConfigMap, old *loadedRules) *loadedRules {
 	if old != nil && old.revision == m.ResourceVersion {
 		return old
 	}
-	next := &loadedRules{id: types.NamespacedName{Namespace: m.Namespace, Name: m.Name}, revision: m.ResourceVersion}
+	next := &loadedRules{revision: m.ResourceVersion}
 	logger := p.options.Logger.With("config_map", m.Name, "resource_version", m.ResourceVersion)
 	rules, err := parseKey(m)
 	if err == nil {

@@ -38,19 +38,12 @@ type Clusters struct {
 
 // cluster is what is kept of a Secret: none of its credentials.
 type cluster struct {
-	id       types.NamespacedName
-	revision string
-	agent    string
-	server   string
-	mode     string // that the agent is to have; empty for any
-	fault    string // why it is passed over; empty if it is not
+	id     types.NamespacedName
+	agent  string
+	server string
+	mode   string // that the agent is to have; empty for any
+	fault  string // why it is passed over; empty if it is not
 }
-
-// ID returns the Secret's namespace and name.
-func (c *cluster) ID() types.NamespacedName { return c.id }
-
-// Revision returns the Secret's resource version.
-func (c *cluster) Revision() string { return c.revision }
 
 // New returns clusters that follow the Secrets in the namespace of Argo CD once Run runs.
 func New(client typed.SecretsGetter, namespace string, logger *slog.Logger) *Clusters {
@@ -136,8 +129,8 @@ func (c *Clusters) Ready() error {
 // that holds something else is ignored, so that it cannot keep them from getting the others.
 func reduce(s *corev1.Secret, _ *cluster) *cluster {
 	c := &cluster{
-		id: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, revision: s.ResourceVersion, agent: s.Labels[argocd.LabelAgent],
-		mode: s.Labels[argocd.LabelMode],
+		id:    types.NamespacedName{Namespace: s.Namespace, Name: s.Name},
+		agent: s.Labels[argocd.LabelAgent], mode: s.Labels[argocd.LabelMode],
 	}
 	server := argocd.ServerOf(s)
 	if _, err := identity.ParseAgent(c.agent); err != nil {

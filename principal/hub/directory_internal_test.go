@@ -98,7 +98,7 @@ func TestDirectoryFollowsAnApplication(t *testing.T) {
 		app = h.writeApplication(t, &r, "team-a/shop", step.destination, change)
 		require.Equal(t, step.want, h.options.Directory)
 	}
-	h.cluster.Store.RecordDelete(app)
+	h.cluster.Store.RecordDelete(app.Name, app)
 	require.Equal(t, directory{}, h.options.Directory)
 }
 

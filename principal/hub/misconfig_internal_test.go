@@ -148,7 +148,7 @@ func TestRepositorySecretOfMissingAppProjectIsLogged(t *testing.T) {
 	require.Empty(t, write("first", "other", "c", nil))
 	logged(write("third", "taem", "a", nil), "third", "taem")
 
-	h.cluster.Projects.Store.RecordDelete(team)
+	h.cluster.Projects.Store.RecordDelete(team.Name, team)
 	logged(lines(log), "second", "team")
 }
 

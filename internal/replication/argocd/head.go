@@ -32,11 +32,5 @@ func headOf(m *metav1.ObjectMeta) Head {
 // Metadata returns the head itself: by it those who know nothing of a kind get at what all kinds have.
 func (h *Head) Metadata() *Head { return h }
 
-// ID returns the object's namespace and name.
-func (h *Head) ID() types.NamespacedName { return h.Name }
-
-// Revision returns the object's resource version.
-func (h *Head) Revision() string { return h.Version }
-
 // SourceUID returns the UID of the object, in the other cluster, that this one was made from; empty if it was not.
 func (h *Head) SourceUID() string { return h.Annotations[AnnotationSourceUID] }

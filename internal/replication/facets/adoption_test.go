@@ -232,5 +232,5 @@ func (p *pair) loses(name string) {
 	app, ok := p.spoke.Store.Get(types.NamespacedName{Namespace: "argocd", Name: name})
 	require.True(p, ok)
 	p.there.Gone(app)
-	p.spoke.Store.RecordDelete(app)
+	p.spoke.Store.RecordDelete(app.Name, app)
 }

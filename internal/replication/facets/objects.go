@@ -14,7 +14,7 @@ import (
 
 // Kept is what is kept of an object.
 type Kept interface {
-	follow.Object
+	comparable
 	Metadata() *argocd.Head
 }
 
@@ -51,7 +51,7 @@ func (o Objects[R, T]) changeFrom(ctx context.Context, id types.NamespacedName, 
 		if err != nil || patch == nil {
 			return object, err
 		}
-		answer, err := o.Client.Patch(ctx, id, object.Revision(), patch)
+		answer, err := o.Client.Patch(ctx, id, object.Metadata().Version, patch)
 		if err == nil {
 			return o.Store.RecordWrite(answer)
 		}
@@ -61,7 +61,7 @@ func (o Objects[R, T]) changeFrom(ctx context.Context, id types.NamespacedName, 
 		}
 		newest, readErr := o.refresh(ctx, id)
 		switch {
-		case refused && (errors.Is(readErr, converge.ErrRefused) || newest != none && newest.Revision() == object.Revision()):
+		case refused && (errors.Is(readErr, converge.ErrRefused) || newest != none && newest.Metadata().Version == object.Metadata().Version):
 			return object, fmt.Errorf("patch: %w", err)
 		case readErr != nil:
 			return none, readErr
@@ -79,7 +79,7 @@ func (o Objects[R, T]) refresh(ctx context.Context, id types.NamespacedName) (T,
 	switch {
 	case argocd.IsConflict(err):
 		if known {
-			o.Store.RecordDelete(held)
+			o.Store.RecordDelete(id, held)
 		}
 		return none, nil
 	case err != nil:
@@ -148,14 +148,14 @@ func (o Objects[R, T]) removeFrom(
 		case head.Deleting && len(head.Finalizers) > 0:
 			return object, nil
 		case head.Deleting: // taking away the last finalizer ended it
-			o.Store.RecordDelete(object)
+			o.Store.RecordDelete(id, object)
 			return none, nil
 		}
 		var nothing R
 		left, err := o.Client.Delete(ctx, id, head.UID, head.Version)
 		switch {
 		case err == nil && left == nothing:
-			o.Store.RecordDelete(object)
+			o.Store.RecordDelete(id, object)
 			return none, nil
 		case err == nil:
 			return o.Store.RecordWrite(left)

@@ -13,7 +13,7 @@ import (
 
 // ConfigMap returns options to follow the one ConfigMap of that name, which need leave to list and watch that one only.
 // What is kept of it, and who learns of changes, is for the caller to add.
-func ConfigMap[T Object](client typed.ConfigMapsGetter, namespace, name string) Options[*corev1.ConfigMap, T] {
+func ConfigMap[T comparable](client typed.ConfigMapsGetter, namespace, name string) Options[*corev1.ConfigMap, T] {
 	only := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	maps := client.ConfigMaps(namespace)
 	return Options[*corev1.ConfigMap, T]{

@@ -43,9 +43,6 @@ type kept struct {
 	before       *kept // what was kept before, as Reduce got it
 }
 
-func (k *kept) ID() types.NamespacedName { return k.id }
-func (k *kept) Revision() string         { return k.revision }
-
 func (k *kept) String() string {
 	if k == nil {
 		return "none"
@@ -71,6 +68,9 @@ type fixture struct {
 	last   sync.Map    // the newest *kept reported of each object, by its types.NamespacedName
 	fences int
 }
+
+// recordDelete has the store know that this program deleted an object.
+func (r *fixture) recordDelete(k *kept) { r.store.RecordDelete(k.id, k) }
 
 // startStore runs a store that follows the server, until the test ends.
 func startStore(t *testing.T, server *apiServer) *fixture {

@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"strconv"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // reflectorStore is a Store as client-go's Reflector writes to it.
-type reflectorStore[R runtime.Object, T Object] Store[R, T]
+type reflectorStore[R Raw, T comparable] Store[R, T]
 
 func (s *reflectorStore[R, T]) store() *Store[R, T] { return (*Store[R, T])(s) }
 
@@ -19,25 +17,33 @@ func (s *reflectorStore[R, T]) Add(obj any) error { return s.Update(obj) }
 
 // Update takes in an object that the watch brought.
 func (s *reflectorStore[R, T]) Update(obj any) error {
+	object, err := s.raw(obj)
+	if err == nil {
+		_, err = s.store().upsert(object, false)
+	}
+	return err
+}
+
+// raw returns an object by its type.
+func (s *reflectorStore[R, T]) raw(obj any) (R, error) {
 	object, ok := obj.(R)
 	if !ok {
-		return fmt.Errorf("followed %T, got %T", s.options.Kind, obj)
+		return object, fmt.Errorf("followed %T, got %T", s.options.Kind, obj)
 	}
-	_, err := s.store().upsert(object, false)
-	return err
+	return object, nil
 }
 
 // Delete takes in that an object was deleted. The watch brings it as it was last, with the revision of its deletion.
 func (s *reflectorStore[R, T]) Delete(obj any) error {
-	m, err := meta.Accessor(obj)
-	if err != nil {
-		return fmt.Errorf("read a deleted object's metadata: %w", err)
-	}
-	revision, err := revisionOf(m)
+	object, err := s.raw(obj)
 	if err != nil {
 		return err
 	}
-	id := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
+	revision, err := revisionOf(object)
+	if err != nil {
+		return err
+	}
+	id := idOf(object)
 	st := s.store()
 	defer st.lockObject(id)()
 	st.mu.Lock()
@@ -67,15 +73,14 @@ func (s *reflectorStore[R, T]) Replace(list []any, resourceVersion string) error
 	st.rewind(revision)
 	there := make(map[types.NamespacedName]bool, len(list))
 	for _, obj := range list {
-		object, ok := obj.(R)
-		if !ok {
-			return fmt.Errorf("followed %T, got %T", s.options.Kind, obj)
-		}
-		now, err := st.upsert(object, false)
+		object, err := s.raw(obj)
 		if err != nil {
 			return err
 		}
-		there[now.ID()] = true
+		if _, err := st.upsert(object, false); err != nil {
+			return err
+		}
+		there[idOf(object)] = true
 	}
 	st.relist.Lock()
 	defer st.relist.Unlock()

@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,17 +26,14 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
 )
 
-// Object is what a Store needs to know of what it keeps.
-type Object interface {
-	comparable
-	// ID returns the object's namespace and name.
-	ID() types.NamespacedName
-	// Revision returns the object's resource version.
-	Revision() string
+// Raw is an object as the API server sends it.
+type Raw interface {
+	runtime.Object
+	metav1.Object
 }
 
 // Options say what a Store follows. R is the type that the API server's objects decode to, T what is kept of them.
-type Options[R runtime.Object, T Object] struct {
+type Options[R Raw, T comparable] struct {
 	// List and Watch ask the API server.
 	List  kube.ListFunc
 	Watch kube.WatchFunc
@@ -56,7 +52,7 @@ type Options[R runtime.Object, T Object] struct {
 }
 
 // Store holds the objects of one kind. All methods may be called from several goroutines.
-type Store[R runtime.Object, T Object] struct {
+type Store[R Raw, T comparable] struct {
 	options Options[R, T]
 	synced  chan struct{}
 
@@ -86,7 +82,7 @@ func (s *Store[R, T]) lockObject(id types.NamespacedName) (unlock func()) {
 	}
 }
 
-type entry[T Object] struct {
+type entry[T comparable] struct {
 	object   T
 	revision uint64
 	uid      types.UID
@@ -99,7 +95,7 @@ type tombstone struct {
 }
 
 // New returns a store that is empty until Run runs.
-func New[R runtime.Object, T Object](o Options[R, T]) *Store[R, T] {
+func New[R Raw, T comparable](o Options[R, T]) *Store[R, T] {
 	return &Store[R, T]{
 		options:    o,
 		synced:     make(chan struct{}),
@@ -182,15 +178,15 @@ func (s *Store[R, T]) RecordWrite(answer R) (T, error) { return s.upsert(answer,
 
 // RecordDelete removes an object that this program deleted, unless the store has another revision of it by now. Later events
 // with its UID are ignored.
-func (s *Store[R, T]) RecordDelete(object T) {
+func (s *Store[R, T]) RecordDelete(id types.NamespacedName, object T) {
 	var none T
-	defer s.lockObject(object.ID())()
+	defer s.lockObject(id)()
 	s.mu.Lock()
-	e := s.objects[object.ID()]
+	e := s.objects[id]
 	erase := e.object == object
 	if erase {
-		s.set(object.ID(), object, entry[T]{})
-		s.tombstones[object.ID()] = tombstone{e.revision, e.uid}
+		s.set(id, object, entry[T]{})
+		s.tombstones[id] = tombstone{e.revision, e.uid}
 	}
 	s.mu.Unlock()
 	if erase {
@@ -201,17 +197,12 @@ func (s *Store[R, T]) RecordDelete(object T) {
 // upsert stores an object if it is newer than the stored one, and if this program has not deleted it. A write of this program
 // counts only until the watch has passed its revision. After that the watch knows better: the object may be deleted by now.
 func (s *Store[R, T]) upsert(object R, own bool) (T, error) {
-	var none T
-	m, err := meta.Accessor(object)
+	revision, err := revisionOf(object)
 	if err != nil {
-		return none, fmt.Errorf("read an object's metadata: %w", err)
-	}
-	revision, err := revisionOf(m)
-	if err != nil {
+		var none T
 		return none, err
 	}
-	id := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
-
+	id := idOf(object)
 	defer s.lockObject(id)()
 	s.mu.RLock()
 	old, watchRevision := s.objects[id], s.watchRevision
@@ -220,12 +211,12 @@ func (s *Store[R, T]) upsert(object R, own bool) (T, error) {
 	if !own {
 		s.advance(revision)
 	}
-	if revision <= old.revision || own && revision <= watchRevision || deleted && (revision <= tomb.revision || m.GetUID() == tomb.uid) {
+	if revision <= old.revision || own && revision <= watchRevision || deleted && (revision <= tomb.revision || object.GetUID() == tomb.uid) {
 		return s.options.Reduce(object, old.object), nil
 	}
 	now := s.options.Reduce(object, old.object)
 	s.mu.Lock()
-	s.set(id, old.object, entry[T]{now, revision, m.GetUID()})
+	s.set(id, old.object, entry[T]{now, revision, object.GetUID()})
 	s.mu.Unlock()
 	s.options.Changed(old.object, now)
 	return now, nil
@@ -304,4 +295,8 @@ func revisionOf(m metav1.Object) (uint64, error) {
 		return 0, fmt.Errorf("resource version of %s/%s: %w", m.GetNamespace(), m.GetName(), err)
 	}
 	return r, nil
+}
+
+func idOf(m metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
 }

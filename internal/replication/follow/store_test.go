@@ -256,7 +256,7 @@ func TestGroupsFollowTheirObjects(t *testing.T) {
 	r.recordWrite(t, r.update(t, "c", "2", "east"))
 	require.Equal(t, []string{"b", "c"}, r.group("east"))
 	r.remove(t, "b")
-	r.store.RecordDelete(r.expectValue(t, "b", "1"))
+	r.recordDelete(r.expectValue(t, "b", "1"))
 	require.Equal(t, []string{"c"}, r.group("east"))
 	r.release()
 	r.expectEvents(t, "c: 1 to 2", "b: 1 to none")

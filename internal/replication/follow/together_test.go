@@ -86,6 +86,6 @@ func (r *fixture) writeAtRandom(t *testing.T, name, value string, own bool) {
 	}
 	only := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &answer.UID}}
 	if r.client.Delete(t.Context(), name, only) == nil {
-		r.store.RecordDelete(k)
+		r.recordDelete(k)
 	}
 }

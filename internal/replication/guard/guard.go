@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +34,7 @@ type Options struct {
 // Controller reports paused deletions, and resumes those that an operator confirms.
 type Controller struct {
 	options Options
-	tokens  *follow.Store[*corev1.ConfigMap, *tokens]
+	tokens  *follow.Store[*corev1.ConfigMap, *corev1.ConfigMap]
 	wake    signal.Signal
 
 	mu     sync.Mutex
@@ -66,36 +68,11 @@ type Confirm func(agent string, f converge.Facet, token string) bool
 // New returns a controller that does nothing until Run runs.
 func New(o Options) *Controller {
 	c := &Controller{options: o, wake: signal.New(), paused: make(map[target]*state)}
-	follows := follow.ConfigMap[*tokens](o.Client, o.Namespace, ConfigMap)
-	follows.Reduce, follows.Changed = reduce, c.configMapChanged
+	follows := follow.ConfigMap[*corev1.ConfigMap](o.Client, o.Namespace, ConfigMap)
+	follows.Reduce = func(m, _ *corev1.ConfigMap) *corev1.ConfigMap { return m }
+	follows.Changed = func(_, _ *corev1.ConfigMap) { c.wake.Give() }
 	c.tokens = follow.New(follows)
 	return c
-}
-
-func (c *Controller) configMapChanged(_, _ *tokens) { c.wake.Give() }
-
-// tokens is what is kept of the ConfigMap.
-type tokens struct {
-	id       types.NamespacedName
-	revision string
-	values   map[string]bool
-}
-
-// ID returns the ConfigMap's namespace and name.
-func (t *tokens) ID() types.NamespacedName { return t.id }
-
-// Revision returns its resource version.
-func (t *tokens) Revision() string { return t.revision }
-
-func reduce(m *corev1.ConfigMap, _ *tokens) *tokens {
-	t := &tokens{
-		id:       types.NamespacedName{Namespace: m.Namespace, Name: m.Name},
-		revision: m.ResourceVersion, values: make(map[string]bool),
-	}
-	for _, v := range m.Data {
-		t.values[v] = true
-	}
-	return t
 }
 
 // Observer returns an observer that reports an agent's paused deletions here and passes everything on.
@@ -142,7 +119,7 @@ func (c *Controller) Run(ctx context.Context, confirm Confirm) {
 		case <-c.wake:
 		}
 		for n, s := range c.takePaused() {
-			if t, ok := c.tokens.Get(types.NamespacedName{Namespace: c.options.Namespace, Name: ConfigMap}); ok && t.values[s.Token] {
+			if c.isConfirmed(s.Token) {
 				c.options.Logger.Info("Deletions confirmed by token", "facet", n.facet, "agent", n.agent, "token", s.Token)
 				confirm(n.agent, n.facet, s.Token)
 				continue
@@ -152,6 +129,12 @@ func (c *Controller) Run(ctx context.Context, confirm Confirm) {
 			}
 		}
 	}
+}
+
+// isConfirmed reports whether a token is a value of the ConfigMap.
+func (c *Controller) isConfirmed(token string) bool {
+	m, ok := c.tokens.Get(types.NamespacedName{Namespace: c.options.Namespace, Name: ConfigMap})
+	return ok && slices.Contains(slices.Collect(maps.Values(m.Data)), token)
 }
 
 // takePaused returns what deletions are paused, and counts them as reported.

@@ -48,8 +48,8 @@ type Options struct {
 	KeyPrefix string
 	// Namespace is that of Argo CD on the spoke.
 	Namespace string
-	// Shown, if set, returns where the hub shows the spoke's applications.
-	Shown func() argocd.Move
+	// ToHub, if set, maps the spoke's namespace to the hub's.
+	ToHub func() argocd.Move
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
@@ -109,8 +109,8 @@ func (s *Server) serveConn(ctx context.Context, hub net.Conn) {
 		return
 	}
 	defer spoke.Close()
-	if s.options.Shown != nil {
-		spoke.replies = newRewriter(spoke.replies, s.options.Shown())
+	if s.options.ToHub != nil {
+		spoke.replies = newRewriter(spoke.replies, s.options.ToHub())
 	}
 	_ = hub.SetReadDeadline(time.Time{})
 	if _, err := hub.Write(s.helloReply()); err != nil {

@@ -75,7 +75,7 @@ func TestChildApplicationsAreNamedAsOnTheHub(t *testing.T) {
 	defer client.Close()
 	dial := serve(t, redis.Options{
 		Access: redis.Access{Address: spoke.Address},
-		Shown:  func() argocd.Move { return argocd.Move{From: "argocd", To: "berlin"} },
+		ToHub:  func() argocd.Move { return argocd.Move{From: "argocd", To: "berlin"} },
 	})
 	c := dial(t).greeted(t)
 	shows := func(key, value string) string {
@@ -110,7 +110,7 @@ func TestOtherRepliesAreNotRewritten(t *testing.T) {
 	require.NoError(t, client.Set(t.Context(), key, tree("argocd"), 0).Err())
 	c := serve(t, redis.Options{
 		Access: redis.Access{Address: spoke.Address},
-		Shown:  func() argocd.Move { return argocd.Move{From: "argocd", To: "berlin"} },
+		ToHub:  func() argocd.Move { return argocd.Move{From: "argocd", To: "berlin"} },
 	})(t).greeted(t)
 	c.says(t, "CLIENT TRACKING ON BCAST PREFIX app|\r\nPING\r\nGET app|resources-tree|none|1\r\nGET "+key+"\r\nPSUBSCRIBE app|managed-resources|*\r\n")
 	c.hears(t, "+OK", "+PONG", "_")

@@ -91,12 +91,12 @@ func (s *Spoke) Wait(ctx context.Context) bool { return s.cluster.Wait(ctx) }
 // Ready returns nil once all that is shared is known, and otherwise why it is not.
 func (s *Spoke) Ready() error { return s.cluster.Ready() }
 
-// Shown returns what says where the hub shows the spoke's applications, nil if they are the hub's own.
-func (s *Spoke) Shown() func() argocd.Move {
+// ToHub returns the function that maps the spoke's namespace to the hub's, nil if the Applications are defined on the hub.
+func (s *Spoke) ToHub() func() argocd.Move {
 	if s.options.Mode != facets.Autonomous {
 		return nil
 	}
-	return s.cluster.Shown
+	return s.cluster.ToHub
 }
 
 // Has reports whether the spoke has an application that may be shared, by what Argo CD calls it in Redis: NAMESPACE_NAME, or

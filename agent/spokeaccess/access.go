@@ -49,8 +49,8 @@ type Options struct {
 	KeyPrefix string
 	// Exists reports whether the spoke has an Application of that instance name.
 	Exists func(application string) bool
-	// Shown, if set, returns where the hub shows the spoke's applications.
-	Shown      func() argocd.Move
+	// ToHub, if set, maps the spoke's namespace to the hub's.
+	ToHub      func() argocd.Move
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 }
@@ -94,7 +94,7 @@ func New(o Options) (*Access, error) {
 		return nil, errors.Join(err, a.redisClient.Close())
 	}
 	a.redisServer = redis.New(redis.Options{
-		Access: o.Redis, KeyPrefix: o.KeyPrefix, Namespace: o.Namespace, Shown: o.Shown, Registerer: o.Registerer, Logger: a.logger,
+		Access: o.Redis, KeyPrefix: o.KeyPrefix, Namespace: o.Namespace, ToHub: o.ToHub, Registerer: o.Registerer, Logger: a.logger,
 	})
 	return a, nil
 }

@@ -21,7 +21,7 @@ const (
 // What to do with an application that is where a replica object should be, and is no replica object.
 const (
 	AdoptAlways = "always" // it becomes the replica object
-	AdoptNever  = "never"  // it stays as it is, and the source object tells so
+	AdoptNever  = "never"  // it stays as it is, and the source object gets a condition
 )
 
 // What to do with a replica object of another source object.
@@ -41,53 +41,54 @@ const (
 type AdoptionPolicy struct {
 	// Adoption, Mismatch and Recreate are one of the above. Empty is the first.
 	Adoption, Mismatch, Recreate string
-	// Origin returns what the other side is known by, as long as it lasts; empty if it says nothing of it. Replica objects of
-	// another's are taken over in place: the hub was restored from a backup, or another one has taken its place.
+	// Origin returns the UID of the hub, empty if it is not known. Replica objects of another hub are taken over in place:
+	// the hub was restored from a backup, or another one has replaced it.
 	Origin func() string
-	// Shows, if set, is the autonomous agent whose applications replica objects only show to users, on the hub, where nobody
-	// reconciles them. Then nothing is adopted but what says so itself: what users of the hub made is not for an agent to take.
-	Shows string
-	// Alike, with Shows, reports whether an application without any mark is one of those all the same, by what it says.
-	Alike func(*argocd.App) bool
+	// MirrorOf, if set, is the autonomous agent whose applications the replica objects mirror on the hub, where no
+	// controller reconciles them. Then only objects whose annotation says so are adopted: an agent must not take what users
+	// of the hub made.
+	MirrorOf string
+	// IsMirror, with MirrorOf, reports whether an application without our annotations is one of those all the same, by its content.
+	IsMirror func(*argocd.App) bool
 	// CreateNamespace, if set, creates the namespace for a replica object. It is asked once the API server has said that there
 	// is none.
 	CreateNamespace func(ctx context.Context, namespace string) error
 }
 
 func (p AdoptionPolicy) render(d argocd.Definition) (argocd.Definition, error) {
-	if p.Shows == "" {
+	if p.MirrorOf == "" {
 		return d, nil
 	}
-	return argocd.MirrorDefinition(p.Shows, d)
+	return argocd.MirrorDefinition(p.MirrorOf, d)
 }
 
 // annotations are those that say where a replica object comes from besides its source object.
 func (p AdoptionPolicy) annotations() map[string]string {
 	switch {
-	case p.Shows != "":
-		return map[string]string{argocd.AnnotationAgent: p.Shows}
-	case p.origin() != "":
-		return map[string]string{argocd.AnnotationPrincipalUID: p.origin()}
+	case p.MirrorOf != "":
+		return map[string]string{argocd.AnnotationAgent: p.MirrorOf}
+	case p.hubUID() != "":
+		return map[string]string{argocd.AnnotationPrincipalUID: p.hubUID()}
 	}
 	return nil
 }
 
-func (p AdoptionPolicy) origin() string {
+func (p AdoptionPolicy) hubUID() string {
 	if p.Origin == nil {
 		return ""
 	}
 	return p.Origin()
 }
 
-// foreign reports whether a replica object was made of what another hub had than the one that there is now.
-func (p AdoptionPolicy) foreign(copied *argocd.Head) bool {
+// isOtherHubs reports whether the source object of a replica object was on another hub than the present one.
+func (p AdoptionPolicy) isOtherHubs(copied *argocd.Head) bool {
 	from := copied.Annotations[argocd.AnnotationPrincipalUID]
-	return from != "" && p.origin() != "" && from != p.origin()
+	return from != "" && p.hubUID() != "" && from != p.hubUID()
 }
 
-// errForeign means that the hub does not have what a replica object was made of, which another hub had. That is for an operator
-// to decide: it may be the right hub, but not have been restored yet, or the wrong one.
-var errForeign = fmt.Errorf("%w: it was made of what another hub had, and this one has not: delete it where it is, or its annotation %s, if it is to go",
+// errOtherHub means that a replica object has its source object on another hub, and this hub does not have it. An operator
+// has to decide: this may be the right hub, but not restored yet, or the wrong one.
+var errOtherHub = fmt.Errorf("%w: it was made of what another hub had, and this one has not: delete it where it is, or its annotation %s, if it is to go",
 	converge.ErrRefused, argocd.AnnotationPrincipalUID)
 
 // action is what to do with an application that is where a replica object should be.
@@ -105,9 +106,9 @@ func (p AdoptionPolicy) actionFor(app *argocd.App, from string, want wanted) (ac
 	case want.uid:
 		return actionUpdate, nil
 	case "":
-		return actionUpdate, p.adopts(app, want)
+		return actionUpdate, p.errIfNotAdoptable(app, want)
 	}
-	if there := app.Annotations[argocd.AnnotationPrincipalUID]; there != p.origin() {
+	if there := app.Annotations[argocd.AnnotationPrincipalUID]; there != p.hubUID() {
 		return actionUpdate, nil
 	}
 	policy, err := p.policy(annotationMismatch, p.Mismatch, []string{MismatchRecreate, MismatchUpsert}, app, want)
@@ -117,22 +118,22 @@ func (p AdoptionPolicy) actionFor(app *argocd.App, from string, want wanted) (ac
 	return actionUpdate, err
 }
 
-// adopts returns why an application may not become a replica object, nil if it may. One that still has other marks of a replica
-// object is known by them.
-func (p AdoptionPolicy) adopts(app *argocd.App, want wanted) error {
+// errIfNotAdoptable returns why an application may not become a replica object, nil if it may. An application that still has
+// other annotations of a replica object is recognised by them.
+func (p AdoptionPolicy) errIfNotAdoptable(app *argocd.App, want wanted) error {
 	there := app.Annotations
-	if p.origin() != "" && there[argocd.AnnotationPrincipalUID] == p.origin() && there[argocd.AnnotationApplied] != "" {
+	if p.hubUID() != "" && there[argocd.AnnotationPrincipalUID] == p.hubUID() && there[argocd.AnnotationApplied] != "" {
 		return nil
 	}
 	if app.Labels[argocd.LabelIgnore] == "true" {
 		return fmt.Errorf("an application of this name is there already and has the label %s: rename or delete one of the two", argocd.LabelIgnore)
 	}
 	general := p.Adoption
-	if p.Shows != "" {
-		if p.Alike != nil && p.Alike(app) {
+	if p.MirrorOf != "" {
+		if p.IsMirror != nil && p.IsMirror(app) {
 			return nil
 		}
-		general, want.Annotations = AdoptNever, nil // which the agent would decide by
+		general, want.Annotations = AdoptNever, nil // the agent must not decide that
 	}
 	policy, err := p.policy(annotationAdoption, general, []string{AdoptAlways, AdoptNever}, app, want)
 	if err == nil && policy == AdoptNever {
@@ -142,8 +143,8 @@ func (p AdoptionPolicy) adopts(app *argocd.App, want wanted) error {
 	return err
 }
 
-// beginAgain returns what a replica object begins with that was deleted by others.
-func (p AdoptionPolicy) beginAgain(had argocd.Status) (status, operation json.RawMessage, err error) {
+// recreatedState returns the status and the operation of a replica object that others deleted and that is created again.
+func (p AdoptionPolicy) recreatedState(had argocd.Status) (status, operation json.RawMessage, err error) {
 	switch p.Recreate {
 	case RecreateClearStatus:
 	case RecreateResync:
@@ -157,20 +158,20 @@ func (p AdoptionPolicy) beginAgain(had argocd.Status) (status, operation json.Ra
 // policy returns one of the choices: what the application that is there says, else what the source object does, else the
 // general one, the first if that is empty.
 func (p AdoptionPolicy) policy(annotation, general string, choices []string, app *argocd.App, want wanted) (string, error) {
-	for _, said := range []string{app.Annotations[annotation], want.Annotations[annotation], general} {
-		switch said {
+	for _, value := range []string{app.Annotations[annotation], want.Annotations[annotation], general} {
+		switch value {
 		case choices[0], choices[1]:
-			return said, nil
+			return value, nil
 		case "":
 		default:
-			return "", fmt.Errorf("annotation %s: %q: want %s or %s", annotation, said, choices[0], choices[1])
+			return "", fmt.Errorf("annotation %s: %q: want %s or %s", annotation, value, choices[0], choices[1])
 		}
 	}
 	return choices[0], nil
 }
 
-// within makes something in a namespace, which may have to be created first.
-func (p AdoptionPolicy) within(ctx context.Context, namespace string, create func() (*argocd.App, error)) (*argocd.App, error) {
+// createInNamespace calls create. If the namespace is missing, it creates that first.
+func (p AdoptionPolicy) createInNamespace(ctx context.Context, namespace string, create func() (*argocd.App, error)) (*argocd.App, error) {
 	app, err := create()
 	if !namespaceIsMissing(err) {
 		return app, err

@@ -22,17 +22,17 @@ import (
 type applicationSource struct {
 	Side
 
-	// mirrored says that the other side is only to show them.
+	// mirrored says that the other side only mirrors them.
 	mirrored bool
 }
 
 var _ converge.Source = applicationSource{}
 
 // All yields the applications that are shared.
-func (s applicationSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.offered) }
+func (s applicationSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.sourceState) }
 
-// offered is the state of an application, zero if it has no definition that could be sent.
-func (s applicationSource) offered(app *argocd.App) converge.State {
+// sourceState is the state of an application, zero if it has no definition that could be sent.
+func (s applicationSource) sourceState(app *argocd.App) converge.State {
 	_, version, err := s.define(app)
 	if err != nil {
 		return converge.State{}
@@ -118,27 +118,30 @@ func newApplicationReplica(s Side, k AdoptionPolicy) applicationReplica {
 var _ converge.Replica = applicationReplica{}
 
 // All yields the replica objects.
-func (r applicationReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.copied) }
+func (r applicationReplica) All() iter.Seq2[converge.Key, converge.State] {
+	return r.all(r.replicaStateOf)
+}
 
 // Stale reports whether a replica object is of what another hub had.
 func (r applicationReplica) Stale(key converge.Key) bool {
 	app, ok := r.get(key)
-	return ok && r.adoption.foreign(&app.Head)
+	return ok && r.adoption.isOtherHubs(&app.Head)
 }
 
 // Held returns what is held of a replica object.
-func (r applicationReplica) Held(key converge.Key) converge.State { return r.held(key, r.copied) }
+func (r applicationReplica) Held(key converge.Key) converge.State {
+	return r.held(key, r.replicaStateOf)
+}
 
-// copied is the state of an application, zero if there is none or if it is no replica object.
-func (r applicationReplica) copied(app *argocd.App) converge.State {
+// replicaStateOf is the state of an application, zero if there is none or if it is no replica object.
+func (r applicationReplica) replicaStateOf(app *argocd.App) converge.State {
 	if app == nil {
 		return converge.State{}
 	}
 	return r.state(app, app.AppliedVersion())
 }
 
-// Recall returns what was last applied, if the application is still that and what was applied can be told from it: it
-// has the version that was written down with it.
+// Recall returns what was last applied, if the application is still that and it has the version that was recorded with it.
 func (r applicationReplica) Recall(key converge.Key) (converge.Object, bool) {
 	app, ok := r.get(key)
 	if !ok || app.Deleting || app.SourceUID() == "" {
@@ -199,7 +202,7 @@ func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 	}
 	id, err := r.place(key)
 	switch {
-	case err != nil && want.Deleting && !r.holds(key, id, want):
+	case err != nil && want.Deleting && !r.hasReplicaAt(key, id, want):
 		return converge.State{}, nil // so nothing keeps the source object from going
 	case err != nil:
 		return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, err)
@@ -209,12 +212,12 @@ func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 	}
 	app, exists := r.get(key)
 	if exists {
-		if app, err = r.clear(ctx, key, app, want); err != nil {
-			return r.copied(app), err
+		if app, err = r.prepareReplace(ctx, key, app, want); err != nil {
+			return r.replicaStateOf(app), err
 		}
 	}
 	if app == nil {
-		app, err = r.make(ctx, key, id, want)
+		app, err = r.createReplica(ctx, key, id, want)
 	} else {
 		app, err = r.change(ctx, id, func(app *argocd.App) (argocd.Patch, error) {
 			switch {
@@ -229,11 +232,11 @@ func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 	if err == nil {
 		r.sourceRefs.note(key, headOf(app))
 	}
-	return r.copied(app), err
+	return r.replicaStateOf(app), err
 }
 
-// make makes a replica object.
-func (r applicationReplica) make(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (*argocd.App, error) {
+// createReplica creates a replica object.
+func (r applicationReplica) createReplica(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (*argocd.App, error) {
 	app := &argocd.Application{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: id.Namespace, Name: id.Name, Labels: want.Labels,
@@ -241,24 +244,24 @@ func (r applicationReplica) make(ctx context.Context, key converge.Key, id types
 		},
 		Spec: want.Spec,
 	}
-	if status, again := r.sourceRefs.again(key, want.uid); again {
+	if status, again := r.sourceRefs.recreated(key, want.uid); again {
 		var err error
-		if app.Status, app.Operation, err = r.adoption.beginAgain(status); err != nil {
+		if app.Status, app.Operation, err = r.adoption.recreatedState(status); err != nil {
 			return nil, err
 		}
 	}
-	return r.adoption.within(ctx, id.Namespace, func() (*argocd.App, error) { return r.create(ctx, app) })
+	return r.adoption.createInNamespace(ctx, id.Namespace, func() (*argocd.App, error) { return r.create(ctx, app) })
 }
 
-// clear makes way for what an application should be: it returns the application if that is to be changed, nil if a new one
-// is to be made.
-func (r applicationReplica) clear(ctx context.Context, key converge.Key, app *argocd.App, want wanted) (*argocd.App, error) {
+// prepareReplace deletes an application that must be replaced. It returns the application if it is to be changed in place,
+// nil if a new one is to be created.
+func (r applicationReplica) prepareReplace(ctx context.Context, key converge.Key, app *argocd.App, want wanted) (*argocd.App, error) {
 	this := func(a *argocd.App) bool { return a.UID == app.UID }
-	switch action, err := r.adoption.actionFor(app, r.sourceRefs.of(key, &app.Head), want); {
+	switch action, err := r.adoption.actionFor(app, r.sourceRefs.sourceUID(key, &app.Head), want); {
 	case err != nil:
 		return app, fmt.Errorf("%w: %w", converge.ErrRefused, err)
-	case app.Deleting && r.adoption.Shows != "", action == actionRecreate:
-		left, err := r.remove(ctx, app.Name, this, r.released)
+	case app.Deleting && r.adoption.MirrorOf != "", action == actionRecreate:
+		left, err := r.remove(ctx, app.Name, this, r.finalizersPatch)
 		if err == nil && left != nil {
 			err = errTerminating
 		}
@@ -318,7 +321,7 @@ func orEmpty(m map[string]string) map[string]string {
 // along with the deletion, so they are made to match first. Once a deletion has begun none can be added, and which are left
 // says how far it has come: then nothing is changed.
 func (r applicationReplica) delete(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (converge.State, error) {
-	ours := func(app *argocd.App) bool { return r.sourceRefs.of(key, &app.Head) == want.uid }
+	ours := func(app *argocd.App) bool { return r.sourceRefs.sourceUID(key, &app.Head) == want.uid }
 	left, err := r.remove(ctx, id, ours, func(app *argocd.App) argocd.Patch {
 		if app.Deleting || slices.Equal(app.Cascades(), want.Finalizers) {
 			return nil
@@ -331,35 +334,35 @@ func (r applicationReplica) delete(ctx context.Context, key converge.Key, id typ
 	if left == nil || !ours(left) {
 		return converge.State{}, errors.Join(err, r.errIfMayBeReplica(key, left, want))
 	}
-	return r.copied(left), err
+	return r.replicaStateOf(left), err
 }
 
 // errIfMayBeReplica returns an error if an application may be the replica object that is to be deleted with its resources,
 // though nothing on it says so any more: to say that it is gone would be wrong, and to delete it may be.
 func (r applicationReplica) errIfMayBeReplica(key converge.Key, app *argocd.App, want wanted) error {
-	if app == nil || len(want.Finalizers) == 0 || r.sourceRefs.of(key, &app.Head) != "" {
+	if app == nil || len(want.Finalizers) == 0 || r.sourceRefs.sourceUID(key, &app.Head) != "" {
 		return nil
 	}
-	if mayBe := r.adoption.adopts(app, want) == nil; mayBe {
+	if mayBe := r.adoption.errIfNotAdoptable(app, want) == nil; mayBe {
 		return fmt.Errorf("%w: an application of this name is there, and nothing says whose it is: delete it there if it is to go, and take the finalizers of this one away",
 			converge.ErrRefused)
 	}
 	return nil
 }
 
-// holds reports whether a replica object is where none may be any more, with resources that are to be deleted with it.
-func (r applicationReplica) holds(key converge.Key, id types.NamespacedName, want wanted) bool {
+// hasReplicaAt reports whether there is a replica object in a place that is no longer allowed, with resources that are to be deleted with it.
+func (r applicationReplica) hasReplicaAt(key converge.Key, id types.NamespacedName, want wanted) bool {
 	app, ok := r.Store.Get(id)
-	return ok && len(want.Finalizers) > 0 && r.sourceRefs.of(key, &app.Head) == want.uid
+	return ok && len(want.Finalizers) > 0 && r.sourceRefs.sourceUID(key, &app.Head) == want.uid
 }
 
-// released returns the patch without which a replica object that is deleted would wait for somebody. What only shows an
-// application waits for nobody: no controller knows of it.
-func (r applicationReplica) released(app *argocd.App) argocd.Patch {
-	if r.adoption.Shows == "" {
+// finalizersPatch returns the patch that removes the finalizers on which the deletion of a replica object would hang. A
+// mirror loses all of them: no controller works them off.
+func (r applicationReplica) finalizersPatch(app *argocd.App) argocd.Patch {
+	if r.adoption.MirrorOf == "" {
 		return withoutFinalizers(app)
 	}
-	return unfinalized(&app.Head)
+	return removeFinalizers(&app.Head)
 }
 
 // withCascades returns the patch that gives an application these of the finalizers that are synchronised, and no others.
@@ -378,15 +381,15 @@ func (r applicationReplica) Remove(ctx context.Context, key converge.Key, uid st
 		return converge.State{}, nil //nolint:nilerr // there is nothing where nothing can be
 	}
 	ours := func(app *argocd.App) bool {
-		from := r.sourceRefs.of(key, &app.Head)
+		from := r.sourceRefs.sourceUID(key, &app.Head)
 		return from != "" && (uid == "" || from == uid)
 	}
-	if app, ok := r.get(key); ok && ours(app) && r.adoption.foreign(&app.Head) {
-		return r.copied(app), errForeign
+	if app, ok := r.get(key); ok && ours(app) && r.adoption.isOtherHubs(&app.Head) {
+		return r.replicaStateOf(app), errOtherHub
 	}
-	left, err := r.remove(ctx, id, ours, r.released)
+	left, err := r.remove(ctx, id, ours, r.finalizersPatch)
 	if err == nil {
 		r.sourceRefs.note(key, headOf(left))
 	}
-	return r.copied(left), err
+	return r.replicaStateOf(left), err
 }

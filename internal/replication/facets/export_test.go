@@ -42,7 +42,7 @@ func HubSide(a Applications, agent string) Side {
 func SpokeSide(a Applications, m mapping.Mapping) Side { return spokeSide(a, m, false) }
 
 // Saw is what a replica of intents is told of a change.
-func Saw(r IntentReplica, key converge.Key, app *argocd.App) { r.saw(key, app) }
+func Saw(r IntentReplica, key converge.Key, app *argocd.App) { r.noteStarted(key, app) }
 
 // SelectedBy returns the side as it is when objects are shared by their labels.
 func SelectedBy(s Side, selector labels.Selector) Side {

@@ -141,7 +141,7 @@ func (h Hub) withAutonomous(agent string) Share {
 	own := h.options.Mapping.Autonomous()
 	side := hubSide(h.Applications, own, agent, false)
 	adoption := h.options.AdoptionPolicy
-	adoption.Shows, adoption.Alike = agent, func(app *argocd.App) bool { return h.isAgents(app, agent) }
+	adoption.MirrorOf, adoption.IsMirror = agent, func(app *argocd.App) bool { return h.isAgents(app, agent) }
 	projects := h.mirroredProjects(agent, own)
 	return Share{
 		Sources: map[converge.Facet]converge.SourceConfig{
@@ -154,7 +154,7 @@ func (h Hub) withAutonomous(agent string) Share {
 		},
 
 		Namespace: own.HubNamespace(agent), application: side,
-		records: map[Kind]func(*argocd.Record) []Touched{Project: touches(AppProject, projects.called)},
+		records: map[Kind]func(*argocd.Record) []Touched{Project: touches(AppProject, projects.keyOf)},
 	}
 }
 
@@ -168,19 +168,19 @@ func (h Hub) isAgents(app *argocd.App, agent string) bool {
 // mirroredProjects shows an agent's projects on the hub. Their names begin with the agent's.
 func (h Hub) mirroredProjects(agent string, m mapping.OnHub) objectReplica {
 	own := map[string]string{argocd.AnnotationAgent: agent}
-	called := func(r *argocd.Record) (converge.Key, bool) {
+	keyOf := func(r *argocd.Record) (converge.Key, bool) {
 		name, ok := strings.CutPrefix(r.Name.Name, agent+"-")
 		return converge.Key(name), ok
 	}
 	return objectReplica{
-		Records: h.Projects, namespace: h.options.Namespace, sourceRefs: newSourceRefs(), own: own,
+		Records: h.Projects, namespace: h.options.Namespace, sourceRefs: newSourceRefs(), ownAnnotations: own,
 		name: func(key converge.Key) (string, error) {
 			if _, err := m.ToHub(agent, key); err != nil {
 				return "", err
 			}
 			return prefixed(agent, string(key))
 		},
-		called: called,
+		keyOf: keyOf,
 		render: func(key converge.Key, c argocd.Content) (argocd.Content, error) {
 			return argocd.MirrorProject(agent, string(key), c)
 		},

@@ -18,7 +18,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
-// intents are what a person on the hub asks of an application on its spoke.
+// intents are what a user on the hub asks of an application on its spoke.
 type intents struct {
 	Operation     json.RawMessage `json:"operation,omitempty"`
 	OperationName string          `json:"operationName,omitempty"`
@@ -67,10 +67,10 @@ type intentSource struct{ Side }
 var _ converge.Source = intentSource{}
 
 // All yields what is asked of the agent's applications.
-func (s intentSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.asked) }
+func (s intentSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.intentState) }
 
-// asked is the state of what is asked of a hub's application, zero if nothing is.
-func (s intentSource) asked(app *argocd.App) converge.State {
+// intentState is the state of what is asked of a hub's application, zero if nothing is.
+func (s intentSource) intentState(app *argocd.App) converge.State {
 	payload := intentsOf(app)
 	if payload == nil {
 		return converge.State{}
@@ -84,7 +84,7 @@ func (s intentSource) Project(key converge.Key) (converge.Object, bool) {
 	if !ok {
 		return converge.Object{}, false
 	}
-	state := s.asked(app)
+	state := s.intentState(app)
 	return converge.Object{State: state, Payload: intentsOf(app)}, state != converge.State{}
 }
 
@@ -113,7 +113,7 @@ func (s intentSource) ReportResult(ctx context.Context, key converge.Key, r conv
 	return err
 }
 
-// Troubled returns false: what is asked and was not refused does not tell what became of what was asked before.
+// HasRefusedCondition returns false: an intent that was not refused says nothing about an earlier one.
 func (s intentSource) HasRefusedCondition(converge.Key) bool { return false }
 
 // withdrawRefresh adds to a patch what ends the asking for a refresh.
@@ -142,11 +142,11 @@ func takenBy(app *argocd.App) taken {
 	return t
 }
 
-// lost reports whether the operation that an application has taken never began: it is gone, and the one that is over began
-// before it was taken. The application controller ends an operation by name: if the application was deleted meanwhile and
-// created again, with another operation, it takes that one away. Times are in whole seconds, of two clocks of one cluster;
-// where they tell nothing, the operation is taken to have run, since nothing may run twice.
-func lost(app *argocd.App, t taken) bool {
+// neverStarted reports whether the operation that an application has taken never started: it is gone, and the last finished
+// one started before it was taken. The application controller ends an operation by name: if the application was deleted
+// meanwhile and created again, with another operation, it takes that one away. Times are in whole seconds, of two clocks of
+// one cluster; if they do not decide it, the operation is taken to have run, since nothing may run twice.
+func neverStarted(app *argocd.App, t taken) bool {
 	if t.Operation == "" || app.Operation != nil || app.Status.RanIntent == t.Operation {
 		return false
 	}
@@ -162,32 +162,32 @@ func lost(app *argocd.App, t taken) bool {
 type intentReplica struct {
 	Side
 
-	notes *notes
-	// shown, if set, returns where the hub shows the spoke's applications. It names them so when it asks.
-	shown func() argocd.Move
+	taken *takenIntents
+	// toHub, if set, maps the spoke's namespace to the hub's. Intents name objects as the hub does.
+	toHub func() argocd.Move
 }
 
 // newIntentReplica returns the spoke's half of the application-intent facet.
 func newIntentReplica(s Side) intentReplica {
-	return intentReplica{Side: s, notes: &notes{taken: make(map[converge.Key]note)}}
+	return intentReplica{Side: s, taken: &takenIntents{taken: make(map[converge.Key]takenIntent)}}
 }
 
-// notes remembers what applications have taken, in case that somebody takes away the annotations that say so, or the whole
-// application, which is then created again: nothing may run twice for that. What the hub withdraws is forgotten.
-type notes struct {
+// takenIntents remembers what applications have taken, in case somebody removes the annotations that say so, or deletes the
+// application, which is then created again. Nothing may run twice because of that. What the hub withdraws is forgotten.
+type takenIntents struct {
 	mu    sync.Mutex
-	taken map[converge.Key]note // guarded by mu
+	taken map[converge.Key]takenIntent // guarded by mu
 }
 
-// note is what one application has taken.
-type note struct {
-	uid   types.UID
-	taken taken
-	began string // the operation among that, once it has begun; of whatever application of that name
+// takenIntent is what one application has taken.
+type takenIntent struct {
+	uid     types.UID
+	taken   taken
+	started string // the operation among that, once it has started; of any application of that name
 }
 
 // read returns what an application has taken, by its annotation or from memory.
-func (n *notes) read(key converge.Key, app *argocd.App) taken {
+func (n *takenIntents) read(key converge.Key, app *argocd.App) taken {
 	if app.Annotations[argocd.AnnotationIntent] != "" {
 		return takenBy(app)
 	}
@@ -199,7 +199,7 @@ func (n *notes) read(key converge.Key, app *argocd.App) taken {
 	return taken{}
 }
 
-func (n *notes) write(key converge.Key, app *argocd.App) {
+func (n *takenIntents) write(key converge.Key, app *argocd.App) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m := n.taken[key]
@@ -207,15 +207,15 @@ func (n *notes) write(key converge.Key, app *argocd.App) {
 	n.taken[key] = m
 }
 
-// began returns the operation that was taken and is known to have begun, empty if none is.
-func (n *notes) began(key converge.Key) string {
+// startedOf returns the operation that was taken and is known to have started, empty if none is.
+func (n *takenIntents) startedOf(key converge.Key) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.taken[key].began
+	return n.taken[key].started
 }
 
-// saw takes note of an operation that was taken and has begun.
-func (n *notes) saw(key converge.Key, app *argocd.App) {
+// noteStarted remembers an operation that was taken and has started.
+func (n *takenIntents) noteStarted(key converge.Key, app *argocd.App) {
 	name := app.Status.RanIntent
 	if name == "" || takenBy(app).Operation != name {
 		return
@@ -223,11 +223,11 @@ func (n *notes) saw(key converge.Key, app *argocd.App) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m := n.taken[key]
-	m.began = name
+	m.started = name
 	n.taken[key] = m
 }
 
-func (n *notes) forget(key converge.Key) {
+func (n *takenIntents) forget(key converge.Key) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.taken, key)
@@ -235,23 +235,23 @@ func (n *notes) forget(key converge.Key) {
 
 var _ converge.Replica = intentReplica{}
 
-// saw learns of every change of an application on the spoke.
-func (r intentReplica) saw(key converge.Key, app *argocd.App) { r.notes.saw(key, app) }
+// noteStarted is called on every change of an application on the spoke.
+func (r intentReplica) noteStarted(key converge.Key, app *argocd.App) { r.taken.noteStarted(key, app) }
 
 // All yields what was taken from the hub and is not yet withdrawn.
-func (r intentReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.took) }
+func (r intentReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.takenState) }
 
 // Held returns what was taken for one application.
-func (r intentReplica) Held(key converge.Key) converge.State { return r.held(key, r.took) }
+func (r intentReplica) Held(key converge.Key) converge.State { return r.held(key, r.takenState) }
 
-// took is the state of what was taken for a spoke's application, zero if nothing was.
-func (r intentReplica) took(app *argocd.App) converge.State {
+// takenState is the state of what was taken for a spoke's application, zero if nothing was.
+func (r intentReplica) takenState(app *argocd.App) converge.State {
 	if app == nil {
 		return converge.State{}
 	}
 	t := takenBy(app)
 	version, err := converge.ParseVersion(t.Version)
-	if err != nil || lost(app, t) {
+	if err != nil || neverStarted(app, t) {
 		return converge.State{}
 	}
 	return r.state(app, version)
@@ -269,9 +269,9 @@ func (r intentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	if err := json.Unmarshal(obj.Payload, &in); err != nil {
 		return converge.State{}, fmt.Errorf("decode the intent: %w: %w", converge.ErrRefused, err)
 	}
-	if r.shown != nil {
+	if r.toHub != nil {
 		var err error
-		if in.Operation, err = r.shown().Back().Operation(in.Operation); err != nil {
+		if in.Operation, err = r.toHub().Back().Operation(in.Operation); err != nil {
 			return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, err)
 		}
 	}
@@ -279,12 +279,12 @@ func (r intentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		if app == nil || r.uid(app) == "" || r.uid(app) != obj.UID || app.Deleting {
 			return nil, errNotThere
 		}
-		return take(app, r.notes.read(key, app), r.notes.began(key), in, obj.Version)
+		return take(app, r.taken.read(key, app), r.taken.startedOf(key), in, obj.Version)
 	})
 	if err == nil {
-		r.notes.write(key, app)
+		r.taken.write(key, app)
 	}
-	state := r.took(app)
+	state := r.takenState(app)
 	if err == nil && state != obj.State {
 		err = errOccupied
 	}
@@ -292,17 +292,17 @@ func (r intentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 }
 
 // take returns the patch by which an application takes what is asked of it and was not taken before, nil if it has noted all
-// that. t is what it has taken, and began the operation among that which is known to have begun: that runs no second time. While
+// that. t is what it has taken, and started the operation among that which is known to have started: that does not run a second time. While
 // another operation is in progress all but the operation is taken, since what is asked may be to end that one.
-func take(app *argocd.App, t taken, began string, in intents, version converge.Version) (argocd.Patch, error) {
-	again := lost(app, t)
+func take(app *argocd.App, t taken, started string, in intents, version converge.Version) (argocd.Patch, error) {
+	again := neverStarted(app, t)
 	noted := takenBy(app) == t
 	if t.Version == version.String() && noted && !again {
 		return nil, nil
 	}
 	var patch argocd.Patch
 	next := taken{Version: version.String(), Operation: in.OperationName, Refresh: in.RefreshName, At: t.At}
-	ran := []string{began, app.Status.RanIntent, argocd.OperationInfo(app.Operation, argocd.InfoIntent)}
+	ran := []string{started, app.Status.RanIntent, argocd.OperationInfo(app.Operation, argocd.InfoIntent)}
 	if !again {
 		ran = append(ran, t.Operation)
 	}
@@ -324,12 +324,12 @@ func take(app *argocd.App, t taken, began string, in intents, version converge.V
 	if in.Terminate != "" && in.Terminate == app.Status.StartedAt && app.Status.Phase == argocd.PhaseRunning {
 		patch.Replace(argocd.PhaseTerminating, "status", "operationState", "phase")
 	}
-	note, err := json.Marshal(next)
+	takenIntent, err := json.Marshal(next)
 	if err != nil {
 		return nil, fmt.Errorf("encode what was taken: %w", err)
 	}
 	if next != t || !noted {
-		annotations[argocd.AnnotationIntent] = string(note)
+		annotations[argocd.AnnotationIntent] = string(takenIntent)
 		patch.Replace(annotations, "metadata", "annotations")
 	}
 	return patch, nil
@@ -337,7 +337,7 @@ func take(app *argocd.App, t taken, began string, in intents, version converge.V
 
 // Remove forgets what the hub has withdrawn. What runs runs on.
 func (r intentReplica) Remove(ctx context.Context, key converge.Key, uid string) (converge.State, error) {
-	r.notes.forget(key)
+	r.taken.forget(key)
 	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
 		if app == nil || app.Annotations[argocd.AnnotationIntent] == "" || uid != "" && r.uid(app) != uid {
 			return nil, nil
@@ -346,5 +346,5 @@ func (r intentReplica) Remove(ctx context.Context, key converge.Key, uid string)
 		patch.Remove("metadata", "annotations", argocd.AnnotationIntent)
 		return patch, nil
 	})
-	return r.took(app), err
+	return r.takenState(app), err
 }

@@ -52,9 +52,9 @@ func TestOperationIsReportedOverOnce(t *testing.T) {
 		"it is gone, and nobody knows why":           {spokes("", "", ""), true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.over, overOf(c.app).Operation == "ours")
-			require.Equal(t, c.lost, lost(c.app, takenBy(c.app)))
-			require.Equal(t, c.lost, intentReplica{}.took(c.app) == converge.State{}, "what is lost is not held, and so sent again")
+			require.Equal(t, c.over, finishedOf(c.app).Operation == "ours")
+			require.Equal(t, c.lost, neverStarted(c.app, takenBy(c.app)))
+			require.Equal(t, c.lost, intentReplica{}.takenState(c.app) == converge.State{}, "what is lost is not held, and so sent again")
 		})
 	}
 }

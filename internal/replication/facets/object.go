@@ -78,23 +78,23 @@ type objectReplica struct {
 	Records
 
 	namespace string
-	// name returns what a replica object is called, called the reverse: false for what no replica object is called.
-	name   func(converge.Key) (string, error)
-	called func(*argocd.Record) (converge.Key, bool)
-	// use, if set, is what the Secrets of this facet are used for.
-	use string
+	// name returns the name of a replica object. keyOf is the reverse: false if no replica object can have the name.
+	name  func(converge.Key) (string, error)
+	keyOf func(*argocd.Record) (converge.Key, bool)
+	// secretType, if set, is the Argo CD secret type of this facet.
+	secretType string
 	// render returns a replica object's content.
 	render func(key converge.Key, original argocd.Content) (argocd.Content, error)
-	// own are annotations of each replica object.
-	own map[string]string
+	// ownAnnotations are annotations of each replica object.
+	ownAnnotations map[string]string
 	// adoption says which hub replica objects come from. The rest of it is for applications.
 	adoption AdoptionPolicy
 	// adopt says whether an object that is there and is no replica object becomes one.
 	adopt      bool
 	sourceRefs *sourceRefs
-	// leave has those replica objects that are not deleted, and what returns the patch that makes each an object of nobody's
-	// instead.
-	leave map[converge.Key]func(*argocd.Record) argocd.Patch
+	// retainedAs has the replica objects that are never deleted. Each function returns the patch that makes it an ordinary
+	// object instead.
+	retainedAs map[converge.Key]func(*argocd.Record) argocd.Patch
 }
 
 var _ converge.Replica = objectReplica{}
@@ -103,11 +103,11 @@ var _ converge.Replica = objectReplica{}
 func (r objectReplica) All() iter.Seq2[converge.Key, converge.State] {
 	return func(yield func(converge.Key, converge.State) bool) {
 		for record := range r.Store.All() {
-			key, ok := r.called(record)
+			key, ok := r.keyOf(record)
 			if !ok {
 				continue
 			}
-			if s := r.copied(record); s != (converge.State{}) && !yield(key, s) {
+			if s := r.replicaStateOf(record); s != (converge.State{}) && !yield(key, s) {
 				return
 			}
 		}
@@ -124,7 +124,7 @@ func (r objectReplica) Held(key converge.Key) converge.State {
 	if !ok {
 		return converge.State{}
 	}
-	return r.copied(record)
+	return r.replicaStateOf(record)
 }
 
 // Stale reports whether a replica object is of what another hub had.
@@ -134,30 +134,30 @@ func (r objectReplica) Stale(key converge.Key) bool {
 		return false
 	}
 	record, ok := r.Store.Get(id)
-	return ok && r.adoption.foreign(&record.Head)
+	return ok && r.adoption.isOtherHubs(&record.Head)
 }
 
-// copied is the state of an object, zero if it is no replica object of this facet.
-func (r objectReplica) copied(record *argocd.Record) converge.State {
-	if record == nil || record.SourceUID() == "" || !r.fits(record) || !r.signed(record) {
+// replicaStateOf is the state of an object, zero if it is no replica object of this facet.
+func (r objectReplica) replicaStateOf(record *argocd.Record) converge.State {
+	if record == nil || record.SourceUID() == "" || !r.isCandidate(record) || !r.hasOwnAnnotations(record) {
 		return converge.State{}
 	}
 	version := record.AppliedVersion()
-	if r.released(record) != nil { // the source is asked for it, and then it has none
+	if r.finalizersPatch(record) != nil { // the source is asked for it, and then it has none
 		version = converge.VersionOf([]byte("finalizers"))
 	}
 	return converge.State{UID: record.SourceUID(), Version: version}
 }
 
-// fits reports whether an object could be a replica object of this facet, by what it is called and used for.
-func (r objectReplica) fits(record *argocd.Record) bool {
-	_, ok := r.called(record)
-	return ok && (r.use == "" || record.SecretType() == r.use)
+// isCandidate reports whether an object could be a replica object of this facet, by its name and its secret type.
+func (r objectReplica) isCandidate(record *argocd.Record) bool {
+	_, ok := r.keyOf(record)
+	return ok && (r.secretType == "" || record.SecretType() == r.secretType)
 }
 
-// signed reports whether an object has the annotations of each replica object of ours.
-func (r objectReplica) signed(record *argocd.Record) bool {
-	for annotation, mine := range r.own {
+// hasOwnAnnotations reports whether an object has all of ownAnnotations.
+func (r objectReplica) hasOwnAnnotations(record *argocd.Record) bool {
+	for annotation, mine := range r.ownAnnotations {
 		if record.Annotations[annotation] != mine {
 			return false
 		}
@@ -165,9 +165,9 @@ func (r objectReplica) signed(record *argocd.Record) bool {
 	return true
 }
 
-// anothers returns by whose it is that an object is no replica object of ours, empty if nothing says so.
-func (r objectReplica) anothers(record *argocd.Record) string {
-	for annotation, mine := range r.own {
+// otherAgent returns the agent that an object belongs to, empty if it is this one or none.
+func (r objectReplica) otherAgent(record *argocd.Record) string {
+	for annotation, mine := range r.ownAnnotations {
 		if theirs := record.Annotations[annotation]; theirs != "" && theirs != mine {
 			return theirs
 		}
@@ -187,7 +187,7 @@ func (r objectReplica) Recall(key converge.Key) (converge.Object, bool) {
 		return converge.Object{}, false
 	}
 	record, ok := r.Store.Get(id)
-	if !ok || record.Deleting || r.copied(record) == (converge.State{}) {
+	if !ok || record.Deleting || r.replicaStateOf(record) == (converge.State{}) {
 		return converge.Object{}, false
 	}
 	payload, version, err := record.Content().Encode()
@@ -195,7 +195,7 @@ func (r objectReplica) Recall(key converge.Key) (converge.Object, bool) {
 		return converge.Object{}, false
 	}
 	r.sourceRefs.note(key, &record.Head)
-	return converge.Object{State: r.copied(record), Payload: payload}, true
+	return converge.Object{State: r.replicaStateOf(record), Payload: payload}, true
 }
 
 // errFixed means that a Secret cannot be changed to what it should be.
@@ -205,7 +205,7 @@ var errFixed = errors.New("the Secret has another type, or is immutable; it is c
 // made immutable. No other kind has types, and the ConfigMap of GPG keys is never deleted.
 func (r objectReplica) isFixed(record *argocd.Record, want argocd.Content) bool {
 	have := record.Content()
-	return r.use != "" && (have.Type != want.Type || record.Immutable && !maps.Equal(have.Data, want.Data))
+	return r.secretType != "" && (have.Type != want.Type || record.Immutable && !maps.Equal(have.Data, want.Data))
 }
 
 // Apply implements converge.Replica.
@@ -214,13 +214,13 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	if err != nil {
 		return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, err)
 	}
-	_, own, err := content.Encode()
+	_, ownAnnotations, err := content.Encode()
 	if err != nil {
 		return converge.State{}, err
 	}
-	marks := map[string]string{argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, own)}
+	marks := map[string]string{argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, ownAnnotations)}
 	maps.Copy(marks, r.adoption.annotations())
-	maps.Copy(marks, r.own)
+	maps.Copy(marks, r.ownAnnotations)
 	create := func() (*argocd.Record, error) {
 		return r.create(ctx, &argocd.Object{
 			ObjectMeta: metav1.ObjectMeta{
@@ -234,7 +234,7 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	if !exists {
 		// Of Secrets, those whose label somebody took away are there and are not followed.
 		if record, err = create(); !errors.Is(err, errExists) {
-			return r.noted(key, record, err), err
+			return r.noteSource(key, record, err), err
 		}
 	}
 	record, err = r.changeFrom(ctx, id, record, func(record *argocd.Record) (argocd.Patch, error) {
@@ -247,7 +247,7 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		if r.isFixed(record, content) {
 			return nil, errFixed
 		}
-		return append(r.released(record), contentDifference(record, content, marks)...), nil
+		return append(r.finalizersPatch(record), contentDifference(record, content, marks)...), nil
 	})
 	if errors.Is(err, errFixed) {
 		outdated := record.UID
@@ -257,15 +257,15 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 			record, err = create()
 		}
 	}
-	return r.noted(key, record, err), err
+	return r.noteSource(key, record, err), err
 }
 
-// noted takes note of where a replica object that was written comes from, and returns its state.
-func (r objectReplica) noted(key converge.Key, record *argocd.Record, err error) converge.State {
+// noteSource remembers the source object of a replica object that was written, and returns its state.
+func (r objectReplica) noteSource(key converge.Key, record *argocd.Record, err error) converge.State {
 	if err == nil && record != nil {
 		r.sourceRefs.note(key, &record.Head)
 	}
-	return r.copied(record)
+	return r.replicaStateOf(record)
 }
 
 // want returns where a replica object is and what it should be.
@@ -288,14 +288,14 @@ func (r objectReplica) want(key converge.Key, obj converge.Object) (types.Namesp
 // mayChange returns why an object that is there may not become what the other side says, nil if it may.
 func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want argocd.Content) error {
 	switch {
-	case record.Deleting && r.released(record) == nil:
+	case record.Deleting && r.finalizersPatch(record) == nil:
 		return errors.New("the object is being deleted; it is created again when that is over")
-	case r.sourceRefs.of(key, &record.Head) != "", r.signed(record) && sameBut(record.Content(), want):
+	case r.sourceRefs.sourceUID(key, &record.Head) != "", r.hasOwnAnnotations(record) && sameBut(record.Content(), want):
 	case !r.adopt, record.Labels[argocd.LabelIgnore] == "true":
 		return fmt.Errorf("%w: there is %s %q already, which is no copy: rename or delete one of the two",
 			converge.ErrRefused, r.Client.Kind(), record.Name.Name)
 	}
-	if theirs := r.anothers(record); theirs != "" {
+	if theirs := r.otherAgent(record); theirs != "" {
 		return fmt.Errorf("%w: %s %q is a copy of another agent's, %q: rename one of the two",
 			converge.ErrRefused, r.Client.Kind(), record.Name.Name, theirs)
 	}
@@ -341,43 +341,43 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 		return converge.State{}, nil //nolint:nilerr // there is nothing where nothing can be
 	}
 	ours := func(record *argocd.Record) bool {
-		from := r.sourceRefs.of(key, &record.Head)
-		return r.fits(record) && r.anothers(record) == "" && from != "" && (uid == "" || from == uid)
+		from := r.sourceRefs.sourceUID(key, &record.Head)
+		return r.isCandidate(record) && r.otherAgent(record) == "" && from != "" && (uid == "" || from == uid)
 	}
-	if record, ok := r.Store.Get(id); ok && ours(record) && r.adoption.foreign(&record.Head) {
-		return r.copied(record), errForeign
+	if record, ok := r.Store.Get(id); ok && ours(record) && r.adoption.isOtherHubs(&record.Head) {
+		return r.replicaStateOf(record), errOtherHub
 	}
-	leave, stays := r.leave[key]
+	retainedAs, stays := r.retainedAs[key]
 	if !stays {
-		left, err := r.remove(ctx, id, ours, r.released)
+		left, err := r.remove(ctx, id, ours, r.finalizersPatch)
 		if err == nil && left == nil {
 			r.sourceRefs.note(key, nil)
 		}
-		return r.copied(left), err
+		return r.replicaStateOf(left), err
 	}
 	left, err := r.change(ctx, id, func(record *argocd.Record) (argocd.Patch, error) {
 		if record == nil || !ours(record) {
 			return nil, nil
 		}
-		return leave(record), nil
+		return retainedAs(record), nil
 	})
 	if err == nil && (left == nil || left.SourceUID() == "") {
 		r.sourceRefs.note(key, nil)
 	}
-	return r.copied(left), err
+	return r.replicaStateOf(left), err
 }
 
-// released returns the patch without which what only shows an object would wait for somebody when it is deleted, nil if it would
-// not: nobody works its finalizers off.
-func (r objectReplica) released(record *argocd.Record) argocd.Patch {
-	if r.own[argocd.AnnotationAgent] == "" {
+// finalizersPatch returns the patch that removes all finalizers of a mirror, nil if there are none: no controller works them
+// off.
+func (r objectReplica) finalizersPatch(record *argocd.Record) argocd.Patch {
+	if r.ownAnnotations[argocd.AnnotationAgent] == "" {
 		return nil
 	}
-	return unfinalized(&record.Head)
+	return removeFinalizers(&record.Head)
 }
 
-// disowned returns the patch that takes from an object what makes it a replica object, nil if it has nothing of that.
-func disowned(record *argocd.Record) argocd.Patch {
+// detachPatch returns the patch that removes the annotations of a replica object, nil if there are none.
+func detachPatch(record *argocd.Record) argocd.Patch {
 	var patch argocd.Patch
 	for _, a := range []string{argocd.AnnotationSourceUID, argocd.AnnotationPrincipalUID, argocd.AnnotationApplied} {
 		if _, ok := record.Annotations[a]; ok {

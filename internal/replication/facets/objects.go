@@ -171,8 +171,8 @@ func (o Objects[R, T]) removeFrom(
 	return none, errContended
 }
 
-// unfinalized returns the patch that takes all finalizers from an object, whosever they are, nil if there are none.
-func unfinalized(h *argocd.Head) argocd.Patch {
+// removeFinalizers returns the patch that removes all finalizers of an object, nil if there are none.
+func removeFinalizers(h *argocd.Head) argocd.Patch {
 	if len(h.Finalizers) == 0 {
 		return nil
 	}

@@ -64,7 +64,7 @@ func (s Share) Applications(apps ...*argocd.App) []Touched {
 			continue
 		}
 		if s.intents != nil {
-			s.intents.saw(key, app)
+			s.intents.noteStarted(key, app)
 		}
 		touched = append(touched, Touched{Application, key}, Touched{Intent, key}, Touched{Status, key})
 	}
@@ -81,7 +81,7 @@ func (s Share) Has(app *argocd.App) bool {
 // status that it had.
 func (s Share) Gone(app *argocd.App) {
 	if key, ok := s.application.key(app); ok && s.replica != nil {
-		s.replica.sourceRefs.lost(key, app)
+		s.replica.sourceRefs.noteDeleted(key, app)
 	}
 }
 

@@ -18,9 +18,9 @@ type sourceRefs struct {
 
 // sourceRef is a replica object, and the UID of the source object that it was made from.
 type sourceRef struct {
-	made   types.UID
-	from   string
-	status argocd.Status // that it had when it was deleted by others, until it is made again
+	replica types.UID
+	source  string
+	status  argocd.Status // that it had when it was deleted by others, until it is made again
 }
 
 // headOf returns an application's head, nil if there is none.
@@ -41,37 +41,37 @@ func (o *sourceRefs) note(key converge.Key, object *argocd.Head) {
 	case object == nil:
 		delete(o.known, key)
 	case object.SourceUID() != "":
-		o.known[key] = sourceRef{made: object.UID, from: object.SourceUID()}
+		o.known[key] = sourceRef{replica: object.UID, source: object.SourceUID()}
 	}
 }
 
-// of returns the UID of the source object that an object was made from, empty if it was made from none.
-func (o *sourceRefs) of(key converge.Key, object *argocd.Head) string {
+// sourceUID returns the UID of the source object that an object was made from, empty if it was made from none.
+func (o *sourceRefs) sourceUID(key converge.Key, object *argocd.Head) string {
 	if object.SourceUID() != "" {
 		return object.SourceUID()
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if known := o.known[key]; known.made == object.UID {
-		return known.from
+	if known := o.known[key]; known.replica == object.UID {
+		return known.source
 	}
 	return ""
 }
 
-// lost notes the status of a replica object that is gone. If this program did not delete it, it is created again.
-func (o *sourceRefs) lost(key converge.Key, app *argocd.App) {
+// noteDeleted notes the status of a replica object that is gone. If this program did not delete it, it is created again.
+func (o *sourceRefs) noteDeleted(key converge.Key, app *argocd.App) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if known, ok := o.known[key]; ok && known.made == app.UID {
+	if known, ok := o.known[key]; ok && known.replica == app.UID {
 		known.status = app.Status
 		o.known[key] = known
 	}
 }
 
-// again returns whether a replica of a source object was made before, and the status that it had last.
-func (o *sourceRefs) again(key converge.Key, original string) (argocd.Status, bool) {
+// recreated reports whether a source object had a replica object before, and returns the last status of that.
+func (o *sourceRefs) recreated(key converge.Key, original string) (argocd.Status, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	known, ok := o.known[key]
-	return known.status, ok && known.from == original
+	return known.status, ok && known.source == original
 }

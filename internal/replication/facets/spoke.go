@@ -38,16 +38,16 @@ func (s Spoke) managed() Share {
 	}
 }
 
-// statuses is what every spoke tells of its applications. What it no longer tells of is made anew by its controllers;
-// nothing of a user's is lost.
+// statuses is the status facet. A status that is deleted is computed again by the controllers, so the deletion guard need
+// not hold it.
 func statuses(s statusSource) map[converge.Facet]converge.SourceConfig {
 	return map[converge.Facet]converge.SourceConfig{Status: {Source: s, GuardExempt: true}}
 }
 
 // replicaObjects are objects of the hub's, under the same names and as they were sent. use is that of Secrets.
-func (s Spoke) replicaObjects(r Records, use string, o *sourceRefs, adopt bool) objectReplica {
+func (s Spoke) replicaObjects(r Records, secretType string, o *sourceRefs, adopt bool) objectReplica {
 	return objectReplica{
-		Records: r, namespace: s.options.Namespace, sourceRefs: o, name: sameName, called: named, use: use, render: asIs, adopt: adopt,
+		Records: r, namespace: s.options.Namespace, sourceRefs: o, name: sameName, keyOf: named, secretType: secretType, render: asIs, adopt: adopt,
 		adoption: s.options.AdoptionPolicy,
 	}
 }
@@ -56,7 +56,7 @@ func (s Spoke) replicaObjects(r Records, use string, o *sourceRefs, adopt bool) 
 // Applications that name no project are in it, also the spoke's own.
 func (s Spoke) projects() objectReplica {
 	r := s.replicaObjects(s.Projects, "", newSourceRefs(), true)
-	r.leave = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.DefaultProject: disowned}
+	r.retainedAs = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.DefaultProject: detachPatch}
 	return r
 }
 
@@ -64,8 +64,8 @@ func (s Spoke) projects() objectReplica {
 // is emptied.
 func (s Spoke) keys() objectReplica {
 	r := s.replicaObjects(s.ConfigMaps, "", newSourceRefs(), true)
-	r.leave = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.KeysConfigMap: func(record *argocd.Record) argocd.Patch {
-		patch := disowned(record)
+	r.retainedAs = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.KeysConfigMap: func(record *argocd.Record) argocd.Patch {
+		patch := detachPatch(record)
 		content := record.Content()
 		if content.Data != nil {
 			patch.Remove("data")
@@ -82,8 +82,8 @@ func (s Spoke) autonomous() Share {
 	side := spokeSide(s.Applications, s.options.Mapping.Autonomous(), true)
 	side.selector = s.options.Selector
 	intents := newIntentReplica(side)
-	intents.shown = s.Shown
-	sources := statuses(statusSource{Side: side, shown: s.Shown, report: s.options.Reporter.StatusRefusedByHub})
+	intents.toHub = s.ToHub
+	sources := statuses(statusSource{Side: side, toHub: s.ToHub, report: s.options.Reporter.StatusRefusedByHub})
 	sources[Application] = converge.SourceConfig{Source: applicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.SourceConfig{Source: objectSource{
 		Records: s.Projects, namespace: s.options.Namespace, report: s.reports("", Project),
@@ -96,7 +96,7 @@ func (s Spoke) autonomous() Share {
 	}
 }
 
-// Shown says where the hub shows an autonomous agent's applications.
-func (s Spoke) Shown() argocd.Move {
+// ToHub maps the namespace of an autonomous agent's applications to the one on the hub.
+func (s Spoke) ToHub() argocd.Move {
 	return argocd.Move{From: s.options.Namespace, To: s.options.Agent()}
 }

@@ -16,18 +16,18 @@ type statusPayload struct {
 	Status json.RawMessage `json:"status,omitempty"`
 	// Operation is one that runs on the spoke without the hub's asking, for example an automated sync.
 	Operation json.RawMessage `json:"operation,omitempty"`
-	// Over names the intents that the spoke took from the hub and that are over.
-	Over over `json:"over,omitzero"`
+	// Finished names the intents that the spoke took from the hub and that have ended.
+	Finished finishedIntents `json:"over,omitzero"`
 }
 
-type over struct {
+type finishedIntents struct {
 	Operation string `json:"operation,omitempty"`
 	Refresh   string `json:"refresh,omitempty"`
 }
 
 // statusVersion is the version of a statusPayload. It is made of hashes, because the hub keeps no more of a status.
-func statusVersion(status converge.Version, mirror string, o over) converge.Version {
-	if status == (converge.Version{}) && mirror == "" && o == (over{}) {
+func statusVersion(status converge.Version, mirror string, o finishedIntents) converge.Version {
+	if status == (converge.Version{}) && mirror == "" && o == (finishedIntents{}) {
 		return converge.Version{}
 	}
 	return converge.VersionOf(fmt.Appendf(status[:], "|%s|%s|%s", mirror, o.Operation, o.Refresh))
@@ -45,8 +45,8 @@ func mirrorOf(operation json.RawMessage) string {
 type statusSource struct {
 	Side
 
-	// shown, if set, returns where the hub shows the spoke's applications.
-	shown func() argocd.Move
+	// toHub, if set, maps the spoke's namespace to the hub's.
+	toHub func() argocd.Move
 	// report reports a status that the hub could not write.
 	report func(context.Context, *argocd.App, converge.Result)
 }
@@ -54,10 +54,10 @@ type statusSource struct {
 var _ converge.Source = statusSource{}
 
 // All yields the status of every application that is shared.
-func (s statusSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.said) }
+func (s statusSource) All() iter.Seq2[converge.Key, converge.State] { return s.all(s.statusState) }
 
-// said is the state of what a spoke says of an application, zero if there is nothing to say.
-func (s statusSource) said(app *argocd.App) converge.State {
+// statusState is the state of what a spoke says of an application, zero if there is nothing to say.
+func (s statusSource) statusState(app *argocd.App) converge.State {
 	_, version, err := s.status(app)
 	if err != nil {
 		return converge.State{}
@@ -67,22 +67,22 @@ func (s statusSource) said(app *argocd.App) converge.State {
 
 // stateOf is the state of what a spoke says of an application whose status has that version.
 func (s statusSource) stateOf(app *argocd.App, version converge.Version) converge.State {
-	return s.state(app, statusVersion(version, mirrorOf(app.Operation), overOf(app)))
+	return s.state(app, statusVersion(version, mirrorOf(app.Operation), finishedOf(app)))
 }
 
 // status returns an application's status as the hub should show it, nil if it is as it came, and the version of that.
 func (s statusSource) status(app *argocd.App) (json.RawMessage, converge.Version, error) {
-	if s.shown != nil && app.Status.Nests {
-		return s.shown().Status(app.Status)
+	if s.toHub != nil && app.Status.Nests {
+		return s.toHub().Status(app.Status)
 	}
 	return nil, app.Status.Version, nil
 }
 
-// overOf returns which of the intents that an application took from the hub are over.
-func overOf(app *argocd.App) over {
+// finishedOf returns which of the intents that an application took from the hub have ended.
+func finishedOf(app *argocd.App) finishedIntents {
 	t := takenBy(app)
-	var o over
-	if t.Operation != argocd.OperationInfo(app.Operation, argocd.InfoIntent) && !lost(app, t) {
+	var o finishedIntents
+	if t.Operation != argocd.OperationInfo(app.Operation, argocd.InfoIntent) && !neverStarted(app, t) {
 		o.Operation = t.Operation
 	}
 	if _, pending := app.Annotations[argocd.AnnotationRefresh]; !pending {
@@ -114,7 +114,7 @@ func (s statusSource) statusOf(app *argocd.App) (statusPayload, converge.State, 
 	if err == nil && status == nil {
 		status, err = app.Status.Raw()
 	}
-	p := statusPayload{Status: status, Over: overOf(app)}
+	p := statusPayload{Status: status, Finished: finishedOf(app)}
 	if mirrorOf(app.Operation) != "" {
 		p.Operation = app.Operation
 	}
@@ -144,17 +144,17 @@ type statusReplica struct {
 var _ converge.Replica = statusReplica{}
 
 // All yields the status of the agent's applications.
-func (r statusReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.shown) }
+func (r statusReplica) All() iter.Seq2[converge.Key, converge.State] { return r.all(r.shownState) }
 
 // Held returns what the hub holds of a status.
-func (r statusReplica) Held(key converge.Key) converge.State { return r.held(key, r.shown) }
+func (r statusReplica) Held(key converge.Key) converge.State { return r.held(key, r.shownState) }
 
-// shown is the state of the status that a hub's application shows, zero if it shows none.
-func (r statusReplica) shown(app *argocd.App) converge.State {
+// shownState is the state of the status that a hub's application shows, zero if it shows none.
+func (r statusReplica) shownState(app *argocd.App) converge.State {
 	if app == nil {
 		return converge.State{}
 	}
-	return r.state(app, statusVersion(app.Status.Version, argocd.OperationInfo(app.Operation, argocd.InfoMirror), over{}))
+	return r.state(app, statusVersion(app.Status.Version, argocd.OperationInfo(app.Operation, argocd.InfoMirror), finishedIntents{}))
 }
 
 // Apply shows on the hub what the spoke says. It takes back intents that are over and no others.
@@ -174,7 +174,7 @@ func (r statusReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		return showStatus(app, want)
 	})
 	r.report(ctx, key, err)
-	return r.shown(app), err
+	return r.shownState(app), err
 }
 
 // report reports that a status could not be written, unless that may pass by itself.
@@ -192,7 +192,7 @@ func showStatus(app *argocd.App, want statusPayload) (argocd.Patch, error) {
 	var patch argocd.Patch
 	mirror, wanted := argocd.OperationInfo(app.Operation, argocd.InfoMirror), mirrorOf(want.Operation)
 	intent := argocd.OperationInfo(app.Operation, argocd.InfoIntent)
-	operated := intent != "" && intent == want.Over.Operation
+	operated := intent != "" && intent == want.Finished.Operation
 	switch {
 	case mirror != wanted && wanted != "" && (mirror != "" || app.Operation == nil):
 		operation, err := argocd.WithInfo(want.Operation, argocd.InfoMirror, wanted)
@@ -204,7 +204,7 @@ func showStatus(app *argocd.App, want statusPayload) (argocd.Patch, error) {
 		patch.Remove("operation")
 	}
 	_, name, _ := refreshOf(app)
-	refreshed := name != "" && name == want.Over.Refresh
+	refreshed := name != "" && name == want.Finished.Refresh
 	if refreshed {
 		withdrawRefresh(app, &patch)
 	}
@@ -254,5 +254,5 @@ func (r statusReplica) Remove(ctx context.Context, key converge.Key, uid string)
 	if app != nil && app.Deleting {
 		return converge.State{}, err
 	}
-	return r.shown(app), err
+	return r.shownState(app), err
 }

@@ -239,7 +239,7 @@ func TestUnmanagedSpokeSecretIsNotTouched(t *testing.T) {
 	mark := shared.Principal.Mark()
 	project(shared.Hub, lab.Namespace, name).declare(t, "AppProject", projectFor(s.name))
 	core(shared.Hub, "secrets", lab.Namespace, name).declare(t, "Secret", repository(name), label(secretType, "repository"))
-	saysNow(t, shared.Principal, mark, "Agent refused object", "name="+name, "which is no copy: rename or delete one of the two")
+	saysNow(t, shared.Principal, mark, "Agent refused object", "name="+name, "which is no replica object: rename or delete one of the two")
 	requireEvent(t, shared.Hub, lab.Namespace, "RefusedByAgent", "Agent "+s.name+" refused it: ")
 	require.Equal(t, before.GetResourceVersion(), there.get(t).GetResourceVersion())
 }

@@ -88,7 +88,7 @@ func (p AdoptionPolicy) isOtherHubs(copied *argocd.Head) bool {
 
 // errOtherHub means that a replica object has its source object on another hub, and this hub does not have it. An operator
 // has to decide: this may be the right hub, but not restored yet, or the wrong one.
-var errOtherHub = fmt.Errorf("%w: it was made of what another hub had, and this one has not: delete it where it is, or its annotation %s, if it is to go",
+var errOtherHub = fmt.Errorf("%w: its source object was on another hub, and this hub does not have it: if it is to go, delete it on the spoke, or remove its annotation %s",
 	converge.ErrRefused, argocd.AnnotationPrincipalUID)
 
 // action is what to do with an application that is where a replica object should be.

@@ -174,7 +174,7 @@ type wanted struct {
 func (r applicationReplica) want(obj converge.Object) (wanted, error) {
 	w := wanted{uid: obj.UID}
 	if w.uid == "" {
-		return w, fmt.Errorf("%w: it has no UID to be known by", converge.ErrRefused)
+		return w, fmt.Errorf("%w: it came without the UID of its source object", converge.ErrRefused)
 	}
 	if err := json.Unmarshal(obj.Payload, &w.Definition); err != nil {
 		return w, fmt.Errorf("decode the application: %w: %w", converge.ErrRefused, err)

@@ -29,7 +29,7 @@ func TestCollidingAppProjectNamesAreRefused(t *testing.T) {
 	before := p.hubAPI.object("AppProject", "a-b-c")
 	_, err = second.Apply(t.Context(), "c", object)
 	require.ErrorIs(t, err, converge.ErrRefused)
-	require.ErrorContains(t, err, `AppProject "a-b-c" is a copy of another agent's, "a": rename one of the two`)
+	require.ErrorContains(t, err, `AppProject "a-b-c" is the replica object of another agent, "a": rename one of the two`)
 	held, err := second.Remove(t.Context(), "c", "")
 	require.NoError(t, err)
 	require.Zero(t, held)
@@ -42,7 +42,7 @@ func TestCollidingAppProjectNamesAreRefused(t *testing.T) {
 	p.onHub("AppProject", teamProject("a-own", "*"))
 	_, err = first.Apply(t.Context(), "own", object)
 	require.ErrorIs(t, err, converge.ErrRefused)
-	require.ErrorContains(t, err, `there is AppProject "a-own" already, which is no copy: rename or delete one of the two`)
+	require.ErrorContains(t, err, `there is AppProject "a-own" already, which is no replica object: rename or delete one of the two`)
 }
 
 // A project that somebody made on the hub is the hub's, also if it says the same as the agent's. Otherwise it would go with that.

@@ -104,7 +104,7 @@ func TestRefusedPatchIsRetriedOnNewestRevision(t *testing.T) {
 		reply(w, code, answer)
 		return true
 	})
-	payload := []byte(`{"status":{"sync":{"status":"Synced"}},"over":{"operation":"one"}}`)
+	payload := []byte(`{"status":{"sync":{"status":"Synced"}},"finished":{"operation":"one"}}`)
 	object := converge.Object{State: converge.State{UID: "on-hub", Version: converge.VersionOf(payload)}, Payload: payload}
 	replica := facets.NewStatusReplica(side)
 	_, err := replica.Apply(t.Context(), "guestbook", object)

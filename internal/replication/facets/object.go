@@ -272,7 +272,7 @@ func (r objectReplica) noteSource(key converge.Key, record *argocd.Record, err e
 func (r objectReplica) want(key converge.Key, obj converge.Object) (types.NamespacedName, argocd.Content, error) {
 	var content argocd.Content
 	if obj.UID == "" {
-		return types.NamespacedName{}, content, errors.New("it comes without the UID of its original: its copy would be nobody's, and never removed")
+		return types.NamespacedName{}, content, errors.New("it came without the UID of its source object: nothing could remove the replica object")
 	}
 	if err := json.Unmarshal(obj.Payload, &content); err != nil {
 		return types.NamespacedName{}, content, fmt.Errorf("decode the object: %w", err)
@@ -292,11 +292,11 @@ func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want a
 		return errors.New("the object is being deleted; it is created again when that is over")
 	case r.sourceRefs.sourceUID(key, &record.Head) != "", r.hasOwnAnnotations(record) && sameBut(record.Content(), want):
 	case !r.adopt, record.Labels[argocd.LabelIgnore] == "true":
-		return fmt.Errorf("%w: there is %s %q already, which is no copy: rename or delete one of the two",
+		return fmt.Errorf("%w: there is %s %q already, which is no replica object: rename or delete one of the two",
 			converge.ErrRefused, r.Client.Kind(), record.Name.Name)
 	}
 	if theirs := r.otherAgent(record); theirs != "" {
-		return fmt.Errorf("%w: %s %q is a copy of another agent's, %q: rename one of the two",
+		return fmt.Errorf("%w: %s %q is the replica object of another agent, %q: rename one of the two",
 			converge.ErrRefused, r.Client.Kind(), record.Name.Name, theirs)
 	}
 	return nil

@@ -43,7 +43,7 @@ func TestExistingObjectIsAdoptedOrRefusedByKind(t *testing.T) {
 			is := p.spokeAPI.object(c.kind, there.Name)
 			if c.refused {
 				require.ErrorIs(t, err, converge.ErrRefused)
-				require.ErrorContains(t, err, `there is `+c.kind+` "`+there.Name+`" already, which is no copy: rename or delete one of the two`)
+				require.ErrorContains(t, err, `there is `+c.kind+` "`+there.Name+`" already, which is no replica object: rename or delete one of the two`)
 				require.Equal(t, before, is)
 				require.Zero(t, p.there.Replicas[c.facet].Held(converge.Key(there.Name)))
 				return
@@ -465,7 +465,7 @@ func TestObjectWithoutSourceUIDIsRefused(t *testing.T) {
 		payload := []byte(`{}`)
 		_, err := replica.Apply(t.Context(), name, converge.Object{State: converge.State{Version: converge.VersionOf(payload)}, Payload: payload})
 		require.ErrorIs(t, err, converge.ErrRefused, name)
-		require.ErrorContains(t, err, "without the UID of its original")
+		require.ErrorContains(t, err, "without the UID of its source object")
 	}
 	require.Empty(t, append(managed.spokeAPI.done(), autonomous.hubAPI.done()...))
 }

@@ -54,7 +54,7 @@ func (d *desk) asks(name string) {
 // isOver has the spoke say that it has done what has a name.
 func (d *desk) isOver(name string) {
 	d.Helper()
-	payload := `{"over":{"operation":"` + name + `","refresh":"` + name + `"},"status":{"health":{"status":"` + name + `"}}}`
+	payload := `{"finished":{"operation":"` + name + `","refresh":"` + name + `"},"status":{"health":{"status":"` + name + `"}}}`
 	_, err := d.status.Apply(d.Context(), "guestbook", converge.Object{State: converge.State{UID: "on-hub"}, Payload: []byte(payload)})
 	require.NoError(d, err)
 }

@@ -17,7 +17,7 @@ type statusPayload struct {
 	// Operation is one that runs on the spoke without the hub's asking, for example an automated sync.
 	Operation json.RawMessage `json:"operation,omitempty"`
 	// Finished names the intents that the spoke took from the hub and that have ended.
-	Finished finishedIntents `json:"over,omitzero"`
+	Finished finishedIntents `json:"finished,omitzero"`
 }
 
 type finishedIntents struct {

@@ -152,7 +152,7 @@ func TestReplicaOfAnotherHubIsNotDeleted(t *testing.T) {
 	replica := p.there.Replicas[facets.Application]
 	_, err := replica.Remove(t.Context(), "guestbook", "on-hub")
 	require.ErrorIs(t, err, converge.ErrRefused)
-	require.ErrorContains(t, err, "it was made of what another hub had, and this one has not")
+	require.ErrorContains(t, err, "its source object was on another hub, and this hub does not have it")
 	require.Empty(t, p.spokeAPI.done())
 
 	delete(there.Annotations, argocd.AnnotationPrincipalUID) // as people are told
@@ -185,7 +185,7 @@ func TestReplicaOfAnotherHubIsTakenOver(t *testing.T) {
 		require.True(t, p.there.Replicas[f].Stale(key))
 		_, err := p.there.Replicas[f].Remove(t.Context(), key, object.UID)
 		require.ErrorIs(t, err, converge.ErrRefused)
-		require.ErrorContains(t, err, "it was made of what another hub had, and this one has not")
+		require.ErrorContains(t, err, "its source object was on another hub, and this hub does not have it")
 
 		require.NoError(t, p.sends(f, key))
 		require.False(t, p.there.Replicas[f].Stale(key))

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
 func TestUnreadRequestBodyDoesNotSpoilTheNextRequest(t *testing.T) {
@@ -40,6 +42,40 @@ func TestUnreadRequestBodyDoesNotSpoilTheNextRequest(t *testing.T) {
 				}
 				h.stop()
 				require.NotContains(t, h.log.String(), "panic")
+			})
+		}
+	}
+}
+
+// A caller may be slow to send, or wait for an answer before it sends the rest.
+func TestErrorDoesNotWaitForTheRequestBody(t *testing.T) {
+	t.Parallel()
+	for name, head := range map[string]string{
+		"of known length": "Content-Length: 10\r\n\r\nhello", "chunked": "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+		"that waits": "Content-Length: 10\r\nExpect: 100-continue\r\n\r\n",
+	} {
+		for reason, c := range map[string]struct {
+			certificate string
+			code        int
+		}{
+			"no agent": {"Shared by all", http.StatusForbidden}, "unknown": {"nobody", http.StatusNotFound},
+			"disconnected": {"away", http.StatusServiceUnavailable},
+		} {
+			t.Run(reason+" "+name, func(t *testing.T) {
+				t.Parallel()
+				h := open(t)
+				h.away["away"] = tunnel.ErrNotConnected
+				conn := h.dialTLS(t, c.certificate)
+				_, err := io.WriteString(conn, "POST /api/v1/pods HTTP/1.1\r\nHost: x\r\n"+head)
+				require.NoError(t, err)
+				reader := bufio.NewReader(conn)
+				response, err := http.ReadResponse(reader, nil)
+				require.NoError(t, err)
+				answer, body := read(t, response)
+				require.Equal(t, c.code, answer.StatusCode, body)
+				require.True(t, answer.Close)
+				_, err = io.Copy(io.Discard, reader)
+				require.NoError(t, err, "the caller need not close it")
 			})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
@@ -47,5 +48,18 @@ func responseError(ctx context.Context, agent string, err error) *apihttp.Error 
 	default:
 		return apihttp.Errorf(http.StatusBadGateway, "%v: agents are reached through the principal: "+
 			"see --principal-address, and the principal's log", err)
+	}
+}
+
+// writeError answers a request with an error, at once: over HTTP/1.1 the server would first read the rest of the body. Instead
+// the connection is closed, when the caller has had time to read the answer.
+func writeError(w http.ResponseWriter, r *http.Request, failure *apihttp.Error) {
+	unread := r.ContentLength != 0 && r.ProtoMajor == 1
+	if unread || failure.Code == http.StatusUnauthorized { // a newer certificate needs a new connection
+		closeConnection(w.Header())
+	}
+	apihttp.WriteError(w, failure)
+	if unread {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTimeout))
 	}
 }

@@ -106,7 +106,7 @@ func forwardedOf(ctx context.Context) *forwarded {
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !g.beginRequest() {
-		apihttp.WriteError(w, errShuttingDown)
+		writeError(w, r, errShuttingDown)
 		return
 	}
 	defer g.open.Done()
@@ -204,10 +204,7 @@ func (g *Gateway) onError(w http.ResponseWriter, r *http.Request, err error) {
 	if failure.Code != apihttp.StatusClientClosedRequest {
 		g.logRefusal(r, f.call.Caller, failure)
 	}
-	if f.duplex || failure.Code == http.StatusUnauthorized {
-		closeConnection(w.Header())
-	}
-	apihttp.WriteError(w, failure)
+	writeError(w, r, failure)
 }
 
 // refuse answers a request that is not forwarded.
@@ -218,10 +215,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, caller string, 
 	}
 	g.metrics.requests.WithLabelValues("", verbOf(r, kindRequest), codeClass(refusal.Code)).Inc()
 	g.logRefusal(r, caller, refusal)
-	if refusal.Code == http.StatusUnauthorized {
-		closeConnection(w.Header()) // a newer certificate needs a new connection
-	}
-	apihttp.WriteError(w, refusal)
+	writeError(w, r, refusal)
 }
 
 func (g *Gateway) logRefusal(r *http.Request, caller string, why *apihttp.Error) {

@@ -21,6 +21,9 @@ const (
 	headerTimeout = 10 * time.Second
 	// callerIdleTimeout is how long an idle connection of a caller is kept. Kubernetes' own clients close theirs after 90 seconds.
 	callerIdleTimeout = 3 * time.Minute
+	// lingerTimeout is how long a connection stays after an error, for a caller that has not sent the whole body of its request:
+	// it may read the answer only after that.
+	lingerTimeout = 2 * time.Second
 	// abortTimeout is how long cancelled requests may take to send an error.
 	abortTimeout = time.Second
 	// maxConcurrentStreams is how many requests a caller may have open on one HTTP/2 connection. For more it opens another.

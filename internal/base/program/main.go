@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
 )
 
 // Lookup returns an environment variable, and whether it is set.
@@ -22,7 +23,11 @@ type Settings interface {
 // New returns the command of a program that runs until its context ends. It takes flags only. Once all settings are right,
 // run is called with the writer that takes the program's log.
 func New[S Settings](name, short string, lookup Lookup, s S, run func(ctx context.Context, s S, log io.Writer) error) *cobra.Command {
-	cmd := &cobra.Command{Use: name, Short: short, Args: NoArguments}
+	cmd := &cobra.Command{
+		Use: name, Short: short, Args: NoArguments, Version: fmt.Sprintf("%s (%s)", version.Version(), version.Revision()),
+	}
+	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	cmd.Flags().Bool("version", false, "say which build this is") // in place of cobra's, which has a short form too
 	set := settings.New(cmd.Flags(), lookup)
 	s.Declare(set)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

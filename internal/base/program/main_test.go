@@ -11,6 +11,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
 )
 
 // speaker are the settings of a program that says a word.
@@ -40,6 +41,7 @@ func TestMainRunsACommand(t *testing.T) {
 		"with a bad value":  {[]string{"--word="}, 1, "", `error: --word or WORD: "" (by flag): want a value`},
 		"with an argument":  {[]string{"word"}, 1, "", `error: speaker takes no argument, and "word" is one: see speaker --help`},
 		"with unknown flag": {[]string{"--wrod=hello"}, 1, "", "error: unknown flag: --wrod: see speaker --help\n"},
+		"for its version":   {[]string{"--version", "--word="}, 0, "speaker " + version.Version() + " (" + version.Revision() + ")\n", ""},
 		"for help":          {[]string{"--help"}, 0, "what to say [WORD] (default \"nothing\")", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -105,7 +105,7 @@ type certificateReport struct {
 	NotAfter                     time.Time
 }
 
-// pkiReport is what it prints of the authority and the hub's certificates.
+// pkiReport is what it prints of the CA and the hub's certificates.
 type pkiReport struct {
 	Secret       string
 	PrivateKey   bool
@@ -162,8 +162,8 @@ func (a admin) creates(t *testing.T, name string, data map[string][]byte) {
 	require.NoError(t, err)
 }
 
-// authority returns the authority that argocd-agentctl has made.
-func (a admin) authority(t *testing.T) *pki.CA {
+// ca returns the CA that argocd-agentctl has made.
+func (a admin) ca(t *testing.T) *pki.CA {
 	t.Helper()
 	data := a.secret(t, "argocd-agent-ca").Data
 	loaded, err := pki.LoadCA(data["tls.crt"], data["tls.key"])

@@ -37,7 +37,7 @@ func TestAgentInspectReportsProblems(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
 	require.Empty(t, a.inspects(t, "berlin --agent-context spoke-b").Problems)
-	strangers := newAuthority(t, "strangers", pki.Validity{})
+	strangers := newCA(t, "strangers", pki.Validity{})
 	now := time.Now()
 	certificate := func(pair pki.Pair) func(*corev1.Secret) {
 		return access(t, func(_, tls map[string]any) { tls["certData"], tls["keyData"] = pair.Certificate, pair.Key })
@@ -57,18 +57,18 @@ func TestAgentInspectReportsProblems(t *testing.T) {
 		"behind another":   {func(s *corev1.Secret) { s.Data["server"] = []byte("https://other:9090?agentName=berlin") }, "not for other: issue it for that name, or change the server"},
 		"no configuration": {func(s *corev1.Secret) { s.Data["config"] = nil }, "it has no client certificate (certData)"},
 		"insecure":         {with(func(_, tls map[string]any) { tls["insecure"] = true }), "it is insecure"},
-		"no authority":     {with(func(_, tls map[string]any) { delete(tls, "caData") }), "it has no CA (caData)"},
-		"bad authority":    {with(func(_, tls map[string]any) { tls["caData"] = []byte("nonsense") }), "its CA (caData) cannot be read: no certificate in PEM form"},
-		"strange authority": {with(func(_, tls map[string]any) { tls["caData"] = strangers.PEM().Certificate }),
+		"no CA":            {with(func(_, tls map[string]any) { delete(tls, "caData") }), "it has no CA (caData)"},
+		"bad CA":           {with(func(_, tls map[string]any) { tls["caData"] = []byte("nonsense") }), "its CA (caData) cannot be read: no certificate in PEM form"},
+		"strange CA": {with(func(_, tls map[string]any) { tls["caData"] = strangers.PEM().Certificate }),
 			"the resource proxy's certificate: it was issued by CN=argocd-agent-ca, which is none of the CAs in this Secret (caData)"},
 		"no certificate":  {with(func(_, tls map[string]any) { delete(tls, "certData") }), "it has no client certificate (certData)"},
 		"bad certificate": {with(func(_, tls map[string]any) { tls["certData"] = []byte("nonsense") }), "its client certificate (certData) cannot be read"},
 		"another key":     {with(func(_, tls map[string]any) { tls["keyData"] = strangers.PEM().Key }), "its client certificate: key pair: tls: private key does not match public key"},
 		"stranger":        {certificate(clientPair(t, strangers, "berlin", pki.Validity{})), "its client certificate: it was issued by CN=strangers"},
-		"another agent":   {certificate(clientPair(t, a.authority(t), "paris", pki.Validity{})), `its common name is "paris": the resource proxy takes Argo CD to that agent`},
-		"expired": {certificate(clientPair(t, a.authority(t), "berlin", pki.Validity{NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)})),
+		"another agent":   {certificate(clientPair(t, a.ca(t), "paris", pki.Validity{})), `its common name is "paris": the resource proxy takes Argo CD to that agent`},
+		"expired": {certificate(clientPair(t, a.ca(t), "berlin", pki.Validity{NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)})),
 			"its client certificate: it expired at "},
-		"soon expired": {certificate(clientPair(t, a.authority(t), "berlin", pki.Validity{NotBefore: now.AddDate(0, 0, -180), NotAfter: now.AddDate(0, 0, 9)})),
+		"soon expired": {certificate(clientPair(t, a.ca(t), "berlin", pki.Validity{NotBefore: now.AddDate(0, 0, -180), NotAfter: now.AddDate(0, 0, 9)})),
 			"in 8 days: renew it"},
 		"an unverifiable token": {with(func(config, _ map[string]any) { config["bearerToken"] = "x" }),
 			"bearer token: it cannot be verified: Secret " + a.hub + "/argocd-agent-jwt on the hub (context hub): not found"},
@@ -165,7 +165,7 @@ func TestPKIInspectReportsProblems(t *testing.T) {
 		require.Empty(t, one.Problems, one.Secret)
 	}
 	a.does(t, "pki issue redis-proxy")
-	old := serverPair(t, a.authority(t), pki.Validity{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)})
+	old := serverPair(t, a.ca(t), pki.Validity{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)})
 	a.changes(t, "argocd-agent-principal-tls", func(s *corev1.Secret) { s.Data["tls.crt"], s.Data["tls.key"] = old.Certificate, old.Key })
 	a.changes(t, "argocd-agent-kubeproxy-tls", func(s *corev1.Secret) { s.Data["tls.crt"] = []byte("nonsense") })
 	side := core(shared.Hub, "secrets", a.hub, "argocd-agent-redisproxy-tls")
@@ -189,12 +189,12 @@ func TestAgentCreateUsesCertificatesOfAnotherCA(t *testing.T) {
 	t.Parallel()
 	a := newAdmin(t)
 	require.NoError(t, shared.Hub.Apply(t.Context(), namespace("berlin")))
-	elsewhere := newAuthority(t, "elsewhere", pki.Validity{})
+	elsewhere := newCA(t, "elsewhere", pki.Validity{})
 	pair := clientPair(t, elsewhere, "berlin", pki.Validity{})
 	data := map[string][]byte{"tls.crt": pair.Certificate, "tls.key": pair.Key, "ca.crt": elsewhere.PEM().Certificate}
 	a.creates(t, "berlin-principal", data)
 	command := "agent create berlin --tls-from-secret berlin-principal --ca-from-secret " + a.hub + "/berlin-principal"
-	require.Empty(t, a.does(t, command).warnings, "no authority is needed on the hub")
+	require.Empty(t, a.does(t, command).warnings, "no CA is needed on the hub")
 	got := a.inspects(t, "berlin")
 	require.Empty(t, got.Problems)
 	require.Equal(t, "CN=elsewhere", got.Certificate.Issuer)

@@ -16,7 +16,7 @@ import (
 // What is there and will not do is an error that says why, and nothing is changed.
 func TestAgentctlRefusesToOverwriteWithoutUpsert(t *testing.T) {
 	t.Parallel()
-	strangers := newAuthority(t, "strangers", pki.Validity{})
+	strangers := newCA(t, "strangers", pki.Validity{})
 	past := pki.Validity{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}
 	replacing := func(pair pki.Pair) func(*corev1.Secret) {
 		return func(s *corev1.Secret) { s.Data["tls.crt"], s.Data["tls.key"] = pair.Certificate, pair.Key }
@@ -32,16 +32,16 @@ func TestAgentctlRefusesToOverwriteWithoutUpsert(t *testing.T) {
 			return replacing(clientPair(t, strangers, "argocd-agent-kubeproxy", pki.Validity{}))
 		}, "pki issue component kubeproxy", "it was issued by CN=strangers, which is none of the CAs in Secret"},
 		"expired": {component, func(t *testing.T, a admin) func(*corev1.Secret) {
-			return replacing(clientPair(t, a.authority(t), "argocd-agent-kubeproxy", past))
+			return replacing(clientPair(t, a.ca(t), "argocd-agent-kubeproxy", past))
 		}, "pki issue component kubeproxy", "it expired at "},
 		"of another name": {component, func(t *testing.T, a admin) func(*corev1.Secret) {
-			return replacing(clientPair(t, a.authority(t), "somebody", pki.Validity{}))
+			return replacing(clientPair(t, a.ca(t), "somebody", pki.Validity{}))
 		}, "pki issue component kubeproxy", "its common name is somebody, not argocd-agent-kubeproxy"},
 		"of another use": {component, func(t *testing.T, a admin) func(*corev1.Secret) {
-			return replacing(serverPair(t, a.authority(t), pki.Validity{}))
+			return replacing(serverPair(t, a.ca(t), pki.Validity{}))
 		}, "pki issue component kubeproxy", "it is not for clients"},
 		"of another key": {principal, func(t *testing.T, a admin) func(*corev1.Secret) {
-			other := clientPair(t, a.authority(t), "x", pki.Validity{})
+			other := clientPair(t, a.ca(t), "x", pki.Validity{})
 			return func(s *corev1.Secret) { s.Data["tls.key"] = other.Key }
 		}, "pki issue principal", "private key does not match public key"},
 		"nonsense": {principal, func(*testing.T, admin) func(*corev1.Secret) {
@@ -53,11 +53,11 @@ func TestAgentctlRefusesToOverwriteWithoutUpsert(t *testing.T) {
 		"no key of tokens": {"argocd-agent-jwt", func(*testing.T, admin) func(*corev1.Secret) {
 			return func(s *corev1.Secret) { s.Data["jwt.key"] = []byte("nonsense") }
 		}, "jwt create-key --key-algorithm ed25519", "no key in PEM form"},
-		"an authority that is none": {"argocd-agent-ca", func(t *testing.T, a admin) func(*corev1.Secret) {
-			return replacing(clientPair(t, a.authority(t), "x", pki.Validity{}))
+		"a CA that is none": {"argocd-agent-ca", func(t *testing.T, a admin) func(*corev1.Secret) {
+			return replacing(clientPair(t, a.ca(t), "x", pki.Validity{}))
 		}, "pki init", "which is not a CA, and it has no key ca.crt: replace it with --force, and issue all certificates again"},
-		"an authority that is expired": {"argocd-agent-ca", func(t *testing.T, _ admin) func(*corev1.Secret) {
-			return replacing(newAuthority(t, "old", past).PEM())
+		"a CA that is expired": {"argocd-agent-ca", func(t *testing.T, _ admin) func(*corev1.Secret) {
+			return replacing(newCA(t, "old", past).PEM())
 		}, "pki init", "it expired at "},
 		"an agent at another place": {"cluster-berlin", func(*testing.T, admin) func(*corev1.Secret) {
 			return func(s *corev1.Secret) { s.Data["server"] = []byte("https://elsewhere:9090?agentName=berlin") }
@@ -197,11 +197,11 @@ func TestPKIInitForceReplacesCA(t *testing.T) {
 	require.Empty(t, a.inspects(t, "berlin --agent-context spoke-b").Problems)
 }
 
-// While one authority replaces another, both are trusted.
+// While one CA replaces another, both are trusted.
 func TestPKIPropagateCopiesOldAndNewCA(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
-	next := newAuthority(t, "next", pki.Validity{}).PEM()
+	next := newCA(t, "next", pki.Validity{}).PEM()
 	var both []byte
 	a.changes(t, "argocd-agent-ca", func(s *corev1.Secret) {
 		both = bytes.Join([][]byte{next.Certificate, s.Data["tls.crt"]}, nil)

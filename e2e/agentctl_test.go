@@ -41,10 +41,10 @@ func TestHubAndAgentSetUpAsDocumented(t *testing.T) {
 	a.does(t, "pki issue agent munich --principal-context hub --agent-context spoke-b --agent-namespace "+a.spoke+" --upsert",
 		"pki propagate --principal-context hub --agent-context spoke-b")
 
-	authority := a.secret(t, "argocd-agent-ca")
-	require.Equal(t, corev1.SecretTypeTLS, authority.Type)
-	require.Len(t, authority.Data, 2)
-	ca := pairOf(t, authority)
+	caSecret := a.secret(t, "argocd-agent-ca")
+	require.Equal(t, corev1.SecretTypeTLS, caSecret.Type)
+	require.Len(t, caSecret.Data, 2)
+	ca := pairOf(t, caSecret)
 	require.True(t, ca.IsCA)
 	require.WithinDuration(t, time.Now().AddDate(0, 0, 3650), ca.NotAfter, time.Hour)
 	roots := x509.NewCertPool()
@@ -64,7 +64,7 @@ func TestHubAndAgentSetUpAsDocumented(t *testing.T) {
 		{a.agents(t, "argocd-agent-client-tls"), "munich", x509.ExtKeyUsageClientAuth, nil},
 	} {
 		require.Equal(t, corev1.SecretTypeTLS, c.secret.Type)
-		require.Equal(t, authority.Data["tls.crt"], c.secret.Data["ca.crt"])
+		require.Equal(t, caSecret.Data["tls.crt"], c.secret.Data["ca.crt"])
 		leaf := pairOf(t, c.secret)
 		require.Equal(t, c.common, leaf.Subject.CommonName)
 		require.WithinDuration(t, time.Now().AddDate(0, 0, 180), leaf.NotAfter, time.Hour)
@@ -75,9 +75,9 @@ func TestHubAndAgentSetUpAsDocumented(t *testing.T) {
 	}
 	trusted := a.agents(t, "argocd-agent-ca")
 	require.Equal(t, corev1.SecretTypeOpaque, trusted.Type)
-	require.Equal(t, map[string][]byte{"ca.crt": authority.Data["tls.crt"]}, trusted.Data, "the key stays on the hub")
+	require.Equal(t, map[string][]byte{"ca.crt": caSecret.Data["tls.crt"]}, trusted.Data, "the key stays on the hub")
 
-	a.isTheClusterOf(t, "munich", authority.Data["tls.crt"])
+	a.isTheClusterOf(t, "munich", caSecret.Data["tls.crt"])
 	key := a.secret(t, "argocd-agent-jwt")
 	require.Equal(t, corev1.SecretTypeOpaque, key.Type)
 	block, _ := pem.Decode(key.Data["jwt.key"])
@@ -178,7 +178,7 @@ func TestAgentctlKeyAlgorithms(t *testing.T) {
 	require.WithinDuration(t, time.Now().AddDate(0, 0, 7), leaf.NotAfter, time.Hour)
 	berlin := a.inspects(t, "berlin")
 	require.Equal(t, "Ed25519", berlin.Certificate.Key)
-	require.WithinDuration(t, time.Now().AddDate(0, 0, 30), berlin.Certificate.NotAfter, time.Hour, "none outlives its authority")
+	require.WithinDuration(t, time.Now().AddDate(0, 0, 30), berlin.Certificate.NotAfter, time.Hour, "none outlives its CA")
 	a.fails(t, "pki issue component redisproxy --days 31", "choose an earlier end, or renew the CA first")
 }
 

@@ -39,14 +39,14 @@ func TestApplicationIsCopiedToSpoke(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 3, limit)
 
-	app.spoke.becomes(t, settled)
+	app.spoke.becomes(t, syncedAndHealthy)
 	app.configMap().becomes(t)
-	there := app.hub.becomes(t, settled)
+	there := app.hub.becomes(t, syncedAndHealthy)
 	require.Equal(t, "https://anywhere.example.com", text(there, "spec", "destination", "server"), "the hub's own is left alone")
 	require.NotEmpty(t, there.GetOwnerReferences())
 }
 
-func settled(object *unstructured.Unstructured) bool { return argocd.Settled(object) }
+func syncedAndHealthy(object *unstructured.Unstructured) bool { return argocd.SyncedAndHealthy(object) }
 
 func TestApplicationEditOnHubReachesSpoke(t *testing.T) {
 	t.Parallel()

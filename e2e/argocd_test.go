@@ -22,7 +22,7 @@ func TestArgoCDSyncsApplicationOnSpoke(t *testing.T) {
 	}
 	create(t, spoke, argocd.Named(app.Namespace, app.Name), argocd.New(app))
 
-	expect(t, spoke, argocd.Named(app.Namespace, app.Name), argocd.Settled)
+	expect(t, spoke, argocd.Named(app.Namespace, app.Name), argocd.SyncedAndHealthy)
 	deployment := expect(t, spoke, cluster.Selection{
 		Resource:  schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
 		Namespace: "local", Name: "guestbook",

@@ -105,14 +105,14 @@ func (i *independent) syncs(t *testing.T) {
 	starts := watch(t, app.spoke)
 	clickSync(t, app.twin)
 	app.spoke.edit(t, annotate("example.com/mine", "yes"))
-	app.hub.becomes(t, settled, phase("Succeeded"), idle, ran(1))
+	app.hub.becomes(t, syncedAndHealthy, phase("Succeeded"), idle, ran(1))
 	app.spoke.becomes(t, annotated("example.com/mine", ""))
 	asked := watch(t, app.spoke)
 	clickRefresh(t, app.twin, "hard")
 	require.Equal(t, []string{"hard"}, asked.distinct(func(object *unstructured.Unstructured) string {
 		return object.GetAnnotations()[refreshAnnotation]
 	}))
-	app.hub.becomes(t, settled, annotated(refreshAnnotation, ""), annotated("example.com/mine", ""), ran(1))
+	app.hub.becomes(t, syncedAndHealthy, annotated(refreshAnnotation, ""), annotated("example.com/mine", ""), ran(1))
 	require.Len(t, starts.distinct(startOf), 1)
 }
 

@@ -43,7 +43,7 @@ func TestUIWhileSpokeIsDisconnected(t *testing.T) {
 
 	agent.Principal.Restore()
 	saysNow(t, agent, agentMark, lab.ConnectedAgentLine)
-	away.hub.becomes(t, settled)
+	away.hub.becomes(t, syncedAndHealthy)
 	away.readsAndEdits(t)
 	away.readsLogs(t)
 	again := away.terminal(t)

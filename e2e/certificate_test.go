@@ -17,10 +17,10 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-// keyring is where a program has its certificate and the authorities that it trusts.
+// keyring is where a program has its certificate and the CAs that it trusts.
 type keyring interface {
-	// holds makes it hold these. A pair or authorities of nothing are left out.
-	holds(t *testing.T, authorities []byte, pair pki.Pair)
+	// holds makes it hold these. A pair or CAs of nothing are left out.
+	holds(t *testing.T, cas []byte, pair pki.Pair)
 }
 
 // secrets is a keyring of two Secrets.
@@ -29,10 +29,10 @@ type secrets struct {
 	namespace, name string
 }
 
-func (s secrets) holds(t *testing.T, authorities []byte, pair pki.Pair) {
+func (s secrets) holds(t *testing.T, cas []byte, pair pki.Pair) {
 	t.Helper()
-	if authorities != nil {
-		s.put(t, s.name+"-ca", map[string][]byte{"ca.crt": authorities})
+	if cas != nil {
+		s.put(t, s.name+"-ca", map[string][]byte{"ca.crt": cas})
 	}
 	if pair.Certificate != nil {
 		s.put(t, s.name+"-tls", map[string][]byte{"tls.crt": pair.Certificate, "tls.key": pair.Key})
@@ -54,9 +54,9 @@ func (s secrets) put(t *testing.T, name string, data map[string][]byte) {
 // files is a keyring of files that belong to the program of that name.
 type files struct{ program string }
 
-func (f files) holds(t *testing.T, authorities []byte, pair pki.Pair) {
+func (f files) holds(t *testing.T, cas []byte, pair pki.Pair) {
 	t.Helper()
-	for name, data := range map[string][]byte{"ca.crt": authorities, "tls.crt": pair.Certificate, "tls.key": pair.Key} {
+	for name, data := range map[string][]byte{"ca.crt": cas, "tls.crt": pair.Certificate, "tls.key": pair.Key} {
 		if data != nil {
 			_, err := shared.Host.Write(lab.CertificateFile(f.program, name), data)
 			require.NoError(t, err)
@@ -64,25 +64,25 @@ func (f files) holds(t *testing.T, authorities []byte, pair pki.Pair) {
 	}
 }
 
-func newAuthority(t *testing.T, name string, validity pki.Validity) *pki.CA {
+func newCA(t *testing.T, name string, validity pki.Validity) *pki.CA {
 	t.Helper()
-	authority, err := pki.NewCA(pki.CAOptions{CommonName: name, Validity: validity})
+	ca, err := pki.NewCA(pki.CAOptions{CommonName: name, Validity: validity})
 	require.NoError(t, err)
-	return authority
+	return ca
 }
 
-func serverPair(t *testing.T, authority *pki.CA, validity pki.Validity) pki.Pair {
+func serverPair(t *testing.T, ca *pki.CA, validity pki.Validity) pki.Pair {
 	t.Helper()
-	pair, err := authority.IssueServer(pki.ServerOptions{
+	pair, err := ca.IssueServer(pki.ServerOptions{
 		CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}, Validity: validity,
 	})
 	require.NoError(t, err)
 	return pair
 }
 
-func clientPair(t *testing.T, authority *pki.CA, name string, validity pki.Validity) pki.Pair {
+func clientPair(t *testing.T, ca *pki.CA, name string, validity pki.Validity) pki.Pair {
 	t.Helper()
-	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: name, Validity: validity})
+	pair, err := ca.IssueClient(pki.ClientOptions{CommonName: name, Validity: validity})
 	require.NoError(t, err)
 	return pair
 }
@@ -92,7 +92,7 @@ type hubAndSpoke struct {
 	principal      *lab.Principal
 	site           *site
 	ours, theirs   keyring
-	authority      *pki.CA
+	ca             *pki.CA
 	server, client pki.Pair
 }
 
@@ -101,9 +101,9 @@ func inSecrets(t *testing.T, name string) *hubAndSpoke {
 	t.Helper()
 	name = unique(name)
 	h := &hubAndSpoke{
-		authority: newAuthority(t, "first authority", pki.Validity{}),
-		ours:      secrets{shared.Hub, lab.Namespace, name},
-		theirs:    secrets{shared.Spoke("b"), name, name},
+		ca:     newCA(t, "first CA", pki.Validity{}),
+		ours:   secrets{shared.Hub, lab.Namespace, name},
+		theirs: secrets{shared.Spoke("b"), name, name},
 	}
 	require.NoError(t, shared.Spoke("b").Apply(t.Context(), namespace(name)))
 	h.issue(t, name)
@@ -121,11 +121,11 @@ func inSecrets(t *testing.T, name string) *hubAndSpoke {
 func inFiles(t *testing.T, name string) *hubAndSpoke {
 	t.Helper()
 	name = unique(name)
-	h := &hubAndSpoke{authority: newAuthority(t, "first authority", pki.Validity{})}
+	h := &hubAndSpoke{ca: newCA(t, "first CA", pki.Validity{})}
 	h.issue(t, name)
-	h.principal = newPrincipal(t, lab.PrincipalOptions{Certificates: certificates(h.authority, h.server)})
+	h.principal = newPrincipal(t, lab.PrincipalOptions{Certificates: certificates(h.ca, h.server)})
 	h.site = startSite(t, name, lab.AgentOptions{
-		Principal: h.principal, Certificates: certificates(h.authority, h.client),
+		Principal: h.principal, Certificates: certificates(h.ca, h.client),
 	})
 	h.ours, h.theirs = files{h.principal.Name()}, files{h.site.agent.Name()}
 	return h
@@ -134,18 +134,18 @@ func inFiles(t *testing.T, name string) *hubAndSpoke {
 // issue issues a certificate to each side, and has them hold it where they have keyrings already.
 func (h *hubAndSpoke) issue(t *testing.T, name string) {
 	t.Helper()
-	h.server, h.client = serverPair(t, h.authority, pki.Validity{}), clientPair(t, h.authority, name, pki.Validity{})
+	h.server, h.client = serverPair(t, h.ca, pki.Validity{}), clientPair(t, h.ca, name, pki.Validity{})
 	if h.ours != nil {
-		h.ours.holds(t, h.authority.PEM().Certificate, h.server)
-		h.theirs.holds(t, h.authority.PEM().Certificate, h.client)
+		h.ours.holds(t, h.ca.PEM().Certificate, h.server)
+		h.theirs.holds(t, h.ca.PEM().Certificate, h.client)
 	}
 }
 
-func certificates(authority *pki.CA, pair pki.Pair) *lab.Certificates {
-	return &lab.Certificates{CA: authority.PEM().Certificate, Certificate: pair.Certificate, Key: pair.Key}
+func certificates(ca *pki.CA, pair pki.Pair) *lab.Certificates {
+	return &lab.Certificates{CA: ca.PEM().Certificate, Certificate: pair.Certificate, Key: pair.Key}
 }
 
-// A whole change of authority, step by step as an administrator does it, and nothing is restarted.
+// A whole change of CA, step by step as an administrator does it, and nothing is restarted.
 func TestCertificateRotationWithoutRestart(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(*testing.T, string) *hubAndSpoke{
@@ -155,18 +155,18 @@ func TestCertificateRotationWithoutRestart(t *testing.T) {
 			t.Parallel()
 			h := begin(t, name)
 			h.site.connected(t)
-			require.Equal(t, "first authority", h.presented(t))
+			require.Equal(t, "first CA", h.presented(t))
 			h.site.newTwin("before").create(t).arrives(t)
 			principal, agent := h.principal.Pid(), h.site.agent.Pid()
 
-			first, second := h.authority, newAuthority(t, "second authority", pki.Validity{})
+			first, second := h.ca, newCA(t, "second CA", pki.Validity{})
 			both := append(first.PEM().Certificate, second.PEM().Certificate...)
 			h.replaces(t, h.ours, h.principal, both, pki.Pair{})
 			h.replaces(t, h.theirs, h.site.agent, both, pki.Pair{})
 
 			mark, seen := h.site.agent.Mark(), h.principal.Mark()
 			h.replaces(t, h.ours, h.principal, nil, serverPair(t, second, pki.Validity{}))
-			require.Equal(t, "second authority", h.presented(t))
+			require.Equal(t, "second CA", h.presented(t))
 			h.replaces(t, h.theirs, h.site.agent, nil, clientPair(t, second, h.site.name, pki.Validity{}))
 			saysNow(t, h.site.agent, mark, "Certificate renewed; reconnecting", lab.ConnectedAgentLine)
 			saysNow(t, h.principal, seen, lab.ConnectedPrincipalLine)
@@ -181,10 +181,10 @@ func TestCertificateRotationWithoutRestart(t *testing.T) {
 }
 
 // replaces changes what is on a keyring, and waits until its program has noticed.
-func (h *hubAndSpoke) replaces(t *testing.T, k keyring, program marked, authorities []byte, pair pki.Pair) {
+func (h *hubAndSpoke) replaces(t *testing.T, k keyring, program marked, cas []byte, pair pki.Pair) {
 	t.Helper()
 	mark := program.Mark()
-	k.holds(t, authorities, pair)
+	k.holds(t, cas, pair)
 	saysNow(t, program, mark, "Loaded TLS certificates")
 }
 
@@ -241,12 +241,12 @@ func TestConnectionEndsWhenCertificateExpires(t *testing.T) {
 	h.site.connected(t)
 	soon := pki.Validity{NotAfter: time.Now().Add(8 * time.Second)}
 	mark, seen := h.site.agent.Mark(), h.principal.Mark()
-	h.theirs.holds(t, nil, clientPair(t, h.authority, h.site.name, soon))
+	h.theirs.holds(t, nil, clientPair(t, h.ca, h.site.name, soon))
 	saysNow(t, h.site.agent, mark, lab.ConnectedAgentLine)
 	saysNow(t, h.principal, seen, "the agent's certificate has expired: connect again with a newer one")
 	saysNow(t, h.site.agent, mark, "it expired at")
 
-	h.theirs.holds(t, nil, clientPair(t, h.authority, h.site.name, pki.Validity{}))
+	h.theirs.holds(t, nil, clientPair(t, h.ca, h.site.name, pki.Validity{}))
 	h.site.newTwin("renewed").create(t).arrives(t)
 }
 
@@ -255,11 +255,11 @@ func TestConnectionEndsWhenCAIsRemoved(t *testing.T) {
 	t.Parallel()
 	h := inSecrets(t, "distrusted")
 	h.site.connected(t)
-	second := newAuthority(t, "second authority", pki.Validity{})
-	h.replaces(t, h.ours, h.principal, append(h.authority.PEM().Certificate, second.PEM().Certificate...), pki.Pair{})
+	second := newCA(t, "second CA", pki.Validity{})
+	h.replaces(t, h.ours, h.principal, append(h.ca.PEM().Certificate, second.PEM().Certificate...), pki.Pair{})
 	name := unique("trusted")
 	other := certificates(second, clientPair(t, second, name, pki.Validity{}))
-	other.CA = h.authority.PEM().Certificate // the principal's certificate is still its own
+	other.CA = h.ca.PEM().Certificate // the principal's certificate is still its own
 	trusted := startSite(t, name, lab.AgentOptions{Principal: h.principal, Certificates: other}).connected(t)
 
 	mark, seen := h.site.agent.Mark(), h.principal.Mark()
@@ -279,7 +279,7 @@ func TestPrincipalRejectsInvalidAgentCertificates(t *testing.T) {
 	t.Parallel()
 	past := pki.Validity{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}
 	future := pki.Validity{NotBefore: time.Now().Add(time.Hour)}
-	strangers := newAuthority(t, "strangers", pki.Validity{})
+	strangers := newCA(t, "strangers", pki.Validity{})
 	for name, c := range map[string]struct {
 		pair          pki.Pair
 		agent, server []string // what each of them says
@@ -318,7 +318,7 @@ func TestPrincipalRejectsInvalidAgentCertificates(t *testing.T) {
 func TestAgentRejectsInvalidPrincipalCertificates(t *testing.T) {
 	t.Parallel()
 	past := pki.Validity{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}
-	strangers := newAuthority(t, "strangers", pki.Validity{})
+	strangers := newCA(t, "strangers", pki.Validity{})
 	elsewhere, err := shared.CA.IssueServer(pki.ServerOptions{Names: []string{"elsewhere.example.com"}})
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
@@ -364,7 +364,7 @@ func TestClientWithoutCertificateIsRejected(t *testing.T) {
 func TestMissingCertificateSecretIsNamedAndAwaited(t *testing.T) {
 	t.Parallel()
 	const name = "bare"
-	authority := newAuthority(t, "late authority", pki.Validity{})
+	ca := newCA(t, "late CA", pki.Validity{})
 	principal, err := shared.NewPrincipal(t.Context(), lab.PrincipalOptions{
 		Alive: true, Args: []string{"--tls-secret-name=bare-tls", "--tls-ca-secret-name=bare-ca"},
 	})
@@ -381,8 +381,8 @@ func TestMissingCertificateSecretIsNamedAndAwaited(t *testing.T) {
 	requireNotReady(t, principal.HealthURL, "certificate: not ready:", "Secret argocd/bare-tls: not found")
 	requireNotReady(t, s.agent.HealthURL, "certificate: not ready:", "Secret bare/bare-tls: not found")
 
-	secrets{shared.Hub, lab.Namespace, name}.holds(t, authority.PEM().Certificate, serverPair(t, authority, pki.Validity{}))
-	secrets{s.spoke, name, name}.holds(t, authority.PEM().Certificate, clientPair(t, authority, name, pki.Validity{}))
+	secrets{shared.Hub, lab.Namespace, name}.holds(t, ca.PEM().Certificate, serverPair(t, ca, pki.Validity{}))
+	secrets{s.spoke, name, name}.holds(t, ca.PEM().Certificate, clientPair(t, ca, name, pki.Validity{}))
 	s.connected(t)
 	requireReady(t, principal.HealthURL)
 	requireReady(t, s.agent.HealthURL)

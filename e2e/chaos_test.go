@@ -73,7 +73,7 @@ func TestChaos(t *testing.T) {
 	people.Wait()
 	c.history.note("everyone", "goes home")
 
-	c.settle(ctx, t)
+	c.waitEqual(ctx, t)
 	c.requireOneRunPerSync(t)
 	c.requireGoroutines(ctx, t, before)
 	c.tell(t)
@@ -126,8 +126,8 @@ func (c *chaos) dice(name string) *rand.Rand {
 	return rand.New(rand.NewPCG(c.seed, salt))
 }
 
-// settle waits until hub and spokes are equal and nothing moves any more.
-func (c *chaos) settle(ctx context.Context, t *testing.T) {
+// waitEqual waits until hub and spokes are equal and nothing moves any more.
+func (c *chaos) waitEqual(ctx context.Context, t *testing.T) {
 	t.Helper()
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, settling)

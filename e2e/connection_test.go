@@ -272,7 +272,7 @@ func TestForbiddenFromStartingAPIServerIsRetried(t *testing.T) {
 	for i, app := range apps {
 		last := app.hub.get(t).GetLabels()["number"]
 		app.spoke.becomes(t, labelled("number", last))
-		app.hub.becomes(t, settled, phase("Succeeded"), idle, ran(1))
+		app.hub.becomes(t, syncedAndHealthy, phase("Succeeded"), idle, ran(1))
 		require.Empty(t, seen[i].distinct(refusal))
 	}
 }

@@ -12,7 +12,7 @@ import (
 func deployed(t *testing.T, app *twin, changes ...change) *twin {
 	t.Helper()
 	app.automated().create(t, changes...)
-	app.hub.becomes(t, settled)
+	app.hub.becomes(t, syncedAndHealthy)
 	app.configMap().becomes(t)
 	return app
 }
@@ -165,7 +165,7 @@ func TestApplicationRecreatedUnderSameName(t *testing.T) {
 		app.create(t, label("generation", "second"))
 		over()
 		app.arrives(t, labelled("generation", "second"))
-		app.hub.becomes(t, settled)
+		app.hub.becomes(t, syncedAndHealthy)
 		require.NotEqual(t, old, app.hub.get(t).GetUID())
 		require.Equal(t, configMap, app.configMap().get(t).GetUID())
 	}

@@ -153,12 +153,12 @@ func TestAutomatedSyncOfSpecWithZeroFieldsIsNoDrift(t *testing.T) {
 		spec(map[string]any{"recurse": false, "include": "*.yaml"}, "source", "directory"), spec([]any{}, "sources"), spec([]any{}, "info"),
 		spec(map[string]any{"limit": int64(0), "refresh": false}, "syncPolicy", "retry"))
 	app.arrives(t)
-	app.spoke.becomes(t, settled)
+	app.spoke.becomes(t, syncedAndHealthy)
 	app.configMap().becomes(t)
 
 	app.spoke.edit(t, spec(false, "source", "directory", "recurse"))
 	app.hub.edit(t, spec("*.y*ml", "source", "directory", "include"))
-	app.spoke.becomes(t, has("*.y*ml", "spec", "source", "directory", "include"), settled)
+	app.spoke.becomes(t, has("*.y*ml", "spec", "source", "directory", "include"), syncedAndHealthy)
 
 	app.spoke.edit(t, label("mine", "yes")) // this is drift, and puts an end to waiting for some
 	app.spoke.becomes(t, labelled("mine", ""))

@@ -52,9 +52,9 @@ func TestFleet(t *testing.T) {
 	}
 	f := newWholeFleet(t)
 	f.fill(t, s)
-	f.settle(t, "filled")
+	f.waitEqual(t, "filled")
 	f.requireSeen(t)
-	f.settle(t, "mended")
+	f.waitEqual(t, "mended")
 	before := f.footprints(t)
 
 	ctx, cancel := context.WithTimeout(t.Context(), s.lasts)
@@ -66,7 +66,7 @@ func TestFleet(t *testing.T) {
 	}
 	f.storm(ctx, t, &work)
 	work.Wait()
-	f.settle(t, "done")
+	f.waitEqual(t, "done")
 	f.requireNothingAsked(t)
 	for _, w := range workers {
 		t.Logf("%s to %s of %s: %d changes, and %d that did not succeed", w.names[0], w.names[len(w.names)-1], w.originals, w.changes, w.failures)
@@ -196,8 +196,8 @@ func (f *wholeFleet) storm(ctx context.Context, t *testing.T, work *sync.WaitGro
 	})
 }
 
-// settle waits until all is equal, and fails with what is not.
-func (f *wholeFleet) settle(t *testing.T, when string) {
+// waitEqual waits until all is equal, and fails with what is not.
+func (f *wholeFleet) waitEqual(t *testing.T, when string) {
 	t.Helper()
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -72,7 +72,7 @@ func (h *hybrid) traditionalSyncs(t *testing.T) {
 	greeting.vanishes(t)
 	h.stays.hub.edit(t, spec(lab.GuestbookPath, "source", "path"))
 	greeting.becomes(t)
-	h.stays.hub.becomes(t, settled, h.synced(lab.GuestbookPath))
+	h.stays.hub.becomes(t, syncedAndHealthy, h.synced(lab.GuestbookPath))
 	require.Equal(t, acks, h.acks(t))
 	require.NotContains(t, logSince(t, h.principal.LogPath(), 0), h.stays.declared.Name)
 	there, err := h.spoke().Get(t.Context(), h.stays.spoke.selection)
@@ -83,7 +83,7 @@ func (h *hybrid) traditionalSyncs(t *testing.T) {
 // synced holds for an Application that is at rest, and whose resources are those of this path.
 func (h *hybrid) synced(path string) condition {
 	return func(object *unstructured.Unstructured) bool {
-		return argocd.Settled(object) && absent("operation")(object) && text(object, "status", "sync", "comparedTo", "source", "path") == path
+		return argocd.SyncedAndHealthy(object) && absent("operation")(object) && text(object, "status", "sync", "comparedTo", "source", "path") == path
 	}
 }
 
@@ -124,7 +124,7 @@ func (h *hybrid) labelledIsPickedUp(t *testing.T) {
 func (h *hybrid) agentSynced(t *testing.T) {
 	h.listed(t, h.moves)
 	require.Contains(t, cliAt(t, h.lab, "app", "get", "my-app"), "Healthy")
-	h.moves.spoke.becomes(t, settled)
+	h.moves.spoke.becomes(t, syncedAndHealthy)
 }
 
 func (h *hybrid) agentTree(t *testing.T) {
@@ -153,7 +153,7 @@ func (h *hybrid) controllerLeavesAlone(t *testing.T) {
 	old := greeting.get(t).GetUID()
 	greeting.delete(t)
 	greeting.becomes(t, func(object *unstructured.Unstructured) bool { return object.GetUID() != old })
-	h.moves.spoke.becomes(t, absent("operation"), settled)
+	h.moves.spoke.becomes(t, absent("operation"), syncedAndHealthy)
 	h.moves.hub.becomes(t, absent("operation"), h.sameStatus(t, h.moves))
 	clickRefresh(t, h.stays.twin, "hard")
 	log := logSince(t, controller.LogPath(), mark)
@@ -184,7 +184,7 @@ func (h *hybrid) changesStayApart(t *testing.T) {
 func specOf(object *unstructured.Unstructured) string { return fmt.Sprint(object.Object["spec"]) }
 
 func (h *hybrid) localIsLeftAlone(t *testing.T) {
-	local := h.local.becomes(t, settled)
+	local := h.local.becomes(t, syncedAndHealthy)
 	require.NotContains(t, local.GetAnnotations(), sourceUID)
 	there, err := h.lab.Hub.Get(t.Context(), h.local.selection)
 	require.NoError(t, err)
@@ -200,9 +200,9 @@ func (h *hybrid) secretIsLost(t *testing.T) {
 	h.moves.hub.edit(t, label("team", "red"))
 	h.moves.hub.becomes(t, has("Unknown", "status", "sync", "status"))
 	h.kubectl.run(t, secret, "create", "-f", "-")
-	h.moves.hub.becomes(t, settled, h.sameStatus(t, h.moves))
+	h.moves.hub.becomes(t, syncedAndHealthy, h.sameStatus(t, h.moves))
 	require.Equal(t, before, h.deployed(t, h.moves))
-	h.moves.arrives(t, labelled("team", "red"), settled)
+	h.moves.arrives(t, labelled("team", "red"), syncedAndHealthy)
 }
 
 // rollBack gives the Application back to the hub's controller. What it deployed stays, though it has the finalizer by which
@@ -239,7 +239,7 @@ func (h *hybrid) unlabel(t *testing.T) {
 // isBack fails unless the hub's controller has the Application, with what it had deployed before, and nobody else does.
 func (h *hybrid) isBack(t *testing.T, before map[string]string) {
 	t.Helper()
-	h.moves.hub.becomes(t, settled, has(hybridCluster, "status", "sync", "comparedTo", "destination", "name"))
+	h.moves.hub.becomes(t, syncedAndHealthy, has(hybridCluster, "status", "sync", "comparedTo", "destination", "name"))
 	require.Equal(t, before, h.deployed(t, h.moves))
 	now := h.moves.hub.get(t)
 	require.True(t, finalized(cascadeFinalizer)(now))
@@ -264,5 +264,5 @@ func (h *hybrid) migrateAndDelete(t *testing.T) {
 	apps := cluster.Selection{Resource: deployments(), Namespace: h.moves.declared.Into, Name: "guestbook"}
 	side{h.spoke(), apps}.vanishes(t)
 	require.Equal(t, stays, h.deployed(t, h.stays))
-	h.stays.hub.becomes(t, settled)
+	h.stays.hub.becomes(t, syncedAndHealthy)
 }

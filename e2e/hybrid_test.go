@@ -108,7 +108,7 @@ func newHybrid(t *testing.T) *hybrid {
 	label(hybridLabel, "true")(object) // by chance: it is not the hub's for that
 	require.NoError(t, h.spoke().Apply(ctx, object))
 	for _, s := range []side{h.stays.hub, h.moves.hub, h.local} {
-		s.becomes(t, settled)
+		s.becomes(t, syncedAndHealthy)
 	}
 	return h
 }
@@ -282,8 +282,8 @@ func (h *hybrid) migrate(t *testing.T) {
 	before := h.deployed(t, h.moves)
 	h.sendTo(t, hybridAgent)
 	h.kubectl.run(t, "", "label", "application", "my-app", "-n", "argocd", "argocd-agent=true")
-	h.moves.arrives(t, settled, finalized(cascadeFinalizer))
-	h.moves.hub.becomes(t, settled, h.sameStatus(t, h.moves))
+	h.moves.arrives(t, syncedAndHealthy, finalized(cascadeFinalizer))
+	h.moves.hub.becomes(t, syncedAndHealthy, h.sameStatus(t, h.moves))
 	require.Equal(t, before, h.deployed(t, h.moves), "nothing is deployed anew")
 }
 
@@ -332,7 +332,7 @@ func (h *hybrid) syncTogether(t *testing.T) {
 		})
 	}
 	for _, app := range both {
-		app.hub.becomes(t, settled, absent("operation"), has("Succeeded", "status", "operationState", "phase"),
+		app.hub.becomes(t, syncedAndHealthy, absent("operation"), has("Succeeded", "status", "operationState", "phase"),
 			func(object *unstructured.Unstructured) bool {
 				infos, _, _ := unstructured.NestedSlice(object.Object, "status", "operationState", "operation", "info")
 				return slices.ContainsFunc(infos, func(info any) bool { return info.(map[string]any)["value"] == "together" })

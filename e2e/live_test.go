@@ -30,7 +30,7 @@ func newGuestbook(t *testing.T, agent, name string) *guestbook {
 	app := newTwin(agent, name).automated()
 	app.declared.Path = lab.GuestbookPath
 	g := &guestbook{twin: app.create(t, finalize(cascadeFinalizer))}
-	g.hub.becomes(t, settled)
+	g.hub.becomes(t, syncedAndHealthy)
 	for _, n := range g.tree(t) {
 		if n.Kind == "Pod" {
 			g.pod = n.Name

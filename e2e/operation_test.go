@@ -58,7 +58,7 @@ func TestSync(t *testing.T) {
 	starts := watch(t, app.spoke)
 	for n := range 3 {
 		clickSync(t, app)
-		app.hub.becomes(t, settled, phase("Succeeded"), idle, ran(n+1))
+		app.hub.becomes(t, syncedAndHealthy, phase("Succeeded"), idle, ran(n+1))
 	}
 	app.configMap().becomes(t)
 	require.Len(t, starts.distinct(startOf), 3)
@@ -72,7 +72,7 @@ func TestSyncInNewApplication(t *testing.T) {
 	app := newTwin("a", "eager").create(t, func(object *unstructured.Unstructured) {
 		object.Object["operation"] = operation("eager")
 	})
-	app.hub.becomes(t, settled, phase("Succeeded"), idle, ran(1))
+	app.hub.becomes(t, syncedAndHealthy, phase("Succeeded"), idle, ran(1))
 }
 
 func TestRefresh(t *testing.T) {
@@ -124,7 +124,7 @@ func TestSyncAndRefreshWhileDisconnectedRunOnce(t *testing.T) {
 	disconnect(t, "b")
 	clickSync(t, synced)
 	reconnect(t, "b")
-	synced.hub.becomes(t, settled, phase("Succeeded"), idle, ran(1))
+	synced.hub.becomes(t, syncedAndHealthy, phase("Succeeded"), idle, ran(1))
 
 	disconnect(t, "b")
 	refreshes := watch(t, synced.spoke)
@@ -185,7 +185,7 @@ func TestSyncRunsOnceAcrossRestarts(t *testing.T) {
 			c.before()
 			clickSync(t, app)
 			c.after()
-			app.hub.becomes(t, settled, phase("Succeeded"), idle, ran(n+1))
+			app.hub.becomes(t, syncedAndHealthy, phase("Succeeded"), idle, ran(n+1))
 			app.spoke.becomes(t, idle, annotated(ownPrefix+"intent", ""))
 		})
 	}

@@ -241,7 +241,7 @@ func TestRefusedSyncShowsOnHub(t *testing.T) {
 	app.hub.becomes(t, refused("no syncing today"))
 
 	clickSync(t, app)
-	app.hub.becomes(t, settled, phase("Succeeded"), idle, ran(1), accepted)
+	app.hub.becomes(t, syncedAndHealthy, phase("Succeeded"), idle, ran(1), accepted)
 }
 
 // A webhook that does not answer says nothing of the Application: that is tried again, without anybody's doing.

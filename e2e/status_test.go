@@ -37,7 +37,7 @@ func TestStatusReachesHub(t *testing.T) {
 	app.hub.becomes(t, has("OutOfSync", "status", "sync", "status"), has("Missing", "status", "health", "status"))
 
 	clickSync(t, app)
-	done := app.hub.becomes(t, settled, has("Succeeded", "status", "operationState", "phase"))
+	done := app.hub.becomes(t, syncedAndHealthy, has("Succeeded", "status", "operationState", "phase"))
 	require.Contains(t, text(done, "status", "operationState", "message"), "successfully synced")
 	app.hub.becomes(t, same(app.spoke.get(t).Object["status"]))
 
@@ -52,7 +52,7 @@ func TestSpokeInitiatedOperationShowsOnHub(t *testing.T) {
 	t.Parallel()
 	app := newTwin("a", "self-syncing").automated()
 	app.create(t)
-	done := app.hub.becomes(t, settled, phase("Succeeded"), idle, ran(1))
+	done := app.hub.becomes(t, syncedAndHealthy, phase("Succeeded"), idle, ran(1))
 	automated, _, err := unstructured.NestedBool(done.Object, "status", "operationState", "operation", "initiatedBy", "automated")
 	require.NoError(t, err)
 	require.True(t, automated)
@@ -78,14 +78,14 @@ func startOf(object *unstructured.Unstructured) string {
 func TestForeignStatusOnHubIsOverwritten(t *testing.T) {
 	t.Parallel()
 	app := newTwin("a", "corrected").automated().create(t)
-	app.hub.becomes(t, settled)
+	app.hub.becomes(t, syncedAndHealthy)
 	for name, change := range map[string]change{
 		"changed": func(object *unstructured.Unstructured) { set(object, "Degraded", "status", "health", "status") },
 		"removed": func(object *unstructured.Unstructured) { delete(object.Object, "status") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			app.hub.edit(t, change)
-			app.hub.becomes(t, settled)
+			app.hub.becomes(t, syncedAndHealthy)
 		})
 	}
 }
@@ -94,11 +94,11 @@ func TestStatusCatchesUpAfterReconnect(t *testing.T) {
 	app := newTwin("b", "catching-up").create(t)
 	app.arrives(t)
 	clickSync(t, app)
-	app.hub.becomes(t, settled, phase("Succeeded"), idle)
+	app.hub.becomes(t, syncedAndHealthy, phase("Succeeded"), idle)
 	disconnect(t, "b")
 	app.configMap().delete(t)
 	gone := app.spoke.becomes(t, has("OutOfSync", "status", "sync", "status"))
-	require.True(t, argocd.Settled(app.hub.get(t)), "what was known last stays visible")
+	require.True(t, argocd.SyncedAndHealthy(app.hub.get(t)), "what was known last stays visible")
 
 	reconnect(t, "b")
 	app.hub.becomes(t, has("OutOfSync", "status", "sync", "status"), same(gone.Object["status"]))

@@ -84,22 +84,22 @@ func (l listening) Write(line []byte) (int, error) {
 func TestProgramRunsUntilContextEnds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	authority, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
+	ca, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
-	pair, err := authority.IssueServer(pki.ServerOptions{Names: []string{"localhost"}, Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	pair, err := ca.IssueServer(pki.ServerOptions{Names: []string{"localhost"}, Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
 	file := func(name string, content []byte) string {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, content, 0o600))
 		return path
 	}
-	ca, cert, key := file("ca", authority.PEM().Certificate), file("cert", pair.Certificate), file("key", pair.Key)
-	hub := redistest.StartTLS(t, cert, key, ca)
+	caFile, cert, key := file("ca", ca.PEM().Certificate), file("cert", pair.Certificate), file("key", pair.Key)
+	hub := redistest.StartTLS(t, cert, key, caFile)
 	s := &proxySettings{}
 	require.NoError(t, settingstest.Parse(s.Declare, nil, []string{
-		"--principal-client-cert=" + cert, "--principal-client-key=" + key, "--principal-ca-path=" + ca, "--principal-address=localhost", "--principal-port=1",
+		"--principal-client-cert=" + cert, "--principal-client-key=" + key, "--principal-ca-path=" + caFile, "--principal-address=localhost", "--principal-port=1",
 		"--metrics-port=0", "--healthz-port=0", "--listen-host=127.0.0.1", "--tls-cert=" + cert, "--tls-key=" + key,
-		"--redis-address=" + hub.Address, "--redis-tls-enabled", "--redis-ca-path=" + ca,
+		"--redis-address=" + hub.Address, "--redis-tls-enabled", "--redis-ca-path=" + caFile,
 	}...))
 	s.listenPort = 0 // any that is free
 	heard := make(listening, 1)
@@ -112,7 +112,7 @@ func TestProgramRunsUntilContextEnds(t *testing.T) {
 	case err := <-ended:
 		require.NoError(t, err)
 	}
-	client := redistest.Client(t, address, 3, func(o *redis.Options) { o.TLSConfig = redistest.Trust(t, ca) })
+	client := redistest.Client(t, address, 3, func(o *redis.Options) { o.TLSConfig = redistest.Trust(t, caFile) })
 	require.Eventually(t, func() bool { return client.Set(ctx, "a", "1", 0).Err() == nil }, 2*time.Minute, 10*time.Millisecond)
 	require.Equal(t, "1", client.Get(ctx, "a").Val())
 	stop()

@@ -85,10 +85,10 @@ func newSpoke(tb testing.TB, http2 bool, api http.HandlerFunc) *spoke {
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	server.StartTLS()
 	tb.Cleanup(server.Close)
-	return before(tb, &rest.Config{Host: server.URL, BearerToken: "agents-own", TLSClientConfig: rest.TLSClientConfig{CAData: authority(server)}})
+	return before(tb, &rest.Config{Host: server.URL, BearerToken: "agents-own", TLSClientConfig: rest.TLSClientConfig{CAData: caOf(server)}})
 }
 
-func authority(server *httptest.Server) []byte {
+func caOf(server *httptest.Server) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 }
 

@@ -96,10 +96,10 @@ func (w *longWay) carry(ctx context.Context, to, from net.Conn) {
 
 // A principal on another continent, over a bad line, takes a second to answer. That is slow, but it works.
 func TestPrincipalMayBeFarAway(t *testing.T) {
-	authority := newAuthority(t)
+	ca := newCA(t)
 	p := newPrincipal()
-	way := newLongWay(t, serve(t, p, authority), 150*time.Millisecond)
-	material := follow(t, fixed(authority, issue(t, authority)))
+	way := newLongWay(t, serve(t, p, ca), 150*time.Millisecond)
+	material := follow(t, fixed(ca, issue(t, ca)))
 	o := newOffice(way.listener.Addr().String(), material.Changed, credential(material))
 	o.run(t)
 	select {

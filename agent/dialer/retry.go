@@ -17,45 +17,45 @@ const (
 	steady    = 10 * time.Second
 )
 
-// After a connection ended because another agent of its name is served, the agent waits from rivalFirst to rivalLast instead. Two of one
-// name drive each other away whenever one of them connects, so each connection lasts as long as the other waits: only one
-// that outlasted the longest of these waits by far shows that there is no other any more.
+// After another agent of the same name superseded its connection, the agent waits from supersededFirst to supersededLast
+// instead. Two agents of one name supersede each other whenever one connects, so each connection lasts as long as the other
+// waits. Only a connection that lasts for supersededReset shows that there is no other agent any more.
 const (
-	rivalFirst = time.Minute
-	rivalLast  = 15 * time.Minute
-	unrivalled = 2 * rivalLast
+	supersededFirst = time.Minute
+	supersededLast  = 15 * time.Minute
+	supersededReset = 2 * supersededLast
 )
 
 // retry knows how long to wait before the next attempt.
 type retry struct {
-	wait  time.Duration // after an attempt or a connection that failed
-	rival time.Duration // after another agent of the same name was preferred
+	wait           time.Duration // after an attempt or a connection that failed
+	supersededWait time.Duration // after another agent of the same name superseded this one
 }
 
-func newRetry() *retry { return &retry{wait: waitFirst, rival: rivalFirst} }
+func newRetry() *retry { return &retry{wait: waitFirst, supersededWait: supersededFirst} }
 
 // after returns how long to wait after a connection that lasted so long and ended like this.
 func (r *retry) after(lasted time.Duration, err error) time.Duration {
 	if lasted > steady {
 		r.wait = waitFirst
 	}
-	if lasted > unrivalled {
-		r.rival = rivalFirst
+	if lasted > supersededReset {
+		r.supersededWait = supersededFirst
 	}
 	var delay time.Duration
 	switch {
 	case errors.Is(err, errRenewed):
 	case superseded(err):
-		delay, r.rival = jitter(r.rival), min(2*r.rival, rivalLast)
+		delay, r.supersededWait = jitter(r.supersededWait), min(2*r.supersededWait, supersededLast)
 	default:
 		delay, r.wait = jitter(r.wait), min(2*r.wait, waitLast)
 	}
 	return delay
 }
 
-// firstSuperseded reports whether the next time that another agent is preferred is the first one in a long while.
+// firstSuperseded reports whether the agent is superseded for the first time in a long while.
 func (r *retry) firstSuperseded(lasted time.Duration) bool {
-	return r.rival == rivalFirst || lasted > unrivalled
+	return r.supersededWait == supersededFirst || lasted > supersededReset
 }
 
 // superseded reports whether a connection ended because another agent of the same name is served. That it was this very

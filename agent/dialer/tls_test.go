@@ -24,17 +24,17 @@ import (
 // timeout is how long a test waits for what must happen.
 const timeout = 20 * time.Second
 
-func newAuthority(t *testing.T) *pki.CA {
+func newCA(t *testing.T) *pki.CA {
 	t.Helper()
-	authority, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
+	ca, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
-	return authority
+	return ca
 }
 
-func fixed(authority *pki.CA, pair pki.Pair) certs.Options {
+func fixed(ca *pki.CA, pair pki.Pair) certs.Options {
 	return certs.Options{
 		Pair:  certs.Fixed("pair", certs.Blocks{Certificate: pair.Certificate, Key: pair.Key}),
-		Roots: certs.Fixed("roots", certs.Blocks{CAs: authority.PEM().Certificate}),
+		Roots: certs.Fixed("roots", certs.Blocks{CAs: ca.PEM().Certificate}),
 	}
 }
 
@@ -58,15 +58,15 @@ func follow(t *testing.T, options certs.Options) *certs.Source {
 }
 
 // serve runs a principal with TLS on loopback until the test is over, and returns its address.
-func serve(t *testing.T, p *principal, authority *pki.CA) string {
+func serve(t *testing.T, p *principal, ca *pki.CA) string {
 	t.Helper()
-	pair, err := authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	pair, err := ca.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := grpc.NewServer(
-		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: follow(t, fixed(authority, pair))})),
+		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: follow(t, fixed(ca, pair))})),
 		grpc.ForceServerCodecV2(wire.NewCodec()))
 	syncv1.RegisterSyncServer(server, p)
 	served := make(chan error, 1)
@@ -78,9 +78,9 @@ func serve(t *testing.T, p *principal, authority *pki.CA) string {
 	return listener.Addr().String()
 }
 
-func issue(t *testing.T, authority *pki.CA) pki.Pair {
+func issue(t *testing.T, ca *pki.CA) pki.Pair {
 	t.Helper()
-	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: "a"})
+	pair, err := ca.IssueClient(pki.ClientOptions{CommonName: "a"})
 	require.NoError(t, err)
 	return pair
 }
@@ -115,15 +115,15 @@ func credential(s *certs.Source) credentials.TransportCredentials {
 
 // A certificate that is written to the agent's files is shown to the principal, without anybody's doing.
 func TestRenewedCertificateIsShown(t *testing.T) {
-	authority, dir := newAuthority(t), t.TempDir()
-	first, second := issue(t, authority), issue(t, authority)
+	ca, dir := newCA(t), t.TempDir()
+	first, second := issue(t, ca), issue(t, ca)
 	write(t, dir, first)
 	material := follow(t, certs.Options{
 		Pair:  certs.PairFiles(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")),
-		Roots: certs.Fixed("roots", certs.Blocks{CAs: authority.PEM().Certificate}),
+		Roots: certs.Fixed("roots", certs.Blocks{CAs: ca.PEM().Certificate}),
 	})
 	p := newPrincipal()
-	o := newOffice(serve(t, p, authority), material.Changed, credential(material))
+	o := newOffice(serve(t, p, ca), material.Changed, credential(material))
 	o.run(t)
 	c := <-p.calls
 	require.Equal(t, serial(t, first), shown(t, c))
@@ -134,7 +134,7 @@ func TestRenewedCertificateIsShown(t *testing.T) {
 
 // Why there is no connection is reported in words that say what to do.
 func TestReasonIsReported(t *testing.T) {
-	authority := newAuthority(t)
+	ca := newCA(t)
 	var config net.ListenConfig
 	nobody, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -145,9 +145,9 @@ func TestReasonIsReported(t *testing.T) {
 		trusted *pki.CA
 		want    string
 	}{
-		"nobody listens":              {nobody.Addr().String(), issue(t, authority), authority, "connection refused"},
-		"the principal is a stranger": {serve(t, newPrincipal(), authority), issue(t, authority), newAuthority(t), "certificate"},
-		"the agent is a stranger":     {serve(t, newPrincipal(), authority), issue(t, newAuthority(t)), authority, "certificate"},
+		"nobody listens":              {nobody.Addr().String(), issue(t, ca), ca, "connection refused"},
+		"the principal is a stranger": {serve(t, newPrincipal(), ca), issue(t, ca), newCA(t), "certificate"},
+		"the agent is a stranger":     {serve(t, newPrincipal(), ca), issue(t, newCA(t)), ca, "certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			material := follow(t, fixed(c.trusted, c.pair))

@@ -217,9 +217,9 @@ func TestRedisUnreachable(t *testing.T) {
 
 // Redis may speak TLS, with a certificate of a CA that the agent is told of.
 func TestRedisOverTLS(t *testing.T) {
-	authority, err := pki.NewCA(pki.CAOptions{CommonName: "redis"})
+	redisCA, err := pki.NewCA(pki.CAOptions{CommonName: "redis"})
 	require.NoError(t, err)
-	pair, err := authority.IssueServer(pki.ServerOptions{CommonName: "redis", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	pair, err := redisCA.IssueServer(pki.ServerOptions{CommonName: "redis", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
 	folder := t.TempDir()
 	file := func(name string, data []byte) string {
@@ -227,7 +227,7 @@ func TestRedisOverTLS(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, data, 0o600))
 		return path
 	}
-	ca := file("ca.crt", authority.PEM().Certificate)
+	ca := file("ca.crt", redisCA.PEM().Certificate)
 	spoke := redistest.StartTLS(t, file("tls.crt", pair.Certificate), file("tls.key", pair.Key), ca)
 	roots, err := certs.New(certs.Options{
 		Name: "redis", Logger: slog.New(slog.DiscardHandler), Metrics: certs.NewMetrics(prometheus.NewRegistry()),

@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-func authorityOf(t *testing.T, name string, validity pki.Validity) *pki.CA {
+func caOf(t *testing.T, name string, validity pki.Validity) *pki.CA {
 	t.Helper()
 	made, err := pki.NewCA(pki.CAOptions{CommonName: name, Validity: validity})
 	require.NoError(t, err)
@@ -39,8 +39,8 @@ func trusting(cas ...*pki.CA) certificate.Use {
 func TestProblems(t *testing.T) {
 	now := time.Now()
 	const day = 24 * time.Hour
-	ours, theirs := authorityOf(t, "ours", pki.Validity{}), authorityOf(t, "theirs", pki.Validity{})
-	brief := authorityOf(t, "brief", pki.Validity{NotBefore: now.Add(-2 * day), NotAfter: now.Add(-day)})
+	ours, theirs := caOf(t, "ours", pki.Validity{}), caOf(t, "theirs", pki.Validity{})
+	brief := caOf(t, "brief", pki.Validity{NotBefore: now.Add(-2 * day), NotAfter: now.Add(-day)})
 	client := func(from *pki.CA, validity pki.Validity) []*x509.Certificate {
 		pair, err := from.IssueClient(pki.ClientOptions{CommonName: "berlin", Validity: validity})
 		return chain(t, pair, err)
@@ -87,7 +87,7 @@ func outliving(t *testing.T, brief *pki.CA, now time.Time) []*x509.Certificate {
 }
 
 func TestServerCertificateCoversHost(t *testing.T) {
-	ours := authorityOf(t, "ours", pki.Validity{})
+	ours := caOf(t, "ours", pki.Validity{})
 	pair, err := ours.IssueServer(pki.ServerOptions{Names: []string{"proxy", "*.example.com"}, Addresses: []net.IP{net.IPv4(192, 0, 2, 1)}})
 	leaf := chain(t, pair, err)[0]
 	for host, want := range map[string]string{
@@ -118,7 +118,7 @@ func TestDescribe(t *testing.T) {
 		require.Equal(t, strings.ToLower(got.SHA256), got.SHA256)
 		require.Empty(t, got.Names)
 	}
-	pair, err := authorityOf(t, "ours", pki.Validity{}).IssueClient(pki.ClientOptions{CommonName: "a", SPIFFEID: "spiffe://example.org/a"})
+	pair, err := caOf(t, "ours", pki.Validity{}).IssueClient(pki.ClientOptions{CommonName: "a", SPIFFEID: "spiffe://example.org/a"})
 	got := certificate.Describe(chain(t, pair, err)[0])
 	require.Equal(t, []string{"spiffe://example.org/a"}, got.Names)
 }

@@ -19,7 +19,7 @@ func aCluster() *rapid.Generator[argocd.Cluster] {
 		return argocd.Cluster{
 			Agent: name, Name: name, Server: argocd.ClusterServer(proxy, name),
 			Access: argocd.ClusterAccess{BearerToken: rapid.String().Draw(t, "token"), TLS: argocd.ClusterTLS{
-				Insecure: rapid.Bool().Draw(t, "insecure"), Certificate: pem.Draw(t, "certificate"), Key: pem.Draw(t, "key"), CAData: pem.Draw(t, "authorities"),
+				Insecure: rapid.Bool().Draw(t, "insecure"), Certificate: pem.Draw(t, "certificate"), Key: pem.Draw(t, "key"), CAData: pem.Draw(t, "CAs"),
 			}},
 		}
 	})

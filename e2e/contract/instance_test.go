@@ -14,7 +14,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
-// A name of an object may have dots.
+// anApplication draws the name of an Application. It may have dots.
 func anApplication() *rapid.Generator[types.NamespacedName] {
 	return rapid.Custom(func(t *rapid.T) types.NamespacedName {
 		return types.NamespacedName{

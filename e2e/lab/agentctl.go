@@ -48,13 +48,13 @@ func (l *Lab) Kubeconfigs() string {
 	return strings.Join(kubeconfigs, string(filepath.ListSeparator))
 }
 
-// furnish does what an administrator would, by argocd-agentctl: an authority and certificates on the hub, and what each
+// furnish does what an administrator would, by argocd-agentctl: a CA and certificates on the hub, and what each
 // spoke's agent needs, on both.
 func (l *Lab) furnish(ctx context.Context) error {
 	if _, err := l.Agentctl(ctx, "pki", "init"); err != nil {
 		return err
 	}
-	if err := l.loadAuthority(ctx); err != nil {
+	if err := l.loadCA(ctx); err != nil {
 		return err
 	}
 	work, ctx := errgroup.WithContext(ctx)
@@ -74,8 +74,8 @@ func (l *Lab) furnish(ctx context.Context) error {
 	return work.Wait()
 }
 
-// loadAuthority reads the authority, for tests that issue certificates of their own.
-func (l *Lab) loadAuthority(ctx context.Context) error {
+// loadCA reads the CA, for tests that issue their own certificates.
+func (l *Lab) loadCA(ctx context.Context) error {
 	found, err := l.Hub.Kubernetes.CoreV1().Secrets(Namespace).Get(ctx, caSecret, metav1.GetOptions{})
 	if err != nil {
 		return err

@@ -92,9 +92,9 @@ type holder struct {
 func named(name string) holder { return holder{subject: pkix.Name{CommonName: name}} }
 
 // issue signs a client certificate with a subject and URIs that package pki would not issue.
-func issue(t *testing.T, authority *pki.CA, who holder) tls.Certificate {
+func issue(t *testing.T, ca *pki.CA, who holder) tls.Certificate {
 	t.Helper()
-	signer, err := authority.PEM().TLS()
+	signer, err := ca.PEM().TLS()
 	require.NoError(t, err)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -114,18 +114,18 @@ func issue(t *testing.T, authority *pki.CA, who holder) tls.Certificate {
 		require.NoError(t, err)
 		template.URIs = append(template.URIs, parsed)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, authority.Certificate(), key.Public(), signer.PrivateKey)
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.Certificate(), key.Public(), signer.PrivateKey)
 	require.NoError(t, err)
 	leaf, err := x509.ParseCertificate(der)
 	require.NoError(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-func newAuthority(t *testing.T) *pki.CA {
+func newCA(t *testing.T) *pki.CA {
 	t.Helper()
-	authority, err := pki.NewCA(pki.CAOptions{CommonName: "CA"})
+	ca, err := pki.NewCA(pki.CAOptions{CommonName: "CA"})
 	require.NoError(t, err)
-	return authority
+	return ca
 }
 
 type answer struct {
@@ -163,34 +163,34 @@ func ask(t *testing.T, authenticator *identity.Authenticator, server, client cre
 }
 
 // meet asks over mutual TLS.
-func meet(t *testing.T, auth string, authority *pki.CA, certificate tls.Certificate) answer {
+func meet(t *testing.T, auth string, ca *pki.CA, certificate tls.Certificate) answer {
 	t.Helper()
 	authenticator, err := identity.New(identity.Options{Auth: auth, Reserved: []string{"argocd"}})
 	require.NoError(t, err)
-	return ask(t, authenticator, serverCredentials(t, authority, tls.RequireAndVerifyClientCert), clientCredentials(authority, certificate))
+	return ask(t, authenticator, serverCredentials(t, ca, tls.RequireAndVerifyClientCert), clientCredentials(ca, certificate))
 }
 
-func serverCredentials(t *testing.T, authority *pki.CA, clients tls.ClientAuthType) credentials.TransportCredentials {
+func serverCredentials(t *testing.T, ca *pki.CA, clients tls.ClientAuthType) credentials.TransportCredentials {
 	t.Helper()
-	pair, err := authority.IssueServer(pki.ServerOptions{Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	pair, err := ca.IssueServer(pki.ServerOptions{Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
 	loaded, err := pair.TLS()
 	require.NoError(t, err)
-	return credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{loaded}, ClientAuth: clients, ClientCAs: pool(authority)})
+	return credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{loaded}, ClientAuth: clients, ClientCAs: pool(ca)})
 }
 
-func clientCredentials(authority *pki.CA, certificates ...tls.Certificate) credentials.TransportCredentials {
-	return credentials.NewTLS(&tls.Config{Certificates: certificates, RootCAs: pool(authority)})
+func clientCredentials(ca *pki.CA, certificates ...tls.Certificate) credentials.TransportCredentials {
+	return credentials.NewTLS(&tls.Config{Certificates: certificates, RootCAs: pool(ca)})
 }
 
-func pool(authority *pki.CA) *x509.CertPool {
+func pool(ca *pki.CA) *x509.CertPool {
 	trusted := x509.NewCertPool()
-	trusted.AddCert(authority.Certificate())
+	trusted.AddCert(ca.Certificate())
 	return trusted
 }
 
 func TestAuthenticateReadsAgentNameFromCertificate(t *testing.T) {
-	authority := newAuthority(t)
+	ca := newCA(t)
 	const id = "spiffe://example.org/ns/argocd/sa/agent-a"
 	full := pkix.Name{CommonName: "agent-a", Organization: []string{"Example, Inc."}, OrganizationalUnit: []string{"spokes"}}
 	tests := map[string]struct {
@@ -207,7 +207,7 @@ func TestAuthenticateReadsAgentNameFromCertificate(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := meet(t, test.auth, authority, issue(t, authority, test.who))
+			got := meet(t, test.auth, ca, issue(t, ca, test.who))
 			require.NoError(t, got.err)
 			require.Equal(t, identity.Agent("agent-a"), got.peer.Agent)
 		})
@@ -215,9 +215,9 @@ func TestAuthenticateReadsAgentNameFromCertificate(t *testing.T) {
 }
 
 func TestPeerHasCertificateAndAddress(t *testing.T) {
-	authority := newAuthority(t)
-	certificate := issue(t, authority, holder{subject: named("agent-a").subject, uris: []string{"spiffe://example.org/agent-a"}})
-	got := meet(t, identity.DefaultAuth, authority, certificate)
+	ca := newCA(t)
+	certificate := issue(t, ca, holder{subject: named("agent-a").subject, uris: []string{"spiffe://example.org/agent-a"}})
+	got := meet(t, identity.DefaultAuth, ca, certificate)
 	require.NoError(t, got.err)
 	require.Len(t, got.peer.Certificates, 1)
 	require.True(t, certificate.Leaf.Equal(got.peer.Certificates[0]))
@@ -227,15 +227,15 @@ func TestPeerHasCertificateAndAddress(t *testing.T) {
 }
 
 func TestPeerExpiresWithItsCA(t *testing.T) {
-	authority, err := pki.NewCA(pki.CAOptions{CommonName: "short", Validity: pki.Validity{NotAfter: time.Now().Add(10 * time.Minute)}})
+	ca, err := pki.NewCA(pki.CAOptions{CommonName: "short", Validity: pki.Validity{NotAfter: time.Now().Add(10 * time.Minute)}})
 	require.NoError(t, err)
-	got := meet(t, identity.DefaultAuth, authority, issue(t, authority, named("agent-a")))
+	got := meet(t, identity.DefaultAuth, ca, issue(t, ca, named("agent-a")))
 	require.NoError(t, got.err)
-	require.True(t, got.peer.NotAfter.Equal(authority.Certificate().NotAfter))
+	require.True(t, got.peer.NotAfter.Equal(ca.Certificate().NotAfter))
 }
 
 func TestAuthenticateRefusesAmbiguousCertificates(t *testing.T) {
-	authority := newAuthority(t)
+	ca := newCA(t)
 	const id = "spiffe://example.org/ns/argocd/sa/agent-a"
 	tests := map[string]struct {
 		auth    string
@@ -264,7 +264,7 @@ func TestAuthenticateRefusesAmbiguousCertificates(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := meet(t, test.auth, authority, issue(t, authority, test.who))
+			got := meet(t, test.auth, ca, issue(t, ca, test.who))
 			require.ErrorIs(t, got.err, test.kind)
 			require.ErrorContains(t, got.err, test.problem)
 			require.Contains(t, got.err.Error(), "127.0.0.1:")
@@ -273,7 +273,7 @@ func TestAuthenticateRefusesAmbiguousCertificates(t *testing.T) {
 	}
 }
 
-// Attributes of a subject, to make one that Go would not.
+// commonName and its like return attributes of a subject that Go itself would not write.
 func commonName(value any) pkix.AttributeTypeAndValue {
 	return pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: value}
 }
@@ -293,7 +293,7 @@ func whole() []string {
 
 // No text of another attribute passes for a common name.
 func TestOtherSubjectAttributesAreNoCommonName(t *testing.T) {
-	authority := newAuthority(t)
+	ca := newCA(t)
 	for name, who := range map[string]holder{
 		"an organisation":                 {subject: pkix.Name{Organization: []string{"CN=victim"}}},
 		"a unit":                          {subject: pkix.Name{OrganizationalUnit: []string{"CN=victim"}}},
@@ -318,7 +318,7 @@ func TestOtherSubjectAttributesAreNoCommonName(t *testing.T) {
 		"one with a backslash behind it":  named(`victim\`),
 	} {
 		for _, auth := range whole() {
-			got := meet(t, auth, authority, issue(t, authority, who))
+			got := meet(t, auth, ca, issue(t, ca, who))
 			require.Error(t, got.err, "%s: %s", name, auth)
 			require.Equal(t, identity.Peer{}, got.peer)
 		}
@@ -327,7 +327,7 @@ func TestOtherSubjectAttributesAreNoCommonName(t *testing.T) {
 
 // Whatever else a subject has, its common name is the agent's name.
 func TestCommonNameIsFoundAmongOtherAttributes(t *testing.T) {
-	authority := newAuthority(t)
+	ca := newCA(t)
 	for name, who := range map[string]holder{
 		"before a trick":                {subject: pkix.Name{CommonName: "agent-a", Organization: []string{"CN=victim"}}},
 		"behind a trick":                {subject: pkix.Name{CommonName: "agent-a", SerialNumber: "CN=victim"}},
@@ -338,7 +338,7 @@ func TestCommonNameIsFoundAmongOtherAttributes(t *testing.T) {
 		"behind a name with characters": {raw: pkix.RDNSequence{{organization(`Ex, "amp"; <le>+`)}, {commonName("agent-a")}}},
 	} {
 		for _, auth := range whole() {
-			got := meet(t, auth, authority, issue(t, authority, who))
+			got := meet(t, auth, ca, issue(t, ca, who))
 			require.NoError(t, got.err, "%s: %s", name, auth)
 			require.Equal(t, identity.Agent("agent-a"), got.peer.Agent)
 		}
@@ -346,7 +346,7 @@ func TestCommonNameIsFoundAmongOtherAttributes(t *testing.T) {
 }
 
 func TestUnverifiedCertificateIsUnauthenticated(t *testing.T) {
-	authority, stranger := newAuthority(t), newAuthority(t)
+	ca, stranger := newCA(t), newCA(t)
 	authenticator, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
 	require.NoError(t, err)
 	tests := map[string]struct {
@@ -354,10 +354,10 @@ func TestUnverifiedCertificateIsUnauthenticated(t *testing.T) {
 		problem        string
 	}{
 		"plain text": {insecure.NewCredentials(), insecure.NewCredentials(), "does not use TLS"},
-		"no certificate": {serverCredentials(t, authority, tls.VerifyClientCertIfGiven), clientCredentials(authority),
+		"no certificate": {serverCredentials(t, ca, tls.VerifyClientCertIfGiven), clientCredentials(ca),
 			"no verified client certificate"},
-		"a certificate that nobody verified": {serverCredentials(t, authority, tls.RequireAnyClientCert),
-			clientCredentials(authority, issue(t, authority, named("agent-a"))), "no verified client certificate"},
+		"a certificate that nobody verified": {serverCredentials(t, ca, tls.RequireAnyClientCert),
+			clientCredentials(ca, issue(t, ca, named("agent-a"))), "no verified client certificate"},
 		"a stranger's certificate that nobody verified": {serverCredentials(t, stranger, tls.RequireAnyClientCert),
 			clientCredentials(stranger, issue(t, stranger, named("agent-a"))), "no verified client certificate"},
 	}

@@ -19,9 +19,9 @@ import (
 // peerOf returns a peer with such a certificate.
 func peerOf(t *testing.T, options pki.ClientOptions) identity.Peer {
 	t.Helper()
-	authority, err := pki.NewCA(pki.CAOptions{CommonName: "authority"})
+	ca, err := pki.NewCA(pki.CAOptions{CommonName: "CA"})
 	require.NoError(t, err)
-	pair, err := authority.IssueClient(options)
+	pair, err := ca.IssueClient(options)
 	require.NoError(t, err)
 	certificate, err := pair.TLS()
 	require.NoError(t, err)

@@ -52,9 +52,9 @@ func (tr *trust) change(err error) {
 // request returns one whose client certificate is valid for so long.
 func request(t *testing.T, validFor time.Duration) *http.Request {
 	t.Helper()
-	authority, err := pki.NewCA(pki.CAOptions{CommonName: "authority"})
+	ca, err := pki.NewCA(pki.CAOptions{CommonName: "CA"})
 	require.NoError(t, err)
-	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: "a", Validity: pki.Validity{
+	pair, err := ca.IssueClient(pki.ClientOptions{CommonName: "a", Validity: pki.Validity{
 		NotBefore: time.Now(), NotAfter: time.Now().Add(validFor),
 	}})
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func request(t *testing.T, validFor time.Duration) *http.Request {
 	r := httptest.NewRequestWithContext(callers.WithConnection(t.Context(), nil), http.MethodGet, "/api", http.NoBody)
 	r.TLS = &tls.ConnectionState{
 		HandshakeComplete: true, PeerCertificates: []*x509.Certificate{certificate.Leaf},
-		VerifiedChains: [][]*x509.Certificate{{certificate.Leaf, authority.Certificate()}},
+		VerifiedChains: [][]*x509.Certificate{{certificate.Leaf, ca.Certificate()}},
 	}
 	return r
 }
@@ -86,7 +86,7 @@ func TestCertificateIsVerifiedOncePerConnectionUntilTrustChanges(t *testing.T) {
 		require.Equal(t, 1, tr.verified)
 		<-time.After(61 * time.Second)
 		require.NoError(t, bind())
-		require.Equal(t, 2, tr.verified, "an authority may have expired")
+		require.Equal(t, 2, tr.verified, "a CA may have expired")
 		tr.change(errors.New("revoked"))
 		require.ErrorContains(t, bind(), "revoked")
 		tr.change(nil)

@@ -299,7 +299,7 @@ func TestRevokedCertificateEndsWatchesAndConnections(t *testing.T) {
 		require.Equal(t, http.StatusOK, response.StatusCode)
 
 		changed := h.material.Changed()
-		h.trust(authority(t, "other"))
+		h.trust(newCA(t, "other"))
 		<-changed
 		_, err = io.ReadAll(watch.Body)
 		require.Error(t, err, "the watch ends, and not as if it were whole")

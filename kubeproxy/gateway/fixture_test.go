@@ -43,15 +43,15 @@ const (
 
 // hub is a running gateway with the agents that it reaches.
 type hub struct {
-	authority *pki.CA
-	keys      *token.Keys
-	roots     chan certs.Blocks // what is trusted from now on
-	material  *certs.Source
-	address   string
-	registry  *prometheus.Registry
-	log       *logtest.Log
-	stop      context.CancelFunc
-	stopped   chan error
+	ca       *pki.CA
+	keys     *token.Keys
+	roots    chan certs.Blocks // what is trusted from now on
+	material *certs.Source
+	address  string
+	registry *prometheus.Registry
+	log      *logtest.Log
+	stop     context.CancelFunc
+	stopped  chan error
 
 	mu     sync.Mutex
 	agents map[string]string // address by name, of those that are connected
@@ -91,10 +91,10 @@ func open(t *testing.T, change ...func(*options)) *hub {
 		agents: map[string]string{}, away: map[string]error{}, registry: prometheus.NewRegistry(), log: &logtest.Log{},
 		roots: make(chan certs.Blocks, 10), stopped: make(chan error, 1),
 	}
-	h.authority = authority(t, "authority")
+	h.ca = newCA(t, "CA")
 	h.material = h.follow(t)
 	var err error
-	h.keys, err = token.ParseKeys(authority(t, "a key").PEM().Key)
+	h.keys, err = token.ParseKeys(newCA(t, "a key").PEM().Key)
 	require.NoError(t, err)
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
 	require.NoError(t, err)
@@ -123,14 +123,14 @@ func open(t *testing.T, change ...func(*options)) *hub {
 // follow returns the hub's TLS material, whose roots change with h.roots.
 func (h *hub) follow(t *testing.T) *certs.Source {
 	t.Helper()
-	pair, err := h.authority.IssueServer(pki.ServerOptions{Names: []string{"kubeproxy"}, Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	pair, err := h.ca.IssueServer(pki.ServerOptions{Names: []string{"kubeproxy"}, Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
 	source, err := certs.New(certs.Options{
 		Name: "test", Pair: certs.Fixed("test", certs.Blocks{Certificate: pair.Certificate, Key: pair.Key}),
 		Roots: origin{h.roots}, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
-	h.trust(h.authority)
+	h.trust(h.ca)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- source.Run(ctx) }()
@@ -140,9 +140,9 @@ func (h *hub) follow(t *testing.T) *certs.Source {
 }
 
 // trust makes the hub trust these CAs, and no others.
-func (h *hub) trust(authorities ...*pki.CA) {
+func (h *hub) trust(cas ...*pki.CA) {
 	var blocks certs.Blocks
-	for _, a := range authorities {
+	for _, a := range cas {
 		blocks.CAs = append(blocks.CAs, a.PEM().Certificate...)
 	}
 	h.roots <- blocks
@@ -225,7 +225,7 @@ func (h *hub) certificate(t *testing.T, name string, validity ...pki.Validity) *
 	if len(validity) > 0 {
 		o.Validity = validity[0]
 	}
-	pair, err := h.authority.IssueClient(o)
+	pair, err := h.ca.IssueClient(o)
 	require.NoError(t, err)
 	certificate, err := pair.TLS()
 	require.NoError(t, err)
@@ -235,7 +235,7 @@ func (h *hub) certificate(t *testing.T, name string, validity ...pki.Validity) *
 // config is that of a client with the certificate.
 func (h *hub) config(certificate *tls.Certificate) *tls.Config {
 	pool := x509.NewCertPool()
-	pool.AddCert(h.authority.Certificate())
+	pool.AddCert(h.ca.Certificate())
 	c := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}
 	if certificate != nil {
 		c.Certificates = []tls.Certificate{*certificate}
@@ -372,8 +372,8 @@ func eventually(t *testing.T, holds func() bool) {
 	require.Eventually(t, holds, testTimeout, time.Millisecond)
 }
 
-// authority makes one.
-func authority(t *testing.T, name string) *pki.CA {
+// newCA makes one.
+func newCA(t *testing.T, name string) *pki.CA {
 	t.Helper()
 	made, err := pki.NewCA(pki.CAOptions{CommonName: name})
 	require.NoError(t, err)

@@ -45,7 +45,7 @@ func TestCertificatesAndTokensDecideWhichAgentIsReached(t *testing.T) {
 	h.echo(t, "a", "b")
 	h.away["c"] = tunnel.ErrNotConnected
 	h.away["unreachable"] = io.ErrUnexpectedEOF
-	foreign, err := token.ParseKeys(authority(t, "another key").PEM().Key)
+	foreign, err := token.ParseKeys(newCA(t, "another key").PEM().Key)
 	require.NoError(t, err)
 	forged, err := foreign.Issue("a", time.Hour)
 	require.NoError(t, err)
@@ -108,9 +108,9 @@ func TestClientCertificateIsRequired(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	h.echo(t, "a")
-	stranger := &hub{authority: authority(t, "stranger")}
+	stranger := &hub{ca: newCA(t, "stranger")}
 	for name, certificate := range map[string]*tls.Certificate{
-		"none": nil, "of another authority": stranger.certificate(t, "a"),
+		"none": nil, "of another CA": stranger.certificate(t, "a"),
 		"expired": h.certificate(t, "a", pki.Validity{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(-time.Minute)}),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -81,7 +81,7 @@ func TestUpgradedConnectionEndsOnBothSides(t *testing.T) {
 		"the caller goes":  func(_ *testing.T, _ *hub, caller, _ net.Conn) { caller.Close() },
 		"the agent dies":   func(_ *testing.T, _ *hub, _, agent net.Conn) { agent.Close() },
 		"the gateway ends": func(_ *testing.T, h *hub, _, _ net.Conn) { h.stop() },
-		"trust ends":       func(t *testing.T, h *hub, _, _ net.Conn) { h.trust(authority(t, "another")) },
+		"trust ends":       func(t *testing.T, h *hub, _, _ net.Conn) { h.trust(newCA(t, "another")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := open(t)
@@ -125,7 +125,7 @@ func TestUpgradedConnectionEndsThoughNobodyReads(t *testing.T) {
 	_, err := io.WriteString(conn, upgradeHead)
 	require.NoError(t, err)
 	<-stuck
-	h.trust(authority(t, "another"))
+	h.trust(newCA(t, "another"))
 	eventually(t, func() bool { return h.counted(t, "argocd_kubeproxy_requests_total", "a", "1xx", "UPGRADE") == 1 })
 }
 
@@ -163,10 +163,10 @@ func TestExecOverSPDYAndWebSocket(t *testing.T) {
 		}
 		serveSPDY(w, r)
 	})
-	pair, err := h.authority.IssueClient(pki.ClientOptions{CommonName: "a"})
+	pair, err := h.ca.IssueClient(pki.ClientOptions{CommonName: "a"})
 	require.NoError(t, err)
 	config := &rest.Config{Host: "https://" + h.address, TLSClientConfig: rest.TLSClientConfig{
-		CAData: h.authority.PEM().Certificate, CertData: pair.Certificate, KeyData: pair.Key,
+		CAData: h.ca.PEM().Certificate, CertData: pair.Certificate, KeyData: pair.Key,
 	}}
 	target, err := url.Parse(config.Host + "/api/v1/namespaces/x/pods/y/exec?stdin=true")
 	require.NoError(t, err)

@@ -69,9 +69,9 @@ func open(t *testing.T) (*authn.Authenticator, *trust, *bytes.Buffer) {
 // stream returns the context of a stream whose caller has a certificate of that name.
 func stream(t *testing.T, name string) context.Context {
 	t.Helper()
-	authority, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
+	ca, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
-	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: name})
+	pair, err := ca.IssueClient(pki.ClientOptions{CommonName: name})
 	require.NoError(t, err)
 	certificate, err := pair.TLS()
 	require.NoError(t, err)

@@ -66,7 +66,7 @@ func (o *fixture) ring(t *testing.T, name string, validFor time.Duration) (agent
 // proven returns the context of a connection over which an agent has shown a certificate that is valid for so long.
 func (o *fixture) proven(t *testing.T, name string, validFor time.Duration) context.Context {
 	t.Helper()
-	pair, err := o.authority.IssueClient(pki.ClientOptions{CommonName: name, Validity: pki.Validity{
+	pair, err := o.ca.IssueClient(pki.ClientOptions{CommonName: name, Validity: pki.Validity{
 		NotBefore: time.Now(), NotAfter: time.Now().Add(validFor),
 	}})
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func (o *fixture) proven(t *testing.T, name string, validFor time.Duration) cont
 	return peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{
 		State: tls.ConnectionState{
 			HandshakeComplete: true, PeerCertificates: []*x509.Certificate{certificate.Leaf},
-			VerifiedChains: [][]*x509.Certificate{{certificate.Leaf, o.authority.Certificate()}},
+			VerifiedChains: [][]*x509.Certificate{{certificate.Leaf, o.ca.Certificate()}},
 		},
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
 	}})
@@ -153,9 +153,9 @@ func TestStreamDoesNotOutliveTheTrustInItsCertificate(t *testing.T) {
 				other, err := pki.NewCA(pki.CAOptions{CommonName: "other"})
 				require.NoError(t, err)
 				began := time.Now()
-				o.roots.trust(o.authority, other)
+				o.roots.trust(o.ca, other)
 				synctest.Wait()
-				require.Empty(t, ended, "its authority is still among them")
+				require.Empty(t, ended, "its CA is still among them")
 				o.roots.trust(other)
 				err = <-ended
 				require.Zero(t, time.Since(began))

@@ -36,14 +36,14 @@ func TestReasonOfDisconnectIsLogged(t *testing.T) {
 	for want, end := range map[string]func(t *testing.T, o *fixture){
 		// As our agent does it when it is stopped.
 		`reason="the agent closed the stream, and should say why in its own log"`: func(t *testing.T, o *fixture) {
-			connection := o.dial(t, o.authority, o.certified(t, "a"))
+			connection := o.dial(t, o.ca, o.certified(t, "a"))
 			a := stream(t, connection)
 			a.meet(t)
 			a.hangUp()
 			require.NoError(t, connection.Close())
 		},
 		`reason="the agent closed the stream"`: func(t *testing.T, o *fixture) {
-			connection := o.dial(t, o.authority, o.certified(t, "a"))
+			connection := o.dial(t, o.ca, o.certified(t, "a"))
 			grpcStream, err := syncv1.NewSyncClient(connection).Connect(t.Context())
 			require.NoError(t, err)
 			a := newAgent(t, grpcStream, func() {})
@@ -53,7 +53,7 @@ func TestReasonOfDisconnectIsLogged(t *testing.T) {
 		},
 		"reason=\"the connection was lost: ": func(t *testing.T, o *fixture) {
 			cable := &cable{}
-			a := stream(t, o.dial(t, o.authority, o.certified(t, "a"), grpc.WithContextDialer(cable.dial)))
+			a := stream(t, o.dial(t, o.ca, o.certified(t, "a"), grpc.WithContextDialer(cable.dial)))
 			a.meet(t)
 			cable.cut(t)
 		},

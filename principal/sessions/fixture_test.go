@@ -96,16 +96,16 @@ func (witness) DeletionsResumed(converge.Facet)                        {}
 // fixture is a service with all that it needs.
 type fixture struct {
 	*sessions.Service
-	authority *pki.CA
-	roots     *roots        // what the service trusts
-	material  *certs.Source // of the service
-	authn     *authn.Authenticator
-	address   string
-	registry  *prometheus.Registry
-	log       *logtest.Log
-	stop      context.CancelFunc // ends Run
-	stopped   chan struct{}      // closed when Run has returned
-	sharing   func()             // is called when another agent has connected, while nobody else can
+	ca       *pki.CA
+	roots    *roots        // what the service trusts
+	material *certs.Source // of the service
+	authn    *authn.Authenticator
+	address  string
+	registry *prometheus.Registry
+	log      *logtest.Log
+	stop     context.CancelFunc // ends Run
+	stopped  chan struct{}      // closed when Run has returned
+	sharing  func()             // is called when another agent has connected, while nobody else can
 
 	mu      sync.Mutex
 	refusal error                    // why it is not ready
@@ -115,16 +115,16 @@ type fixture struct {
 // newOffice makes a service that does not run.
 func newOffice(t *testing.T) *fixture {
 	t.Helper()
-	authority, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
+	ca, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
 	o := &fixture{
-		authority: authority, registry: prometheus.NewRegistry(), log: &logtest.Log{},
+		ca: ca, registry: prometheus.NewRegistry(), log: &logtest.Log{},
 		stop: func() {}, stopped: make(chan struct{}), sharing: func() {}, sources: make(map[string]*memorySource),
 	}
-	pair, err := authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	pair, err := ca.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
 	o.roots = &roots{texts: make(chan []byte, 10)}
-	o.roots.trust(authority)
+	o.roots.trust(ca)
 	o.material = source(t, o.roots, pair)
 	who, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Reserved: []string{reserved}})
 	require.NoError(t, err)
@@ -189,7 +189,7 @@ func (o *fixture) listen(t *testing.T) {
 	})
 }
 
-// roots are trusted authorities that change.
+// roots are trusted CAs that change.
 type roots struct{ texts chan []byte }
 
 func (r *roots) String() string { return "the test" }
@@ -205,18 +205,18 @@ func (r *roots) Watch(ctx context.Context, report func(certs.Blocks, error)) err
 	}
 }
 
-// trust makes these the trusted authorities.
-func (r *roots) trust(authorities ...*pki.CA) {
+// trust makes these the trusted CAs.
+func (r *roots) trust(cas ...*pki.CA) {
 	var text []byte
-	for _, a := range authorities {
+	for _, a := range cas {
 		text = append(text, a.PEM().Certificate...)
 	}
 	r.texts <- text
 }
 
-// fixed are trusted authorities that do not change.
-func fixed(authority *pki.CA) certs.Origin {
-	return certs.Fixed("roots", certs.Blocks{CAs: authority.PEM().Certificate})
+// fixed are trusted CAs that do not change.
+func fixed(ca *pki.CA) certs.Origin {
+	return certs.Fixed("roots", certs.Blocks{CAs: ca.PEM().Certificate})
 }
 
 // source returns the material of one side, whose pair may be none.
@@ -292,7 +292,7 @@ func hello() wire.Hello {
 // certified returns a certificate for an agent.
 func (o *fixture) certified(t *testing.T, name string) pki.Pair {
 	t.Helper()
-	pair, err := o.authority.IssueClient(pki.ClientOptions{CommonName: name})
+	pair, err := o.ca.IssueClient(pki.ClientOptions{CommonName: name})
 	require.NoError(t, err)
 	return pair
 }
@@ -353,7 +353,7 @@ func (a agent) RecvHello() (wire.Hello, error) {
 // begin connects and says hello.
 func (o *fixture) begin(t *testing.T, name string, h wire.Hello) agent {
 	t.Helper()
-	a := o.connect(t, o.authority, o.certified(t, name))
+	a := o.connect(t, o.ca, o.certified(t, name))
 	if err := a.SendHello(h); err != nil {
 		t.Log(err) // the principal may be faster to refuse the agent, which says so when it is read
 	}

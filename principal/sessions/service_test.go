@@ -69,7 +69,7 @@ func TestCallerThatIsNoAgentIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	foreign, err := stranger.IssueClient(pki.ClientOptions{CommonName: "a"})
 	require.NoError(t, err)
-	old, err := o.authority.IssueClient(pki.ClientOptions{CommonName: "a", Validity: pki.Validity{
+	old, err := o.ca.IssueClient(pki.ClientOptions{CommonName: "a", Validity: pki.Validity{
 		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour),
 	}})
 	require.NoError(t, err)
@@ -78,13 +78,13 @@ func TestCallerThatIsNoAgentIsRefused(t *testing.T) {
 		code codes.Code
 		want string
 	}{
-		"none":                 {pki.Pair{}, codes.Unavailable, "certificate"},
-		"of another authority": {foreign, codes.Unavailable, "certificate"},
-		"expired":              {old, codes.Unavailable, "expired"},
-		"no DNS label":         {o.certified(t, "Not_A_Label"), codes.Unauthenticated, "Not_A_Label"},
-		"reserved":             {o.certified(t, reserved), codes.Unauthenticated, reserved},
+		"none":          {pki.Pair{}, codes.Unavailable, "certificate"},
+		"of another CA": {foreign, codes.Unavailable, "certificate"},
+		"expired":       {old, codes.Unavailable, "expired"},
+		"no DNS label":  {o.certified(t, "Not_A_Label"), codes.Unauthenticated, "Not_A_Label"},
+		"reserved":      {o.certified(t, reserved), codes.Unauthenticated, reserved},
 	} {
-		a := o.connect(t, o.authority, c.pair)
+		a := o.connect(t, o.ca, c.pair)
 		err := a.ending(t)
 		require.Equal(t, c.code, status.Code(err), "%s: %v", name, err)
 		require.ErrorContains(t, err, c.want, name)
@@ -108,13 +108,13 @@ func TestAgentThatIsNoLongerTrustedIsLetGo(t *testing.T) {
 	second, err := pki.NewCA(pki.CAOptions{CommonName: "second"})
 	require.NoError(t, err)
 	changed := o.material.Changed()
-	o.roots.trust(o.authority, second)
+	o.roots.trust(o.ca, second)
 	<-changed
 	pair, err := second.IssueClient(pki.ClientOptions{CommonName: "b"})
 	require.NoError(t, err)
 	agents := make(map[string]agent)
-	old := o.dial(t, o.authority, o.certified(t, "a"))
-	for name, c := range map[string]*grpc.ClientConn{"a": old, "b": o.dial(t, o.authority, pair)} {
+	old := o.dial(t, o.ca, o.certified(t, "a"))
+	for name, c := range map[string]*grpc.ClientConn{"a": old, "b": o.dial(t, o.ca, pair)} {
 		a := stream(t, c)
 		require.NoError(t, a.SendHello(hello()))
 		_, err := a.RecvHello()
@@ -197,7 +197,7 @@ func TestOneOfManyAgentsOfTheSameNameIsServed(t *testing.T) {
 	pair := o.certified(t, "a")
 	agents := make([]agent, many)
 	for i := range agents {
-		agents[i] = o.connect(t, o.authority, pair)
+		agents[i] = o.connect(t, o.ca, pair)
 	}
 	served, ended := make(chan int, many), make(chan error, many)
 	var all sync.WaitGroup
@@ -267,7 +267,7 @@ func TestRefusedAgentDrivesNobodyAway(t *testing.T) {
 
 func TestStreamThatDoesNotBeginWithHello(t *testing.T) {
 	o := open(t)
-	a := o.connect(t, o.authority, o.certified(t, "a"))
+	a := o.connect(t, o.ca, o.certified(t, "a"))
 	require.NoError(t, a.Send(converge.Digest{Facet: facet, Resync: 1}))
 	require.ErrorContains(t, a.ending(t), "instead of a hello")
 }

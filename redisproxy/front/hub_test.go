@@ -223,9 +223,9 @@ func TestSlowClientStopsOnlyItself(t *testing.T) {
 // certificate is one for a server.
 func certificate(t *testing.T) *tls.Config {
 	t.Helper()
-	authority, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
+	ca, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
-	pair, err := authority.IssueServer(pki.ServerOptions{Names: []string{"localhost"}})
+	pair, err := ca.IssueServer(pki.ServerOptions{Names: []string{"localhost"}})
 	require.NoError(t, err)
 	own, err := pair.TLS()
 	require.NoError(t, err)

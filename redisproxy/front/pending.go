@@ -2,8 +2,7 @@ package front
 
 import "sync"
 
-// maxPending bounds what a client is owed at once: replies to commands that follow each other and need nothing but to be
-// passed on count once.
+// maxPending limits the pending replies of a client. Replies to consecutive commands that are only passed on count as one.
 const maxPending = 256
 
 // expected is what is to be done with what Redis replies. The zero value of all but count is to pass it on.
@@ -23,7 +22,7 @@ func (e *expected) plain() bool { return e.verb == verbPlain && e.read == nil &&
 // subscribes reports whether replies are confirmations of subscriptions.
 func (e *expected) subscribes() bool { return e.verb == verbSubscribe || e.verb == verbUnsubscribe }
 
-// pending is what a client is owed, in order.
+// pending are the replies that a client still waits for, in order.
 type pending struct {
 	mu         sync.Mutex
 	changed    sync.Cond
@@ -75,7 +74,7 @@ func (p *pending) answered() {
 	p.changed.Broadcast()
 }
 
-// wait waits until nothing is owed, and reports whether all of it was answered.
+// wait waits until no reply is pending, and reports whether all were answered.
 func (p *pending) wait() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -172,10 +172,10 @@ func (p *spoke) readValue(ctx context.Context, c *call, path string) ([]byte, er
 	waiting, cancel := context.WithTimeoutCause(ctx, p.spokes.options.Timeout, errTimeout)
 	defer cancel()
 	p.spokes.mu.Lock()
-	settled := p.streamSettled
+	attempted := p.openAttempted
 	p.spokes.mu.Unlock()
 	select {
-	case <-settled:
+	case <-attempted:
 	case <-waiting.Done():
 		return nil, context.Cause(waiting)
 	}

@@ -37,7 +37,7 @@ type spoke struct {
 	subscribers int       // how many of the agent's channels somebody subscribes to
 
 	streaming     bool            // runStream runs
-	streamSettled chan struct{}   // closed unless a stream is being opened
+	openAttempted chan struct{}   // closed unless a stream is being opened
 	streamUp      bool            // the stream is open
 	tracking      bool            // and reports changed keys
 	generation    uint64          // how many streams there have been; counts a flush of all keys too
@@ -51,7 +51,7 @@ func newSpoke(s *Spokes, name string) *spoke {
 	close(settled)
 	return &spoke{
 		spokes: s, name: name, readSlots: make(chan struct{}, maxReads), calls: make(map[string]*call),
-		streamSettled: settled, reconnected: signal.New(),
+		openAttempted: settled, reconnected: signal.New(),
 	}
 }
 
@@ -96,16 +96,16 @@ func (p *spoke) ensureStream() {
 		return
 	}
 	p.streaming = true
-	p.streamSettled = make(chan struct{})
+	p.openAttempted = make(chan struct{})
 	p.spokes.startTask(p.runStream)
 }
 
-// settleStream releases those who wait for the stream: it is open, or has failed.
-func (p *spoke) settleStream() {
+// markOpenAttempted wakes whoever waits for the stream: it is open, or has failed.
+func (p *spoke) markOpenAttempted() {
 	select {
-	case <-p.streamSettled:
+	case <-p.openAttempted:
 	default:
-		close(p.streamSettled)
+		close(p.openAttempted)
 	}
 }
 
@@ -117,8 +117,8 @@ func (p *spoke) agentConnected() {
 	}
 	p.lastState = now
 	if p.streaming && !p.streamUp {
-		p.settleStream()
-		p.streamSettled = make(chan struct{})
+		p.markOpenAttempted()
+		p.openAttempted = make(chan struct{})
 	}
 	p.reconnected.Give()
 	if p.streamWanted() {
@@ -216,7 +216,7 @@ func (p *spoke) streamAgain(ctx context.Context) bool {
 	defer p.spokes.mu.Unlock()
 	p.streamEnded()
 	p.stream = nil
-	p.settleStream()
+	p.markOpenAttempted()
 	if ctx.Err() == nil && p.streamWanted() {
 		return true
 	}

@@ -86,7 +86,7 @@ func (p *spoke) streamStarted(tracking bool) {
 	p.generation++
 	p.streamUp, p.tracking = true, tracking
 	s.metrics.streams.Inc()
-	p.settleStream()
+	p.markOpenAttempted()
 	for topic, channels := range s.topics {
 		if topic.agent == p.name {
 			notify(channels, nil)

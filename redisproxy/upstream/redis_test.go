@@ -39,9 +39,9 @@ func TestDial(t *testing.T) {
 
 func TestDialTLS(t *testing.T) {
 	t.Parallel()
-	authority, err := pki.NewCA(pki.CAOptions{CommonName: "redis"})
+	ca, err := pki.NewCA(pki.CAOptions{CommonName: "redis"})
 	require.NoError(t, err)
-	pair, err := authority.IssueServer(pki.ServerOptions{CommonName: "redis", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	pair, err := ca.IssueServer(pki.ServerOptions{CommonName: "redis", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
 	folder := t.TempDir()
 	file := func(name string, data []byte) string {
@@ -49,9 +49,9 @@ func TestDialTLS(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, data, 0o600))
 		return path
 	}
-	ca := file("ca.crt", authority.PEM().Certificate)
-	redis := redistest.StartTLS(t, file("tls.crt", pair.Certificate), file("tls.key", pair.Key), ca)
-	options := upstream.Options{Address: redis.Address, Timeout: timeout, TLS: func() (*tls.Config, error) { return redistest.Trust(t, ca), nil }}
+	caFile := file("ca.crt", ca.PEM().Certificate)
+	redis := redistest.StartTLS(t, file("tls.crt", pair.Certificate), file("tls.key", pair.Key), caFile)
+	options := upstream.Options{Address: redis.Address, Timeout: timeout, TLS: func() (*tls.Config, error) { return redistest.Trust(t, caFile), nil }}
 	require.Equal(t, "+PONG\r\n", ping(t, options))
 
 	options.TLS = func() (*tls.Config, error) { return &tls.Config{MinVersion: tls.VersionTLS12}, nil }

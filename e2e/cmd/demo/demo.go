@@ -14,8 +14,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 )
 
-// settleTimeout is how long the Applications may take to be Synced and Healthy everywhere.
-const settleTimeout = 3 * time.Minute
+// syncTimeout is how long the Applications may take to be Synced and Healthy everywhere.
+const syncTimeout = 3 * time.Minute
 
 // spokes are the names of the spokes, of their agents, and of the agents' namespaces on the hub.
 func spokes() []string { return []string{"berlin", "tokyo"} }
@@ -55,7 +55,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 
 // show creates the Applications on the hub and waits until they are Synced and Healthy on both sides.
 func show(ctx context.Context, l *lab.Lab, progress func(string)) error {
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	for _, spoke := range spokes() {
 		for name, path := range applications() {
@@ -70,8 +70,8 @@ func show(ctx context.Context, l *lab.Lab, progress func(string)) error {
 	progress("Applications are created on the hub")
 	work, ctx := errgroup.WithContext(ctx)
 	for _, spoke := range spokes() {
-		work.Go(func() error { return settled(ctx, l.Hub, spoke) })
-		work.Go(func() error { return settled(ctx, l.Spoke(spoke), lab.Namespace) })
+		work.Go(func() error { return waitSyncedAndHealthy(ctx, l.Hub, spoke) })
+		work.Go(func() error { return waitSyncedAndHealthy(ctx, l.Spoke(spoke), lab.Namespace) })
 	}
 	if err := work.Wait(); err != nil {
 		return err
@@ -80,11 +80,11 @@ func show(ctx context.Context, l *lab.Lab, progress func(string)) error {
 	return nil
 }
 
-// settled waits until all Applications of a namespace are there, Synced and Healthy.
-func settled(ctx context.Context, c *lab.Cluster, namespace string) error {
+// waitSyncedAndHealthy waits until all Applications of a namespace are there, Synced and Healthy.
+func waitSyncedAndHealthy(ctx context.Context, c *lab.Cluster, namespace string) error {
 	_, err := c.WaitAll(ctx, argocd.All(namespace), func(objects cluster.Objects) bool {
 		for name := range applications() {
-			if !argocd.Settled(objects[namespace+"/"+name]) {
+			if !argocd.SyncedAndHealthy(objects[namespace+"/"+name]) {
 				return false
 			}
 		}

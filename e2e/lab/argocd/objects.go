@@ -67,8 +67,8 @@ func Health(application *unstructured.Unstructured) string {
 	return text(application, "status", "health", "status")
 }
 
-// Settled tells whether an Application exists and is Synced and Healthy.
-func Settled(application *unstructured.Unstructured) bool {
+// SyncedAndHealthy reports whether an Application exists and is Synced and Healthy.
+func SyncedAndHealthy(application *unstructured.Unstructured) bool {
 	return application != nil && Sync(application) == "Synced" && Health(application) == "Healthy"
 }
 

@@ -48,14 +48,14 @@ func (m *mount) origin() certs.Origin {
 }
 
 func TestMountedSecretIsReloaded(t *testing.T) {
-	authority := newAuthority(t, "CA")
-	pair := clientPair(t, authority, "agent-a", pki.Validity{})
+	ca := newCA(t, "CA")
+	pair := clientPair(t, ca, "agent-a", pki.Validity{})
 	mounted := newMount(t, pair)
 	source := run(t, certs.Options{Pair: mounted.origin()}).ready(t)
 	require.Equal(t, serialOf(t, pair), source.serial(t))
 
 	for range 4 {
-		pair = clientPair(t, authority, "agent-a", pki.Validity{})
+		pair = clientPair(t, ca, "agent-a", pki.Validity{})
 		source.after(t, func() { mounted.update(t, pair) })
 		require.Equal(t, serialOf(t, pair), source.serial(t))
 	}
@@ -64,16 +64,16 @@ func TestMountedSecretIsReloaded(t *testing.T) {
 }
 
 func TestRenamedAndOverwrittenFilesAreReloaded(t *testing.T) {
-	authority := newAuthority(t, "CA")
+	ca := newCA(t, "CA")
 	directory := t.TempDir()
-	certificate, key := writePair(t, directory, clientPair(t, authority, "agent-a", pki.Validity{}))
+	certificate, key := writePair(t, directory, clientPair(t, ca, "agent-a", pki.Validity{}))
 	source := run(t, certs.Options{Pair: certs.PairFiles(certificate, key)}).ready(t)
 
-	renamed := clientPair(t, authority, "agent-a", pki.Validity{})
+	renamed := clientPair(t, ca, "agent-a", pki.Validity{})
 	source.after(t, func() { writePair(t, directory, renamed) })
 	require.Equal(t, serialOf(t, renamed), source.serial(t))
 
-	inPlace := clientPair(t, authority, "agent-a", pki.Validity{})
+	inPlace := clientPair(t, ca, "agent-a", pki.Validity{})
 	source.after(t, func() {
 		require.NoError(t, os.WriteFile(key, inPlace.Key, 0o600))
 		require.NoError(t, os.WriteFile(certificate, inPlace.Certificate, 0o600))
@@ -93,17 +93,17 @@ func TestMissingFilesAreLoadedWhenTheyAppear(t *testing.T) {
 	require.Contains(t, line, "mount the Secret")
 
 	require.NoError(t, os.MkdirAll(directory, 0o700))
-	pair := clientPair(t, newAuthority(t, "CA"), "agent-a", pki.Validity{})
+	pair := clientPair(t, newCA(t, "CA"), "agent-a", pki.Validity{})
 	writePair(t, directory, pair)
 	source.ready(t)
 	require.Equal(t, serialOf(t, pair), source.serial(t))
 }
 
 func TestChangedSymbolicLinkReloadsFiles(t *testing.T) {
-	authority := newAuthority(t, "CA")
+	ca := newCA(t, "CA")
 	top := t.TempDir()
 	generation := func(name string) pki.Pair {
-		pair := clientPair(t, authority, "agent-a", pki.Validity{})
+		pair := clientPair(t, ca, "agent-a", pki.Validity{})
 		require.NoError(t, os.MkdirAll(filepath.Join(top, name, "tls"), 0o700))
 		writePair(t, filepath.Join(top, name, "tls"), pair)
 		return pair
@@ -120,20 +120,20 @@ func TestChangedSymbolicLinkReloadsFiles(t *testing.T) {
 	})
 	require.Equal(t, serialOf(t, second), source.serial(t))
 
-	third := clientPair(t, authority, "agent-a", pki.Validity{})
+	third := clientPair(t, ca, "agent-a", pki.Validity{})
 	source.after(t, func() { writePair(t, filepath.Join(top, "second", "tls"), third) })
 	require.Equal(t, serialOf(t, third), source.serial(t))
 }
 
 func TestReplacedDirectoryReloadsFiles(t *testing.T) {
-	authority := newAuthority(t, "CA")
+	ca := newCA(t, "CA")
 	top := t.TempDir()
 	directory := filepath.Join(top, "tls")
 	require.NoError(t, os.Mkdir(directory, 0o700))
-	certificate, key := writePair(t, directory, clientPair(t, authority, "agent-a", pki.Validity{}))
+	certificate, key := writePair(t, directory, clientPair(t, ca, "agent-a", pki.Validity{}))
 	source := run(t, certs.Options{Pair: certs.PairFiles(certificate, key)}).ready(t)
 
-	next := clientPair(t, authority, "agent-a", pki.Validity{})
+	next := clientPair(t, ca, "agent-a", pki.Validity{})
 	require.NoError(t, os.Mkdir(directory+".new", 0o700))
 	writePair(t, directory+".new", next)
 	source.after(t, func() {
@@ -142,14 +142,14 @@ func TestReplacedDirectoryReloadsFiles(t *testing.T) {
 	})
 	require.Equal(t, serialOf(t, next), source.serial(t))
 
-	last := clientPair(t, authority, "agent-a", pki.Validity{})
+	last := clientPair(t, ca, "agent-a", pki.Validity{})
 	source.after(t, func() { writePair(t, directory, last) })
 	require.Equal(t, serialOf(t, last), source.serial(t))
 }
 
 func TestDeletedFilesKeepLastGoodCertificate(t *testing.T) {
 	directory := t.TempDir()
-	pair := clientPair(t, newAuthority(t, "CA"), "agent-a", pki.Validity{})
+	pair := clientPair(t, newCA(t, "CA"), "agent-a", pki.Validity{})
 	certificate, key := writePair(t, directory, pair)
 	source := run(t, certs.Options{Pair: certs.PairFiles(certificate, key)}).ready(t)
 
@@ -160,15 +160,15 @@ func TestDeletedFilesKeepLastGoodCertificate(t *testing.T) {
 }
 
 func TestCAFileWithCertificateFromAnotherOrigin(t *testing.T) {
-	authority := newAuthority(t, "CA")
+	ca := newCA(t, "CA")
 	path := filepath.Join(t.TempDir(), "ca.crt")
-	write(t, path, authority.PEM().Certificate)
+	write(t, path, ca.PEM().Certificate)
 	source := run(t, certs.Options{
-		Pair:  certs.Fixed("generated", pairBlocks(clientPair(t, authority, "agent-a", pki.Validity{}))),
+		Pair:  certs.Fixed("generated", pairBlocks(clientPair(t, ca, "agent-a", pki.Validity{}))),
 		Roots: certs.RootsFile(path),
 	}).ready(t)
 	source.after(t, func() {
-		write(t, path, append(authority.PEM().Certificate, newAuthority(t, "next").PEM().Certificate...))
+		write(t, path, append(ca.PEM().Certificate, newCA(t, "next").PEM().Certificate...))
 	})
 	material, err := source.Current()
 	require.NoError(t, err)

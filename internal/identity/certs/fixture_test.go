@@ -23,23 +23,23 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // timeout is how long a test waits for what must happen.
 const timeout = 20 * time.Second
 
-func newAuthority(t *testing.T, name string) *pki.CA {
+func newCA(t *testing.T, name string) *pki.CA {
 	t.Helper()
-	authority, err := pki.NewCA(pki.CAOptions{CommonName: name})
+	ca, err := pki.NewCA(pki.CAOptions{CommonName: name})
 	require.NoError(t, err)
-	return authority
+	return ca
 }
 
-func clientPair(t *testing.T, authority *pki.CA, name string, validity pki.Validity) pki.Pair {
+func clientPair(t *testing.T, ca *pki.CA, name string, validity pki.Validity) pki.Pair {
 	t.Helper()
-	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: name, Validity: validity})
+	pair, err := ca.IssueClient(pki.ClientOptions{CommonName: name, Validity: validity})
 	require.NoError(t, err)
 	return pair
 }
 
-func serverPair(t *testing.T, authority *pki.CA, validity pki.Validity) pki.Pair {
+func serverPair(t *testing.T, ca *pki.CA, validity pki.Validity) pki.Pair {
 	t.Helper()
-	pair, err := authority.IssueServer(pki.ServerOptions{
+	pair, err := ca.IssueServer(pki.ServerOptions{
 		CommonName: "principal",
 		Names:      []string{"principal.test"},
 		Addresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -251,10 +251,10 @@ func pairBlocks(pair pki.Pair) certs.Blocks {
 	return certs.Blocks{Certificate: pair.Certificate, Key: pair.Key}
 }
 
-func rootsBlocks(authorities ...*pki.CA) certs.Blocks {
+func rootsBlocks(cas ...*pki.CA) certs.Blocks {
 	var blocks certs.Blocks
-	for _, authority := range authorities {
-		blocks.CAs = append(blocks.CAs, authority.PEM().Certificate...)
+	for _, ca := range cas {
+		blocks.CAs = append(blocks.CAs, ca.PEM().Certificate...)
 	}
 	return blocks
 }

@@ -75,10 +75,10 @@ func client(e *end) credentials.TransportCredentials {
 }
 
 func TestFailedHandshakeIsExplainedOnBothSides(t *testing.T) {
-	authority, stranger := newAuthority(t, "CA"), newAuthority(t, "stranger")
-	goodServer := serverPair(t, authority, pki.Validity{})
-	goodClient := clientPair(t, authority, "agent-a", pki.Validity{})
-	elsewhere, err := authority.IssueServer(pki.ServerOptions{Names: []string{"elsewhere.test"}})
+	ca, stranger := newCA(t, "CA"), newCA(t, "stranger")
+	goodServer := serverPair(t, ca, pki.Validity{})
+	goodClient := clientPair(t, ca, "agent-a", pki.Validity{})
+	elsewhere, err := ca.IssueServer(pki.ServerOptions{Names: []string{"elsewhere.test"}})
 	require.NoError(t, err)
 
 	tests := map[string]struct {
@@ -88,12 +88,12 @@ func TestFailedHandshakeIsExplainedOnBothSides(t *testing.T) {
 		serverLogs, clientGets     []string
 	}{
 		"client expired": {
-			client: clientPair(t, authority, "agent-a", past()), reason: certs.Expired,
+			client: clientPair(t, ca, "agent-a", past()), reason: certs.Expired,
 			serverLogs: []string{"client certificate", "CN=agent-a", "expired at", "renew it"},
 			clientGets: []string{"refused our client certificate", "CN=agent-a", "expired at", "renew it"},
 		},
 		"client not yet valid": {
-			client: clientPair(t, authority, "agent-a", future()), reason: certs.NotYetValid,
+			client: clientPair(t, ca, "agent-a", future()), reason: certs.NotYetValid,
 			serverLogs: []string{"client certificate", "not valid before", "clocks"},
 			clientGets: []string{"refused our client certificate", "not valid before", "clocks"},
 		},
@@ -108,12 +108,12 @@ func TestFailedHandshakeIsExplainedOnBothSides(t *testing.T) {
 			clientGets: []string{"refused our client certificate", "CN=principal", "its log says which"},
 		},
 		"server expired": {
-			server: serverPair(t, authority, past()), reason: certs.RefusedByPeer,
+			server: serverPair(t, ca, past()), reason: certs.RefusedByPeer,
 			serverLogs: []string{"refused our server certificate", "CN=principal", "expired at", "renew it"},
 			clientGets: []string{"server certificate", "CN=principal", "expired at", "renew it"},
 		},
 		"server not yet valid": {
-			server: serverPair(t, authority, future()), reason: certs.RefusedByPeer,
+			server: serverPair(t, ca, future()), reason: certs.RefusedByPeer,
 			serverLogs: []string{"refused our server certificate", "not valid before"},
 			clientGets: []string{"server certificate", "not valid before", "clocks"},
 		},
@@ -130,8 +130,8 @@ func TestFailedHandshakeIsExplainedOnBothSides(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			principal := newEnd(t, either(test.server, goodServer), orAuthority(test.serverTrusts, authority))
-			agent := newEnd(t, either(test.client, goodClient), orAuthority(test.clientTrusts, authority))
+			principal := newEnd(t, either(test.server, goodServer), orAuthority(test.serverTrusts, ca))
+			agent := newEnd(t, either(test.client, goodClient), orAuthority(test.clientTrusts, ca))
 			err := call(t, serve(t, server(principal)), client(agent))
 			require.Equal(t, codes.Unavailable, status.Code(err))
 			for _, want := range test.clientGets {
@@ -154,17 +154,17 @@ func either(pair, otherwise pki.Pair) pki.Pair {
 	return pair
 }
 
-func orAuthority(authority, otherwise *pki.CA) *pki.CA {
-	if authority == nil {
+func orAuthority(ca, otherwise *pki.CA) *pki.CA {
+	if ca == nil {
 		return otherwise
 	}
-	return authority
+	return ca
 }
 
 func TestMissingClientCertificateIsExplainedOnBothSides(t *testing.T) {
-	authority := newAuthority(t, "CA")
-	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
-	bare := run(t, certs.Options{Roots: newMemory(rootsBlocks(authority))}).ready(t)
+	ca := newCA(t, "CA")
+	principal := newEnd(t, serverPair(t, ca, pki.Validity{}), ca)
+	bare := run(t, certs.Options{Roots: newMemory(rootsBlocks(ca))}).ready(t)
 
 	err := call(t, serve(t, server(principal)), certs.ClientCredentials(certs.ClientOptions{Source: bare.Source}))
 	require.ErrorContains(t, err, "requires a certificate and none is configured here")
@@ -174,9 +174,9 @@ func TestMissingClientCertificateIsExplainedOnBothSides(t *testing.T) {
 }
 
 func TestFailedTLS12HandshakeIsExplained(t *testing.T) {
-	authority := newAuthority(t, "CA")
-	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
-	agent := newEnd(t, clientPair(t, authority, "agent-a", past()), authority)
+	ca := newCA(t, "CA")
+	principal := newEnd(t, serverPair(t, ca, pki.Validity{}), ca)
+	agent := newEnd(t, clientPair(t, ca, "agent-a", past()), ca)
 	older, err := certs.ParsePolicy("tls1.2", "tls1.2", nil)
 	require.NoError(t, err)
 
@@ -191,9 +191,9 @@ func TestFailedTLS12HandshakeIsExplained(t *testing.T) {
 }
 
 func TestPlainTextClientIsExplained(t *testing.T) {
-	authority := newAuthority(t, "CA")
-	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
-	agent := newEnd(t, clientPair(t, authority, "agent-a", pki.Validity{}), authority)
+	ca := newCA(t, "CA")
+	principal := newEnd(t, serverPair(t, ca, pki.Validity{}), ca)
+	agent := newEnd(t, clientPair(t, ca, "agent-a", pki.Validity{}), ca)
 
 	require.Error(t, call(t, serve(t, server(principal)), insecure.NewCredentials()))
 	require.Contains(t, principal.log.await(t, "TLS handshake failed"), "does not speak TLS")
@@ -201,8 +201,8 @@ func TestPlainTextClientIsExplained(t *testing.T) {
 }
 
 func TestDisconnectDuringHandshakeIsCountedButNotLogged(t *testing.T) {
-	authority := newAuthority(t, "CA")
-	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
+	ca := newCA(t, "CA")
+	principal := newEnd(t, serverPair(t, ca, pki.Validity{}), ca)
 	near, far := net.Pipe()
 	require.NoError(t, near.Close())
 	_, _, err := server(principal).ServerHandshake(far)
@@ -214,7 +214,7 @@ func TestDisconnectDuringHandshakeIsCountedButNotLogged(t *testing.T) {
 }
 
 func TestCAAndCertificatesRotateWithoutRestart(t *testing.T) {
-	old, renewed := newAuthority(t, "CA"), newAuthority(t, "CA")
+	old, renewed := newCA(t, "CA"), newCA(t, "CA")
 	principal := newEnd(t, serverPair(t, old, pki.Validity{}), old)
 	agent := newEnd(t, clientPair(t, old, "agent-a", past()), old)
 	address, dial := serve(t, server(principal)), client(agent)
@@ -245,7 +245,7 @@ func TestCAAndCertificatesRotateWithoutRestart(t *testing.T) {
 }
 
 func TestTLSSessionsAreNotResumed(t *testing.T) {
-	old, renewed := newAuthority(t, "old"), newAuthority(t, "new")
+	old, renewed := newCA(t, "old"), newCA(t, "new")
 	principal := newEnd(t, serverPair(t, old, pki.Validity{}), old)
 	pair, err := clientPair(t, old, "agent-a", pki.Validity{}).TLS()
 	require.NoError(t, err)
@@ -285,9 +285,9 @@ func greet(listener net.Listener) error {
 }
 
 func TestInsecureSkipVerifyTrustsAnyServer(t *testing.T) {
-	authority, stranger := newAuthority(t, "CA"), newAuthority(t, "stranger")
-	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
-	agent := newEnd(t, clientPair(t, authority, "agent-a", pki.Validity{}), authority)
+	ca, stranger := newCA(t, "CA"), newCA(t, "stranger")
+	principal := newEnd(t, serverPair(t, ca, pki.Validity{}), ca)
+	agent := newEnd(t, clientPair(t, ca, "agent-a", pki.Validity{}), ca)
 	address := serve(t, server(principal))
 
 	agent.after(t, func() { agent.roots.put(rootsBlocks(stranger)) })
@@ -297,7 +297,7 @@ func TestInsecureSkipVerifyTrustsAnyServer(t *testing.T) {
 
 // What a handshake accepted is asked about again when what is trusted has changed.
 func TestVerifyClientAfterCAChange(t *testing.T) {
-	first, second := newAuthority(t, "first"), newAuthority(t, "second")
+	first, second := newCA(t, "first"), newCA(t, "second")
 	principal := newEnd(t, serverPair(t, first, pki.Validity{}), first)
 	presented := func(pair pki.Pair) []*x509.Certificate {
 		loaded, err := pair.TLS()
@@ -324,9 +324,9 @@ func TestVerifyClientAfterCAChange(t *testing.T) {
 }
 
 func TestHandshakeWithoutCertificatesFails(t *testing.T) {
-	authority := newAuthority(t, "CA")
-	missing := run(t, certs.Options{Pair: &memory{}, Roots: newMemory(rootsBlocks(authority))})
-	agent := newEnd(t, clientPair(t, authority, "agent-a", pki.Validity{}), authority)
+	ca := newCA(t, "CA")
+	missing := run(t, certs.Options{Pair: &memory{}, Roots: newMemory(rootsBlocks(ca))})
+	agent := newEnd(t, clientPair(t, ca, "agent-a", pki.Validity{}), ca)
 
 	err := call(t, serve(t, certs.ServerCredentials(certs.ServerOptions{Source: missing.Source})), client(agent))
 	require.ErrorContains(t, err, "the other side had a problem of its own, maybe no certificate yet")
@@ -335,14 +335,14 @@ func TestHandshakeWithoutCertificatesFails(t *testing.T) {
 	err = call(t, "127.0.0.1:1", certs.ClientCredentials(certs.ClientOptions{Source: missing.Source}))
 	require.Error(t, err)
 
-	rootless := run(t, certs.Options{Pair: newMemory(pairBlocks(serverPair(t, authority, pki.Validity{})))}).ready(t)
+	rootless := run(t, certs.Options{Pair: newMemory(pairBlocks(serverPair(t, ca, pki.Validity{})))}).ready(t)
 	require.Error(t, call(t, serve(t, certs.ServerCredentials(certs.ServerOptions{Source: rootless.Source})), client(agent)))
 	require.Contains(t, rootless.log.await(t, "TLS handshake failed"), "a server needs a certificate and trusted CAs")
 }
 
 func TestFailedHandshakeLogIsRateLimited(t *testing.T) {
-	authority := newAuthority(t, "CA")
-	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), authority)
+	ca := newCA(t, "CA")
+	principal := newEnd(t, serverPair(t, ca, pki.Validity{}), ca)
 	transport := server(principal)
 	const flood = 100
 	for range flood {
@@ -362,13 +362,13 @@ func TestFailedHandshakeLogIsRateLimited(t *testing.T) {
 func TestExpiredCAIsNamed(t *testing.T) {
 	expired, err := pki.NewCA(pki.CAOptions{CommonName: "ended", Validity: past()})
 	require.NoError(t, err)
-	authority := newAuthority(t, "CA")
+	ca := newCA(t, "CA")
 	pair, err := expired.IssueClient(pki.ClientOptions{CommonName: "agent-a", Validity: pki.Validity{
 		NotBefore: expired.Certificate().NotBefore, NotAfter: expired.Certificate().NotAfter.Add(-time.Minute),
 	}})
 	require.NoError(t, err)
-	principal := newEnd(t, serverPair(t, authority, pki.Validity{}), expired)
-	agent := newEnd(t, pair, authority)
+	principal := newEnd(t, serverPair(t, ca, pki.Validity{}), expired)
+	agent := newEnd(t, pair, ca)
 	require.ErrorContains(t, call(t, serve(t, server(principal)), client(agent)), "expired at")
 	require.Contains(t, principal.log.await(t, "TLS handshake failed"), "reason=expired")
 }

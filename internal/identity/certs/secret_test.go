@@ -43,20 +43,20 @@ func secretSource(t *testing.T, server *apiServer) *rig {
 
 func TestSecretIsReloadedOnEveryChange(t *testing.T) {
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
-		authority := newAuthority(t, "CA")
+		ca := newCA(t, "CA")
 		source := secretSource(t, server)
 		both := source.log.await(t, "missing") + source.log.await(t, "missing")
 		require.Contains(t, both, "Secret argocd/argocd-agent-client-tls: not found: create it with: argocd-agentctl pki issue agent")
 		require.Contains(t, both, "Secret argocd/argocd-agent-ca: not found: create it with: argocd-agentctl pki propagate")
 
-		first := clientPair(t, authority, "agent-a", pki.Validity{})
-		server.put("unrelated", tlsData(clientPair(t, authority, "other", pki.Validity{})))
-		server.put(caSecret, tlsData(authority.PEM()))
+		first := clientPair(t, ca, "agent-a", pki.Validity{})
+		server.put("unrelated", tlsData(clientPair(t, ca, "other", pki.Validity{})))
+		server.put(caSecret, tlsData(ca.PEM()))
 		server.put(tlsSecret, tlsData(first))
 		source.ready(t)
 		require.Equal(t, serialOf(t, first), source.serial(t))
 
-		second := clientPair(t, authority, "agent-a", pki.Validity{})
+		second := clientPair(t, ca, "agent-a", pki.Validity{})
 		source.after(t, func() { server.put(tlsSecret, tlsData(second)) })
 		require.Equal(t, serialOf(t, second), source.serial(t))
 
@@ -64,7 +64,7 @@ func TestSecretIsReloadedOnEveryChange(t *testing.T) {
 		require.Contains(t, source.log.await(t, "keeping the last good ones"), "not found")
 		require.Equal(t, serialOf(t, second), source.serial(t))
 
-		third := clientPair(t, authority, "agent-a", pki.Validity{})
+		third := clientPair(t, ca, "agent-a", pki.Validity{})
 		source.after(t, func() { server.put(tlsSecret, tlsData(third)) })
 		require.Equal(t, serialOf(t, third), source.serial(t))
 	})
@@ -72,19 +72,19 @@ func TestSecretIsReloadedOnEveryChange(t *testing.T) {
 
 func TestSecretWatchRestarts(t *testing.T) {
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
-		authority := newAuthority(t, "CA")
-		server.put(caSecret, tlsData(authority.PEM()))
-		server.put(tlsSecret, tlsData(clientPair(t, authority, "agent-a", pki.Validity{})))
+		ca := newCA(t, "CA")
+		server.put(caSecret, tlsData(ca.PEM()))
+		server.put(tlsSecret, tlsData(clientPair(t, ca, "agent-a", pki.Validity{})))
 		source := secretSource(t, server).ready(t)
 
-		renewed := clientPair(t, authority, "agent-a", pki.Validity{})
+		renewed := clientPair(t, ca, "agent-a", pki.Validity{})
 		source.after(t, func() {
 			server.cutWatches()
 			server.put(tlsSecret, tlsData(renewed))
 		})
 		require.Equal(t, serialOf(t, renewed), source.serial(t))
 
-		renewed = clientPair(t, authority, "agent-a", pki.Validity{})
+		renewed = clientPair(t, ca, "agent-a", pki.Validity{})
 		source.after(t, func() {
 			server.put("unrelated", nil)
 			server.forget()
@@ -99,7 +99,7 @@ func TestSecretWatchRestarts(t *testing.T) {
 func TestForbiddenSecretIsLoadedOnceAllowed(t *testing.T) {
 	eachAPIServer(t, func(t *testing.T, server *apiServer) {
 		server.allow(caSecret, false)
-		server.put(caSecret, tlsData(newAuthority(t, "CA").PEM()))
+		server.put(caSecret, tlsData(newCA(t, "CA").PEM()))
 		source := run(t, certs.Options{
 			Roots:     secret.Namespace{Client: server.client, Name: namespace}.Roots(caSecret),
 			RootsHint: "create it with: argocd-agentctl pki propagate",
@@ -119,10 +119,10 @@ func TestForbiddenSecretIsLoadedOnceAllowed(t *testing.T) {
 
 func TestInvalidSecretErrorNamesItsKey(t *testing.T) {
 	server := newAPIServer(t, true, tlsSecret, caSecret)
-	authority := newAuthority(t, "CA")
-	pair := clientPair(t, authority, "agent-a", pki.Validity{})
+	ca := newCA(t, "CA")
+	pair := clientPair(t, ca, "agent-a", pki.Validity{})
 	server.put(tlsSecret, map[string][]byte{"tls.crt": pair.Certificate})
-	server.put(caSecret, map[string][]byte{"ca.pem": authority.PEM().Certificate})
+	server.put(caSecret, map[string][]byte{"ca.pem": ca.PEM().Certificate})
 	source := secretSource(t, server)
 	both := source.log.await(t, "missing") + source.log.await(t, "missing")
 	require.Contains(t, both, "its key tls.key is missing or empty")
@@ -132,19 +132,19 @@ func TestInvalidSecretErrorNamesItsKey(t *testing.T) {
 	require.Contains(t, source.log.await(t, "missing"), "which is not a CA, and it has no key ca.crt")
 	server.put(caSecret, map[string][]byte{"tls.crt": []byte("rubbish")})
 	require.Contains(t, source.log.await(t, "missing"), "its key tls.crt: no certificate in PEM form")
-	server.put(caSecret, tlsData(authority.PEM()))
+	server.put(caSecret, tlsData(ca.PEM()))
 	server.put(tlsSecret, tlsData(pair))
 	source.ready(t)
 }
 
 func TestCAIsReadFromTLSCrtOrCACrt(t *testing.T) {
-	authority, issuer := newAuthority(t, "CA"), newAuthority(t, "issuer")
-	leaf := clientPair(t, authority, "agent-a", pki.Validity{})
+	ca, issuer := newCA(t, "CA"), newCA(t, "issuer")
+	leaf := clientPair(t, ca, "agent-a", pki.Validity{})
 	for name, data := range map[string]map[string][]byte{
-		"the CA's own Secret":             tlsData(authority.PEM()),
-		"its certificate alone as ca.crt": {"ca.crt": authority.PEM().Certificate},
-		"a leaf's Secret with its ca.crt": {"tls.crt": leaf.Certificate, "tls.key": leaf.Key, "ca.crt": authority.PEM().Certificate},
-		"a CA's Secret and its issuer":    {"tls.crt": authority.PEM().Certificate, "ca.crt": issuer.PEM().Certificate},
+		"the CA's own Secret":             tlsData(ca.PEM()),
+		"its certificate alone as ca.crt": {"ca.crt": ca.PEM().Certificate},
+		"a leaf's Secret with its ca.crt": {"tls.crt": leaf.Certificate, "tls.key": leaf.Key, "ca.crt": ca.PEM().Certificate},
+		"a CA's Secret and its issuer":    {"tls.crt": ca.PEM().Certificate, "ca.crt": issuer.PEM().Certificate},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newAPIServer(t, true, caSecret)

@@ -14,9 +14,9 @@ import (
 )
 
 func TestInvalidCertificateKeepsLastGoodOne(t *testing.T) {
-	authority := newAuthority(t, "CA")
-	first := clientPair(t, authority, "agent-a", pki.Validity{})
-	other := clientPair(t, authority, "agent-a", pki.Validity{})
+	ca := newCA(t, "CA")
+	first := clientPair(t, ca, "agent-a", pki.Validity{})
+	other := clientPair(t, ca, "agent-a", pki.Validity{})
 
 	bad := map[string]struct {
 		blocks certs.Blocks
@@ -27,7 +27,7 @@ func TestInvalidCertificateKeepsLastGoodOne(t *testing.T) {
 			Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("rubbish")}), Key: first.Key}, "x509: malformed"},
 		"key of another":                {certs.Blocks{Certificate: first.Certificate, Key: other.Key}, "private key does not match"},
 		"no key":                        {certs.Blocks{Certificate: other.Certificate}, "key input"},
-		"expired where ours is not yet": {pairBlocks(clientPair(t, authority, "agent-a", past())), "valid only from"},
+		"expired where ours is not yet": {pairBlocks(clientPair(t, ca, "agent-a", past())), "valid only from"},
 	}
 	for name, test := range bad {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestInvalidCertificateKeepsLastGoodOne(t *testing.T) {
 			require.Equal(t, 1.0, source.value(t, reloads, "test", "failure"))
 
 			place.put(test.blocks) // the same again is no news
-			good := clientPair(t, authority, "agent-a", pki.Validity{})
+			good := clientPair(t, ca, "agent-a", pki.Validity{})
 			source.after(t, func() { place.put(pairBlocks(good)) })
 			require.Contains(t, source.log.next(t), "Loaded TLS certificates")
 			source.log.requireNone(t)
@@ -56,7 +56,7 @@ func TestInvalidCertificateKeepsLastGoodOne(t *testing.T) {
 }
 
 func TestInvalidCAsKeepLastGoodOnes(t *testing.T) {
-	old, renewed := newAuthority(t, "old"), newAuthority(t, "new")
+	old, renewed := newCA(t, "old"), newCA(t, "new")
 	broken := append(rootsBlocks(renewed).CAs,
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("rubbish")})...)
 	place := newMemory(rootsBlocks(old))
@@ -82,24 +82,24 @@ func TestInvalidCAsKeepLastGoodOnes(t *testing.T) {
 }
 
 func TestCertificateAndCAsReloadIndependently(t *testing.T) {
-	authority := newAuthority(t, "CA")
-	pairs := newMemory(pairBlocks(clientPair(t, authority, "agent-a", pki.Validity{})))
-	roots := newMemory(rootsBlocks(authority))
+	ca := newCA(t, "CA")
+	pairs := newMemory(pairBlocks(clientPair(t, ca, "agent-a", pki.Validity{})))
+	roots := newMemory(rootsBlocks(ca))
 	source := run(t, certs.Options{Pair: pairs, Roots: roots}).ready(t)
 
 	roots.put(certs.Blocks{})
 	source.log.await(t, "keeping the last good ones")
-	renewed := clientPair(t, authority, "agent-a", pki.Validity{})
+	renewed := clientPair(t, ca, "agent-a", pki.Validity{})
 	source.after(t, func() { pairs.put(pairBlocks(renewed)) })
 	require.Equal(t, serialOf(t, renewed), source.serial(t))
 	loaded, err := renewed.TLS()
 	require.NoError(t, err)
 	require.Equal(t, float64(loaded.Leaf.NotAfter.Unix()), source.value(t, notAfter, "test"))
-	require.Equal(t, float64(authority.Certificate().NotAfter.Unix()), source.value(t, notAfter, "test-ca"))
+	require.Equal(t, float64(ca.Certificate().NotAfter.Unix()), source.value(t, notAfter, "test-ca"))
 }
 
 func TestExpiredCertificateIsUsedIfNoOther(t *testing.T) {
-	place := newMemory(pairBlocks(clientPair(t, newAuthority(t, "CA"), "agent-a", past())))
+	place := newMemory(pairBlocks(clientPair(t, newCA(t, "CA"), "agent-a", past())))
 	source := run(t, certs.Options{Pair: place}).ready(t)
 	line := source.log.next(t)
 	require.Contains(t, line, "level=WARN")
@@ -108,7 +108,7 @@ func TestExpiredCertificateIsUsedIfNoOther(t *testing.T) {
 
 func TestWaitErrorHasHint(t *testing.T) {
 	place := &memory{reports: make(chan report, 10)}
-	source := run(t, certs.Options{Pair: place, PairHint: "create it with: argocd-agentctl pki issue agent", Roots: newMemory(rootsBlocks(newAuthority(t, "CA")))})
+	source := run(t, certs.Options{Pair: place, PairHint: "create it with: argocd-agentctl pki issue agent", Roots: newMemory(rootsBlocks(newCA(t, "CA")))})
 	_, err := source.Current()
 	require.ErrorContains(t, err, "the test has not been read yet")
 
@@ -124,7 +124,7 @@ func TestWaitErrorHasHint(t *testing.T) {
 
 	waited := make(chan error, 1)
 	go func() { waited <- source.Wait(t.Context()) }()
-	place.put(pairBlocks(clientPair(t, newAuthority(t, "CA"), "agent-a", pki.Validity{})))
+	place.put(pairBlocks(clientPair(t, newCA(t, "CA"), "agent-a", pki.Validity{})))
 	require.NoError(t, <-waited)
 	require.NotContains(t, source.log.await(t, "name=test "), "missing", "the same cause is logged once")
 }

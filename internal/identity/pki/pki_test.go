@@ -13,14 +13,14 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-func newAuthority(t *testing.T, options pki.CAOptions) *pki.CA {
+func newCA(t *testing.T, options pki.CAOptions) *pki.CA {
 	t.Helper()
 	if options.CommonName == "" {
 		options.CommonName = "test CA"
 	}
-	authority, err := pki.NewCA(options)
+	ca, err := pki.NewCA(options)
 	require.NoError(t, err)
-	return authority
+	return ca
 }
 
 func leaf(t *testing.T, pair pki.Pair) *x509.Certificate {
@@ -30,16 +30,16 @@ func leaf(t *testing.T, pair pki.Pair) *x509.Certificate {
 	return loaded.Leaf
 }
 
-func verify(leaf *x509.Certificate, authority *pki.CA, name string, usage x509.ExtKeyUsage) error {
+func verify(leaf *x509.Certificate, ca *pki.CA, name string, usage x509.ExtKeyUsage) error {
 	pool := x509.NewCertPool()
-	pool.AddCert(authority.Certificate())
+	pool.AddCert(ca.Certificate())
 	_, err := leaf.Verify(x509.VerifyOptions{Roots: pool, DNSName: name, KeyUsages: []x509.ExtKeyUsage{usage}})
 	return err
 }
 
 func TestServerCertificateIsValidForItsNamesOnly(t *testing.T) {
-	authority := newAuthority(t, pki.CAOptions{})
-	pair, err := authority.IssueServer(pki.ServerOptions{
+	ca := newCA(t, pki.CAOptions{})
+	pair, err := ca.IssueServer(pki.ServerOptions{
 		Names:     []string{"principal.argocd.svc", "localhost"},
 		Addresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	})
@@ -47,37 +47,37 @@ func TestServerCertificateIsValidForItsNamesOnly(t *testing.T) {
 	certificate := leaf(t, pair)
 
 	for _, name := range []string{"principal.argocd.svc", "localhost", "127.0.0.1"} {
-		require.NoError(t, verify(certificate, authority, name, x509.ExtKeyUsageServerAuth))
+		require.NoError(t, verify(certificate, ca, name, x509.ExtKeyUsageServerAuth))
 	}
-	require.ErrorAs(t, verify(certificate, authority, "example.com", x509.ExtKeyUsageServerAuth), new(x509.HostnameError))
-	require.Error(t, verify(certificate, authority, "localhost", x509.ExtKeyUsageClientAuth), "a server certificate is no client certificate")
+	require.ErrorAs(t, verify(certificate, ca, "example.com", x509.ExtKeyUsageServerAuth), new(x509.HostnameError))
+	require.Error(t, verify(certificate, ca, "localhost", x509.ExtKeyUsageClientAuth), "a server certificate is no client certificate")
 	require.Equal(t, "principal.argocd.svc", certificate.Subject.CommonName)
 	require.False(t, certificate.IsCA)
 }
 
 func TestClientCertificateHasAgentName(t *testing.T) {
-	authority := newAuthority(t, pki.CAOptions{})
-	pair, err := authority.IssueClient(pki.ClientOptions{CommonName: "agent-a", SPIFFEID: "spiffe://example.org/ns/argocd/sa/agent-a"})
+	ca := newCA(t, pki.CAOptions{})
+	pair, err := ca.IssueClient(pki.ClientOptions{CommonName: "agent-a", SPIFFEID: "spiffe://example.org/ns/argocd/sa/agent-a"})
 	require.NoError(t, err)
 	certificate := leaf(t, pair)
 
-	require.NoError(t, verify(certificate, authority, "", x509.ExtKeyUsageClientAuth))
-	require.Error(t, verify(certificate, authority, "", x509.ExtKeyUsageServerAuth))
+	require.NoError(t, verify(certificate, ca, "", x509.ExtKeyUsageClientAuth))
+	require.Error(t, verify(certificate, ca, "", x509.ExtKeyUsageServerAuth))
 	require.Equal(t, "CN=agent-a", certificate.Subject.String())
 	require.Len(t, certificate.URIs, 1)
 	require.Equal(t, "spiffe://example.org/ns/argocd/sa/agent-a", certificate.URIs[0].String())
 }
 
 func TestCertificateOfAnotherCAIsNotTrusted(t *testing.T) {
-	ours := newAuthority(t, pki.CAOptions{})
-	theirs := newAuthority(t, pki.CAOptions{CommonName: "test CA"})
+	ours := newCA(t, pki.CAOptions{})
+	theirs := newCA(t, pki.CAOptions{CommonName: "test CA"})
 	pair, err := theirs.IssueClient(pki.ClientOptions{CommonName: "agent-a"})
 	require.NoError(t, err)
 	require.ErrorAs(t, verify(leaf(t, pair), ours, "", x509.ExtKeyUsageClientAuth), new(x509.UnknownAuthorityError))
 }
 
 func TestLoadedCAIssuesCertificates(t *testing.T) {
-	original := newAuthority(t, pki.CAOptions{})
+	original := newCA(t, pki.CAOptions{})
 	loaded, err := pki.LoadCA(original.PEM().Certificate, original.PEM().Key)
 	require.NoError(t, err)
 
@@ -87,22 +87,22 @@ func TestLoadedCAIssuesCertificates(t *testing.T) {
 }
 
 func TestLoadCARefusesCertificatesThatCannotSign(t *testing.T) {
-	authority := newAuthority(t, pki.CAOptions{})
-	other := newAuthority(t, pki.CAOptions{})
-	client, err := authority.IssueClient(pki.ClientOptions{CommonName: "agent-a"})
+	ca := newCA(t, pki.CAOptions{})
+	other := newCA(t, pki.CAOptions{})
+	client, err := ca.IssueClient(pki.ClientOptions{CommonName: "agent-a"})
 	require.NoError(t, err)
 
-	_, err = pki.LoadCA(authority.PEM().Certificate, other.PEM().Key)
+	_, err = pki.LoadCA(ca.PEM().Certificate, other.PEM().Key)
 	require.ErrorContains(t, err, "private key does not match")
 	_, err = pki.LoadCA(client.Certificate, client.Key)
 	require.ErrorContains(t, err, "not one of a CA")
-	_, err = pki.LoadCA([]byte("rubbish"), authority.PEM().Key)
+	_, err = pki.LoadCA([]byte("rubbish"), ca.PEM().Key)
 	require.Error(t, err)
 }
 
 func TestValidity(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
-	short := newAuthority(t, pki.CAOptions{Validity: pki.Validity{NotAfter: now.Add(time.Hour)}})
+	short := newCA(t, pki.CAOptions{Validity: pki.Validity{NotAfter: now.Add(time.Hour)}})
 
 	t.Run("explicit times are kept, also past ones", func(t *testing.T) {
 		validity := pki.Validity{NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)}
@@ -117,7 +117,7 @@ func TestValidity(t *testing.T) {
 		require.True(t, leaf(t, pair).NotAfter.Equal(short.Certificate().NotAfter))
 	})
 	t.Run("the default lifetimes", func(t *testing.T) {
-		long := newAuthority(t, pki.CAOptions{})
+		long := newCA(t, pki.CAOptions{})
 		require.WithinDuration(t, now.Add(pki.CALifetime), long.Certificate().NotAfter, time.Hour)
 		pair, err := long.IssueClient(pki.ClientOptions{CommonName: "agent-a"})
 		require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestValidity(t *testing.T) {
 		require.ErrorContains(t, err, "renew the CA first")
 	})
 	t.Run("an expired CA issues nothing by default", func(t *testing.T) {
-		expired := newAuthority(t, pki.CAOptions{Validity: pki.Validity{NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)}})
+		expired := newCA(t, pki.CAOptions{Validity: pki.Validity{NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)}})
 		_, err := expired.IssueClient(pki.ClientOptions{CommonName: "agent-a"})
 		require.ErrorContains(t, err, "renew the CA first")
 	})
@@ -139,14 +139,14 @@ func TestValidity(t *testing.T) {
 }
 
 func TestKeyAlgorithms(t *testing.T) {
-	authority := newAuthority(t, pki.CAOptions{})
+	ca := newCA(t, pki.CAOptions{})
 	for _, algorithm := range []pki.Algorithm{pki.ECDSAP256, pki.ECDSAP384, pki.ECDSAP521, pki.Ed25519, pki.RSA} {
 		t.Run(string(algorithm), func(t *testing.T) {
 			parsed, err := pki.ParseAlgorithm(string(algorithm))
 			require.NoError(t, err)
-			pair, err := authority.IssueClient(pki.ClientOptions{CommonName: "agent-a", Key: pki.KeyKind{Algorithm: parsed}})
+			pair, err := ca.IssueClient(pki.ClientOptions{CommonName: "agent-a", Key: pki.KeyKind{Algorithm: parsed}})
 			require.NoError(t, err)
-			require.NoError(t, verify(leaf(t, pair), authority, "", x509.ExtKeyUsageClientAuth))
+			require.NoError(t, verify(leaf(t, pair), ca, "", x509.ExtKeyUsageClientAuth))
 		})
 	}
 	_, err := pki.ParseAlgorithm("dsa")
@@ -154,14 +154,14 @@ func TestKeyAlgorithms(t *testing.T) {
 }
 
 func TestCertificateWithoutNameIsRefused(t *testing.T) {
-	authority := newAuthority(t, pki.CAOptions{})
+	ca := newCA(t, pki.CAOptions{})
 	_, err := pki.NewCA(pki.CAOptions{})
 	require.ErrorContains(t, err, "no common name")
-	_, err = authority.IssueServer(pki.ServerOptions{CommonName: "principal"})
+	_, err = ca.IssueServer(pki.ServerOptions{CommonName: "principal"})
 	require.ErrorContains(t, err, "no DNS name and no IP address")
-	_, err = authority.IssueClient(pki.ClientOptions{})
+	_, err = ca.IssueClient(pki.ClientOptions{})
 	require.ErrorContains(t, err, "agent's name")
-	_, err = authority.IssueClient(pki.ClientOptions{CommonName: "agent-a", SPIFFEID: "http://example.org/x"})
+	_, err = ca.IssueClient(pki.ClientOptions{CommonName: "agent-a", SPIFFEID: "http://example.org/x"})
 	require.ErrorContains(t, err, "spiffe://example.org")
 }
 

@@ -15,7 +15,7 @@ func berlin() argocd.Cluster {
 	return argocd.Cluster{
 		Agent: "berlin", Name: "berlin", Server: argocd.ClusterServer("argocd-agent-resource-proxy:9090", "berlin"),
 		Access: argocd.ClusterAccess{TLS: argocd.ClusterTLS{
-			Certificate: []byte("certificate"), Key: []byte("key"), CAData: []byte("authorities"),
+			Certificate: []byte("certificate"), Key: []byte("key"), CAData: []byte("CAs"),
 		}},
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
-// berlin is an agent whose applications are in a namespace of its own on the hub.
+// recipient is an agent with its own namespace on the hub.
 func recipient() argocd.Recipient {
 	return argocd.Recipient{Agent: "berlin", Server: "https://proxy:9090?agentName=berlin", Namespace: "berlin"}
 }

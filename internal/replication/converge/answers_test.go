@@ -35,7 +35,7 @@ func failing(err error, keys ...converge.Key) func(context.Context, converge.Key
 	}
 }
 
-// slowReplica is a replica that takes a while to say what it holds, when told to.
+// slowReplica is a replica whose Held takes a while when slow is set.
 type slowReplica struct {
 	*memoryStore
 	slow atomic.Bool

@@ -21,7 +21,7 @@ const workers = 128
 // facet is the one that pairs share.
 const facet = converge.Facet("facet")
 
-// shelf is a memory store, a source or a replica, whose answers a test can choose.
+// memoryStore is a source or a replica whose answers a test can choose.
 type memoryStore struct {
 	mu      sync.Mutex
 	objects map[converge.Key]converge.Object
@@ -58,7 +58,7 @@ func (s *memoryStore) fill(n int) {
 	}
 }
 
-// set puts an object and tells so; nothing is told of an object that is the same.
+// set puts an object, and reports the change unless the object is the same.
 func (s *memoryStore) set(k converge.Key, o converge.Object) {
 	s.mu.Lock()
 	old := s.objects[k]
@@ -101,7 +101,7 @@ func (s *memoryStore) appliedAt(k converge.Key) []time.Time {
 	return append([]time.Time(nil), s.applied[k]...)
 }
 
-// settledWith returns what Settled was called with for a key.
+// resultsOf returns the results that ReportResult got for a key.
 func (s *memoryStore) resultsOf(k converge.Key) []converge.Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +179,7 @@ func (s *memoryStore) Remove(ctx context.Context, k converge.Key, uid string) (c
 	return converge.State{}, nil
 }
 
-// witness is an Observer that remembers.
+// recordingObserver is an Observer that remembers.
 type recordingObserver struct {
 	mu      sync.Mutex
 	acks    map[converge.Code]int
@@ -351,7 +351,7 @@ func sentOf[M converge.Message](e *pipeEnd) []M {
 	return out
 }
 
-// pair is two peers that share one facet, the source on the left. Both have the truth, and are told of changes.
+// pair is two peers that share one facet, the source on the left. Their stores report changes to them.
 type pair struct {
 	t        testing.TB
 	source   *memoryStore
@@ -363,7 +363,7 @@ type pair struct {
 	sessions sync.WaitGroup
 }
 
-// shape is how a pair differs from the usual.
+// pairOptions is how a pair differs from the default.
 type pairOptions struct {
 	retain, guardExempt bool
 	accessRevoked       func(key converge.Key, uid string) bool
@@ -375,7 +375,7 @@ type pairOptions struct {
 func newPair(tb testing.TB, s pairOptions) *pair {
 	tb.Helper()
 	if s.resyncEvery == 0 {
-		s.resyncEvery = 10000 * time.Hour // what a resync mends must not be mended by it
+		s.resyncEvery = 10000 * time.Hour // no resync may hide a fault
 	}
 	p := &pair{t: tb, source: newMemoryStore(), replica: newMemoryStore(), observer: newRecordingObserver()}
 	p.left = runPeer(tb, converge.Options{
@@ -396,7 +396,7 @@ func newRecordingObserver() *recordingObserver {
 	return &recordingObserver{acks: map[converge.Code]int{}}
 }
 
-// run returns a peer that runs until the test is over.
+// runPeer returns a peer that runs until the test is over.
 func runPeer(tb testing.TB, o converge.Options) *converge.Peer {
 	tb.Helper()
 	o.Workers = converge.NewWorkers(workers)
@@ -414,7 +414,7 @@ func (p *pair) connect() {
 	p.sessions.Go(talk.Wait)
 }
 
-// newTalk has two peers converse until the line is cut.
+// runSessions runs the sessions of two peers until the pipe is cut.
 func runSessions(tb testing.TB, line *pipe, left, right *converge.Peer) *sync.WaitGroup {
 	tb.Helper()
 	talk, ctx := &sync.WaitGroup{}, tb.Context()

@@ -161,7 +161,7 @@ func TestDialTimesOut(t *testing.T) {
 	busy()
 }
 
-// TestMain looks for goroutines that are left behind.
+// TestMain fails if goroutines are left behind.
 func TestManyConnections(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes some seconds")

@@ -21,9 +21,9 @@ type renewal struct {
 	credentials.TransportCredentials
 	material *certs.Source
 
-	mu    sync.Mutex
-	conn  net.Conn         // the newest. Guarded by mu
-	shown *tls.Certificate // when it was opened. Guarded by mu
+	mu        sync.Mutex
+	conn      net.Conn         // the newest. Guarded by mu
+	presented *tls.Certificate // when it was opened. Guarded by mu
 }
 
 // ClientHandshake records the certificate that a connection is opened with.
@@ -35,7 +35,7 @@ func (r *renewal) ClientHandshake(ctx context.Context, authority string, raw net
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.conn, r.shown = conn, material.Certificate
+	r.conn, r.presented = conn, material.Certificate
 	return conn, info, nil
 }
 
@@ -59,7 +59,7 @@ func (r *renewal) finished(err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.conn != nil && material.Certificate != r.shown {
+	if r.conn != nil && material.Certificate != r.presented {
 		_ = r.conn.Close()
 		r.conn = nil
 	}

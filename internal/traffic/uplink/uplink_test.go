@@ -96,7 +96,7 @@ func ask(t *testing.T, principal *grpc.ClientConn) (*tunnelv1.DirectoryUpdate, e
 
 func TestConnectByFlagsAndByVariables(t *testing.T) {
 	w := relaytest.Open(t)
-	f := write(t, w.Authority, w.Authority, relaytest.Component)
+	f := write(t, w.CA, w.CA, relaytest.Component)
 	byFlags, err := parse(f.args(t, w.Address), nil)
 	require.NoError(t, err)
 	host, port, err := net.SplitHostPort(w.Address)
@@ -145,15 +145,15 @@ func TestConnectionErrorsSayWhatToDo(t *testing.T) {
 		want  []string
 	}{
 		"the principal's CA is another": {
-			write(t, w.Authority, stranger, relaytest.Component), codes.Unavailable,
+			write(t, w.CA, stranger, relaytest.Component), codes.Unavailable,
 			[]string{"server certificate CN=principal", "none of the CAs trusted here (CN=stranger)", "add its CA"},
 		},
 		"the principal trusts another": {
-			write(t, stranger, w.Authority, relaytest.Component), codes.Unavailable,
+			write(t, stranger, w.CA, relaytest.Component), codes.Unavailable,
 			[]string{"refused our client certificate", "issue it by a trusted CA"},
 		},
 		"it is no component": {
-			write(t, w.Authority, w.Authority, "somebody"), codes.Unauthenticated, []string{"somebody", "--hub-components"},
+			write(t, w.CA, w.CA, "somebody"), codes.Unauthenticated, []string{"somebody", "--hub-components"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -172,9 +172,9 @@ func TestConnectionErrorsSayWhatToDo(t *testing.T) {
 func TestRenewedCertificateIsUsedWhenTheOldOneHasExpired(t *testing.T) {
 	t.Parallel()
 	w := relaytest.Open(t)
-	f := write(t, w.Authority, w.Authority, relaytest.Component)
+	f := write(t, w.CA, w.CA, relaytest.Component)
 	issue := func(v pki.Validity) {
-		pair, err := w.Authority.IssueClient(pki.ClientOptions{CommonName: relaytest.Component, Validity: v})
+		pair, err := w.CA.IssueClient(pki.ClientOptions{CommonName: relaytest.Component, Validity: v})
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(f.cert, pair.Certificate, 0o600))
 		require.NoError(t, os.WriteFile(f.key, pair.Key, 0o600))

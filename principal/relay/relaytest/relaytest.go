@@ -57,7 +57,7 @@ type World struct {
 	Drain      func()           // has the principal close all connections; returns when they are closed
 	Kill       func()           // stops the principal without draining
 	Address    string           // of the principal
-	Authority  *pki.CA          // of all certificates
+	CA         *pki.CA          // of all certificates
 
 	kube     *tunnel.Listener // of agent a
 	draining atomic.Bool
@@ -103,7 +103,7 @@ func newWorld(tb testing.TB) *World {
 	tb.Helper()
 	w := &World{kube: tunnel.NewListener(tunnel.Kube), Directory: relay.NewDirectory(namespaceOf)}
 	var err error
-	w.Authority, err = pki.NewCA(pki.CAOptions{CommonName: "test"})
+	w.CA, err = pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(tb, err)
 	w.serve(tb)
 	return w
@@ -131,7 +131,7 @@ func (w *World) source(tb testing.TB, pair pki.Pair) *certs.Source {
 	source, err := certs.New(certs.Options{
 		Name: "test", Logger: slog.New(slog.DiscardHandler), Metrics: certs.NewMetrics(prometheus.NewRegistry()),
 		Pair: certs.Fixed("pair", certs.Blocks{Certificate: pair.Certificate, Key: pair.Key}), PairHint: "none",
-		Roots: certs.Fixed("roots", certs.Blocks{CAs: w.Authority.PEM().Certificate}), RootsHint: "none",
+		Roots: certs.Fixed("roots", certs.Blocks{CAs: w.CA.PEM().Certificate}), RootsHint: "none",
 	})
 	require.NoError(tb, err)
 	run(tb, func(ctx context.Context) { Check(tb, source.Run(ctx)) })
@@ -156,7 +156,7 @@ func run(tb testing.TB, something func(context.Context)) (stop func()) {
 // serve serves a principal.
 func (w *World) serve(tb testing.TB) {
 	tb.Helper()
-	pair, err := w.Authority.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	pair, err := w.CA.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(tb, err)
 	material := w.source(tb, pair)
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{Component}})
@@ -185,7 +185,7 @@ func (w *World) serve(tb testing.TB) {
 // ClientConn connects to the principal with a certificate of that name.
 func (w *World) ClientConn(tb testing.TB, name string) *grpc.ClientConn {
 	tb.Helper()
-	pair, err := w.Authority.IssueClient(pki.ClientOptions{CommonName: name})
+	pair, err := w.CA.IssueClient(pki.ClientOptions{CommonName: name})
 	require.NoError(tb, err)
 	conn, err := grpc.NewClient(w.Address, append(tunnel.DialOptions(), grpc.WithTransportCredentials(
 		certs.ClientCredentials(certs.ClientOptions{Source: w.source(tb, pair)})))...)

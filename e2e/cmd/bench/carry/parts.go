@@ -174,7 +174,7 @@ func status(ctx context.Context, s *stage) (figures.Sample, error) {
 		return nil, err
 	}
 	names := load.Names("status", s.options.Applications)
-	if err := s.settle(ctx, statuses[0], names...); err != nil {
+	if err := s.createWithStatus(ctx, statuses[0], names...); err != nil {
 		return nil, fmt.Errorf("preparation: %w", err)
 	}
 	view, stop, err := s.look(ctx, s.hub)
@@ -223,7 +223,7 @@ func reconnect(ctx context.Context, s *stage) (figures.Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.settle(ctx, statuses[0], load.Names("reconnect", s.options.Applications)...); err != nil {
+	if err := s.createWithStatus(ctx, statuses[0], load.Names("reconnect", s.options.Applications)...); err != nil {
 		return nil, fmt.Errorf("preparation: %w", err)
 	}
 	view, stop, err := s.look(ctx, s.spoke)
@@ -247,7 +247,7 @@ func reconnect(ctx context.Context, s *stage) (figures.Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	moved, err := settled(ctx, again.traffic)
+	moved, err := bytesAfterPause(ctx, again.traffic)
 	if err != nil {
 		return nil, err
 	}
@@ -258,8 +258,8 @@ func reconnect(ctx context.Context, s *stage) (figures.Sample, error) {
 	})
 }
 
-// settled is how many bytes were moved when a while has passed in which a resume that is not over would go on.
-func settled(ctx context.Context, traffic func() int64) (int64, error) {
+// bytesAfterPause returns the bytes moved after a pause in which an unfinished resume would go on.
+func bytesAfterPause(ctx context.Context, traffic func() int64) (int64, error) {
 	timer := time.NewTimer(quiet)
 	defer timer.Stop()
 	select {

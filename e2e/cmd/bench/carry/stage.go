@@ -34,8 +34,8 @@ func (s *stage) look(ctx context.Context, site load.Site) (view *load.View, stop
 	return view, stop, nil
 }
 
-// settle brings Applications with a status to hub and spoke.
-func (s *stage) settle(ctx context.Context, status load.Status, names ...string) error {
+// createWithStatus brings Applications with a status to hub and spoke.
+func (s *stage) createWithStatus(ctx context.Context, status load.Status, names ...string) error {
 	if err := s.carrier.carry(ctx, down); err != nil {
 		return err
 	}

@@ -95,13 +95,13 @@ func Combine(part string, samples map[string][]Sample, targets []Target) []Row {
 				Ours: median(samples[Ours], figure.Name), Floor: median(samples[Floor], figure.Name),
 				Relay: median(samples[Relay], figure.Name),
 			}
-			rows = append(rows, judged(row, targets))
+			rows = append(rows, withTarget(row, targets))
 		}
 	}
 	return rows
 }
 
-func judged(row Row, targets []Target) Row {
+func withTarget(row Row, targets []Target) Row {
 	for _, target := range targets {
 		if target.Part != row.Part || target.Figure != row.Figure {
 			continue

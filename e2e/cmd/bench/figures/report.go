@@ -52,7 +52,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 		for _, contender := range others {
 			cells = append(cells, number(row.of(contender)))
 		}
-		lines = append(lines, strings.Join(append(cells, row.ratio(), row.Target, row.verdict()), "\t"))
+		lines = append(lines, strings.Join(append(cells, row.ratio(), row.Target, row.targetMet()), "\t"))
 	}
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(table, line); err != nil {
@@ -93,7 +93,7 @@ func (r Row) ratio() string {
 	return strconv.FormatFloat(*r.Ours / *r.Floor, 'f', 2, 64)
 }
 
-func (r Row) verdict() string {
+func (r Row) targetMet() string {
 	switch {
 	case r.Met == nil:
 		return ""

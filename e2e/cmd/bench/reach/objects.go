@@ -43,7 +43,7 @@ func (g *ground) furnish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := l.Hub.Wait(ctx, argocd.Named(spoke, application), argocd.Settled); err != nil {
+	if _, err := l.Hub.Wait(ctx, argocd.Named(spoke, application), argocd.SyncedAndHealthy); err != nil {
 		return err
 	}
 	if err := g.permit(ctx); err != nil {

@@ -23,7 +23,7 @@ var (
 )
 
 func TestConnectionIsShown(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
 		require.ErrorContains(t, o.Connected(), "first connection")
 		c := <-o.principal.calls
 		require.Equal(t, hello(), c.greet(t))
@@ -46,7 +46,7 @@ func TestConnectionIsShown(t *testing.T) {
 }
 
 // refuse has so many calls end at once, and returns how long the agent waits before it calls again after each.
-func (o *office) refuse(c *call, err error, times int) (next *call, waits []time.Duration) {
+func (o *fixture) refuse(c *call, err error, times int) (next *call, waits []time.Duration) {
 	for range times {
 		ended := time.Now()
 		c.end(err)
@@ -64,7 +64,7 @@ func requireJittered(t *testing.T, want, wait time.Duration) {
 }
 
 func TestRetriesWaitEverLonger(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
 		_, waits := o.refuse(<-o.principal.calls, errAway, 30)
 		want := 500 * time.Millisecond
 		different := make(map[time.Duration]bool)
@@ -81,7 +81,7 @@ func TestSteadyConnectionEndsTheWaiting(t *testing.T) {
 	for lasted, want := range map[time.Duration]time.Duration{
 		9 * time.Second: 16 * time.Second, time.Minute: 500 * time.Millisecond,
 	} {
-		clocked(t, func(t *testing.T, o *office) {
+		withFakeClock(t, func(t *testing.T, o *fixture) {
 			c, _ := o.refuse(<-o.principal.calls, errAway, 5)
 			c.greet(t)
 			after(lasted)
@@ -93,7 +93,7 @@ func TestSteadyConnectionEndsTheWaiting(t *testing.T) {
 
 // A principal that is too busy to answer is not called more often for that.
 func TestUnansweredHelloIsNoConnection(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
 		want := 500 * time.Millisecond
 		c := <-o.principal.calls
 		for range 8 {
@@ -112,7 +112,7 @@ func TestUnansweredHelloIsNoConnection(t *testing.T) {
 
 // Two agents of one name that both insisted would drive each other away for ever, every few seconds.
 func TestSupersededAgentStaysAwayEverLonger(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
 		c := <-o.principal.calls
 		for _, minutes := range []int{1, 2, 4, 8, 15, 15, 15} {
 			want := time.Duration(minutes) * time.Minute
@@ -131,7 +131,7 @@ func TestSupersededAgentStaysAwayEverLonger(t *testing.T) {
 
 // When the other one is gone for good, another that comes later is news again.
 func TestSupersededAgentForgets(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
 		c, _ := o.refuse(<-o.principal.calls, errSuperseded, 4)
 		c.greet(t)
 		after(31 * time.Minute)
@@ -143,7 +143,7 @@ func TestSupersededAgentForgets(t *testing.T) {
 
 // That a principal cannot be reached has nothing to do with agents of the same name.
 func TestSupersededAgentRetriesOtherFailuresAsEver(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
 		c, _ := o.refuse(<-o.principal.calls, errSuperseded, 4)
 		_, waits := o.refuse(c, errAway, 1)
 		requireJittered(t, 500*time.Millisecond, waits[0])
@@ -152,7 +152,7 @@ func TestSupersededAgentRetriesOtherFailuresAsEver(t *testing.T) {
 
 // An agent whose connection breaks without the principal's noticing supersedes itself. That is no reason to stay away.
 func TestAgentThatSupersedesItselfIsConnected(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
 		broken := <-o.principal.calls
 		broken.greet(t)
 		after(time.Minute)
@@ -170,7 +170,7 @@ func TestAgentThatSupersedesItselfIsConnected(t *testing.T) {
 }
 
 func TestNewCertificateIsShownSoon(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
 		c := <-o.principal.calls
 		for range 5 {
 			c.greet(t)
@@ -187,7 +187,7 @@ func TestNewCertificateIsShownSoon(t *testing.T) {
 
 // A certificate that is renewed while there is no connection is shown by the next one anyway.
 func TestNewCertificateWhileNotConnected(t *testing.T) {
-	clocked(t, func(t *testing.T, o *office) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
 		c := <-o.principal.calls
 		c.end(errAway)
 		synctest.Wait()
@@ -202,21 +202,21 @@ func TestNewCertificateWhileNotConnected(t *testing.T) {
 
 // Whatever the agent is at, it ends at once when it is told to, and the principal sees that.
 func TestEnd(t *testing.T) {
-	for name, until := range map[string]func(t *testing.T, o *office) *call{
-		"while it waits for an answer to its hello": func(_ *testing.T, o *office) *call { return <-o.principal.calls },
-		"while it is connected": func(t *testing.T, o *office) *call {
+	for name, until := range map[string]func(t *testing.T, o *fixture) *call{
+		"while it waits for an answer to its hello": func(_ *testing.T, o *fixture) *call { return <-o.principal.calls },
+		"while it is connected": func(t *testing.T, o *fixture) *call {
 			c := <-o.principal.calls
 			c.greet(t)
 			after(time.Second)
 			return c
 		},
-		"while it waits before it tries again": func(_ *testing.T, o *office) *call {
+		"while it waits before it tries again": func(_ *testing.T, o *fixture) *call {
 			c := <-o.principal.calls
 			c.end(errAway)
 			synctest.Wait()
 			return c
 		},
-		"while a new certificate waits to be shown": func(t *testing.T, o *office) *call {
+		"while a new certificate waits to be shown": func(t *testing.T, o *fixture) *call {
 			c := <-o.principal.calls
 			c.greet(t)
 			o.renew()
@@ -224,7 +224,7 @@ func TestEnd(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clocked(t, func(t *testing.T, o *office) {
+			withFakeClock(t, func(t *testing.T, o *fixture) {
 				c := until(t, o)
 				began := time.Now()
 				o.stop()
@@ -240,7 +240,7 @@ func TestEndWhileTheNetworkHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dialled := make(chan struct{}, 100)
 		renewed, _ := renewal()
-		o := newOffice("passthrough:principal", renewed, insecure.NewCredentials(),
+		o := newFixture("passthrough:principal", renewed, insecure.NewCredentials(),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 				dialled <- struct{}{}
 				<-ctx.Done()

@@ -10,20 +10,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// longWay is a way to a principal that is far away: everything arrives later, in both directions.
-type longWay struct {
+// delayProxy is a TCP proxy that delays everything in both directions.
+type delayProxy struct {
 	listener net.Listener
 	target   string
 	delay    time.Duration
 	work     sync.WaitGroup
 }
 
-func newLongWay(t *testing.T, target string, delay time.Duration) *longWay {
+func newDelayProxy(t *testing.T, target string, delay time.Duration) *delayProxy {
 	t.Helper()
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	w := &longWay{listener: listener, target: target, delay: delay}
+	w := &delayProxy{listener: listener, target: target, delay: delay}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.work.Go(func() { w.accept(ctx) })
 	t.Cleanup(func() {
@@ -34,7 +34,7 @@ func newLongWay(t *testing.T, target string, delay time.Duration) *longWay {
 	return w
 }
 
-func (w *longWay) accept(ctx context.Context) {
+func (w *delayProxy) accept(ctx context.Context) {
 	for {
 		near, err := w.listener.Accept()
 		if err != nil {
@@ -57,14 +57,14 @@ func (w *longWay) accept(ctx context.Context) {
 	}
 }
 
-// parcel is on its way until it is due.
-type parcel struct {
+// delayedData is forwarded when it is due.
+type delayedData struct {
 	data []byte
 	due  time.Time
 }
 
-func (w *longWay) carry(ctx context.Context, to, from net.Conn) {
-	parcels := make(chan parcel, 1000)
+func (w *delayProxy) carry(ctx context.Context, to, from net.Conn) {
+	parcels := make(chan delayedData, 1000)
 	w.work.Go(func() {
 		defer close(parcels)
 		for {
@@ -74,7 +74,7 @@ func (w *longWay) carry(ctx context.Context, to, from net.Conn) {
 				return
 			}
 			select {
-			case parcels <- parcel{buffer[:n], time.Now().Add(w.delay)}:
+			case parcels <- delayedData{buffer[:n], time.Now().Add(w.delay)}:
 			case <-ctx.Done():
 				return
 			}
@@ -98,9 +98,9 @@ func (w *longWay) carry(ctx context.Context, to, from net.Conn) {
 func TestPrincipalMayBeFarAway(t *testing.T) {
 	ca := newCA(t)
 	p := newPrincipal()
-	way := newLongWay(t, serve(t, p, ca), 150*time.Millisecond)
+	way := newDelayProxy(t, serve(t, p, ca), 150*time.Millisecond)
 	material := follow(t, fixed(ca, issue(t, ca)))
-	o := newOffice(way.listener.Addr().String(), material.Changed, credential(material))
+	o := newFixture(way.listener.Addr().String(), material.Changed, credential(material))
 	o.run(t)
 	select {
 	case c := <-p.calls:

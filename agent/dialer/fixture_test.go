@@ -76,8 +76,8 @@ func (c *call) greet(t *testing.T) wire.Hello {
 	return h
 }
 
-// office is a dialer with all that it needs.
-type office struct {
+// fixture is a dialer and what it needs.
+type fixture struct {
 	*dialer.Dialer
 	principal *principal
 	registry  *prometheus.Registry
@@ -94,9 +94,9 @@ func hello() wire.Hello {
 	return h
 }
 
-// newOffice makes a dialer that does not run.
-func newOffice(address string, renewed func() <-chan struct{}, c credentials.TransportCredentials, more ...grpc.DialOption) *office {
-	o := &office{principal: newPrincipal(), registry: prometheus.NewRegistry(), log: &logtest.Log{}, stop: func() {}}
+// newFixture makes a dialer that does not run.
+func newFixture(address string, renewed func() <-chan struct{}, c credentials.TransportCredentials, more ...grpc.DialOption) *fixture {
+	o := &fixture{principal: newPrincipal(), registry: prometheus.NewRegistry(), log: &logtest.Log{}, stop: func() {}}
 	o.Dialer = dialer.New(dialer.Options{
 		Address: address, Credentials: c, Dial: more,
 		Peer: converge.NewPeer(converge.Options{}), Hello: hello(), Renewed: renewed,
@@ -106,7 +106,7 @@ func newOffice(address string, renewed func() <-chan struct{}, c credentials.Tra
 }
 
 // run has the dialer run until the test is over.
-func (o *office) run(t *testing.T) {
+func (o *fixture) run(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -118,7 +118,7 @@ func (o *office) run(t *testing.T) {
 	t.Cleanup(o.stop)
 }
 
-// renewal returns what tells of another certificate, and what makes there be one.
+// renewal returns a function whose channel says that the certificate was renewed, and one that renews it.
 func renewal() (renewed func() <-chan struct{}, renew func()) {
 	var mu sync.Mutex
 	next := make(chan struct{})
@@ -141,15 +141,15 @@ const distance = time.Millisecond
 // after lets time pass, for as long as the timer of a fake clock takes.
 func after(d time.Duration) { <-time.After(d) }
 
-// cable is a connection that can be cut.
-type cable struct {
+// breakableConn is a connection that can be cut.
+type breakableConn struct {
 	net.Conn
 	cut chan struct{} // closed when it is
 }
 
 var errCut = errors.New("the network is cut")
 
-func (c *cable) Read(buffer []byte) (int, error) {
+func (c *breakableConn) Read(buffer []byte) (int, error) {
 	type result struct {
 		n   int
 		err error
@@ -168,7 +168,7 @@ func (c *cable) Read(buffer []byte) (int, error) {
 }
 
 // Close closes this end. The other one does not learn of it when the cable is cut.
-func (c *cable) Close() error {
+func (c *breakableConn) Close() error {
 	select {
 	case <-c.cut:
 		return nil
@@ -177,18 +177,18 @@ func (c *cable) Close() error {
 	}
 }
 
-// clocked runs a test with a fake clock, of a dialer that runs and a principal that is reached without a network.
-func clocked(t *testing.T, test func(t *testing.T, o *office)) {
+// withFakeClock runs a test with a fake clock, of a dialer that runs and a principal that is reached without a network.
+func withFakeClock(t *testing.T, test func(t *testing.T, o *fixture)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		listener := bufconn.Listen(1 << 20)
-		var last *cable // that was laid
+		var last *breakableConn // that was laid
 		renewed, renew := renewal()
-		o := newOffice("passthrough:principal", renewed, insecure.NewCredentials(),
+		o := newFixture("passthrough:principal", renewed, insecure.NewCredentials(),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 				after(distance)
 				conn, err := listener.DialContext(ctx)
-				last = &cable{Conn: conn, cut: make(chan struct{})}
+				last = &breakableConn{Conn: conn, cut: make(chan struct{})}
 				return last, err
 			}))
 		o.renew, o.cut = renew, func() { close(last.cut) }
@@ -205,7 +205,7 @@ func clocked(t *testing.T, test func(t *testing.T, o *office)) {
 }
 
 // metric reads a metric that has no labels.
-func (o *office) metric(t *testing.T, name string) float64 {
+func (o *fixture) metric(t *testing.T, name string) float64 {
 	t.Helper()
 	families, err := o.registry.Gather()
 	require.NoError(t, err)

@@ -123,7 +123,7 @@ func TestRenewedCertificateIsShown(t *testing.T) {
 		Roots: certs.Fixed("roots", certs.Blocks{CAs: ca.PEM().Certificate}),
 	})
 	p := newPrincipal()
-	o := newOffice(serve(t, p, ca), material.Changed, credential(material))
+	o := newFixture(serve(t, p, ca), material.Changed, credential(material))
 	o.run(t)
 	c := <-p.calls
 	require.Equal(t, serial(t, first), shown(t, c))
@@ -151,7 +151,7 @@ func TestReasonIsReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			material := follow(t, fixed(c.trusted, c.pair))
-			o := newOffice(c.address, material.Changed, credential(material))
+			o := newFixture(c.address, material.Changed, credential(material))
 			o.run(t)
 			require.Eventually(t, func() bool { // that an attempt has failed shows in nothing else
 				return o.Connected().Error() != "the first connection is being made"

@@ -20,7 +20,7 @@ func TestHubThatDoesNotReadCostsRedisLittle(t *testing.T) {
 	defer client.Close()
 	const size, times = 1 << 20, 500
 	require.NoError(t, client.Set(t.Context(), "app|resources-tree|big|1.8.3", strings.Repeat("x", size), 0).Err())
-	c := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}})(t).greeted(t)
+	c := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}})(t).sendHello(t)
 	require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Second)))
 	_, err := c.Write([]byte(strings.Repeat("GET app|resources-tree|big|1.8.3\r\n", times)))
 	if err != nil {
@@ -33,14 +33,14 @@ func TestHubThatDoesNotReadCostsRedisLittle(t *testing.T) {
 	require.Less(t, peak, 40*size)
 
 	for range times { // nothing of it is lost
-		c.hears(t, "$"+strconv.Itoa(size), strings.Repeat("x", size))
+		c.expect(t, "$"+strconv.Itoa(size), strings.Repeat("x", size))
 	}
 }
 
 // Redis keeps all channels that a client subscribes to.
 func TestSubscriptionLimit(t *testing.T) {
 	spoke := redistest.Start(t)
-	c := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}})(t).greeted(t)
-	c.says(t, strings.Repeat("SUBSCRIBE app|managed-resources|a\r\n", 513))
-	require.Contains(t, c.ended(t), "-NOPERM too many channels")
+	c := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}})(t).sendHello(t)
+	c.send(t, strings.Repeat("SUBSCRIBE app|managed-resources|a\r\n", 513))
+	require.Contains(t, c.expectClosed(t), "-NOPERM too many channels")
 }

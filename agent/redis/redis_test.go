@@ -59,14 +59,14 @@ type caller struct {
 	answers *bufio.Reader
 }
 
-func (c *caller) says(t *testing.T, words string) {
+func (c *caller) send(t *testing.T, words string) {
 	t.Helper()
 	_, err := io.WriteString(c, words)
 	require.NoError(t, err)
 }
 
-// hears reads lines of an answer.
-func (c *caller) hears(t *testing.T, lines ...string) {
+// expect reads lines of an answer.
+func (c *caller) expect(t *testing.T, lines ...string) {
 	t.Helper()
 	for _, want := range lines {
 		line, err := c.answers.ReadString('\n')
@@ -75,21 +75,21 @@ func (c *caller) hears(t *testing.T, lines ...string) {
 	}
 }
 
-// greeted has said hello, and read what comes of it.
-func (c *caller) greeted(t *testing.T) *caller {
+// sendHello sends HELLO, and reads the reply.
+func (c *caller) sendHello(t *testing.T) *caller {
 	t.Helper()
-	c.says(t, "HELLO 3\r\n")
-	c.hears(t, "%5", "$6", "server", "$12", "argocd-agent")
+	c.send(t, "HELLO 3\r\n")
+	c.expect(t, "%5", "$6", "server", "$12", "argocd-agent")
 	for range 14 { // version, prefix and namespace with their lengths, and the protocol
 		_, err := c.answers.ReadString('\n')
 		require.NoError(t, err)
 	}
-	c.hears(t, ":3")
+	c.expect(t, ":3")
 	return c
 }
 
-// ended reads to the end.
-func (c *caller) ended(t *testing.T) string {
+// expectClosed reads until the connection is closed.
+func (c *caller) expectClosed(t *testing.T) string {
 	t.Helper()
 	rest, err := io.ReadAll(c.answers)
 	require.NoError(t, err)
@@ -103,16 +103,16 @@ func TestHubReadsWhatArgoCDShows(t *testing.T) {
 	tree := "app|resources-tree|guestbook|1.8.3.gz"
 	require.NoError(t, client.Set(t.Context(), tree, "a\r\ntree", 0).Err())
 	dial := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address, Password: "secret"}})
-	c := dial(t).greeted(t)
-	c.says(t, "GET "+tree+"\r\nget app|managed-resources|none|1.8.3.gz\r\nPING\r\n")
-	c.hears(t, "$7", "a", "tree", "_", "+PONG")
+	c := dial(t).sendHello(t)
+	c.send(t, "GET "+tree+"\r\nget app|managed-resources|none|1.8.3.gz\r\nPING\r\n")
+	c.expect(t, "$7", "a", "tree", "_", "+PONG")
 
-	c.says(t, "CLIENT TRACKING ON BCAST PREFIX app| PREFIX cluster|info|\r\nPSUBSCRIBE app|managed-resources|*\r\n")
-	c.hears(t, "+OK", ">3", "$10", "psubscribe", "$23", "app|managed-resources|*", ":1")
+	c.send(t, "CLIENT TRACKING ON BCAST PREFIX app| PREFIX cluster|info|\r\nPSUBSCRIBE app|managed-resources|*\r\n")
+	c.expect(t, "+OK", ">3", "$10", "psubscribe", "$23", "app|managed-resources|*", ":1")
 	require.NoError(t, client.Set(t.Context(), tree, "another", 0).Err())
-	c.hears(t, ">2", "$10", "invalidate", "*1", "$37", tree)
+	c.expect(t, ">2", "$10", "invalidate", "*1", "$37", tree)
 	require.NoError(t, client.Publish(t.Context(), "app|managed-resources|guestbook|1.8.3", "").Err())
-	c.hears(t, ">4", "$8", "pmessage", "$23", "app|managed-resources|*", "$37", "app|managed-resources|guestbook|1.8.3", "$0", "")
+	c.expect(t, ">4", "$8", "pmessage", "$23", "app|managed-resources|*", "$37", "app|managed-resources|guestbook|1.8.3", "$0", "")
 }
 
 // All other commands are refused, after the replies to earlier ones, and end the connection.
@@ -127,10 +127,10 @@ func TestHubReadsNothingElse(t *testing.T) {
 		"CLIENT TRACKING ON REDIRECT 3 PREFIX mine.app|", "CLIENT TRACKING ON BCAST REDIRECT 3", "MULTI", "RESET", "MONITOR", "DEBUG SLEEP 1",
 	} {
 		t.Run(command, func(t *testing.T) {
-			c := dial(t).greeted(t)
-			c.says(t, "PING\r\n"+command+"\r\nPING\r\n")
-			c.hears(t, "+PONG")
-			answer := c.ended(t)
+			c := dial(t).sendHello(t)
+			c.send(t, "PING\r\n"+command+"\r\nPING\r\n")
+			c.expect(t, "+PONG")
+			answer := c.expectClosed(t)
 			require.True(t, strings.HasPrefix(answer, "-NOPERM "), answer)
 			require.Equal(t, 1, strings.Count(answer, "\r\n"), "nothing is done after it")
 		})
@@ -146,25 +146,25 @@ func TestKeyPrefixWithWildcards(t *testing.T) {
 	defer client.Close()
 	require.NoError(t, client.Set(t.Context(), prefix+"app|resources-tree|a|1.8.3", "tree", 0).Err())
 	dial := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}, KeyPrefix: prefix})
-	c := dial(t).greeted(t)
-	c.says(t, command("GET", prefix+"app|resources-tree|a|1.8.3")+command("SUBSCRIBE", prefix+"app|managed-resources|a"))
-	c.hears(t, "$4", "tree", ">3", "$9", "subscribe", "$31", prefix+"app|managed-resources|a", ":1")
-	c.says(t, command("UNSUBSCRIBE", prefix+"app|managed-resources|a"))
-	c.hears(t, ">3", "$11", "unsubscribe", "$31", prefix+"app|managed-resources|a", ":0")
-	c.says(t, command("PSUBSCRIBE", pattern+"app|managed-resources|*"))
-	c.hears(t, ">3", "$10", "psubscribe", "$37", pattern+"app|managed-resources|*", ":1")
+	c := dial(t).sendHello(t)
+	c.send(t, command("GET", prefix+"app|resources-tree|a|1.8.3")+command("SUBSCRIBE", prefix+"app|managed-resources|a"))
+	c.expect(t, "$4", "tree", ">3", "$9", "subscribe", "$31", prefix+"app|managed-resources|a", ":1")
+	c.send(t, command("UNSUBSCRIBE", prefix+"app|managed-resources|a"))
+	c.expect(t, ">3", "$11", "unsubscribe", "$31", prefix+"app|managed-resources|a", ":0")
+	c.send(t, command("PSUBSCRIBE", pattern+"app|managed-resources|*"))
+	c.expect(t, ">3", "$10", "psubscribe", "$37", pattern+"app|managed-resources|*", ":1")
 	for _, channel := range []string{"xOyO^\\", "x**y]?^\\", prefix} {
 		require.NoError(t, client.Publish(t.Context(), channel+"app|managed-resources|a", channel).Err())
 	}
-	c.hears(t, ">4", "$8", "pmessage", "$37", pattern+"app|managed-resources|*", "$31", prefix+"app|managed-resources|a", "$8", prefix)
+	c.expect(t, ">4", "$8", "pmessage", "$37", pattern+"app|managed-resources|*", "$31", prefix+"app|managed-resources|a", "$8", prefix)
 
 	for _, words := range [][]string{
 		{"PSUBSCRIBE", prefix + "app|managed-resources|*"}, {"PSUBSCRIBE", pattern + "*"}, {"PSUBSCRIBE", pattern + "app|managed-resource"},
 		{"PSUBSCRIBE", `\`}, {"PSUBSCRIBE", ""}, {"SUBSCRIBE", pattern + "app|managed-resources|a"}, {"PUNSUBSCRIBE", "x*"},
 	} {
-		c := dial(t).greeted(t)
-		c.says(t, command(words...))
-		require.True(t, strings.HasPrefix(c.ended(t), "-NOPERM "), "%q", words)
+		c := dial(t).sendHello(t)
+		c.send(t, command(words...))
+		require.True(t, strings.HasPrefix(c.expectClosed(t), "-NOPERM "), "%q", words)
 	}
 }
 
@@ -182,21 +182,21 @@ func TestMalformedCommandsEndTheConnection(t *testing.T) {
 		"many words":    "*64\r\n" + strings.Repeat("$2000\r\n"+strings.Repeat("x", 2000)+"\r\n", 64),
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := dial(t).greeted(t)
+			c := dial(t).sendHello(t)
 			_, _ = io.WriteString(c, words) // it may have ended in the middle
 			_, _ = io.ReadAll(c.answers)
 		})
 	}
 	c := dial(t)
-	c.says(t, "PING\r\n")
-	require.Contains(t, c.ended(t), "-NOPROTO")
+	c.send(t, "PING\r\n")
+	require.Contains(t, c.expectClosed(t), "-NOPROTO")
 
 	// What comes in pieces is the same.
-	c = dial(t).greeted(t)
+	c = dial(t).sendHello(t)
 	for _, b := range []byte("*1\r\n$4\r\nPING\r\n") {
-		c.says(t, string(b))
+		c.send(t, string(b))
 	}
-	c.hears(t, "+PONG")
+	c.expect(t, "+PONG")
 }
 
 // The hub is sent the reason why Redis cannot be reached.
@@ -208,8 +208,8 @@ func TestRedisUnreachable(t *testing.T) {
 		"no such file":       {Address: spoke.Address, Folder: filepath.Join(t.TempDir(), "none")},
 	} {
 		c := serve(t, redis.Options{Access: access})(t)
-		c.says(t, "HELLO 3\r\n")
-		answer := c.ended(t)
+		c.send(t, "HELLO 3\r\n")
+		answer := c.expectClosed(t)
 		require.Contains(t, answer, "-ERR the spoke's Redis cannot be reached")
 		require.Contains(t, answer, want)
 	}
@@ -240,11 +240,11 @@ func TestRedisOverTLS(t *testing.T) {
 	t.Cleanup(func() { cancel(); running.Wait() })
 	require.NoError(t, roots.Wait(t.Context()))
 
-	serve(t, redis.Options{Access: redis.Access{Address: spoke.Address, TLS: true, Roots: roots}})(t).greeted(t)
-	serve(t, redis.Options{Access: redis.Access{Address: spoke.Address, TLS: true, InsecureSkipVerify: true}})(t).greeted(t)
+	serve(t, redis.Options{Access: redis.Access{Address: spoke.Address, TLS: true, Roots: roots}})(t).sendHello(t)
+	serve(t, redis.Options{Access: redis.Access{Address: spoke.Address, TLS: true, InsecureSkipVerify: true}})(t).sendHello(t)
 	c := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address, TLS: true}})(t)
-	c.says(t, "HELLO 3\r\n")
-	require.Contains(t, c.ended(t), "unknown authority")
+	c.send(t, "HELLO 3\r\n")
+	require.Contains(t, c.expectClosed(t), "unknown authority")
 }
 
 // The password may change: it is read for each connection.
@@ -254,20 +254,20 @@ func TestCredentialsFromFiles(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "auth"), []byte("first\n"), 0o600))
 	access := redis.Access{Address: spoke.Address, Folder: folder}
 	dial := serve(t, redis.Options{Access: access})
-	dial(t).greeted(t)
+	dial(t).sendHello(t)
 	client := access.Client()
 	defer client.Close()
 	require.NoError(t, client.ConfigSet(t.Context(), "requirepass", "second").Err())
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "auth"), []byte("second\n"), 0o600))
-	dial(t).greeted(t)
+	dial(t).sendHello(t)
 }
 
 // When Redis disconnects, the hub is disconnected, and connects again.
 func TestRedisDisconnects(t *testing.T) {
 	spoke := redistest.Start(t)
-	c := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}})(t).greeted(t)
-	c.says(t, "PING\r\n")
-	c.hears(t, "+PONG")
+	c := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}})(t).sendHello(t)
+	c.send(t, "PING\r\n")
+	c.expect(t, "+PONG")
 	spoke.Stop()
-	require.Empty(t, c.ended(t))
+	require.Empty(t, c.expectClosed(t))
 }

@@ -55,8 +55,8 @@ func unpack(t *testing.T, value string) string {
 	return string(text)
 }
 
-// hearsValue reads a value.
-func (c *caller) hearsValue(t *testing.T) string {
+// expectValue reads a value.
+func (c *caller) expectValue(t *testing.T) string {
 	t.Helper()
 	line, err := c.answers.ReadString('\n')
 	require.NoError(t, err)
@@ -77,11 +77,11 @@ func TestChildApplicationsAreNamedAsOnTheHub(t *testing.T) {
 		Access: redis.Access{Address: spoke.Address},
 		ToHub:  func() argocd.Move { return argocd.Move{From: "argocd", To: "berlin"} },
 	})
-	c := dial(t).greeted(t)
+	c := dial(t).sendHello(t)
 	shows := func(key, value string) string {
 		require.NoError(t, client.Set(t.Context(), key, value, 0).Err())
-		c.says(t, "GET "+key+"\r\n")
-		return c.hearsValue(t)
+		c.send(t, "GET "+key+"\r\n")
+		return c.expectValue(t)
 	}
 	for key, text := range map[string]func(string) string{
 		"app|resources-tree|parent|1.8.3": tree, "app|resources-tree|parent|1|1.8.3": tree, "app|managed-resources|parent|1.8.3": managed,
@@ -111,14 +111,14 @@ func TestOtherRepliesAreNotRewritten(t *testing.T) {
 	c := serve(t, redis.Options{
 		Access: redis.Access{Address: spoke.Address},
 		ToHub:  func() argocd.Move { return argocd.Move{From: "argocd", To: "berlin"} },
-	})(t).greeted(t)
-	c.says(t, "CLIENT TRACKING ON BCAST PREFIX app|\r\nPING\r\nGET app|resources-tree|none|1\r\nGET "+key+"\r\nPSUBSCRIBE app|managed-resources|*\r\n")
-	c.hears(t, "+OK", "+PONG", "_")
-	require.JSONEq(t, tree("berlin"), c.hearsValue(t))
-	c.hears(t, ">3", "$10", "psubscribe", "$23", "app|managed-resources|*", ":1")
+	})(t).sendHello(t)
+	c.send(t, "CLIENT TRACKING ON BCAST PREFIX app|\r\nPING\r\nGET app|resources-tree|none|1\r\nGET "+key+"\r\nPSUBSCRIBE app|managed-resources|*\r\n")
+	c.expect(t, "+OK", "+PONG", "_")
+	require.JSONEq(t, tree("berlin"), c.expectValue(t))
+	c.expect(t, ">3", "$10", "psubscribe", "$23", "app|managed-resources|*", ":1")
 	require.NoError(t, client.Set(t.Context(), key, "another", 0).Err())
-	c.hears(t, ">2", "$10", "invalidate", "*1", "$31", key)
-	c.says(t, "GET "+key+"\r\nKEYS *\r\n")
-	c.hears(t, "$7", "another")
-	require.Contains(t, c.ended(t), "-NOPERM ")
+	c.expect(t, ">2", "$10", "invalidate", "*1", "$31", key)
+	c.send(t, "GET "+key+"\r\nKEYS *\r\n")
+	c.expect(t, "$7", "another")
+	require.Contains(t, c.expectClosed(t), "-NOPERM ")
 }

@@ -49,11 +49,11 @@ func (c *call) Recv() (*pb.CloudEvent, error) {
 	}
 }
 
-// ring calls Connect as an agent whose certificate is valid for so long, and returns its end of the stream and a channel
+// callConnect calls Connect as an agent whose certificate is valid for so long, and returns its end of the stream and a channel
 // for how the call ends.
-func (o *fixture) ring(t *testing.T, name string, validFor time.Duration) (agent, <-chan error) {
+func (o *fixture) callConnect(t *testing.T, name string, validFor time.Duration) (agent, <-chan error) {
 	t.Helper()
-	ctx, end := sessions.Cancellable(o.proven(t, name, validFor))
+	ctx, end := sessions.Cancellable(o.authenticated(t, name, validFor))
 	up, down := make(chan *pb.CloudEvent, 10), make(chan *pb.CloudEvent, 10)
 	ended := make(chan error, 1)
 	go func() {
@@ -63,8 +63,8 @@ func (o *fixture) ring(t *testing.T, name string, validFor time.Duration) (agent
 	return newAgent(t, &call{ctx: ctx, in: down, out: up}, end), ended
 }
 
-// proven returns the context of a connection over which an agent has shown a certificate that is valid for so long.
-func (o *fixture) proven(t *testing.T, name string, validFor time.Duration) context.Context {
+// authenticated returns the context of a connection over which an agent has shown a certificate that is valid for so long.
+func (o *fixture) authenticated(t *testing.T, name string, validFor time.Duration) context.Context {
 	t.Helper()
 	pair, err := o.ca.IssueClient(pki.ClientOptions{CommonName: name, Validity: pki.Validity{
 		NotBefore: time.Now(), NotAfter: time.Now().Add(validFor),
@@ -81,11 +81,11 @@ func (o *fixture) proven(t *testing.T, name string, validFor time.Duration) cont
 	}})
 }
 
-// clocked runs a test of a running service with a fake clock.
-func clocked(t *testing.T, test func(t *testing.T, o *fixture)) {
+// withFakeClock runs a test of a running service with a fake clock.
+func withFakeClock(t *testing.T, test func(t *testing.T, o *fixture)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newFixture(t)
 		o.run(t)
 		synctest.Wait()
 		test(t, o)
@@ -93,9 +93,9 @@ func clocked(t *testing.T, test func(t *testing.T, o *fixture)) {
 }
 
 func TestStreamDoesNotOutliveItsCertificate(t *testing.T) {
-	clocked(t, func(t *testing.T, o *fixture) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
 		began := time.Now()
-		a, ended := o.ring(t, "a", time.Hour)
+		a, ended := o.callConnect(t, "a", time.Hour)
 		require.NoError(t, a.SendHello(hello()))
 		_, err := a.RecvHello()
 		require.NoError(t, err)
@@ -109,18 +109,18 @@ func TestStreamDoesNotOutliveItsCertificate(t *testing.T) {
 // An agent that took its connection for dead is served by another one. When the network delivers late what the agent had
 // said over the first one, its hello and its end, the agent is still served.
 func TestHelloOfAConnectionThatEndedDrivesNobodyAway(t *testing.T) {
-	clocked(t, func(t *testing.T, o *fixture) {
-		served, ended := o.ring(t, "a", time.Hour)
+	withFakeClock(t, func(t *testing.T, o *fixture) {
+		served, ended := o.callConnect(t, "a", time.Hour)
 		require.NoError(t, served.SendHello(hello()))
 		_, err := served.RecvHello()
 		require.NoError(t, err)
-		served.empty(t)
+		served.reportEmpty(t)
 
-		late, refused := o.ring(t, "a", time.Hour)
+		late, refused := o.callConnect(t, "a", time.Hour)
 		synctest.Wait() // until it is asked for its hello
 		entering, proceed := make(chan struct{}), make(chan struct{})
 		o.sharing = func() { close(entering); <-proceed }
-		another, _ := o.ring(t, "b", time.Hour)
+		another, _ := o.callConnect(t, "b", time.Hour)
 		require.NoError(t, another.SendHello(hello()))
 		<-entering // and the late one cannot, until this one has
 		require.NoError(t, late.SendHello(hello()))
@@ -147,8 +147,8 @@ func TestStreamDoesNotOutliveTheTrustInItsCertificate(t *testing.T) {
 		"before it said hello": func(*testing.T, agent) { synctest.Wait() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			clocked(t, func(t *testing.T, o *fixture) {
-				a, ended := o.ring(t, "a", time.Hour)
+			withFakeClock(t, func(t *testing.T, o *fixture) {
+				a, ended := o.callConnect(t, "a", time.Hour)
 				begin(t, a)
 				other, err := pki.NewCA(pki.CAOptions{CommonName: "other"})
 				require.NoError(t, err)
@@ -168,9 +168,9 @@ func TestStreamDoesNotOutliveTheTrustInItsCertificate(t *testing.T) {
 }
 
 func TestAgentThatSaysNothingIsLetGo(t *testing.T) {
-	clocked(t, func(t *testing.T, o *fixture) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
 		began := time.Now()
-		_, ended := o.ring(t, "a", time.Hour)
+		_, ended := o.callConnect(t, "a", time.Hour)
 		err := <-ended
 		require.Equal(t, 10*time.Second, time.Since(began))
 		require.Equal(t, codes.DeadlineExceeded, status.Code(err))
@@ -180,15 +180,15 @@ func TestAgentThatSaysNothingIsLetGo(t *testing.T) {
 
 // One that says nothing, while another of its name is served, drives nobody away.
 func TestAgentThatSaysNothingDrivesNobodyAway(t *testing.T) {
-	clocked(t, func(t *testing.T, o *fixture) {
-		served, ended := o.ring(t, "a", time.Hour)
+	withFakeClock(t, func(t *testing.T, o *fixture) {
+		served, ended := o.callConnect(t, "a", time.Hour)
 		require.NoError(t, served.SendHello(hello()))
 		_, err := served.RecvHello()
 		require.NoError(t, err)
-		_, silent := o.ring(t, "a", time.Hour)
+		_, silent := o.callConnect(t, "a", time.Hour)
 		require.Error(t, <-silent)
 		require.Empty(t, ended)
-		served.empty(t)
+		served.reportEmpty(t)
 		o.change("a", "guestbook", "one")
 		served.requirePut(t, "guestbook", "one")
 		o.stop()
@@ -198,9 +198,9 @@ func TestAgentThatSaysNothingDrivesNobodyAway(t *testing.T) {
 
 // The end of the service waits no longer for an agent than a hello may take.
 func TestEndWaitsForNobodyForLong(t *testing.T) {
-	clocked(t, func(t *testing.T, o *fixture) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
 		began := time.Now()
-		_, ended := o.ring(t, "a", time.Hour)
+		_, ended := o.callConnect(t, "a", time.Hour)
 		synctest.Wait()
 		o.stop()
 		<-o.stopped

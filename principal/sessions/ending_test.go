@@ -36,37 +36,37 @@ func TestReasonOfDisconnectIsLogged(t *testing.T) {
 	for want, end := range map[string]func(t *testing.T, o *fixture){
 		// As our agent does it when it is stopped.
 		`reason="the agent closed the stream, and should say why in its own log"`: func(t *testing.T, o *fixture) {
-			connection := o.dial(t, o.ca, o.certified(t, "a"))
+			connection := o.dial(t, o.ca, o.issue(t, "a"))
 			a := stream(t, connection)
 			a.meet(t)
 			a.hangUp()
 			require.NoError(t, connection.Close())
 		},
 		`reason="the agent closed the stream"`: func(t *testing.T, o *fixture) {
-			connection := o.dial(t, o.ca, o.certified(t, "a"))
+			connection := o.dial(t, o.ca, o.issue(t, "a"))
 			grpcStream, err := syncv1.NewSyncClient(connection).Connect(t.Context())
 			require.NoError(t, err)
 			a := newAgent(t, grpcStream, func() {})
 			a.meet(t)
 			require.NoError(t, grpcStream.CloseSend())
-			require.Error(t, a.ending(t))
+			require.Error(t, a.endReason(t))
 		},
 		"reason=\"the connection was lost: ": func(t *testing.T, o *fixture) {
 			cable := &cable{}
-			a := stream(t, o.dial(t, o.ca, o.certified(t, "a"), grpc.WithContextDialer(cable.dial)))
+			a := stream(t, o.dial(t, o.ca, o.issue(t, "a"), grpc.WithContextDialer(cable.dial)))
 			a.meet(t)
 			cable.cut(t)
 		},
 		"received message larger than max": func(t *testing.T, o *fixture) {
-			a := o.welcome(t, "a")
+			a := o.connectServed(t, "a")
 			require.NoError(t, a.Send(converge.Put{Facet: facet, Seq: 1, Object: converge.Object{Payload: make([]byte, 5<<20)}}))
 		},
 		`reason="another agent connected by the same name`: func(t *testing.T, o *fixture) {
-			a := o.welcome(t, "a")
+			a := o.connectServed(t, "a")
 			require.Eventually(t, func() bool { return strings.Contains(o.log.String(), "An agent connected") },
 				timeout, time.Millisecond, "else the other may come to be the older one")
-			o.welcome(t, "a")
-			require.Error(t, a.ending(t))
+			o.connectServed(t, "a")
+			require.Error(t, a.endReason(t))
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
@@ -111,9 +111,9 @@ func (c *cable) cut(t *testing.T) {
 
 // One that goes without a hello was never here. It can open thousands of streams in a second, and fills no log.
 func TestStreamsWithoutHelloAreNotLogged(t *testing.T) {
-	clocked(t, func(t *testing.T, o *fixture) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
 		for range 1000 {
-			a, ended := o.ring(t, "a", time.Hour)
+			a, ended := o.callConnect(t, "a", time.Hour)
 			a.hangUp()
 			require.Error(t, <-ended)
 		}
@@ -124,16 +124,16 @@ func TestStreamsWithoutHelloAreNotLogged(t *testing.T) {
 func TestRefusalsAreLoggedAFewAtATime(t *testing.T) {
 	for name, begin := range map[string]func(t *testing.T, o *fixture) <-chan error{
 		"no name for an agent": func(t *testing.T, o *fixture) <-chan error {
-			_, ended := o.ring(t, reserved, time.Hour)
+			_, ended := o.callConnect(t, reserved, time.Hour)
 			return ended
 		},
 		"no hello": func(t *testing.T, o *fixture) <-chan error {
-			a, ended := o.ring(t, "a", time.Hour)
+			a, ended := o.callConnect(t, "a", time.Hour)
 			require.NoError(t, a.Send(converge.Digest{Facet: facet, Resync: 1}))
 			return ended
 		},
 		"another mode": func(t *testing.T, o *fixture) <-chan error {
-			a, ended := o.ring(t, "a", time.Hour)
+			a, ended := o.callConnect(t, "a", time.Hour)
 			h := hello()
 			h.Mode = "dependent"
 			require.NoError(t, a.SendHello(h))
@@ -141,7 +141,7 @@ func TestRefusalsAreLoggedAFewAtATime(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clocked(t, func(t *testing.T, o *fixture) {
+			withFakeClock(t, func(t *testing.T, o *fixture) {
 				for range 200 {
 					require.Error(t, <-begin(t, o))
 				}
@@ -157,10 +157,10 @@ func TestRefusalsAreLoggedAFewAtATime(t *testing.T) {
 // What came instead of a hello is reported to the agent, and to the hub's operators.
 func TestHelloThatCannotBeUnderstood(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newFixture(t)
 		o.run(t)
 		synctest.Wait()
-		ctx, end := sessions.Cancellable(o.proven(t, "a", time.Hour))
+		ctx, end := sessions.Cancellable(o.authenticated(t, "a", time.Hour))
 		defer end()
 		c := &call{ctx: ctx, in: make(chan *pb.CloudEvent), out: make(chan *pb.CloudEvent)}
 		ended := make(chan error, 1)

@@ -38,14 +38,14 @@ const (
 	reserved = "argocd"
 )
 
-func patient(t *testing.T) context.Context {
+func withTimeout(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// memorySource is the truth about one agent's objects, in memory.
+// memorySource is a source of one agent's objects, in memory.
 type memorySource struct {
 	mu      sync.Mutex
 	objects map[converge.Key]converge.Object
@@ -82,18 +82,18 @@ func (s *memorySource) ReportResult(context.Context, converge.Key, converge.Resu
 
 func (s *memorySource) HasRefusedCondition(converge.Key) bool { return false }
 
-// witness takes no notice.
-type witness struct{}
+// noopObserver ignores everything.
+type noopObserver struct{}
 
-func (witness) Sent(converge.Message)                                  {}
-func (witness) Acknowledged(converge.Ack, time.Duration)               {}
-func (witness) Applied(converge.Message, converge.Ack)                 {}
-func (witness) Repaired(converge.Facet, converge.Key, converge.Result) {}
-func (witness) Removed(converge.Facet, converge.Key, converge.Result)  {}
-func (witness) DeletionsPaused(converge.PausedDeletions)               {}
-func (witness) DeletionsResumed(converge.Facet)                        {}
+func (noopObserver) Sent(converge.Message)                                  {}
+func (noopObserver) Acknowledged(converge.Ack, time.Duration)               {}
+func (noopObserver) Applied(converge.Message, converge.Ack)                 {}
+func (noopObserver) Repaired(converge.Facet, converge.Key, converge.Result) {}
+func (noopObserver) Removed(converge.Facet, converge.Key, converge.Result)  {}
+func (noopObserver) DeletionsPaused(converge.PausedDeletions)               {}
+func (noopObserver) DeletionsResumed(converge.Facet)                        {}
 
-// fixture is a service with all that it needs.
+// fixture is a service and what it needs.
 type fixture struct {
 	*sessions.Service
 	ca       *pki.CA
@@ -112,8 +112,8 @@ type fixture struct {
 	sources map[string]*memorySource // by agent
 }
 
-// newOffice makes a service that does not run.
-func newOffice(t *testing.T) *fixture {
+// newFixture makes a service that does not run.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	ca, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
@@ -138,7 +138,7 @@ func newOffice(t *testing.T) *fixture {
 			o.sharing()
 			return converge.Options{
 				Sources:  map[converge.Facet]converge.SourceConfig{facet: {Source: o.memorySource(agent)}},
-				Observer: witness{},
+				Observer: noopObserver{},
 			}
 		},
 	})
@@ -163,7 +163,7 @@ func (o *fixture) run(t *testing.T) {
 // open makes a service, and has it run and listen until the test is over.
 func open(t *testing.T) *fixture {
 	t.Helper()
-	o := newOffice(t)
+	o := newFixture(t)
 	o.listen(t)
 	o.run(t)
 	return o
@@ -235,7 +235,7 @@ func source(t *testing.T, trusted certs.Origin, pair pki.Pair) *certs.Source {
 		stop()
 		require.NoError(t, <-ended)
 	})
-	require.NoError(t, s.Wait(patient(t)))
+	require.NoError(t, s.Wait(withTimeout(t)))
 	return s
 }
 
@@ -245,8 +245,8 @@ func (o *fixture) ready() error {
 	return o.refusal
 }
 
-// refuse makes the service not ready.
-func (o *fixture) refuse(why error) {
+// setNotReady makes the service not ready.
+func (o *fixture) setNotReady(why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.refusal = why
@@ -289,8 +289,8 @@ func hello() wire.Hello {
 	return h
 }
 
-// certified returns a certificate for an agent.
-func (o *fixture) certified(t *testing.T, name string) pki.Pair {
+// issue returns a certificate for an agent.
+func (o *fixture) issue(t *testing.T, name string) pki.Pair {
 	t.Helper()
 	pair, err := o.ca.IssueClient(pki.ClientOptions{CommonName: name})
 	require.NoError(t, err)
@@ -327,7 +327,7 @@ func stream(t *testing.T, connection *grpc.ClientConn) agent {
 	t.Cleanup(end)
 	grpcStream, err := syncv1.NewSyncClient(connection).Connect(ctx)
 	if err != nil {
-		return newAgent(t, failed{err}, end)
+		return newAgent(t, failedStream{err}, end)
 	}
 	return newAgent(t, grpcStream, end)
 }
@@ -350,28 +350,28 @@ func (a agent) RecvHello() (wire.Hello, error) {
 	return a.Stream.RecvHello(context.Background())
 }
 
-// begin connects and says hello.
-func (o *fixture) begin(t *testing.T, name string, h wire.Hello) agent {
+// connectAndGreet connects and says hello.
+func (o *fixture) connectAndGreet(t *testing.T, name string, h wire.Hello) agent {
 	t.Helper()
-	a := o.connect(t, o.ca, o.certified(t, name))
+	a := o.connect(t, o.ca, o.issue(t, name))
 	if err := a.SendHello(h); err != nil {
 		t.Log(err) // the principal may be faster to refuse the agent, which says so when it is read
 	}
 	return a
 }
 
-// welcome connects and is served.
-func (o *fixture) welcome(t *testing.T, name string) agent {
+// connectServed connects, and waits until the agent is served.
+func (o *fixture) connectServed(t *testing.T, name string) agent {
 	t.Helper()
-	a := o.begin(t, name, hello())
+	a := o.connectAndGreet(t, name, hello())
 	h, err := a.RecvHello()
 	require.NoError(t, err)
 	require.Equal(t, name, h.Agent)
 	return a
 }
 
-// empty tells the principal that the agent holds nothing, upon which it sends everything once its question is answered.
-func (a agent) empty(t *testing.T) {
+// reportEmpty sends an empty digest, so that the principal sends everything.
+func (a agent) reportEmpty(t *testing.T) {
 	t.Helper()
 	require.NoError(t, a.Send(converge.Digest{Facet: facet, Resync: 1}))
 }
@@ -388,7 +388,7 @@ func (a agent) requirePut(t *testing.T, key converge.Key, payload string) {
 	}
 }
 
-// put receives and acknowledges an object. What else it is asked it answers as one that holds nothing.
+// put receives and acknowledges an object. It answers requests for buckets as a replica that holds nothing.
 func (a agent) put() (converge.Put, error) {
 	for {
 		m, err := a.Recv()
@@ -417,8 +417,8 @@ func unlessEnded(err error) error {
 	return err
 }
 
-// ending returns why the stream ends.
-func (a agent) ending(t *testing.T) error {
+// endReason returns why the stream ends.
+func (a agent) endReason(t *testing.T) error {
 	t.Helper()
 	for {
 		if _, err := a.Recv(); err != nil {
@@ -427,8 +427,8 @@ func (a agent) ending(t *testing.T) error {
 	}
 }
 
-// failed is a stream that never was.
-type failed struct{ err error }
+// failedStream is a stream that could not be opened.
+type failedStream struct{ err error }
 
-func (f failed) Send(*pb.CloudEvent) error     { return f.err }
-func (f failed) Recv() (*pb.CloudEvent, error) { return nil, f.err }
+func (f failedStream) Send(*pb.CloudEvent) error     { return f.err }
+func (f failedStream) Recv() (*pb.CloudEvent, error) { return nil, f.err }

@@ -20,8 +20,8 @@ import (
 func TestAgentIsServed(t *testing.T) {
 	o := open(t)
 	o.memorySource("a").set("guestbook", "one")
-	a := o.welcome(t, "a")
-	a.empty(t)
+	a := o.connectServed(t, "a")
+	a.reportEmpty(t)
 	a.requirePut(t, "guestbook", "one")
 	require.InDelta(t, 1, o.metric(t, "argocd_principal_connected_agents"), 0)
 	require.InDelta(t, 1, o.metric(t, "argocd_principal_agent_connections_total"), 0)
@@ -33,8 +33,8 @@ func TestChangesGetToTheirAgent(t *testing.T) {
 	o := open(t)
 	agents := make(map[string]agent)
 	for _, name := range []string{"a", "b", "c"} {
-		agents[name] = o.welcome(t, name)
-		agents[name].empty(t)
+		agents[name] = o.connectServed(t, name)
+		agents[name].reportEmpty(t)
 		o.change(name, "first", name)
 	}
 	for name, a := range agents {
@@ -52,8 +52,8 @@ func TestChangesGetToTheirAgent(t *testing.T) {
 
 func TestResyncIsRequested(t *testing.T) {
 	o := open(t)
-	a := o.welcome(t, "a")
-	a.empty(t)
+	a := o.connectServed(t, "a")
+	a.reportEmpty(t)
 	o.change("a", "guestbook", "one")
 	a.requirePut(t, "guestbook", "one")
 	o.Resync("a", facet)
@@ -81,11 +81,11 @@ func TestCallerThatIsNoAgentIsRefused(t *testing.T) {
 		"none":          {pki.Pair{}, codes.Unavailable, "certificate"},
 		"of another CA": {foreign, codes.Unavailable, "certificate"},
 		"expired":       {old, codes.Unavailable, "expired"},
-		"no DNS label":  {o.certified(t, "Not_A_Label"), codes.Unauthenticated, "Not_A_Label"},
-		"reserved":      {o.certified(t, reserved), codes.Unauthenticated, reserved},
+		"no DNS label":  {o.issue(t, "Not_A_Label"), codes.Unauthenticated, "Not_A_Label"},
+		"reserved":      {o.issue(t, reserved), codes.Unauthenticated, reserved},
 	} {
 		a := o.connect(t, o.ca, c.pair)
-		err := a.ending(t)
+		err := a.endReason(t)
 		require.Equal(t, c.code, status.Code(err), "%s: %v", name, err)
 		require.ErrorContains(t, err, c.want, name)
 	}
@@ -97,8 +97,8 @@ func TestStrangePrincipalIsRefused(t *testing.T) {
 	o := open(t)
 	stranger, err := pki.NewCA(pki.CAOptions{CommonName: "a stranger's"})
 	require.NoError(t, err)
-	a := o.connect(t, stranger, o.certified(t, "a"))
-	require.Equal(t, codes.Unavailable, status.Code(a.ending(t)))
+	a := o.connect(t, stranger, o.issue(t, "a"))
+	require.Equal(t, codes.Unavailable, status.Code(a.endReason(t)))
 }
 
 // Whom the principal no longer trusts it serves no longer, not even over a connection that it has accepted before. All others
@@ -113,13 +113,13 @@ func TestAgentThatIsNoLongerTrustedIsLetGo(t *testing.T) {
 	pair, err := second.IssueClient(pki.ClientOptions{CommonName: "b"})
 	require.NoError(t, err)
 	agents := make(map[string]agent)
-	old := o.dial(t, o.ca, o.certified(t, "a"))
+	old := o.dial(t, o.ca, o.issue(t, "a"))
 	for name, c := range map[string]*grpc.ClientConn{"a": old, "b": o.dial(t, o.ca, pair)} {
 		a := stream(t, c)
 		require.NoError(t, a.SendHello(hello()))
 		_, err := a.RecvHello()
 		require.NoError(t, err)
-		a.empty(t)
+		a.reportEmpty(t)
 		o.change(name, "guestbook", "one")
 		a.requirePut(t, "guestbook", "one")
 		agents[name] = a
@@ -127,7 +127,7 @@ func TestAgentThatIsNoLongerTrustedIsLetGo(t *testing.T) {
 
 	o.roots.trust(second)
 	for _, a := range []agent{agents["a"], stream(t, old)} {
-		err = a.ending(t)
+		err = a.endReason(t)
 		require.Equal(t, codes.Unauthenticated, status.Code(err), "%v", err)
 		require.ErrorContains(t, err, "the agent's certificate is no longer trusted")
 		require.ErrorContains(t, err, "client certificate CN=a was issued by CN=test, which is none of the CAs trusted here")
@@ -139,34 +139,34 @@ func TestAgentThatIsNoLongerTrustedIsLetGo(t *testing.T) {
 
 func TestNobodyIsServedBeforeTheHubIsKnown(t *testing.T) {
 	o := open(t)
-	o.refuse(errors.New("the first list is under way"))
-	err := o.begin(t, "a", hello()).ending(t)
+	o.setNotReady(errors.New("the first list is under way"))
+	err := o.connectAndGreet(t, "a", hello()).endReason(t)
 	require.Equal(t, codes.Unavailable, status.Code(err))
 	require.ErrorContains(t, err, "the first list is under way")
-	o.refuse(nil)
-	o.welcome(t, "a")
+	o.setNotReady(nil)
+	o.connectServed(t, "a")
 }
 
 // Which mode an agent has may be the hub's to say: as a managed one it is given credentials.
 func TestTheHubMaySayWhichModeAnAgentHas(t *testing.T) {
 	o := open(t)
 	h := hello()
-	err := o.begin(t, "settled", h).ending(t)
+	err := o.connectAndGreet(t, "settled", h).endReason(t)
 	require.Equal(t, codes.FailedPrecondition, status.Code(err), "%v", err)
 	require.ErrorContains(t, err, `mode: the agent's is "managed", and the label argocd-agent.argoproj-labs.io/agent-mode of its cluster Secret `+
 		`on the hub says "autonomous": set --agent-mode to that, or change the label`)
 	h.Mode = "autonomous"
-	_, err = o.begin(t, "settled", h).RecvHello()
+	_, err = o.connectAndGreet(t, "settled", h).RecvHello()
 	require.NoError(t, err)
 }
 
 func TestNobodyIsServedBeforeRun(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	o.listen(t)
-	require.Equal(t, codes.Unavailable, status.Code(o.begin(t, "a", hello()).ending(t)))
+	require.Equal(t, codes.Unavailable, status.Code(o.connectAndGreet(t, "a", hello()).endReason(t)))
 	o.run(t)
 	require.Eventually(t, func() bool { // that Run has begun shows in nothing else
-		_, err := o.begin(t, "a", hello()).RecvHello()
+		_, err := o.connectAndGreet(t, "a", hello()).RecvHello()
 		return err == nil
 	}, timeout, 10*time.Millisecond)
 }
@@ -174,15 +174,15 @@ func TestNobodyIsServedBeforeRun(t *testing.T) {
 // Two agents of one name: the newer is served, and the older gets the reason why it no longer is.
 func TestNewerAgentOfTheSameNameIsServed(t *testing.T) {
 	o := open(t)
-	older := o.welcome(t, "a")
-	older.empty(t)
+	older := o.connectServed(t, "a")
+	older.reportEmpty(t)
 	o.change("a", "guestbook", "one")
 	older.requirePut(t, "guestbook", "one")
-	newer := o.welcome(t, "a")
-	err := older.ending(t)
+	newer := o.connectServed(t, "a")
+	err := older.endReason(t)
 	require.Equal(t, codes.Aborted, status.Code(err))
 	require.ErrorContains(t, err, "another agent connected by the same name")
-	newer.empty(t)
+	newer.reportEmpty(t)
 	newer.requirePut(t, "guestbook", "one")
 	o.change("a", "guestbook", "two")
 	newer.requirePut(t, "guestbook", "two")
@@ -194,7 +194,7 @@ func TestOneOfManyAgentsOfTheSameNameIsServed(t *testing.T) {
 	const many = 3
 	o := open(t)
 	o.memorySource("a").set("guestbook", "one")
-	pair := o.certified(t, "a")
+	pair := o.issue(t, "a")
 	agents := make([]agent, many)
 	for i := range agents {
 		agents[i] = o.connect(t, o.ca, pair)
@@ -236,11 +236,11 @@ func TestAgentsThatDoNotFitAreRefused(t *testing.T) {
 	} {
 		h := hello()
 		change(&h)
-		err := o.begin(t, "a", h).ending(t)
+		err := o.connectAndGreet(t, "a", h).endReason(t)
 		require.Equal(t, codes.FailedPrecondition, status.Code(err), "%v", err)
 		require.ErrorContains(t, err, want)
 	}
-	o.welcome(t, "a")
+	o.connectServed(t, "a")
 }
 
 // A newer agent is spoken to in the version that both know.
@@ -248,7 +248,7 @@ func TestVersionIsAgreedOn(t *testing.T) {
 	o := open(t)
 	h := hello()
 	h.Newest = 99
-	answer, err := o.begin(t, "a", h).RecvHello()
+	answer, err := o.connectAndGreet(t, "a", h).RecvHello()
 	require.NoError(t, err)
 	require.Equal(t, wire.NewestProtocol, answer.Newest)
 }
@@ -256,20 +256,20 @@ func TestVersionIsAgreedOn(t *testing.T) {
 // One that does not fit does not end the session of one that does.
 func TestRefusedAgentDrivesNobodyAway(t *testing.T) {
 	o := open(t)
-	a := o.welcome(t, "a")
+	a := o.connectServed(t, "a")
 	h := hello()
 	h.Mode = "dependent"
-	require.Equal(t, codes.FailedPrecondition, status.Code(o.begin(t, "a", h).ending(t)))
-	a.empty(t)
+	require.Equal(t, codes.FailedPrecondition, status.Code(o.connectAndGreet(t, "a", h).endReason(t)))
+	a.reportEmpty(t)
 	o.change("a", "guestbook", "one")
 	a.requirePut(t, "guestbook", "one")
 }
 
 func TestStreamThatDoesNotBeginWithHello(t *testing.T) {
 	o := open(t)
-	a := o.connect(t, o.ca, o.certified(t, "a"))
+	a := o.connect(t, o.ca, o.issue(t, "a"))
 	require.NoError(t, a.Send(converge.Digest{Facet: facet, Resync: 1}))
-	require.ErrorContains(t, a.ending(t), "instead of a hello")
+	require.ErrorContains(t, a.endReason(t), "instead of a hello")
 }
 
 // A silent agent that promised to be heard is let go, so that it does not count as connected.
@@ -277,16 +277,16 @@ func TestSilentAgentIsLetGo(t *testing.T) {
 	o := open(t)
 	h := hello()
 	h.Heartbeat = 1 // taken for the shortest that there is
-	a := o.begin(t, "a", h)
-	require.ErrorContains(t, a.ending(t), "nothing was received")
+	a := o.connectAndGreet(t, "a", h)
+	require.ErrorContains(t, a.endReason(t), "nothing was received")
 }
 
 // An agent that reads nothing stops nobody but itself.
 func TestSlowAgentStopsNobodyElse(t *testing.T) {
 	o := open(t)
-	slow, quick := o.welcome(t, "slow"), o.welcome(t, "quick")
+	slow, quick := o.connectServed(t, "slow"), o.connectServed(t, "quick")
 	for name, a := range map[string]agent{"slow": slow, "quick": quick} {
-		a.empty(t)
+		a.reportEmpty(t)
 		o.change(name, "guestbook", "before")
 		a.requirePut(t, "guestbook", "before")
 	}
@@ -307,14 +307,14 @@ func TestSlowAgentStopsNobodyElse(t *testing.T) {
 // again.
 func TestAgentsAreAskedToReconnectAtTheEnd(t *testing.T) {
 	o := open(t)
-	a, b := o.welcome(t, "a"), o.welcome(t, "b")
+	a, b := o.connectServed(t, "a"), o.connectServed(t, "b")
 	o.stop()
 	for _, agent := range []agent{a, b} {
-		err := agent.ending(t)
+		err := agent.endReason(t)
 		require.Equal(t, codes.Unavailable, status.Code(err))
 		require.ErrorContains(t, err, "shutting down")
 	}
 	<-o.stopped
 	require.Zero(t, o.metric(t, "argocd_principal_connected_agents"))
-	require.Equal(t, codes.Unavailable, status.Code(o.begin(t, "a", hello()).ending(t)))
+	require.Equal(t, codes.Unavailable, status.Code(o.connectAndGreet(t, "a", hello()).endReason(t)))
 }

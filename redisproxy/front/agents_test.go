@@ -36,33 +36,33 @@ func TestAgentKeysAreReadFromTheAgent(t *testing.T) {
 			require.NoError(t, w.spoke.Set(t.Context(), c.spokePrefix+"app|resources-tree|other|1.8.3", "not ours", 0).Err())
 			for _, protocol := range []string{"2", "3"} {
 				r := dial(t, w.address)
-				r.ask("HELLO", protocol)
-				require.Equal(t, "+OK\r\n", r.ask("SET", "own", "hub"))
+				r.do("HELLO", protocol)
+				require.Equal(t, "+OK\r\n", r.do("SET", "own", "hub"))
 				tree := c.hubPrefix + treeHub
-				require.Equal(t, bulk("tree"), r.ask("gEt", tree))
-				require.Equal(t, bulk("shard"), r.ask("GET", c.hubPrefix+"app|resources-tree|east_guestbook|3|1.8.3.gz"))
-				require.Equal(t, bulk("plain"), r.ask("GET", c.hubPrefix+"app|managed-resources|east_guestbook|1.8.3"))
+				require.Equal(t, bulk("tree"), r.do("gEt", tree))
+				require.Equal(t, bulk("shard"), r.do("GET", c.hubPrefix+"app|resources-tree|east_guestbook|3|1.8.3.gz"))
+				require.Equal(t, bulk("plain"), r.do("GET", c.hubPrefix+"app|managed-resources|east_guestbook|1.8.3"))
 				missing := c.hubPrefix + "app|managed-resources|east_guestbook|9.9.9"
-				require.Equal(t, null(protocol), r.ask("GET", missing))
-				require.Equal(t, null(protocol), r.ask("GET", c.hubPrefix+"app|resources-tree|other|1.8.3"), "nobody's: the hub's own")
-				require.Equal(t, "*4\r\n"+bulk("tree")+bulk("hub")+null(protocol)+null(protocol), r.ask("MGET", tree, "own", missing, "x"))
-				require.Equal(t, ":3\r\n", r.ask("EXISTS", tree, "own", missing, tree))
-				require.Equal(t, ":1\r\n", r.ask("EXISTS", tree))
-				require.Equal(t, ":4\r\n", r.ask("STRLEN", tree))
-				require.Equal(t, ":0\r\n", r.ask("STRLEN", missing))
-				require.Equal(t, ":-1\r\n", r.ask("TTL", tree))
-				require.Equal(t, ":-2\r\n", r.ask("PTTL", missing))
-				require.Equal(t, "+string\r\n", r.ask("TYPE", tree))
-				require.Equal(t, "+none\r\n", r.ask("TYPE", missing))
+				require.Equal(t, null(protocol), r.do("GET", missing))
+				require.Equal(t, null(protocol), r.do("GET", c.hubPrefix+"app|resources-tree|other|1.8.3"), "nobody's: the hub's own")
+				require.Equal(t, "*4\r\n"+bulk("tree")+bulk("hub")+null(protocol)+null(protocol), r.do("MGET", tree, "own", missing, "x"))
+				require.Equal(t, ":3\r\n", r.do("EXISTS", tree, "own", missing, tree))
+				require.Equal(t, ":1\r\n", r.do("EXISTS", tree))
+				require.Equal(t, ":4\r\n", r.do("STRLEN", tree))
+				require.Equal(t, ":0\r\n", r.do("STRLEN", missing))
+				require.Equal(t, ":-1\r\n", r.do("TTL", tree))
+				require.Equal(t, ":-2\r\n", r.do("PTTL", missing))
+				require.Equal(t, "+string\r\n", r.do("TYPE", tree))
+				require.Equal(t, "+none\r\n", r.do("TYPE", missing))
 				for _, words := range [][]string{{"SET", tree, "x"}, {"del", "own", tree}, {"RENAME", tree, "x"}, {"MSET", "own", "1", tree, "2"}, {"EXPIRE", tree, "1"}} {
-					require.Contains(t, r.ask(words...), "-ERR "+strings.ToLower(words[0])+": "+treeSpoke+" belongs to an agent, and can only be read")
+					require.Contains(t, r.do(words...), "-ERR "+strings.ToLower(words[0])+": "+treeSpoke+" belongs to an agent, and can only be read")
 				}
 				for _, word := range []string{"GET", "TTL", "TYPE"} {
-					require.Contains(t, r.ask(word, tree, "x"), "-ERR wrong number of arguments")
+					require.Contains(t, r.do(word, tree, "x"), "-ERR wrong number of arguments")
 				}
-				require.Equal(t, bulk("hub"), r.ask("GET", "own"))
-				require.Contains(t, r.ask("HSET", "own", "f", "v"), "-WRONGTYPE")
-				require.Contains(t, r.ask("MGET", tree, "own"), bulk("hub"))
+				require.Equal(t, bulk("hub"), r.do("GET", "own"))
+				require.Contains(t, r.do("HSET", "own", "f", "v"), "-WRONGTYPE")
+				require.Contains(t, r.do("MGET", tree, "own"), bulk("hub"))
 			}
 		})
 	}
@@ -76,28 +76,28 @@ func TestUnauthenticatedClientReadsNoAgentKeys(t *testing.T) {
 	const refused = "-NOAUTH Authentication required.\r\n"
 	r := dial(t, w.address)
 	for _, words := range [][]string{{"GET", treeHub}, {"SET", treeHub, "x"}, {"MGET", "a", treeHub}, {"GET", "a"}, {"SUBSCRIBE", newsHub}} {
-		require.Equal(t, refused, r.ask(words...), "%q", words)
+		require.Equal(t, refused, r.do(words...), "%q", words)
 	}
 	require.Zero(t, w.agent.Commands("GET"), "somebody unknown causes nothing on a spoke")
 	require.Zero(t, w.agent.Commands("HELLO"))
-	require.Contains(t, r.ask("AUTH", "wrong"), "-WRONGPASS")
-	require.Contains(t, r.ask("HELLO", "3", "AUTH", "default", "wrong"), "-WRONGPASS")
-	require.Equal(t, refused, r.ask("GET", treeHub))
-	r.say(command("AUTH", "secret") + command("GET", treeHub) + command("SET", "a", "1") + command("GET", treeHub))
+	require.Contains(t, r.do("AUTH", "wrong"), "-WRONGPASS")
+	require.Contains(t, r.do("HELLO", "3", "AUTH", "default", "wrong"), "-WRONGPASS")
+	require.Equal(t, refused, r.do("GET", treeHub))
+	r.mustSend(command("AUTH", "secret") + command("GET", treeHub) + command("SET", "a", "1") + command("GET", treeHub))
 	for _, want := range []string{"+OK\r\n", bulk("tree"), "+OK\r\n", bulk("tree")} {
-		require.Equal(t, want, r.hear())
+		require.Equal(t, want, r.mustReceive())
 	}
-	require.Equal(t, "+RESET\r\n", r.ask("RESET"))
-	require.Equal(t, refused, r.ask("GET", treeHub))
-	require.Contains(t, r.ask("HELLO", "3", "AUTH", "default", "secret", "SETNAME", "me"), "%7")
-	require.Equal(t, bulk("tree"), r.ask("GET", treeHub))
+	require.Equal(t, "+RESET\r\n", r.do("RESET"))
+	require.Equal(t, refused, r.do("GET", treeHub))
+	require.Contains(t, r.do("HELLO", "3", "AUTH", "default", "secret", "SETNAME", "me"), "%7")
+	require.Equal(t, bulk("tree"), r.do("GET", treeHub))
 
 	// Each client has the rights of its own user.
 	hub := w.client(t, 3, func(o *redis.Options) { o.Password = "secret" })
 	require.NoError(t, hub.Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@read", "+ping").Err())
 	direct := dial(t, w.hub.Address)
-	direct.ask("AUTH", "reader", "pw")
-	denied := direct.ask("SET", "a", "2")
+	direct.do("AUTH", "reader", "pw")
+	denied := direct.do("SET", "a", "2")
 	require.Contains(t, denied, "-NOPERM")
 	var clients errgroup.Group
 	for n := range 8 {
@@ -107,7 +107,7 @@ func TestUnauthenticatedClientReadsNoAgentKeys(t *testing.T) {
 			user, password = "reader", "pw"
 			written = denied
 		}
-		require.Equal(t, "+OK\r\n", c.ask("AUTH", user, password))
+		require.Equal(t, "+OK\r\n", c.do("AUTH", user, password))
 		clients.Go(func() error {
 			for range 50 {
 				if err := c.expect(command("SET", "a", "2")+command("GET", treeHub), written, bulk("tree")); err != nil {
@@ -128,13 +128,13 @@ func TestAgentKeysAreReadWithTheRightsOfTheUser(t *testing.T) {
 	hub := w.client(t, 3)
 	require.NoError(t, hub.Do(t.Context(), "ACL", "SETUSER", "some", "on", "nopass", "~app|resources-tree|*", "+get").Err())
 	r := dial(t, w.address)
-	require.Equal(t, "+OK\r\n", r.ask("AUTH", "some", ""))
-	require.Equal(t, bulk("tree"), r.ask("GET", treeHub))
-	require.Contains(t, r.ask("GET", stateHub), "-NOPERM")
-	require.Contains(t, r.ask("STRLEN", treeHub), "-NOPERM")
+	require.Equal(t, "+OK\r\n", r.do("AUTH", "some", ""))
+	require.Equal(t, bulk("tree"), r.do("GET", treeHub))
+	require.Contains(t, r.do("GET", stateHub), "-NOPERM")
+	require.Contains(t, r.do("STRLEN", treeHub), "-NOPERM")
 	require.NoError(t, hub.Do(t.Context(), "ACL", "DELUSER", "some").Err())
-	r.say(command("GET", treeHub))
-	r.over() // Redis has disconnected it
+	r.mustSend(command("GET", treeHub))
+	r.requireClosed() // Redis has disconnected it
 }
 
 // Who has let go of its name causes nothing on a spoke, however soon it asks.
@@ -142,9 +142,9 @@ func TestNothingIsAskedOfAnAgentAfterReset(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{redisArgs: []string{"--requirepass", "secret"}})
 	r := dial(t, w.address)
-	r.say(command("AUTH", "secret") + command("PING") + command("RESET") + command("GET", treeHub) + command("SET", treeHub, "x"))
+	r.mustSend(command("AUTH", "secret") + command("PING") + command("RESET") + command("GET", treeHub) + command("SET", treeHub, "x"))
 	for _, want := range []string{"+OK\r\n", "+PONG\r\n", "+RESET\r\n", "-NOAUTH Authentication required.\r\n", "-NOAUTH Authentication required.\r\n"} {
-		require.Equal(t, want, r.hear())
+		require.Equal(t, want, r.mustReceive())
 	}
 	require.Zero(t, w.agent.Commands("GET"))
 	require.Zero(t, w.agent.Commands("HELLO"))
@@ -157,12 +157,12 @@ func TestUserWithoutPassword(t *testing.T) {
 	hub := w.client(t, 3)
 	require.NoError(t, hub.Do(t.Context(), "ACL", "SETUSER", "guest", "on", "nopass", "~*", "+get").Err())
 	one, two := dial(t, w.address), dial(t, w.address)
-	require.Equal(t, "+OK\r\n", one.ask("AUTH", "guest", ""))
-	require.Contains(t, two.ask("HELLO", "2", "AUTH", "guest", ""), "*14")
+	require.Equal(t, "+OK\r\n", one.do("AUTH", "guest", ""))
+	require.Contains(t, two.do("HELLO", "2", "AUTH", "guest", ""), "*14")
 	for range 20 {
-		for _, c := range []*raw{one, two} {
-			require.Contains(t, c.ask("SET", "a", "1"), "-NOPERM")
-			require.Equal(t, null("2"), c.ask("GET", "a"))
+		for _, c := range []*rawClient{one, two} {
+			require.Contains(t, c.do("SET", "a", "1"), "-NOPERM")
+			require.Equal(t, null("2"), c.do("GET", "a"))
 		}
 	}
 }
@@ -185,9 +185,9 @@ func TestHelloWithOptions(t *testing.T) {
 	} {
 		for _, o := range options {
 			r := dial(t, w.address)
-			require.Contains(t, r.ask(append([]string{"HELLO", "3"}, o...)...), "%7", "%q", o)
-			require.Equal(t, bulk(want), r.ask("ACL", "WHOAMI"), "%q", o)
-			require.Equal(t, "+OK\r\n", r.ask("SET", "a", "1"), "%q", o)
+			require.Contains(t, r.do(append([]string{"HELLO", "3"}, o...)...), "%7", "%q", o)
+			require.Equal(t, bulk(want), r.do("ACL", "WHOAMI"), "%q", o)
+			require.Equal(t, "+OK\r\n", r.do("SET", "a", "1"), "%q", o)
 			refused, err := direct.Do(t.Context(), "ACL", "LOG").Slice()
 			require.NoError(t, err)
 			require.Empty(t, refused, "%q", o)
@@ -203,30 +203,30 @@ func TestSlowOrDisconnectedAgentDelaysNobodyElse(t *testing.T) {
 	w.spoke.Set(t.Context(), "app|managed-resources|guestbook|1.8.3.gz", "state", 0)
 	other, r := dial(t, w.address), dial(t, w.address)
 	require.Eventually(t, func() bool { // until the invalidation stream is open
-		return r.ask("GET", treeHub) == bulk("tree") && w.metric(t, "argocd_redisproxy_cache_hits_total", "fresh") > 0
+		return r.do("GET", treeHub) == bulk("tree") && w.metric(t, "argocd_redisproxy_cache_hits_total", "fresh") > 0
 	}, testTimeout, time.Millisecond)
 	w.agent.HoldReplies()
-	r.say(command("SET", "a", "1") + command("GET", stateHub) + command("GET", treeHub) + command("GET", "a"))
-	require.Equal(t, "+OK\r\n", r.hear())
+	r.mustSend(command("SET", "a", "1") + command("GET", stateHub) + command("GET", treeHub) + command("GET", "a"))
+	require.Equal(t, "+OK\r\n", r.mustReceive())
 	for range 50 {
-		require.Equal(t, "+OK\r\n", other.ask("SET", "b", "1"))
-		require.Equal(t, bulk("tree"), other.ask("GET", treeHub))
+		require.Equal(t, "+OK\r\n", other.do("SET", "b", "1"))
+		require.Equal(t, bulk("tree"), other.do("GET", treeHub))
 	}
-	require.Contains(t, r.hear(), `-ERR agent "east" did not answer`)
-	require.Equal(t, bulk("tree"), r.hear())
-	require.Equal(t, bulk("1"), r.hear())
+	require.Contains(t, r.mustReceive(), `-ERR agent "east" did not answer`)
+	require.Equal(t, bulk("tree"), r.mustReceive())
+	require.Equal(t, bulk("1"), r.mustReceive())
 	w.agent.Release()
-	require.Eventually(t, func() bool { return r.ask("GET", stateHub) == bulk("state") }, testTimeout, time.Millisecond)
+	require.Eventually(t, func() bool { return r.do("GET", stateHub) == bulk("state") }, testTimeout, time.Millisecond)
 
 	w.leave()
-	require.Equal(t, bulk("tree"), r.ask("GET", treeHub), "what was known last")
+	require.Equal(t, bulk("tree"), r.do("GET", treeHub), "what was known last")
 	require.GreaterOrEqual(t, w.metric(t, "argocd_redisproxy_cache_hits_total", "stale"), 1.0)
 	const unknown = "app|resources-tree|east_guestbook|1|1.8.3.gz"
-	require.Contains(t, r.ask("GET", unknown), `-ERR agent "east" is not connected since 2026-01-02T03:04:05Z`)
-	require.Contains(t, r.ask("MGET", "a", unknown), `-ERR agent "east" is not connected`)
-	require.Equal(t, "*2\r\n"+bulk("1")+bulk("tree"), r.ask("MGET", "a", treeHub))
+	require.Contains(t, r.do("GET", unknown), `-ERR agent "east" is not connected since 2026-01-02T03:04:05Z`)
+	require.Contains(t, r.do("MGET", "a", unknown), `-ERR agent "east" is not connected`)
+	require.Equal(t, "*2\r\n"+bulk("1")+bulk("tree"), r.do("MGET", "a", treeHub))
 	w.arrive()
-	require.Eventually(t, func() bool { return r.ask("GET", unknown) == null("2") }, testTimeout, time.Millisecond)
+	require.Eventually(t, func() bool { return r.do("GET", unknown) == null("2") }, testTimeout, time.Millisecond)
 }
 
 // An agent may die in the middle of an answer.
@@ -236,14 +236,14 @@ func TestAgentDisconnectsDuringRead(t *testing.T) {
 	w.spoke.Set(t.Context(), treeSpoke, strings.Repeat("x", 1<<20), 0)
 	r := dial(t, w.address)
 	w.agent.HoldReplies()
-	r.say(command("GET", treeHub) + command("PING"))
+	r.mustSend(command("GET", treeHub) + command("PING"))
 	w.agent.WaitForCommands(t, func(asked map[string]int) bool { return asked["GET"] == 1 })
 	w.agent.Disconnect()
-	require.Contains(t, r.hear(), `-ERR agent "east" did not answer`)
-	require.Equal(t, "+PONG\r\n", r.hear())
+	require.Contains(t, r.mustReceive(), `-ERR agent "east" did not answer`)
+	require.Equal(t, "+PONG\r\n", r.mustReceive())
 	w.agent.Release()
 	w.agent.Reconnect()
-	require.Equal(t, bulk(strings.Repeat("x", 1<<20)), r.ask("GET", treeHub))
+	require.Equal(t, bulk(strings.Repeat("x", 1<<20)), r.do("GET", treeHub))
 }
 
 func TestClusterInfoComesFromTheAgent(t *testing.T) {

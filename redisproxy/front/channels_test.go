@@ -14,8 +14,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
 )
 
-// told is a message or a confirmation in either protocol.
-func told(protocol string, words ...string) string {
+// pubsubReply is a message or a confirmation in either protocol.
+func pubsubReply(protocol string, words ...string) string {
 	begin := "*"
 	if protocol == "3" {
 		begin = ">"
@@ -45,46 +45,46 @@ func TestSubscribeToHubAndAgentChannels(t *testing.T) {
 			w := begin(t, setup{hubPrefix: "hub|", spokePrefix: "spoke|"})
 			hub := w.client(t, 3)
 			r := dial(t, w.address)
-			r.ask("HELLO", protocol)
+			r.do("HELLO", protocol)
 			news := "hub|" + newsHub
-			r.say(command("SUBSCRIBE", "new-revoked-token", news, "hub|app|managed-resources|local|1.8.3") + command("PSUBSCRIBE", "x*"))
-			require.Equal(t, told(protocol, "subscribe", "new-revoked-token", ":1"), r.hear())
-			require.Equal(t, told(protocol, "subscribe", news, ":2"), r.hear())
+			r.mustSend(command("SUBSCRIBE", "new-revoked-token", news, "hub|app|managed-resources|local|1.8.3") + command("PSUBSCRIBE", "x*"))
+			require.Equal(t, pubsubReply(protocol, "subscribe", "new-revoked-token", ":1"), r.mustReceive())
+			require.Equal(t, pubsubReply(protocol, "subscribe", news, ":2"), r.mustReceive())
 			// A message comes when the invalidation stream opens, since others may have been missed before.
 			require.ElementsMatch(t, []string{
-				told(protocol, "subscribe", "hub|app|managed-resources|local|1.8.3", ":3"), told(protocol, "psubscribe", "x*", ":4"),
+				pubsubReply(protocol, "subscribe", "hub|app|managed-resources|local|1.8.3", ":3"), pubsubReply(protocol, "psubscribe", "x*", ":4"),
 				message(protocol, news, ""),
-			}, []string{r.hear(), r.hear(), r.hear()})
+			}, []string{r.mustReceive(), r.mustReceive(), r.mustReceive()})
 
 			require.EqualValues(t, 1, w.spoke.Publish(t.Context(), "spoke|"+newsSpoke, "").Val())
-			require.Equal(t, message(protocol, news, ""), r.hear())
+			require.Equal(t, message(protocol, news, ""), r.mustReceive())
 			w.spoke.Publish(t.Context(), "spoke|app|managed-resources|other|1.8.3", "not followed")
 			w.spoke.Publish(t.Context(), "spoke|"+newsSpoke, "payload")
-			require.Equal(t, message(protocol, news, "payload"), r.hear())
+			require.Equal(t, message(protocol, news, "payload"), r.mustReceive())
 			hub.Publish(t.Context(), "new-revoked-token", "id")
-			require.Equal(t, message(protocol, "new-revoked-token", "id"), r.hear())
+			require.Equal(t, message(protocol, "new-revoked-token", "id"), r.mustReceive())
 			hub.Publish(t.Context(), "hub|app|managed-resources|local|1.8.3", "own")
-			require.Equal(t, message(protocol, "hub|app|managed-resources|local|1.8.3", "own"), r.hear())
+			require.Equal(t, message(protocol, "hub|app|managed-resources|local|1.8.3", "own"), r.mustReceive())
 			pong := map[string]string{"2": "*2\r\n" + bulk("pong") + bulk(""), "3": "+PONG\r\n"}[protocol]
-			require.Equal(t, pong, r.ask("PING"))
+			require.Equal(t, pong, r.do("PING"))
 			if protocol == "3" {
-				require.Equal(t, null("3"), r.ask("GET", "hub|"+treeHub))
-				require.Equal(t, "*2\r\n"+null("3")+null("3"), r.ask("MGET", "a", "hub|"+treeHub))
-				require.Equal(t, "+OK\r\n", r.ask("SET", "a", "1"))
+				require.Equal(t, null("3"), r.do("GET", "hub|"+treeHub))
+				require.Equal(t, "*2\r\n"+null("3")+null("3"), r.do("MGET", "a", "hub|"+treeHub))
+				require.Equal(t, "+OK\r\n", r.do("SET", "a", "1"))
 			} else {
-				require.Contains(t, r.ask("GET", "hub|"+treeHub), "-ERR Can't execute 'get'")
-				require.Contains(t, r.ask("GET", "a"), "-ERR Can't execute 'get'")
+				require.Contains(t, r.do("GET", "hub|"+treeHub), "-ERR Can't execute 'get'")
+				require.Contains(t, r.do("GET", "a"), "-ERR Can't execute 'get'")
 			}
-			require.Equal(t, told(protocol, "unsubscribe", news, ":3"), r.ask("UNSUBSCRIBE", news))
+			require.Equal(t, pubsubReply(protocol, "unsubscribe", news, ":3"), r.do("UNSUBSCRIBE", news))
 			w.spoke.Publish(t.Context(), "spoke|"+newsSpoke, "not followed any more")
-			require.Equal(t, pong, r.ask("PING"))
-			r.say(command("UNSUBSCRIBE") + command("PUNSUBSCRIBE") + command("UNSUBSCRIBE") + command("PING"))
-			require.Contains(t, r.hear(), "unsubscribe")
-			require.Contains(t, r.hear(), ":1\r\n")
-			require.Equal(t, told(protocol, "punsubscribe", "x*", ":0"), r.hear())
-			require.Contains(t, r.hear(), "unsubscribe")
-			require.Equal(t, "+PONG\r\n", r.hear())
-			require.Equal(t, null(protocol), r.ask("GET", "hub|"+treeHub))
+			require.Equal(t, pong, r.do("PING"))
+			r.mustSend(command("UNSUBSCRIBE") + command("PUNSUBSCRIBE") + command("UNSUBSCRIBE") + command("PING"))
+			require.Contains(t, r.mustReceive(), "unsubscribe")
+			require.Contains(t, r.mustReceive(), ":1\r\n")
+			require.Equal(t, pubsubReply(protocol, "punsubscribe", "x*", ":0"), r.mustReceive())
+			require.Contains(t, r.mustReceive(), "unsubscribe")
+			require.Equal(t, "+PONG\r\n", r.mustReceive())
+			require.Equal(t, null(protocol), r.do("GET", "hub|"+treeHub))
 		})
 	}
 }
@@ -94,14 +94,14 @@ func TestPatternSubscriptionsMatchAgentChannels(t *testing.T) {
 	w := begin(t, setup{})
 	w.directory.SetOwner("west_guestbook", "west", "guestbook") // of another agent
 	r := dial(t, w.address)
-	require.Equal(t, told("2", "psubscribe", "app|managed-resources|east_*", ":1"), r.ask("PSUBSCRIBE", "app|managed-resources|east_*"))
-	require.Equal(t, told("2", "psubscribe", "app|managed-resources|west_*", ":2"), r.ask("PSUBSCRIBE", "app|managed-resources|west_*"))
+	require.Equal(t, pubsubReply("2", "psubscribe", "app|managed-resources|east_*", ":1"), r.do("PSUBSCRIBE", "app|managed-resources|east_*"))
+	require.Equal(t, pubsubReply("2", "psubscribe", "app|managed-resources|west_*", ":2"), r.do("PSUBSCRIBE", "app|managed-resources|west_*"))
 	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_invalidation_streams", "") == 1 }, testTimeout, 5*time.Millisecond)
 	w.spoke.Publish(t.Context(), newsSpoke, "x")
-	require.Equal(t, told("2", "pmessage", "app|managed-resources|east_*", newsHub, "x"), r.hear())
-	require.Contains(t, r.ask("PUNSUBSCRIBE", "app|managed-resources|east_*"), ":1\r\n")
+	require.Equal(t, pubsubReply("2", "pmessage", "app|managed-resources|east_*", newsHub, "x"), r.mustReceive())
+	require.Contains(t, r.do("PUNSUBSCRIBE", "app|managed-resources|east_*"), ":1\r\n")
 	w.spoke.Publish(t.Context(), newsSpoke, "y")
-	require.Contains(t, r.ask("PING"), "pong")
+	require.Contains(t, r.do("PING"), "pong")
 }
 
 // A message that is published after a subscription was confirmed arrives.
@@ -109,15 +109,15 @@ func TestNoMessageIsLostAfterSubscriptionIsConfirmed(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	first := dial(t, w.address) // which opens the invalidation stream
-	first.ask("SUBSCRIBE", newsHub)
-	require.Equal(t, message("2", newsHub, ""), first.hear())
+	first.do("SUBSCRIBE", newsHub)
+	require.Equal(t, message("2", newsHub, ""), first.mustReceive())
 	var all errgroup.Group
 	for i := range 20 {
 		r := dial(t, w.address)
 		all.Go(func() error {
 			id := itoa(i)
 			for range 10 {
-				if err := r.expect(command("SUBSCRIBE", newsHub), told("2", "subscribe", newsHub, ":1")); err != nil {
+				if err := r.expect(command("SUBSCRIBE", newsHub), pubsubReply("2", "subscribe", newsHub, ":1")); err != nil {
 					return err
 				}
 				w.spoke.Publish(t.Context(), newsSpoke, id)
@@ -200,7 +200,7 @@ func TestSubscriberThatDoesNotReadIsDisconnected(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{limits: front.Limits{Backlog: 1 << 20}})
 	stuck := dial(t, w.address)
-	require.Contains(t, stuck.ask("SUBSCRIBE", newsHub), ":1")
+	require.Contains(t, stuck.do("SUBSCRIBE", newsHub), ":1")
 	subscriber := w.client(t, 3).Subscribe(t.Context(), newsHub)
 	defer func() { _ = subscriber.Close() }()
 	_, err := subscriber.Receive(t.Context())
@@ -227,22 +227,22 @@ func TestResetEndsSubscriptions(t *testing.T) {
 			t.Parallel()
 			w := begin(t, setup{})
 			first := dial(t, w.address)
-			first.ask("SUBSCRIBE", newsHub)
-			require.Equal(t, message("2", newsHub, ""), first.hear())
+			first.do("SUBSCRIBE", newsHub)
+			require.Equal(t, message("2", newsHub, ""), first.mustReceive())
 			r := dial(t, w.address)
-			r.ask("HELLO", protocol)
-			r.say(command("SUBSCRIBE", newsHub, "other"))
-			require.Equal(t, told(protocol, "subscribe", newsHub, ":1"), r.hear())
-			require.Equal(t, told(protocol, "subscribe", "other", ":2"), r.hear())
-			require.Equal(t, "+RESET\r\n", r.ask("RESET"))
+			r.do("HELLO", protocol)
+			r.mustSend(command("SUBSCRIBE", newsHub, "other"))
+			require.Equal(t, pubsubReply(protocol, "subscribe", newsHub, ":1"), r.mustReceive())
+			require.Equal(t, pubsubReply(protocol, "subscribe", "other", ":2"), r.mustReceive())
+			require.Equal(t, "+RESET\r\n", r.do("RESET"))
 			w.spoke.Publish(t.Context(), newsSpoke, "not followed")
-			require.Equal(t, message("2", newsHub, "not followed"), first.hear())
-			require.Equal(t, "*3\r\n"+bulk("unsubscribe")+null("2")+":0\r\n", r.ask("UNSUBSCRIBE"))
-			require.Equal(t, "+PONG\r\n", r.ask("PING"))
-			require.Equal(t, null("2"), r.ask("GET", treeHub), "it may ask for anything")
-			require.Equal(t, told("2", "subscribe", newsHub, ":1"), r.ask("SUBSCRIBE", newsHub))
+			require.Equal(t, message("2", newsHub, "not followed"), first.mustReceive())
+			require.Equal(t, "*3\r\n"+bulk("unsubscribe")+null("2")+":0\r\n", r.do("UNSUBSCRIBE"))
+			require.Equal(t, "+PONG\r\n", r.do("PING"))
+			require.Equal(t, null("2"), r.do("GET", treeHub), "it may ask for anything")
+			require.Equal(t, pubsubReply("2", "subscribe", newsHub, ":1"), r.do("SUBSCRIBE", newsHub))
 			w.spoke.Publish(t.Context(), newsSpoke, "followed again")
-			require.Equal(t, message("2", newsHub, "followed again"), r.hear())
+			require.Equal(t, message("2", newsHub, "followed again"), r.mustReceive())
 		})
 	}
 }
@@ -252,12 +252,12 @@ func TestReplyThatLooksLikeMessageIsReply(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	r := dial(t, w.address)
-	r.ask("HELLO", "3")
-	require.Equal(t, told("3", "subscribe", "x", ":1"), r.ask("SUBSCRIBE", "x"))
+	r.do("HELLO", "3")
+	require.Equal(t, pubsubReply("3", "subscribe", "x", ":1"), r.do("SUBSCRIBE", "x"))
 	for _, word := range []string{"message", "pmessage", "smessage", "subscribe", "unsubscribe"} {
-		require.Equal(t, ":3\r\n", r.ask("RPUSH", word, word, "a", "b"))
-		require.Equal(t, "*3\r\n"+bulk(word)+bulk("a")+bulk("b"), r.ask("LRANGE", word, "0", "-1"))
-		require.Equal(t, "+PONG\r\n", r.ask("PING"))
+		require.Equal(t, ":3\r\n", r.do("RPUSH", word, word, "a", "b"))
+		require.Equal(t, "*3\r\n"+bulk(word)+bulk("a")+bulk("b"), r.do("LRANGE", word, "0", "-1"))
+		require.Equal(t, "+PONG\r\n", r.do("PING"))
 	}
 }
 
@@ -266,11 +266,11 @@ func TestMessagesDoNotSplitReplies(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	r := dial(t, w.address)
-	r.ask("HELLO", "3")
+	r.do("HELLO", "3")
 	value := strings.Repeat("x", 1<<20)
-	require.Equal(t, "+OK\r\n", r.ask("SET", "large", value))
-	require.Equal(t, told("3", "subscribe", newsHub, ":1"), r.ask("SUBSCRIBE", newsHub))
-	require.Equal(t, message("3", newsHub, ""), r.hear())
+	require.Equal(t, "+OK\r\n", r.do("SET", "large", value))
+	require.Equal(t, pubsubReply("3", "subscribe", newsHub, ":1"), r.do("SUBSCRIBE", newsHub))
+	require.Equal(t, message("3", newsHub, ""), r.mustReceive())
 	const count = 20
 	var announcing sync.WaitGroup
 	announcing.Go(func() {
@@ -279,9 +279,9 @@ func TestMessagesDoNotSplitReplies(t *testing.T) {
 		}
 	})
 	defer announcing.Wait()
-	r.say(strings.Repeat(command("GET", "large"), count))
+	r.mustSend(strings.Repeat(command("GET", "large"), count))
 	for values := 0; values < count; {
-		got := r.hear()
+		got := r.mustReceive()
 		if got == message("3", newsHub, "news") {
 			continue
 		}
@@ -296,18 +296,18 @@ func TestClientTrackingAndMonitor(t *testing.T) {
 	w := begin(t, setup{})
 	hub := w.client(t, 3)
 	r := dial(t, w.address)
-	r.ask("HELLO", "3")
-	require.Equal(t, "+OK\r\n", r.ask("CLIENT", "TRACKING", "ON"))
-	require.Equal(t, null("3"), r.ask("GET", "a"))
+	r.do("HELLO", "3")
+	require.Equal(t, "+OK\r\n", r.do("CLIENT", "TRACKING", "ON"))
+	require.Equal(t, null("3"), r.do("GET", "a"))
 	hub.Set(t.Context(), "a", "1", 0)
-	require.Equal(t, ">2\r\n"+bulk("invalidate")+"*1\r\n"+bulk("a"), r.hear())
-	require.Equal(t, bulk("1"), r.ask("GET", "a"))
+	require.Equal(t, ">2\r\n"+bulk("invalidate")+"*1\r\n"+bulk("a"), r.mustReceive())
+	require.Equal(t, bulk("1"), r.do("GET", "a"))
 	m := dial(t, w.address)
-	require.Equal(t, "+OK\r\n", m.ask("MONITOR"))
+	require.Equal(t, "+OK\r\n", m.do("MONITOR"))
 	hub.Set(t.Context(), "b", "1", 0)
-	require.Contains(t, m.hear(), `"b" "1"`)
-	m.say(command("PING"))
-	heard := m.hear() + m.hear()
+	require.Contains(t, m.mustReceive(), `"b" "1"`)
+	m.mustSend(command("PING"))
+	heard := m.mustReceive() + m.mustReceive()
 	require.Contains(t, heard, `"PING"`)
 	require.Contains(t, heard, "+PONG\r\n")
 }

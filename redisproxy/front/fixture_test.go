@@ -151,10 +151,10 @@ func (w *world) client(tb testing.TB, protocol int, change ...func(*redis.Option
 }
 
 // direct is a client of the hub's Redis itself.
-func (w *world) direct(tb testing.TB, protocol string) *raw {
+func (w *world) direct(tb testing.TB, protocol string) *rawClient {
 	tb.Helper()
 	r := dial(tb, w.hub.Address)
-	r.ask("HELLO", protocol)
+	r.do("HELLO", protocol)
 	return r
 }
 
@@ -180,46 +180,48 @@ func (w *world) metric(tb testing.TB, name, label string) (sum float64) {
 	return sum
 }
 
-// raw is a client that says what it wants.
-type raw struct {
+// rawClient is a client that sends what the test wants.
+type rawClient struct {
 	net.Conn
 
 	t      testing.TB
 	reader *bufio.Reader
 }
 
-func dial(tb testing.TB, address string) *raw {
+func dial(tb testing.TB, address string) *rawClient {
 	tb.Helper()
 	conn, err := new(net.Dialer).DialContext(tb.Context(), "tcp", address)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = conn.Close() })
-	r := &raw{Conn: conn, t: tb, reader: bufio.NewReader(conn)}
-	r.waits(testTimeout)
+	r := &rawClient{Conn: conn, t: tb, reader: bufio.NewReader(conn)}
+	r.setTimeout(testTimeout)
 	return r
 }
 
 // testTimeout is how long a test waits for what must come.
 const testTimeout = 2 * time.Minute
 
-// waits gives what is next so long.
-func (r *raw) waits(d time.Duration) { require.NoError(r.t, r.SetDeadline(time.Now().Add(d))) }
+// setTimeout sets the deadline of the next reads and writes.
+func (r *rawClient) setTimeout(d time.Duration) {
+	require.NoError(r.t, r.SetDeadline(time.Now().Add(d)))
+}
 
-// say sends something.
-func (r *raw) say(text string) {
+// mustSend sends something.
+func (r *rawClient) mustSend(text string) {
 	r.t.Helper()
 	require.NoError(r.t, r.send(text))
 }
 
-// hear returns the next reply.
-func (r *raw) hear() string {
+// mustReceive returns the next reply.
+func (r *rawClient) mustReceive() string {
 	r.t.Helper()
 	reply, err := r.receive()
 	require.NoError(r.t, err)
 	return reply
 }
 
-// send is say for other goroutines than the test's.
-func (r *raw) send(text string) error {
+// send is mustSend for other goroutines than the test's.
+func (r *rawClient) send(text string) error {
 	if err := r.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 		return err
 	}
@@ -227,8 +229,8 @@ func (r *raw) send(text string) error {
 	return err
 }
 
-// receive is hear for other goroutines than the test's.
-func (r *raw) receive() (string, error) {
+// receive is mustReceive for other goroutines than the test's.
+func (r *rawClient) receive() (string, error) {
 	if err := r.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 		return "", err
 	}
@@ -237,7 +239,7 @@ func (r *raw) receive() (string, error) {
 }
 
 // expect sends commands and compares the replies, for other goroutines than the test's.
-func (r *raw) expect(commands string, replies ...string) error {
+func (r *rawClient) expect(commands string, replies ...string) error {
 	if err := r.send(commands); err != nil {
 		return err
 	}
@@ -253,10 +255,10 @@ func (r *raw) expect(commands string, replies ...string) error {
 	return nil
 }
 
-// over fails unless the connection ends here.
-func (r *raw) over() {
+// requireClosed fails unless the connection ends here.
+func (r *rawClient) requireClosed() {
 	r.t.Helper()
-	r.waits(testTimeout)
+	r.setTimeout(testTimeout)
 	rest, err := io.ReadAll(r.reader)
 	if err == nil {
 		require.Empty(r.t, string(rest))
@@ -266,11 +268,11 @@ func (r *raw) over() {
 	require.NotContains(r.t, err.Error(), "timeout")
 }
 
-// ask sends words as one command, and returns the reply.
-func (r *raw) ask(words ...string) string {
+// do sends words as one command, and returns the reply.
+func (r *rawClient) do(words ...string) string {
 	r.t.Helper()
-	r.say(command(words...))
-	return r.hear()
+	r.mustSend(command(words...))
+	return r.mustReceive()
 }
 
 func command(words ...string) string {

@@ -39,7 +39,7 @@ func FuzzClient(f *testing.F) {
 		}
 		other.t = t
 		_ = other.SetDeadline(time.Now().Add(testTimeout))
-		require.Equal(t, bulk("x"), other.ask("ECHO", "x"))
-		require.Equal(t, bulk("tree"), other.ask("GET", treeHub))
+		require.Equal(t, bulk("x"), other.do("ECHO", "x"))
+		require.Equal(t, bulk("tree"), other.do("GET", treeHub))
 	})
 }

@@ -36,29 +36,29 @@ func TestHubCommandsAreAnsweredAsByRedis(t *testing.T) {
 	}
 	for _, hello := range []string{"2", "3"} {
 		direct, proxied := dial(t, w.hub.Address), dial(t, w.address)
-		for _, c := range []*raw{direct, proxied} {
-			require.NotContains(t, c.ask("HELLO", hello), "-ERR")
+		for _, c := range []*rawClient{direct, proxied} {
+			require.NotContains(t, c.do("HELLO", hello), "-ERR")
 		}
-		require.Equal(t, "+OK\r\n", direct.ask("FLUSHALL"))
+		require.Equal(t, "+OK\r\n", direct.do("FLUSHALL"))
 		want := make([]string, len(conversation))
 		for i, words := range conversation {
-			want[i] = direct.ask(words...)
+			want[i] = direct.do(words...)
 		}
-		require.Equal(t, "+OK\r\n", direct.ask("FLUSHALL"))
+		require.Equal(t, "+OK\r\n", direct.do("FLUSHALL"))
 		for i, words := range conversation {
-			require.Equal(t, want[i], proxied.ask(words...), "%q in RESP%s", words, hello)
+			require.Equal(t, want[i], proxied.do(words...), "%q in RESP%s", words, hello)
 		}
 		// The same all at once, twice.
 		for range 2 {
-			require.NotContains(t, proxied.ask("HELLO", hello), "-ERR")
-			require.Equal(t, "+OK\r\n", direct.ask("FLUSHALL"))
+			require.NotContains(t, proxied.do("HELLO", hello), "-ERR")
+			require.Equal(t, "+OK\r\n", direct.do("FLUSHALL"))
 			var all strings.Builder
 			for _, words := range conversation {
 				all.WriteString(command(words...))
 			}
-			proxied.say(all.String())
+			proxied.mustSend(all.String())
 			for i, words := range conversation {
-				require.Equal(t, want[i], proxied.hear(), "%q in RESP%s, in a pipeline", words, hello)
+				require.Equal(t, want[i], proxied.mustReceive(), "%q in RESP%s, in a pipeline", words, hello)
 			}
 		}
 	}
@@ -73,8 +73,8 @@ func TestManyClientsGetTheirOwnReplies(t *testing.T) {
 	for n := range 24 {
 		c := dial(t, w.address)
 		key, database := fmt.Sprintf("key-%d", n), itoa(n%4)
-		c.ask("HELLO", itoa(2+n%2))
-		c.ask("SELECT", database)
+		c.do("HELLO", itoa(2+n%2))
+		c.do("SELECT", database)
 		clients.Go(func() error {
 			for i := range 60 {
 				value := fmt.Sprintf("%d-%d-%s", n, i, strings.Repeat("x", i*37))
@@ -169,25 +169,25 @@ func TestClientConnectsOverTLS(t *testing.T) {
 func TestHubRedisRestarts(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
-	clients := make([]*raw, 6)
+	clients := make([]*rawClient, 6)
 	for i := range clients {
 		clients[i] = dial(t, w.address)
 	}
 	for _, c := range clients {
-		require.Equal(t, "+PONG\r\n", c.ask("PING"))
+		require.Equal(t, "+PONG\r\n", c.do("PING"))
 	}
 	w.hub.Stop()
 	for _, c := range clients {
-		c.say(command("PING"))
-		c.over()
+		c.mustSend(command("PING"))
+		c.requireClosed()
 	}
 	c := dial(t, w.address)
-	c.say(command("GET", "a"))
-	c.over()
+	c.mustSend(command("GET", "a"))
+	c.requireClosed()
 	w.hub.Resume()
 	for range 3 {
 		c = dial(t, w.address)
-		require.Equal(t, "+OK\r\n", c.ask("SET", "a", "1"))
+		require.Equal(t, "+OK\r\n", c.do("SET", "a", "1"))
 	}
 	client := w.client(t, 3, func(o *redis.Options) { o.MaxRetries = 3 })
 	require.NoError(t, client.Ping(t.Context()).Err())
@@ -203,16 +203,16 @@ func TestSlowClientStopsOnlyItself(t *testing.T) {
 	client := w.client(t, 2)
 	value := strings.Repeat("x", 12<<20)
 	require.NoError(t, client.Set(t.Context(), "large", value, 0).Err())
-	slow := make([]*raw, 6)
+	slow := make([]*rawClient, 6)
 	for i := range slow {
 		slow[i] = dial(t, w.address)
-		slow[i].say(command("GET", "large") + command("GET", "a"))
+		slow[i].mustSend(command("GET", "large") + command("GET", "a"))
 	}
 	for i := range 200 {
 		require.NoError(t, client.Set(t.Context(), "a", i, 0).Err())
 	}
-	require.True(t, bulk(value) == slow[0].hear()) //nolint:testifylint // 12 MB are not to be printed
-	require.Contains(t, slow[0].hear(), "$")
+	require.True(t, bulk(value) == slow[0].mustReceive()) //nolint:testifylint // 12 MB are not to be printed
+	require.Contains(t, slow[0].mustReceive(), "$")
 	require.Zero(t, w.metric(t, "argocd_redisproxy_clients_overrun_total", ""))
 	for _, c := range slow {
 		_ = c.Close()
@@ -238,18 +238,18 @@ func TestRefusedCommandSpoilsTransaction(t *testing.T) {
 	w := begin(t, setup{})
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
 	r := dial(t, w.address)
-	require.Contains(t, r.ask("MULTI", "x"), "-ERR wrong number of arguments")
-	require.Equal(t, bulk("tree"), r.ask("GET", treeHub))
-	require.Equal(t, told("2", "subscribe", "x", ":1"), r.ask("SUBSCRIBE", "x"))
-	require.Contains(t, r.ask("MULTI"), "-ERR Can't execute 'multi'")
-	require.Equal(t, told("2", "unsubscribe", "x", ":0"), r.ask("UNSUBSCRIBE", "x"))
+	require.Contains(t, r.do("MULTI", "x"), "-ERR wrong number of arguments")
+	require.Equal(t, bulk("tree"), r.do("GET", treeHub))
+	require.Equal(t, pubsubReply("2", "subscribe", "x", ":1"), r.do("SUBSCRIBE", "x"))
+	require.Contains(t, r.do("MULTI"), "-ERR Can't execute 'multi'")
+	require.Equal(t, pubsubReply("2", "unsubscribe", "x", ":0"), r.do("UNSUBSCRIBE", "x"))
 	for _, words := range [][]string{{"SUBSCRIBE", "x"}, {"HELLO", "3"}, {"CLIENT", "REPLY", "OFF"}, {"DISCARD", "x"}} {
-		require.Equal(t, "+OK\r\n", r.ask("MULTI"))
-		require.Equal(t, "+QUEUED\r\n", r.ask("SET", "a", "1"))
-		require.Contains(t, r.ask(words...), "-ERR ")
-		require.Equal(t, "+QUEUED\r\n", r.ask("GET", treeHub))
-		require.Contains(t, r.ask("EXEC"), "-EXECABORT")
-		require.Equal(t, null("2"), r.ask("GET", "a"))
+		require.Equal(t, "+OK\r\n", r.do("MULTI"))
+		require.Equal(t, "+QUEUED\r\n", r.do("SET", "a", "1"))
+		require.Contains(t, r.do(words...), "-ERR ")
+		require.Equal(t, "+QUEUED\r\n", r.do("GET", treeHub))
+		require.Contains(t, r.do("EXEC"), "-EXECABORT")
+		require.Equal(t, null("2"), r.do("GET", "a"))
 	}
 }
 
@@ -260,27 +260,27 @@ func TestAgentKeysInATransaction(t *testing.T) {
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
 	for _, protocol := range []string{"2", "3"} {
 		r := dial(t, w.address)
-		r.ask("HELLO", protocol)
+		r.do("HELLO", protocol)
 		reads := [][]string{{"GET", treeHub}, {"TYPE", treeHub}, {"MGET", "own", treeHub}, {"EXISTS", "own", treeHub}, {"STRLEN", treeHub}}
 		transaction := command("SET", "own", "1") + command("MULTI")
 		for _, words := range reads {
 			transaction += command(words...)
 		}
-		r.say(transaction + command("EXEC") + command("GET", treeHub))
-		require.Equal(t, "+OK\r\n", r.hear())
-		require.Equal(t, "+OK\r\n", r.hear())
+		r.mustSend(transaction + command("EXEC") + command("GET", treeHub))
+		require.Equal(t, "+OK\r\n", r.mustReceive())
+		require.Equal(t, "+OK\r\n", r.mustReceive())
 		for range reads {
-			require.Equal(t, "+QUEUED\r\n", r.hear())
+			require.Equal(t, "+QUEUED\r\n", r.mustReceive())
 		}
-		require.Equal(t, "*5\r\n"+null(protocol)+"+none\r\n*2\r\n"+bulk("1")+null(protocol)+":1\r\n:0\r\n", r.hear())
-		require.Equal(t, bulk("tree"), r.hear())
+		require.Equal(t, "*5\r\n"+null(protocol)+"+none\r\n*2\r\n"+bulk("1")+null(protocol)+":1\r\n:0\r\n", r.mustReceive())
+		require.Equal(t, bulk("tree"), r.mustReceive())
 
-		require.Equal(t, "+OK\r\n", r.ask("MULTI"))
-		require.Equal(t, "+QUEUED\r\n", r.ask("SET", "own", "2"))
-		require.Contains(t, r.ask("SET", treeHub, "x"), "-ERR ")
-		require.Contains(t, r.ask("EXEC"), "-EXECABORT")
-		require.Equal(t, bulk("1"), r.ask("GET", "own"))
-		require.Equal(t, null(protocol), w.direct(t, protocol).ask("GET", treeHub), "nothing is written to the hub's Redis")
+		require.Equal(t, "+OK\r\n", r.do("MULTI"))
+		require.Equal(t, "+QUEUED\r\n", r.do("SET", "own", "2"))
+		require.Contains(t, r.do("SET", treeHub, "x"), "-ERR ")
+		require.Contains(t, r.do("EXEC"), "-EXECABORT")
+		require.Equal(t, bulk("1"), r.do("GET", "own"))
+		require.Equal(t, null(protocol), w.direct(t, protocol).do("GET", treeHub), "nothing is written to the hub's Redis")
 	}
 }
 
@@ -296,9 +296,9 @@ func TestLongPipelineOfAgentKeysIsAnsweredInOrder(t *testing.T) {
 	for i := range count {
 		pipeline += command("ECHO", itoa(i)) + command("GET", treeHub)
 	}
-	r.say(pipeline)
+	r.mustSend(pipeline)
 	for i := range count {
-		require.Equal(t, bulk(itoa(i)), r.hear())
-		require.Equal(t, bulk(tree), r.hear())
+		require.Equal(t, bulk(itoa(i)), r.mustReceive())
+		require.Equal(t, bulk(tree), r.mustReceive())
 	}
 }

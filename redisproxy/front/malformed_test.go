@@ -37,7 +37,7 @@ func TestMalformedCommandsAreRefusedByName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := dial(t, w.address)
-			r.say(command("SET", "a", "1") + c.text)
+			r.mustSend(command("SET", "a", "1") + c.text)
 			answer, err := io.ReadAll(r)
 			require.NoError(t, err)
 			require.Equal(t, "+OK\r\n"+c.want, string(answer), "what was right is answered, then the error, then the end")
@@ -51,16 +51,16 @@ func TestCommandInPieces(t *testing.T) {
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
 	r := dial(t, w.address)
 	for _, c := range []byte(command("SET", "a", "1\r\n2") + command("GET", treeHub) + "\r\n*0\r\n*-1\r\n" + "GET a\r\n  get " + treeHub + "\n") {
-		r.say(string([]byte{c}))
+		r.mustSend(string([]byte{c}))
 	}
 	for _, want := range []string{"+OK\r\n", bulk("tree"), bulk("1\r\n2"), bulk("tree")} {
-		require.Equal(t, want, r.hear())
+		require.Equal(t, want, r.mustReceive())
 	}
-	r.say("ECHO \"a b\\n\" \r\nSET x 'y z'\r\nGET x\r\n")
-	require.Contains(t, r.hear(), bulk("a b\n"))
-	require.Equal(t, "+OK\r\n", r.hear())
-	require.Equal(t, bulk("y z"), r.hear())
-	r.say("*3\r\n$3\r\nSET\r\n") // and then it goes
+	r.mustSend("ECHO \"a b\\n\" \r\nSET x 'y z'\r\nGET x\r\n")
+	require.Contains(t, r.mustReceive(), bulk("a b\n"))
+	require.Equal(t, "+OK\r\n", r.mustReceive())
+	require.Equal(t, bulk("y z"), r.mustReceive())
+	r.mustSend("*3\r\n$3\r\nSET\r\n") // and then it goes
 	require.NoError(t, r.Close())
 	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 0 }, testTimeout, 5*time.Millisecond)
 }
@@ -71,13 +71,13 @@ func TestBlockingCommandEndsWithItsClient(t *testing.T) {
 	w := begin(t, setup{drain: 10 * time.Millisecond})
 	hub := redistest.Client(t, w.hub.Address, 2)
 	r := dial(t, w.address)
-	r.say(command("BLPOP", "list", "0"))
-	r.say(command("ECHO", "then"))
+	r.mustSend(command("BLPOP", "list", "0"))
+	r.mustSend(command("ECHO", "then"))
 	require.NoError(t, hub.LPush(t.Context(), "list", "x").Err())
-	require.Equal(t, "*2\r\n"+bulk("list")+bulk("x"), r.hear())
-	require.Equal(t, bulk("then"), r.hear())
-	require.Equal(t, bulk("after"), r.ask("ECHO", "after"))
-	r.say(command("BLPOP", "list", "0"))
+	require.Equal(t, "*2\r\n"+bulk("list")+bulk("x"), r.mustReceive())
+	require.Equal(t, bulk("then"), r.mustReceive())
+	require.Equal(t, bulk("after"), r.do("ECHO", "after"))
+	r.mustSend(command("BLPOP", "list", "0"))
 	require.Eventually(t, func() bool { return strings.Contains(hub.ClientList(t.Context()).Val(), "cmd=blpop") }, testTimeout, 5*time.Millisecond)
 	require.NoError(t, r.Close())
 	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 0 }, testTimeout, 5*time.Millisecond)
@@ -90,14 +90,14 @@ func TestClientSendsAllBeforeItReads(t *testing.T) {
 	w := begin(t, setup{})
 	r := dial(t, w.address)
 	value := strings.Repeat("v", 1000)
-	require.Equal(t, "+OK\r\n", r.ask("SET", "a", value))
+	require.Equal(t, "+OK\r\n", r.do("SET", "a", value))
 	const count = 40_000 // far more, both ways, than sockets hold
-	r.waits(testTimeout)
+	r.setTimeout(testTimeout)
 	_, err := io.WriteString(r, strings.Repeat(command("GET", "a")+command("ECHO", value), count/2))
 	require.NoError(t, err)
 	want := strings.Repeat(bulk(value), count)
 	got := make([]byte, len(want))
-	r.waits(testTimeout)
+	r.setTimeout(testTimeout)
 	_, err = io.ReadFull(r.reader, got)
 	require.NoError(t, err)
 	require.True(t, want == string(got)) //nolint:testifylint // 40 MB are not to be printed
@@ -110,7 +110,7 @@ func TestClientDisconnectsDuringRead(t *testing.T) {
 	w.agent.HoldReplies()
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
 	r := dial(t, w.address)
-	r.say(command("GET", treeHub) + "*2\r\n$3\r\nGET")
+	r.mustSend(command("GET", treeHub) + "*2\r\n$3\r\nGET")
 	w.agent.WaitForCommands(t, func(asked map[string]int) bool { return asked["GET"] == 1 })
 	require.NoError(t, r.Conn.(*net.TCPConn).SetLinger(0)) // as when its machine has lost it
 	require.NoError(t, r.Close())
@@ -123,24 +123,24 @@ func TestHalfClosedClientIsAnswered(t *testing.T) {
 	w := begin(t, setup{})
 	for _, subscribe := range []string{"", command("UNSUBSCRIBE")} {
 		r := dial(t, w.address)
-		r.say(subscribe + command("EVAL", "local n = 0; for i = 1, 1e6 do n = n + 1 end; return n", "0") + "ECHO then\r\n")
+		r.mustSend(subscribe + command("EVAL", "local n = 0; for i = 1, 1e6 do n = n + 1 end; return n", "0") + "ECHO then\r\n")
 		require.NoError(t, r.Conn.(*net.TCPConn).CloseWrite())
 		if subscribe != "" {
-			require.Equal(t, "*3\r\n"+bulk("unsubscribe")+null("2")+":0\r\n", r.hear())
+			require.Equal(t, "*3\r\n"+bulk("unsubscribe")+null("2")+":0\r\n", r.mustReceive())
 		}
-		require.Equal(t, ":1000000\r\n", r.hear())
-		require.Equal(t, bulk("then"), r.hear())
-		r.over()
+		require.Equal(t, ":1000000\r\n", r.mustReceive())
+		require.Equal(t, bulk("then"), r.mustReceive())
+		r.requireClosed()
 	}
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
 	r := dial(t, w.address)
-	r.say(strings.Repeat(command("GET", treeHub)+command("PING"), 100))
+	r.mustSend(strings.Repeat(command("GET", treeHub)+command("PING"), 100))
 	require.NoError(t, r.Conn.(*net.TCPConn).CloseWrite())
 	for range 100 {
-		require.Equal(t, bulk("tree"), r.hear())
-		require.Equal(t, "+PONG\r\n", r.hear())
+		require.Equal(t, bulk("tree"), r.mustReceive())
+		require.Equal(t, "+PONG\r\n", r.mustReceive())
 	}
-	r.over()
+	r.requireClosed()
 }
 
 // One that says so and then does not read either is disconnected, and holds no connection to Redis any more.
@@ -148,8 +148,8 @@ func TestHalfClosedClientThatDoesNotReadIsDisconnected(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{drain: time.Second, limits: front.Limits{Backlog: 1 << 20}})
 	r := dial(t, w.address)
-	require.Equal(t, "+OK\r\n", r.ask("SET", "a", strings.Repeat("x", 1<<20)))
-	r.say(strings.Repeat(command("GET", "a"), 100)) // far more than sockets hold
+	require.Equal(t, "+OK\r\n", r.do("SET", "a", strings.Repeat("x", 1<<20)))
+	r.mustSend(strings.Repeat(command("GET", "a"), 100)) // far more than sockets hold
 	require.NoError(t, r.Conn.(*net.TCPConn).CloseWrite())
 	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 0 }, testTimeout, 5*time.Millisecond)
 }
@@ -158,10 +158,10 @@ func TestQuitIsAnsweredAndEnds(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	r := dial(t, w.address)
-	r.say(command("PING") + command("QUIT") + command("PING"))
-	require.Equal(t, "+PONG\r\n", r.hear())
-	require.Equal(t, "+OK\r\n", r.hear())
-	r.over()
+	r.mustSend(command("PING") + command("QUIT") + command("PING"))
+	require.Equal(t, "+PONG\r\n", r.mustReceive())
+	require.Equal(t, "+OK\r\n", r.mustReceive())
+	r.requireClosed()
 }
 
 // What clients may have us keep is bounded: for one that nobody knows to a little, and for all together.
@@ -170,19 +170,19 @@ func TestLargeCommandsAreBounded(t *testing.T) {
 	w := begin(t, setup{redisArgs: []string{"--requirepass", "secret"}, limits: front.Limits{Bulk: 8 << 20, Large: 6 << 20}})
 	r := dial(t, w.address)
 	_, _ = io.WriteString(r, "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$5000000\r\n"+strings.Repeat("x", 1<<20)) // it may be cut off before
-	require.Equal(t, "-ERR Protocol error: unauthenticated bulk length\r\n", r.hear())
+	require.Equal(t, "-ERR Protocol error: unauthenticated bulk length\r\n", r.mustReceive())
 
 	r = dial(t, w.address)
-	require.Equal(t, "+OK\r\n", r.ask("AUTH", "secret"))
+	require.Equal(t, "+OK\r\n", r.do("AUTH", "secret"))
 	value := strings.Repeat("x", 3<<20)
-	require.Equal(t, "+OK\r\n", r.ask("SET", "a", value))
-	require.Equal(t, bulk(value), r.ask("GET", "a"))
+	require.Equal(t, "+OK\r\n", r.do("SET", "a", value))
+	require.Equal(t, bulk(value), r.do("GET", "a"))
 	_, _ = io.WriteString(r, "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$8000000\r\n"+strings.Repeat("x", 7<<20))
-	require.Equal(t, "-ERR Protocol error: clients send too much at once, try again later\r\n", r.hear())
+	require.Equal(t, "-ERR Protocol error: clients send too much at once, try again later\r\n", r.mustReceive())
 
 	r = dial(t, w.address)
-	require.Equal(t, "+OK\r\n", r.ask("AUTH", "secret"))
-	require.Equal(t, "+OK\r\n", r.ask("SET", "a", value), "what was held has been given back")
+	require.Equal(t, "+OK\r\n", r.do("AUTH", "secret"))
+	require.Equal(t, "+OK\r\n", r.do("SET", "a", value), "what was held has been given back")
 }
 
 // Redis disconnects one who is not accepted for more than little. That hits nobody else who is not.
@@ -192,11 +192,11 @@ func TestUnauthenticatedClientEndsOnlyItsOwnConnection(t *testing.T) {
 	other, third := dial(t, w.address), dial(t, w.address)
 	for range 20 {
 		r := dial(t, w.address)
-		r.say(command("MGET", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"))
-		for _, c := range []*raw{other, third} {
-			require.Equal(t, "-NOAUTH Authentication required.\r\n", c.ask("GET", "a"))
+		r.mustSend(command("MGET", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"))
+		for _, c := range []*rawClient{other, third} {
+			require.Equal(t, "-NOAUTH Authentication required.\r\n", c.do("GET", "a"))
 		}
-		require.Equal(t, "-ERR Protocol error: unauthenticated multibulk length\r\n", r.hear())
+		require.Equal(t, "-ERR Protocol error: unauthenticated multibulk length\r\n", r.mustReceive())
 	}
 }
 
@@ -204,11 +204,11 @@ func TestClientLimit(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{limits: front.Limits{Clients: 2}})
 	one, two := dial(t, w.address), dial(t, w.address)
-	require.Equal(t, "+PONG\r\n", one.ask("PING"))
-	require.Equal(t, "+PONG\r\n", two.ask("PING"))
+	require.Equal(t, "+PONG\r\n", one.do("PING"))
+	require.Equal(t, "+PONG\r\n", two.do("PING"))
 	three := dial(t, w.address)
-	three.over()
+	three.requireClosed()
 	require.NoError(t, one.Close())
 	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_clients", "") == 1 }, testTimeout, 5*time.Millisecond)
-	require.Equal(t, "+PONG\r\n", dial(t, w.address).ask("PING"))
+	require.Equal(t, "+PONG\r\n", dial(t, w.address).do("PING"))
 }

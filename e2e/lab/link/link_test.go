@@ -51,13 +51,13 @@ func connect(t *testing.T, l *link.Link, listener net.Listener) ends {
 	return ends{near: near, far: far}
 }
 
-func say(t *testing.T, conn net.Conn, text string) {
+func send(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
 	_, err := io.WriteString(conn, text)
 	require.NoError(t, err)
 }
 
-func hear(t *testing.T, conn net.Conn, text string) {
+func receive(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
 	data := make([]byte, len(text))
@@ -66,7 +66,7 @@ func hear(t *testing.T, conn net.Conn, text string) {
 	require.Equal(t, text, string(data))
 }
 
-func hearNothing(t *testing.T, conn net.Conn) {
+func receiveNothing(t *testing.T, conn net.Conn) {
 	t.Helper()
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(moment)))
 	n, err := conn.Read(make([]byte, 1))
@@ -74,7 +74,7 @@ func hearNothing(t *testing.T, conn net.Conn) {
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }
 
-func hearReset(t *testing.T, conn net.Conn) {
+func receiveReset(t *testing.T, conn net.Conn) {
 	t.Helper()
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
 	_, err := conn.Read(make([]byte, 1))
@@ -100,13 +100,13 @@ func dialInVain(t *testing.T, l *link.Link) {
 func TestCarriesBothWaysAndHalfCloses(t *testing.T) {
 	l, listener := lay(t)
 	c := connect(t, l, listener)
-	say(t, c.near, "hello")
-	hear(t, c.far, "hello")
+	send(t, c.near, "hello")
+	receive(t, c.far, "hello")
 	require.NoError(t, c.near.(*net.TCPConn).CloseWrite())
 	_, err := c.far.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
-	say(t, c.far, "good bye")
-	hear(t, c.near, "good bye")
+	send(t, c.far, "good bye")
+	receive(t, c.near, "good bye")
 	require.Equal(t, link.Traffic{Sent: 5, Received: 8}, l.Traffic())
 }
 
@@ -128,19 +128,19 @@ func TestCarriesALot(t *testing.T) {
 func TestCutIsSilent(t *testing.T) {
 	l, listener := lay(t)
 	c := connect(t, l, listener)
-	say(t, c.near, "before")
-	hear(t, c.far, "before")
+	send(t, c.near, "before")
+	receive(t, c.far, "before")
 
 	l.Cut()
-	say(t, c.near, "lost?")
-	say(t, c.far, "me too?")
-	hearNothing(t, c.far)
-	hearNothing(t, c.near)
+	send(t, c.near, "lost?")
+	send(t, c.far, "me too?")
+	receiveNothing(t, c.far)
+	receiveNothing(t, c.near)
 	require.Equal(t, 1, l.Connections())
 
 	l.Restore()
-	hear(t, c.far, "lost?")
-	hear(t, c.near, "me too?")
+	receive(t, c.far, "lost?")
+	receive(t, c.near, "me too?")
 }
 
 func TestCutHidesThatAnEndIsGone(t *testing.T) {
@@ -148,7 +148,7 @@ func TestCutHidesThatAnEndIsGone(t *testing.T) {
 	c := connect(t, l, listener)
 	l.Cut()
 	require.NoError(t, c.near.Close())
-	hearNothing(t, c.far)
+	receiveNothing(t, c.far)
 	l.Restore()
 	require.NoError(t, c.far.SetReadDeadline(time.Now().Add(5*time.Second)))
 	_, err := c.far.Read(make([]byte, 1))
@@ -159,7 +159,7 @@ func TestCutHoldsNewConnections(t *testing.T) {
 	l, listener := lay(t)
 	l.Cut()
 	near := dial(t, l)
-	say(t, near, "anybody there?")
+	send(t, near, "anybody there?")
 	require.NoError(t, listener.(*net.TCPListener).SetDeadline(time.Now().Add(moment)))
 	_, err := listener.Accept()
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
@@ -169,33 +169,33 @@ func TestCutHoldsNewConnections(t *testing.T) {
 	far, err := listener.Accept()
 	require.NoError(t, err)
 	defer far.Close()
-	hear(t, far, "anybody there?")
+	receive(t, far, "anybody there?")
 }
 
 func TestResetEndsThePresentOnly(t *testing.T) {
 	l, listener := lay(t)
 	c := connect(t, l, listener)
 	l.Reset()
-	hearReset(t, c.near)
-	hearReset(t, c.far)
+	receiveReset(t, c.near)
+	receiveReset(t, c.far)
 
 	again := connect(t, l, listener)
-	say(t, again.near, "hello")
-	hear(t, again.far, "hello")
+	send(t, again.near, "hello")
+	receive(t, again.far, "hello")
 }
 
 func TestRefuseEndsThePresentAndTheNew(t *testing.T) {
 	l, listener := lay(t)
 	c := connect(t, l, listener)
 	l.Refuse()
-	hearReset(t, c.near)
-	hearReset(t, c.far)
+	receiveReset(t, c.near)
+	receiveReset(t, c.far)
 	dialInVain(t, l)
 
 	l.Restore()
 	again := connect(t, l, listener)
-	say(t, again.near, "hello")
-	hear(t, again.far, "hello")
+	send(t, again.near, "hello")
+	receive(t, again.far, "hello")
 }
 
 func TestAResetPassesThrough(t *testing.T) {
@@ -203,7 +203,7 @@ func TestAResetPassesThrough(t *testing.T) {
 	c := connect(t, l, listener)
 	require.NoError(t, c.far.(*net.TCPConn).SetLinger(0))
 	require.NoError(t, c.far.Close())
-	hearReset(t, c.near)
+	receiveReset(t, c.near)
 }
 
 func TestDelayIsLaterNotLess(t *testing.T) {
@@ -214,12 +214,12 @@ func TestDelayIsLaterNotLess(t *testing.T) {
 	for range 20 { // a machine that stands still for a while makes it longer, but not each time
 		began := time.Now()
 		for range 10 {
-			say(t, c.near, "0123456789")
+			send(t, c.near, "0123456789")
 		}
-		hear(t, c.far, "0123456789")
+		receive(t, c.far, "0123456789")
 		require.GreaterOrEqual(t, time.Since(began), moment)
 		for range 9 {
-			hear(t, c.far, "0123456789")
+			receive(t, c.far, "0123456789")
 		}
 		if took = time.Since(began); took < 5*moment {
 			return
@@ -241,7 +241,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		if cut {
 			l.Cut()
 		}
-		say(t, c.near, "hello")
+		send(t, c.near, "hello")
 		require.NoError(t, l.Close())
 		require.Zero(t, l.Connections())
 		require.NoError(t, l.Close(), "closing again is no error")

@@ -105,17 +105,17 @@ func (j *journal) requireNone(t *testing.T) {
 	}
 }
 
-// rig is a running Source with its log and metrics.
-type rig struct {
+// fixture is a running Source with its log and metrics.
+type fixture struct {
 	*certs.Source
 	log     *journal
 	metrics *prometheus.Registry
 }
 
 // run starts a Source, which is stopped, and waited for, at the end of the test.
-func run(t *testing.T, options certs.Options) *rig {
+func run(t *testing.T, options certs.Options) *fixture {
 	t.Helper()
-	r := &rig{metrics: prometheus.NewRegistry()}
+	r := &fixture{metrics: prometheus.NewRegistry()}
 	if options.Name == "" {
 		options.Name = "test"
 	}
@@ -135,7 +135,7 @@ func run(t *testing.T, options certs.Options) *rig {
 }
 
 // ready waits for the first material.
-func (r *rig) ready(t *testing.T) *rig {
+func (r *fixture) ready(t *testing.T) *fixture {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
@@ -144,7 +144,7 @@ func (r *rig) ready(t *testing.T) *rig {
 }
 
 // after does something that changes the material, and waits until it has.
-func (r *rig) after(t *testing.T, change func()) {
+func (r *fixture) after(t *testing.T, change func()) {
 	t.Helper()
 	changed := r.Changed()
 	change()
@@ -156,7 +156,7 @@ func (r *rig) after(t *testing.T, change func()) {
 }
 
 // serial returns the serial number of the current certificate.
-func (r *rig) serial(t *testing.T) string {
+func (r *fixture) serial(t *testing.T) string {
 	t.Helper()
 	material, err := r.Current()
 	require.NoError(t, err)
@@ -171,7 +171,7 @@ func serialOf(t *testing.T, pair pki.Pair) string {
 }
 
 // value reads a metric whose labels have the values, in the order of the label names.
-func (r *rig) value(t *testing.T, metric string, labels ...string) float64 {
+func (r *fixture) value(t *testing.T, metric string, labels ...string) float64 {
 	t.Helper()
 	families, err := r.metrics.Gather()
 	require.NoError(t, err)

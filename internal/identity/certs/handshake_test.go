@@ -25,14 +25,14 @@ import (
 
 // end is one side's material, which a test may change.
 type end struct {
-	*rig
+	*fixture
 	pair, roots *memory
 }
 
 func newEnd(t *testing.T, pair pki.Pair, trusted *pki.CA) *end {
 	t.Helper()
 	e := &end{pair: newMemory(pairBlocks(pair)), roots: newMemory(rootsBlocks(trusted))}
-	e.rig = run(t, certs.Options{Pair: e.pair, Roots: e.roots}).ready(t)
+	e.fixture = run(t, certs.Options{Pair: e.pair, Roots: e.roots}).ready(t)
 	e.log.await(t, "Loaded TLS certificates")
 	e.log.await(t, "Loaded TLS certificates")
 	return e

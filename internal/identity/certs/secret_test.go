@@ -30,7 +30,7 @@ func eachAPIServer(t *testing.T, test func(t *testing.T, server *apiServer)) {
 	t.Run("plain lists", func(t *testing.T) { test(t, newAPIServer(t, false, tlsSecret, caSecret)) })
 }
 
-func secretSource(t *testing.T, server *apiServer) *rig {
+func secretSource(t *testing.T, server *apiServer) *fixture {
 	t.Helper()
 	return run(t, certs.Options{
 		Name:      "agent",

@@ -31,7 +31,7 @@ func TestClusterSecretIsAsArgoCDReadsIt(t *testing.T) {
 	require.Equal(t, map[string]string{"argocd.argoproj.io/skip-reconcile": "true", "managed-by": "argocd-agent"}, secret.Annotations)
 	require.Equal(t, "berlin", string(secret.Data["name"]))
 	require.Equal(t, "https://argocd-agent-resource-proxy:9090?agentName=berlin", string(secret.Data["server"]))
-	require.JSONEq(t, `{"tlsClientConfig": {"insecure": false, "certData": "Y2VydGlmaWNhdGU=", "keyData": "a2V5", "caData": "YXV0aG9yaXRpZXM="}}`,
+	require.JSONEq(t, `{"tlsClientConfig": {"insecure": false, "certData": "Y2VydGlmaWNhdGU=", "keyData": "a2V5", "caData": "Q0Fz"}}`,
 		string(secret.Data["config"]))
 	require.Len(t, secret.Data, 3)
 

@@ -115,7 +115,7 @@ func TestReplicaObjectKnowsAppliedVersion(t *testing.T) {
 	require.Equal(t, sentVersion, copyOf(t, sent, sentVersion, "").AppliedVersion())
 }
 
-// Whatever people write into the annotation, a copy is not taken for what it is not.
+// Whatever users write into the annotation, no object is taken for a replica object that it is not.
 func TestReplicaObjectWithMalformedAppliedAnnotationHasOwnVersion(t *testing.T) {
 	t.Parallel()
 	d, of := mirrored(t, anApp(`{"project":"own"}`, nil))

@@ -410,21 +410,21 @@ func runPeer(tb testing.TB, o converge.Options) *converge.Peer {
 
 func (p *pair) connect() {
 	p.pipe = newPipe(4)
-	talk := runSessions(p.t, p.pipe, p.left, p.right)
-	p.sessions.Go(talk.Wait)
+	sessions := runSessions(p.t, p.pipe, p.left, p.right)
+	p.sessions.Go(sessions.Wait)
 }
 
 // runSessions runs the sessions of two peers until the pipe is cut.
-func runSessions(tb testing.TB, line *pipe, left, right *converge.Peer) *sync.WaitGroup {
+func runSessions(tb testing.TB, pipe *pipe, left, right *converge.Peer) *sync.WaitGroup {
 	tb.Helper()
-	talk, ctx := &sync.WaitGroup{}, tb.Context()
-	for peer, end := range map[*converge.Peer]*pipeEnd{left: line.left, right: line.right} {
-		talk.Go(func() {
+	sessions, ctx := &sync.WaitGroup{}, tb.Context()
+	for peer, end := range map[*converge.Peer]*pipeEnd{left: pipe.left, right: pipe.right} {
+		sessions.Go(func() {
 			_ = peer.RunSession(ctx, end, 0)
-			line.cut()
+			pipe.cut()
 		})
 	}
-	return talk
+	return sessions
 }
 
 func (p *pair) disconnect() {
@@ -445,11 +445,11 @@ func (p *pair) requireEqual() {
 // script begins a session of a peer with the test itself, which is given its end.
 func script(t *testing.T, peer *converge.Peer) *pipeEnd {
 	t.Helper()
-	line := newPipe(4)
-	var talk sync.WaitGroup
-	talk.Go(func() { _ = peer.RunSession(t.Context(), line.left, 0) })
-	t.Cleanup(func() { line.cut(); talk.Wait() })
-	return line.right
+	pipe := newPipe(4)
+	var sessions sync.WaitGroup
+	sessions.Go(func() { _ = peer.RunSession(t.Context(), pipe.left, 0) })
+	t.Cleanup(func() { pipe.cut(); sessions.Wait() })
+	return pipe.right
 }
 
 // receive returns the next message of one type, and passes over others.

@@ -82,7 +82,7 @@ func BenchmarkDrift(b *testing.B) {
 	for b.Loop() {
 		p := newPair(b, pairOptions{retain: true})
 		p.source.fill(benchKeys)
-		w := &repairWitness{recordingObserver: p.observer}
+		w := &repairObserver{recordingObserver: p.observer}
 		p.right = runPeer(b, converge.Options{
 			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: p.replica, Retain: true}}, Observer: w,
 		})
@@ -100,10 +100,10 @@ func BenchmarkDrift(b *testing.B) {
 	}
 }
 
-type repairWitness struct {
+type repairObserver struct {
 	*recordingObserver
 
 	repaired sync.WaitGroup
 }
 
-func (w *repairWitness) Repaired(converge.Facet, converge.Key, converge.Result) { w.repaired.Done() }
+func (w *repairObserver) Repaired(converge.Facet, converge.Key, converge.Result) { w.repaired.Done() }

@@ -36,9 +36,9 @@ func TestRetriesBackOff(t *testing.T) {
 		require.Less(t, len(at), 60)
 		requireBackoff(t, at, 100*time.Millisecond, 30*time.Second)
 		require.Equal(t, 1, p.left.Backlog(facet))
-		told := p.source.resultsOf(key(1))
-		require.Len(t, told, len(at)/6, "now and again, so that somebody can see to it")
-		require.Equal(t, converge.Result{Code: converge.Retry, Reason: errNotNow.Error()}, told[0])
+		results := p.source.resultsOf(key(1))
+		require.Len(t, results, len(at)/6, "now and again, so that somebody can see to it")
+		require.Equal(t, converge.Result{Code: converge.Retry, Reason: errNotNow.Error()}, results[0])
 	})
 }
 
@@ -51,8 +51,8 @@ func TestRetryEndsWhenItWorks(t *testing.T) {
 		p.replica.heal()
 		pass(31 * time.Second)
 		p.requireEqual()
-		told := p.source.resultsOf(key(1))
-		require.Equal(t, converge.Result{Code: converge.Done}, told[len(told)-1])
+		results := p.source.resultsOf(key(1))
+		require.Equal(t, converge.Result{Code: converge.Done}, results[len(results)-1])
 
 		// The backoff starts over.
 		p.replica.mu.Lock()

@@ -190,7 +190,7 @@ func TestSessionOutlivesRun(t *testing.T) {
 func TestLagIsFromTheLastChange(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
-		lags := &lagWitness{recordingObserver: p.observer}
+		lags := &lagObserver{recordingObserver: p.observer}
 		p.disconnect()
 		p.left = runPeer(t, converge.Options{
 			Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: p.source}}, Observer: lags,
@@ -207,13 +207,13 @@ func TestLagIsFromTheLastChange(t *testing.T) {
 	})
 }
 
-type lagWitness struct {
+type lagObserver struct {
 	*recordingObserver
 
 	lags []time.Duration
 }
 
-func (w *lagWitness) Acknowledged(_ converge.Ack, lag time.Duration) {
+func (w *lagObserver) Acknowledged(_ converge.Ack, lag time.Duration) {
 	w.lags = append(w.lags, lag)
 }
 

@@ -54,14 +54,14 @@ func (v verdicts) try(t *testing.T) {
 			})
 			original := onHub(foreground)
 			original.Annotations = c.original
-			hears(t, p.hub.Applications, p.hubAPI.put(original))
+			record(t, p.hub.Applications, p.hubAPI.put(original))
 			there := onSpoke(foreground)
 			there.Annotations = c.there
 			there.Status = json.RawMessage(`{"health":{"status":"Healthy"}}`)
-			hears(t, p.spoke.Applications, p.spokeAPI.put(there))
+			record(t, p.spoke.Applications, p.spokeAPI.put(there))
 			before := p.spokeAPI.get("guestbook")
 
-			err := p.sends(facets.Application, "guestbook")
+			err := p.send(facets.Application, "guestbook")
 			is := p.spokeAPI.get("guestbook")
 			if c.want == spared {
 				require.ErrorIs(t, err, converge.ErrRefused)
@@ -81,7 +81,7 @@ func (v verdicts) try(t *testing.T) {
 			}
 			require.NotEqual(t, before.UID, is.UID)
 			require.Empty(t, is.Status)
-			require.Equal(t, []string{"patch to []", "delete with []", "create"}, p.spokeAPI.done(), "its resources stay")
+			require.Equal(t, []string{"patch to []", "delete with []", "create"}, p.spokeAPI.takeWrites(), "its resources stay")
 		})
 	}
 }
@@ -129,29 +129,29 @@ func TestAdoption(t *testing.T) {
 func TestIgnoredApplicationIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
-	hears(t, p.hub.Applications, p.hubAPI.put(onHub()))
+	record(t, p.hub.Applications, p.hubAPI.put(onHub()))
 	there := onSpoke()
 	there.Annotations, there.Labels = nil, map[string]string{argocd.LabelIgnore: "true"}
-	hears(t, p.spoke.Applications, p.spokeAPI.put(there))
-	err := p.sends(facets.Application, "guestbook")
+	record(t, p.spoke.Applications, p.spokeAPI.put(there))
+	err := p.send(facets.Application, "guestbook")
 	require.ErrorIs(t, err, converge.ErrRefused)
 	require.ErrorContains(t, err, "has the label "+argocd.LabelIgnore+": rename or delete one of the two")
-	require.Empty(t, p.spokeAPI.done())
+	require.Empty(t, p.spokeAPI.takeWrites())
 }
 
 // A replica object whose annotations were wiped is known while the agent runs, and adopted by one that has just started.
 func TestReplicaWithoutAnnotationsIsStillKnown(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed, func(_, spoke *facets.Options) { spoke.AdoptionPolicy.Adoption = facets.AdoptNever })
-	hears(t, p.hub.Applications, p.hubAPI.put(onHub()))
-	require.NoError(t, p.sends(facets.Application, "guestbook"))
+	record(t, p.hub.Applications, p.hubAPI.put(onHub()))
+	require.NoError(t, p.send(facets.Application, "guestbook"))
 	wiped := *p.spokeAPI.get("guestbook")
 	wiped.Annotations = nil
-	hears(t, p.spoke.Applications, p.spokeAPI.put(wiped))
-	require.NoError(t, p.sends(facets.Application, "guestbook"))
+	record(t, p.spoke.Applications, p.spokeAPI.put(wiped))
+	require.NoError(t, p.send(facets.Application, "guestbook"))
 	require.Equal(t, wiped.UID, p.spokeAPI.get("guestbook").UID)
 
-	hears(t, p.spoke.Applications, p.spokeAPI.put(wiped))
+	record(t, p.spoke.Applications, p.spokeAPI.put(wiped))
 	_, err := p.spoke.Share(facets.Managed).Replicas[facets.Application].Apply(t.Context(), "guestbook", original(t, p))
 	require.ErrorContains(t, err, "may not be adopted")
 }
@@ -176,17 +176,17 @@ func TestDeletedReplicaIsRecreatedByPolicy(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, facets.Managed, func(_, spoke *facets.Options) { spoke.AdoptionPolicy.Recreate = policy })
-			hears(t, p.hub.Applications, p.hubAPI.put(onHub()))
-			require.NoError(t, p.sends(facets.Application, "guestbook"))
+			record(t, p.hub.Applications, p.hubAPI.put(onHub()))
+			require.NoError(t, p.send(facets.Application, "guestbook"))
 			first := p.spokeAPI.get("guestbook")
 			require.Empty(t, first.Status)
 			require.Empty(t, first.Operation, "nobody deleted it")
 			ran := *first
 			ran.Status = json.RawMessage(had)
-			hears(t, p.spoke.Applications, p.spokeAPI.put(ran))
+			record(t, p.spoke.Applications, p.spokeAPI.put(ran))
 			p.loses("guestbook")
 
-			require.NoError(t, p.sends(facets.Application, "guestbook"))
+			require.NoError(t, p.send(facets.Application, "guestbook"))
 			again := p.spokeAPI.get("guestbook")
 			require.NotEqual(t, first.UID, again.UID)
 			if c.status == "" {

@@ -26,8 +26,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
 
-// apiServer is an API server that has objects of the kinds that are shared and nothing else. It keeps to what a real one
-// promises of revisions, preconditions, finalizers and what of a Secret is fixed, and denies what it is told to.
+// apiServer is an API server that has objects of the kinds that are shared and nothing else. It treats revisions,
+// preconditions, finalizers and immutable fields of Secrets as a real one does.
 type apiServer struct {
 	*httptest.Server
 
@@ -67,7 +67,7 @@ func newAPIServer(t *testing.T) *apiServer {
 	return s
 }
 
-// put stores an application as somebody else does, of whom nobody has heard yet.
+// put stores an application as another client does. No store has it yet.
 func (s *apiServer) put(a argocd.Application) *argocd.Application {
 	a.TypeMeta = metav1.TypeMeta{APIVersion: argocd.GroupVersion.String(), Kind: "Application"}
 	return into[argocd.Application](s.write(a.Namespace, a.Name, a.Kind, a))
@@ -143,22 +143,22 @@ func (s *apiServer) read(at string) []byte {
 	return nil
 }
 
-// denies has everything that is written denied from now on.
-func (s *apiServer) denies(status *metav1.Status) {
+// deny makes the API server deny all writes from now on.
+func (s *apiServer) deny(status *metav1.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.denial = status
 }
 
-// answers has somebody answer in the API server's place from now on; see instead.
-func (s *apiServer) answers(instead func(w http.ResponseWriter, r *http.Request) bool) {
+// intercept gives requests to another handler from now on; see instead.
+func (s *apiServer) intercept(instead func(w http.ResponseWriter, r *http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.instead = instead
 }
 
-// done returns what was written since it was asked last.
-func (s *apiServer) done() []string {
+// takeWrites returns what was written since the last call.
+func (s *apiServer) takeWrites() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.writes
@@ -166,7 +166,7 @@ func (s *apiServer) done() []string {
 	return w
 }
 
-// ServeHTTP answers one request. Who watches hears of nothing.
+// ServeHTTP answers one request. Watches get no events.
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	instead := s.instead
@@ -309,7 +309,7 @@ func (s *apiServer) delete(at string, object *stored, body []byte) (any, int) {
 	return metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess}, http.StatusOK
 }
 
-// applications are those of an API server, of which nothing is known but what was written or is told of.
+// applications returns a store that has only what it wrote, or was given by record.
 func (s *apiServer) applications(t *testing.T, keepStatus bool) facets.Applications {
 	t.Helper()
 	client, err := argocd.NewClient(&rest.Config{Host: s.URL}, argocd.Applications(), argocd.Scope{})
@@ -338,8 +338,8 @@ func (s *apiServer) hub(t *testing.T) facets.Side {
 	return facets.HubSide(s.applications(t, false), "berlin")
 }
 
-// hears has a store hear of an application as it is stored now.
-func hears(t *testing.T, a facets.Applications, stored *argocd.Application) {
+// record gives a store the application as it is stored now.
+func record(t *testing.T, a facets.Applications, stored *argocd.Application) {
 	t.Helper()
 	_, err := a.Store.RecordWrite(stored)
 	require.NoError(t, err)

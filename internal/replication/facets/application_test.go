@@ -21,7 +21,7 @@ func TestExistingApplicationIsPatchedInPlace(t *testing.T) {
 			wanted := onHub(foreground)
 			wanted.Labels = map[string]string{"team": "blue"}
 			truth := facets.ApplicationSource{Side: hub.hub(t)}
-			hears(t, truth.Applications, hub.put(wanted))
+			record(t, truth.Applications, hub.put(wanted))
 			object, _ := truth.Project("guestbook")
 
 			server := newAPIServer(t)
@@ -36,11 +36,11 @@ func TestExistingApplicationIsPatchedInPlace(t *testing.T) {
 				there.Annotations[argocd.AnnotationSourceUID] = source
 			}
 			replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{Mismatch: facets.MismatchUpsert})
-			hears(t, replica.Applications, server.put(there))
+			record(t, replica.Applications, server.put(there))
 			held, err := replica.Apply(t.Context(), "guestbook", object)
 			require.NoError(t, err)
 			require.Equal(t, object.State, held)
-			require.Len(t, server.done(), 1)
+			require.Len(t, server.takeWrites(), 1)
 
 			is := server.get("guestbook")
 			require.Equal(t, there.UID, is.UID)
@@ -58,7 +58,7 @@ func TestExistingApplicationIsPatchedInPlace(t *testing.T) {
 			held, err = replica.Apply(t.Context(), "guestbook", object)
 			require.NoError(t, err)
 			require.Equal(t, object.State, held)
-			require.Empty(t, server.done(), "what is held is not written again")
+			require.Empty(t, server.takeWrites(), "what is held is not written again")
 		})
 	}
 }

@@ -46,7 +46,7 @@ func TestNoErrorQuotesASecret(t *testing.T) {
 	t.Parallel()
 	quote := func(code int32, reason metav1.StatusReason, format string) func(*apiServer) {
 		return func(s *apiServer) {
-			s.denies(&metav1.Status{
+			s.deny(&metav1.Status{
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: code, Reason: reason,
 				Message: fmt.Sprintf(format, base64.StdEncoding.EncodeToString([]byte(password))+" "+password),
 				Details: &metav1.StatusDetails{Name: password, Kind: password, Causes: []metav1.StatusCause{{Field: password, Message: password}}},
@@ -85,16 +85,16 @@ func TestNoErrorQuotesASecret(t *testing.T) {
 				keepsSecret(t, "error", fmt.Sprintf("%v %+v", err, err))
 				keepsSecret(t, "log", log.String())
 			}
-			check(p.sends(facets.Repository, "repo")) // a creation
+			check(p.send(facets.Repository, "repo")) // a creation
 			there := secret
 			there.Annotations = map[string]string{argocd.AnnotationSourceUID: "hub-repo"}
 			there.Data = map[string]string{"password": "eA=="}
 			p.onSpoke("Secret", there)
-			check(p.sends(facets.Repository, "repo")) // a patch
+			check(p.send(facets.Repository, "repo")) // a patch
 			_, err := replica.Remove(t.Context(), "repo", "")
 			check(err)
 			require.NoError(t, p.here.Sources[facets.Repository].ReportResult(t.Context(), "repo", converge.Result{Code: converge.Refused, Reason: err.Error()}))
-			keepsSecret(t, "what is told", fmt.Sprintf("%+v", p.told))
+			keepsSecret(t, "what is reported", fmt.Sprintf("%+v", p.reports))
 		})
 	}
 }
@@ -121,7 +121,7 @@ func TestNothingThatHoldsASecretShowsIt(t *testing.T) {
 	object, ok := p.here.Sources[facets.Repository].Project("repo")
 	require.True(t, ok)
 	require.Contains(t, string(object.Payload), base64.StdEncoding.EncodeToString([]byte(password)), "otherwise this tests nothing")
-	record := hearsOf(t, p.hub.Cluster, p.hubAPI.object("Secret", "repo"))
+	record := recordObject(t, p.hub.Cluster, p.hubAPI.object("Secret", "repo"))
 	for name, value := range map[string]any{
 		"object": &secret, "event": watch.Event{Type: watch.Added, Object: &secret}, "record": record, "content": record.Content(),
 		"payload": object, "put": converge.Put{Facet: facets.Repository, Key: "repo", Seq: 1, Object: object},

@@ -49,7 +49,7 @@ func deletion(t *testing.T, finalizers ...string) converge.Object {
 	t.Helper()
 	server := newAPIServer(t)
 	hub := server.hub(t)
-	hears(t, hub.Applications, server.put(deleting(onHub(append(finalizers, "example.com/held")...))))
+	record(t, hub.Applications, server.put(deleting(onHub(append(finalizers, "example.com/held")...))))
 	object, ok := facets.ApplicationSource{Side: hub}.Project("guestbook")
 	require.True(t, ok)
 	return object
@@ -75,11 +75,11 @@ func TestDeletionSetsFinalizersOfTheSource(t *testing.T) {
 			t.Parallel()
 			server := newAPIServer(t)
 			replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{})
-			hears(t, replica.Applications, server.put(onSpoke(c.there...)))
+			record(t, replica.Applications, server.put(onSpoke(c.there...)))
 			object := deletion(t, c.sent...)
 			held, err := replica.Apply(t.Context(), "guestbook", object)
 			require.NoError(t, err)
-			require.Equal(t, c.writes, server.done())
+			require.Equal(t, c.writes, server.takeWrites())
 			require.Equal(t, held, replica.Held("guestbook"))
 			if server.get("guestbook") == nil {
 				require.Zero(t, held)
@@ -87,12 +87,12 @@ func TestDeletionSetsFinalizersOfTheSource(t *testing.T) {
 			}
 			require.Equal(t, object.State, held, "a deletion under way is what was asked for")
 			// What holds it goes, one after the other: nothing is to be done about that.
-			hears(t, replica.Applications, server.put(deleting(onSpoke("example.com/held"))))
+			record(t, replica.Applications, server.put(deleting(onSpoke("example.com/held"))))
 			require.Equal(t, object.State, replica.Held("guestbook"))
 			held, err = replica.Apply(t.Context(), "guestbook", object)
 			require.NoError(t, err)
 			require.Equal(t, object.State, held)
-			require.Empty(t, server.done())
+			require.Empty(t, server.takeWrites())
 		})
 	}
 }
@@ -118,11 +118,11 @@ func TestDeletionHasResourceVersionPrecondition(t *testing.T) {
 			t.Parallel()
 			server := newAPIServer(t)
 			replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{})
-			hears(t, replica.Applications, server.put(c.known))
+			record(t, replica.Applications, server.put(c.known))
 			server.put(c.there)
 			_, err := c.delete(t, replica)
 			require.NoError(t, err)
-			require.Equal(t, c.writes, server.done())
+			require.Equal(t, c.writes, server.takeWrites())
 		})
 	}
 }
@@ -133,14 +133,14 @@ func TestDeletionSparesApplicationOfAnotherUID(t *testing.T) {
 	replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{})
 	other := onSpoke()
 	other.Annotations = map[string]string{argocd.AnnotationSourceUID: "another"}
-	hears(t, replica.Applications, server.put(other))
+	record(t, replica.Applications, server.put(other))
 	held, err := replica.Apply(t.Context(), "guestbook", deletion(t, foreground))
 	require.NoError(t, err)
 	require.Zero(t, held, "nothing is left of the one that is meant")
 	held, err = replica.Remove(t.Context(), "guestbook", "on-hub")
 	require.NoError(t, err)
 	require.Equal(t, "another", held.UID)
-	require.Empty(t, server.done())
+	require.Empty(t, server.takeWrites())
 }
 
 // Who takes the annotations away that say where an application comes from does not keep it from being deleted with the hub's.
@@ -148,7 +148,7 @@ func TestDeletionWithoutSourceAnnotations(t *testing.T) {
 	t.Parallel()
 	hubs := newAPIServer(t)
 	hub := hubs.hub(t)
-	hears(t, hub.Applications, hubs.put(onHub()))
+	record(t, hub.Applications, hubs.put(onHub()))
 	wanted, ok := facets.ApplicationSource{Side: hub}.Project("guestbook")
 	require.True(t, ok)
 	for name, remove := range map[string]func(facets.ApplicationReplica) (converge.State, error){
@@ -166,22 +166,22 @@ func TestDeletionWithoutSourceAnnotations(t *testing.T) {
 			require.NoError(t, err)
 			wiped := *server.get("guestbook")
 			wiped.Annotations = nil
-			hears(t, replica.Applications, server.put(wiped))
+			record(t, replica.Applications, server.put(wiped))
 			require.Zero(t, replica.Held("guestbook"))
 			_, err = remove(replica)
 			require.NoError(t, err)
-			require.Contains(t, strings.Join(server.done(), " "), "delete")
+			require.Contains(t, strings.Join(server.takeWrites(), " "), "delete")
 
 			// One that somebody made since by that name is not touched.
 			wiped.UID = "another"
-			hears(t, replica.Applications, server.put(wiped))
+			record(t, replica.Applications, server.put(wiped))
 			_, err = remove(replica)
 			if name == "cascading" {
 				require.ErrorIs(t, err, converge.ErrRefused)
 			} else {
 				require.NoError(t, err)
 			}
-			require.Empty(t, server.done())
+			require.Empty(t, server.takeWrites())
 		})
 	}
 }
@@ -192,7 +192,7 @@ func TestTerminatingApplicationIsNotRestored(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
 	hub := server.hub(t)
-	hears(t, hub.Applications, server.put(onHub()))
+	record(t, hub.Applications, server.put(onHub()))
 	wanted, ok := facets.ApplicationSource{Side: hub}.Project("guestbook")
 	require.True(t, ok)
 
@@ -206,13 +206,13 @@ func TestTerminatingApplicationIsNotRestored(t *testing.T) {
 
 	halfway := *spoke.get("guestbook")
 	halfway.Finalizers = []string{foreground}
-	hears(t, replica.Applications, spoke.put(halfway))
+	record(t, replica.Applications, spoke.put(halfway))
 	_, ok = replica.Recall("guestbook")
 	require.False(t, ok)
-	spoke.done()
+	spoke.takeWrites()
 	_, err = replica.Apply(t.Context(), "guestbook", deletion(t, foreground))
 	require.NoError(t, err)
-	require.Equal(t, []string{"delete with [" + foreground + "]"}, spoke.done())
+	require.Equal(t, []string{"delete with [" + foreground + "]"}, spoke.takeWrites())
 	_, ok = replica.Recall("guestbook")
 	require.False(t, ok)
 }
@@ -221,13 +221,13 @@ func TestHubFinalizersAreRemovedOnceSpokeIsGone(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
 	source := facets.ApplicationSource{Side: server.hub(t)}
-	hears(t, source.Applications, server.put(deleting(onHub(foreground, "example.com/held"))))
+	record(t, source.Applications, server.put(deleting(onHub(foreground, "example.com/held"))))
 	before, _ := source.Project("guestbook")
 	require.NoError(t, source.ReportResult(t.Context(), "guestbook", converge.Result{Code: converge.Done, Absent: true}))
-	require.Equal(t, []string{"patch to [example.com/held]"}, server.done())
+	require.Equal(t, []string{"patch to [example.com/held]"}, server.takeWrites())
 	after, ok := source.Project("guestbook")
 	require.True(t, ok)
 	require.Equal(t, before.State, after.State)
 	require.NoError(t, source.ReportResult(t.Context(), "guestbook", converge.Result{Code: converge.Done, Absent: true}))
-	require.Empty(t, server.done())
+	require.Empty(t, server.takeWrites())
 }

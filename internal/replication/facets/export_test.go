@@ -41,7 +41,7 @@ func HubSide(a Applications, agent string) Side {
 // SpokeSide is the applications of a managed spoke.
 func SpokeSide(a Applications, m mapping.Mapping) Side { return spokeSide(a, m, false) }
 
-// Saw is what a replica of intents is told of a change.
+// Saw passes a change of an application to the replica of intents.
 func Saw(r IntentReplica, key converge.Key, app *argocd.App) { r.noteStarted(key, app) }
 
 // SelectedBy returns the side as it is when objects are shared by their labels.

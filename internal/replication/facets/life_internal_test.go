@@ -70,7 +70,7 @@ func (o *object) set(doc string) {
 	o.doc = string(b)
 }
 
-// life is one application on a hub and its spoke, with the persons and controllers around it. Each of its steps is one
+// life is one application on a hub and its spoke, with the users and controllers around it. Each of its steps is one
 // write of somebody; what a step reads is what is there, or what was there before.
 type life struct {
 	t    *testing.T
@@ -82,7 +82,7 @@ type life struct {
 	intents *[]byte        // under way to the spoke
 	status  *statusPayload // under way to the hub
 
-	asked     []string       // the operations that a person asked for and the hub took
+	asked     []string       // the operations that a user requested and the hub took
 	ran       map[string]int // how often the spoke's controller ran each
 	refreshes map[string]int // how often the spoke's controller refreshed, by kind
 	wanted    string         // the refresh that was asked for last, if the spoke has not done it since
@@ -267,7 +267,7 @@ func (l *life) check() {
 	require.Equal(l.t, []string{argocd.AnnotationSourceUID}, slices.Collect(maps.Keys(spoke.Annotations)))
 }
 
-// TestRandomIntentHistories has persons and controllers do random things, in any order, and everything between them done late
+// TestRandomIntentHistories has users and controllers do random things, in any order, and everything between them done late
 // or twice. Every operation runs once, no refresh is lost, and in the end nothing is left over.
 func TestRandomIntentHistories(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ func TestCollidingAppProjectNamesAreRefused(t *testing.T) {
 	require.Zero(t, held)
 	require.Zero(t, second.Held("c"))
 	for key := range second.All() {
-		t.Error("the other's is taken for a copy of this agent's", key)
+		t.Error("the other agent's is taken for a replica object of this one", key)
 	}
 	require.Equal(t, before, p.hubAPI.object("AppProject", "a-b-c"))
 
@@ -62,11 +62,11 @@ func TestHubAppProjectIsNeverAdopted(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, facets.Autonomous)
 			p.onSpoke("AppProject", teamProject("team", "*"))
-			require.NoError(t, p.sends(facets.AppProject, "team"))
+			require.NoError(t, p.send(facets.AppProject, "team"))
 			same := *p.hubAPI.object("AppProject", "berlin-team")
 			same.UID, same.Annotations = "somebodys", c.annotations
 			before := p.onHub("AppProject", same)
-			err := p.sends(facets.AppProject, "team")
+			err := p.send(facets.AppProject, "team")
 			is := p.hubAPI.object("AppProject", "berlin-team")
 			if !c.refused {
 				require.NoError(t, err)
@@ -86,11 +86,11 @@ func TestAppProjectNameTooLongIsRefused(t *testing.T) {
 	p := newPair(t, facets.Autonomous)
 	longest := strings.Repeat("x", 253-len("berlin-"))
 	p.onSpoke("AppProject", teamProject(longest, "*"))
-	require.NoError(t, p.sends(facets.AppProject, converge.Key(longest)))
+	require.NoError(t, p.send(facets.AppProject, converge.Key(longest)))
 	require.NotNil(t, p.hubAPI.object("AppProject", "berlin-"+longest))
 
 	p.onSpoke("AppProject", teamProject(longest+"y", "*"))
-	err := p.sends(facets.AppProject, converge.Key(longest+"y"))
+	err := p.send(facets.AppProject, converge.Key(longest+"y"))
 	require.ErrorIs(t, err, converge.ErrRefused)
 	require.ErrorContains(t, err, "which is longer than 253 characters: give it a shorter name")
 	held, err := p.here.Replicas[facets.AppProject].Remove(t.Context(), converge.Key(longest+"y"), "")

@@ -19,22 +19,22 @@ func TestFirstListIsNotFromCache(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
 	p.spokeAPI.put(onSpoke(foreground))
-	p.spokeAPI.answers(func(w http.ResponseWriter, r *http.Request) bool {
+	p.spokeAPI.intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if q := r.URL.Query(); q.Has("watch") || q.Get("resourceVersion") != "0" {
 			return false
 		}
 		reply(w, http.StatusOK, map[string]any{"metadata": map[string]any{"resourceVersion": "0"}, "items": []any{}})
 		return true
 	})
-	p.runs(p.spoke.Cluster)
+	p.run(p.spoke.Cluster)
 	held, err := p.there.Replicas[facets.Application].Apply(t.Context(), "guestbook", deletion(t, foreground))
 	require.NoError(t, err)
 	require.NotZero(t, held, "it takes its time: its resources go first")
 	require.NotNil(t, p.spokeAPI.get("guestbook").DeletionTimestamp)
 }
 
-// Whoever gives every Application the finalizer by which its resources go with it, or takes it from each, decides about a deletion
-// that is to leave them, or to take them along. That is told, and nothing is deleted.
+// A policy that adds the cascade finalizer to every Application, or removes it, contradicts the deletion that the hub wants.
+// That is reported, and nothing is deleted.
 func TestDeletionChecksFinalizersChangedByWebhook(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -56,7 +56,7 @@ func TestDeletionChecksFinalizersChangedByWebhook(t *testing.T) {
 				return text
 			}
 			replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{})
-			hears(t, replica.Applications, server.put(onSpoke(c.there...)))
+			record(t, replica.Applications, server.put(onSpoke(c.there...)))
 			_, err := replica.Apply(t.Context(), "guestbook", c.object)
 			require.ErrorContains(t, err, "puts finalizers back, or takes them away")
 			require.NotErrorIs(t, err, converge.ErrRefused, "it is tried again")
@@ -70,8 +70,8 @@ func TestNotFoundFromProxyIsNotDeletion(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
 	replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{})
-	hears(t, replica.Applications, server.put(onSpoke(foreground)))
-	server.answers(func(w http.ResponseWriter, _ *http.Request) bool {
+	record(t, replica.Applications, server.put(onSpoke(foreground)))
+	server.intercept(func(w http.ResponseWriter, _ *http.Request) bool {
 		http.Error(w, "default backend - 404", http.StatusNotFound)
 		return true
 	})
@@ -80,7 +80,7 @@ func TestNotFoundFromProxyIsNotDeletion(t *testing.T) {
 	require.NotErrorIs(t, err, converge.ErrRefused)
 	require.NotZero(t, replica.Held("guestbook"))
 
-	server.answers(nil)
+	server.intercept(nil)
 	held, err := replica.Apply(t.Context(), "guestbook", deletion(t, foreground))
 	require.NoError(t, err)
 	require.NotZero(t, held)
@@ -93,10 +93,10 @@ func TestRefusedPatchIsRetriedOnNewestRevision(t *testing.T) {
 	side := server.hub(t)
 	app := onHub()
 	app.Operation = json.RawMessage(`{"sync":{},"info":[{"name":"` + argocd.InfoIntent + `","value":"one"}]}`)
-	hears(t, side.Applications, server.put(app))
+	record(t, side.Applications, server.put(app))
 	app.Operation = nil // somebody took it back, and nobody has heard of that
 	server.put(app)
-	server.answers(func(w http.ResponseWriter, r *http.Request) bool {
+	server.intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet {
 			return false
 		}
@@ -111,7 +111,7 @@ func TestRefusedPatchIsRetriedOnNewestRevision(t *testing.T) {
 	require.Error(t, err)
 	require.NotErrorIs(t, err, converge.ErrRefused)
 
-	server.answers(nil)
+	server.intercept(nil)
 	_, err = replica.Apply(t.Context(), "guestbook", object)
 	require.NoError(t, err)
 }

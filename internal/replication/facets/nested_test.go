@@ -25,15 +25,15 @@ func TestSyncOfAChildOfAnAutonomousAgents(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "argocd", Name: "parent", UID: "on-spoke"},
 		Spec:       json.RawMessage(`{"project":"default"}`), Status: json.RawMessage(`{"resources":` + child("argocd") + `}`),
 	})
-	hears(t, p.spoke.Applications, stored)
-	require.NoError(t, p.sends(facets.Application, "parent"))
-	require.NoError(t, p.sends(facets.Status, "parent"))
+	record(t, p.spoke.Applications, stored)
+	require.NoError(t, p.send(facets.Application, "parent"))
+	require.NoError(t, p.send(facets.Status, "parent"))
 	shown := p.hubAPI.get("parent")
 	require.JSONEq(t, `{"resources":`+child("berlin")+`}`, string(shown.Status))
 
 	shown.Operation = json.RawMessage(`{"info":[{"name":"` + argocd.InfoIntent + `","value":"mine"}],"sync":{"resources":` + child("berlin") + `}}`)
-	hears(t, p.hub.Applications, p.hubAPI.put(*shown))
-	require.NoError(t, p.sends(facets.Intent, "parent"))
+	record(t, p.hub.Applications, p.hubAPI.put(*shown))
+	require.NoError(t, p.send(facets.Intent, "parent"))
 	require.JSONEq(t, strings.ReplaceAll(string(shown.Operation), "berlin", "argocd"), string(p.spokeAPI.get("parent").Operation))
 
 	// What it cannot read is refused, and not done in part.

@@ -23,7 +23,7 @@ func TestIntentIsNotTakenTwiceWithoutAnnotation(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
 	replica := facets.NewIntentReplica(server.spoke(t))
-	hears(t, replica.Applications, server.put(onSpoke()))
+	record(t, replica.Applications, server.put(onSpoke()))
 	// runs has the application controller do what is asked, another operation since, and somebody wipe annotations.
 	runs := func() {
 		a := *server.get("guestbook")
@@ -31,7 +31,7 @@ func TestIntentIsNotTakenTwiceWithoutAnnotation(t *testing.T) {
 		a.Operation = nil
 		a.Annotations = map[string]string{argocd.AnnotationSourceUID: "on-hub"}
 		a.Status = []byte(`{"operationState":{"phase":"Succeeded","startedAt":"2999-01-01T12:00:00Z","operation":{}}}`)
-		hears(t, replica.Applications, server.put(a))
+		record(t, replica.Applications, server.put(a))
 	}
 	_, err := replica.Apply(t.Context(), "guestbook", asked("first"))
 	require.NoError(t, err)
@@ -57,12 +57,12 @@ func TestOperationDoesNotRunAgainOnRecreatedApplication(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
 	replica := facets.NewIntentReplica(server.spoke(t))
-	hears(t, replica.Applications, server.put(onSpoke()))
+	record(t, replica.Applications, server.put(onSpoke()))
 	_, err := replica.Apply(t.Context(), "guestbook", asked("first"))
 	require.NoError(t, err)
 	running := *server.get("guestbook")
 	running.Status = []byte(`{"operationState":{"phase":"Running","startedAt":"2999-01-01T12:00:00Z","operation":` + string(running.Operation) + `}}`)
-	hears(t, replica.Applications, server.put(running))
+	record(t, replica.Applications, server.put(running))
 	app, known := replica.Store.Get(types.NamespacedName{Namespace: running.Namespace, Name: running.Name})
 	require.True(t, known)
 	facets.Saw(replica, "guestbook", app)
@@ -70,7 +70,7 @@ func TestOperationDoesNotRunAgainOnRecreatedApplication(t *testing.T) {
 	again := onSpoke()
 	again.UID = "on-spoke-again"
 	again.Status = []byte(`{"operationState":{"phase":"Succeeded","startedAt":"2999-01-01T12:00:04Z","operation":{}}}`)
-	hears(t, replica.Applications, server.put(again))
+	record(t, replica.Applications, server.put(again))
 	_, err = replica.Apply(t.Context(), "guestbook", asked("first"))
 	require.NoError(t, err)
 	require.Nil(t, server.get("guestbook").Operation, "it began before")

@@ -14,7 +14,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
 
-// What is there under the name of a replica object and is no replica object becomes one or is left alone, as its kind has it.
+// An object that has the name of a replica object is adopted or left alone, by its kind.
 func TestExistingObjectIsAdoptedOrRefusedByKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -39,7 +39,7 @@ func TestExistingObjectIsAdoptedOrRefusedByKind(t *testing.T) {
 			there.UID = "on-spoke"
 			before := p.onSpoke(c.kind, there)
 			p.onHub(c.kind, c.original)
-			err := p.sends(c.facet, converge.Key(there.Name))
+			err := p.send(c.facet, converge.Key(there.Name))
 			is := p.spokeAPI.object(c.kind, there.Name)
 			if c.refused {
 				require.ErrorIs(t, err, converge.ErrRefused)
@@ -52,9 +52,9 @@ func TestExistingObjectIsAdoptedOrRefusedByKind(t *testing.T) {
 			require.Equal(t, before.UID, is.UID)
 			require.Equal(t, c.original.Data, is.Data)
 			require.Equal(t, string(c.original.UID), is.Annotations[argocd.AnnotationSourceUID])
-			p.spokeAPI.done()
-			require.NoError(t, p.sends(c.facet, converge.Key(there.Name)))
-			require.Empty(t, p.spokeAPI.done(), "what is held is not written again")
+			p.spokeAPI.takeWrites()
+			require.NoError(t, p.send(c.facet, converge.Key(there.Name)))
+			require.Empty(t, p.spokeAPI.takeWrites(), "what is held is not written again")
 		})
 	}
 }
@@ -68,7 +68,7 @@ func keys(data map[string]string) argocd.Object {
 	return argocd.Object{ObjectMeta: metav1.ObjectMeta{Namespace: "argocd", Name: argocd.KeysConfigMap, UID: "hub-keys"}, Data: data}
 }
 
-// A replica object is one whatever people do to it, and is what it should be in the end.
+// A replica object stays one whatever users do to it, and is repaired.
 func TestLocalChangesOfReplicaAreReverted(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*argocd.Object){
@@ -84,7 +84,7 @@ func TestLocalChangesOfReplicaAreReverted(t *testing.T) {
 			p := newPair(t, facets.Managed)
 			p.onHub("AppProject", teamProject("team", "berlin"))
 			p.onHub("Secret", aSecret("repo", "repository", "team"))
-			require.NoError(t, p.sends(facets.Repository, "repo"))
+			require.NoError(t, p.send(facets.Repository, "repo"))
 			made := p.spokeAPI.object("Secret", "repo")
 			held := p.there.Replicas[facets.Repository].Held("repo")
 			require.NotZero(t, held)
@@ -93,7 +93,7 @@ func TestLocalChangesOfReplicaAreReverted(t *testing.T) {
 			change(&changed)
 			p.onSpoke("Secret", changed)
 			require.NotEqual(t, held, p.there.Replicas[facets.Repository].Held("repo"), "it is noticed")
-			require.NoError(t, p.sends(facets.Repository, "repo"))
+			require.NoError(t, p.send(facets.Repository, "repo"))
 			is := p.spokeAPI.object("Secret", "repo")
 			is.ResourceVersion = made.ResourceVersion
 			require.Equal(t, made, is)
@@ -101,7 +101,7 @@ func TestLocalChangesOfReplicaAreReverted(t *testing.T) {
 	}
 }
 
-// The API server tells nobody of a Secret whose label is gone: it is there and in no store.
+// A Secret whose label is gone exists, but no watch shows it.
 func TestSecretThatLostItsLabelIsPatched(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
@@ -115,18 +115,18 @@ func TestSecretThatLostItsLabelIsPatched(t *testing.T) {
 	p.spokeAPI.putObject("Secret", fixed)
 	p.onHub("Secret", aSecret("fixed", "repository", "team"))
 	p.spokeAPI.putObject("Secret", there)
-	p.runs(p.spoke.Cluster)
+	p.run(p.spoke.Cluster)
 	require.Zero(t, p.there.Replicas[facets.Repository].Held("repo"))
-	require.NoError(t, p.sends(facets.Repository, "repo"))
+	require.NoError(t, p.send(facets.Repository, "repo"))
 	require.Equal(t, "repository", p.spokeAPI.object("Secret", "repo").Labels[argocd.LabelSecretType])
 
-	require.NoError(t, p.sends(facets.Repository, "fixed"))
+	require.NoError(t, p.send(facets.Repository, "fixed"))
 	require.False(t, p.spokeAPI.object("Secret", "fixed").Immutable, "it is another one")
 
 	there.Name, there.Annotations = "own", nil
 	p.spokeAPI.putObject("Secret", there)
 	p.onHub("Secret", aSecret("own", "repository", "team"))
-	require.ErrorIs(t, p.sends(facets.Repository, "own"), converge.ErrRefused)
+	require.ErrorIs(t, p.send(facets.Repository, "own"), converge.ErrRefused)
 	require.Empty(t, p.spokeAPI.object("Secret", "own").Labels)
 }
 
@@ -136,11 +136,11 @@ func TestSecretOfAnotherTypeIsRecreated(t *testing.T) {
 	p := newPair(t, facets.Managed)
 	p.onHub("AppProject", teamProject("team", "berlin"))
 	p.onHub("Secret", aSecret("repo", "repository", "team"))
-	require.NoError(t, p.sends(facets.Repository, "repo"))
+	require.NoError(t, p.send(facets.Repository, "repo"))
 	again := aSecret("repo", "repository", "team")
 	again.UID, again.Type = "hub-again", "example.com/other"
 	p.onHub("Secret", again)
-	require.NoError(t, p.sends(facets.Repository, "repo"))
+	require.NoError(t, p.send(facets.Repository, "repo"))
 	is := p.spokeAPI.object("Secret", "repo")
 	require.Equal(t, "example.com/other", is.Type)
 	require.Equal(t, "hub-again", is.Annotations[argocd.AnnotationSourceUID])
@@ -152,7 +152,7 @@ func TestImmutableSecretIsRecreated(t *testing.T) {
 	p := newPair(t, facets.Managed)
 	p.onHub("AppProject", teamProject("team", "berlin"))
 	p.onHub("Secret", aSecret("repo", "repository", "team"))
-	require.NoError(t, p.sends(facets.Repository, "repo"))
+	require.NoError(t, p.send(facets.Repository, "repo"))
 	copied := *p.spokeAPI.object("Secret", "repo")
 	copied.Immutable = true
 	p.onSpoke("Secret", copied)
@@ -160,13 +160,13 @@ func TestImmutableSecretIsRecreated(t *testing.T) {
 	labelled := aSecret("repo", "repository", "team")
 	labelled.Labels["team"] = "blue"
 	p.onHub("Secret", labelled)
-	require.NoError(t, p.sends(facets.Repository, "repo"))
+	require.NoError(t, p.send(facets.Repository, "repo"))
 	require.Equal(t, copied.UID, p.spokeAPI.object("Secret", "repo").UID, "labels may be changed")
 
 	rotated := aSecret("repo", "repository", "team")
 	rotated.Data["password"] = "cm90YXRlZA=="
 	p.onHub("Secret", rotated)
-	require.NoError(t, p.sends(facets.Repository, "repo"))
+	require.NoError(t, p.send(facets.Repository, "repo"))
 	is := p.spokeAPI.object("Secret", "repo")
 	require.Equal(t, rotated.Data, is.Data)
 	require.False(t, is.Immutable)
@@ -175,11 +175,11 @@ func TestImmutableSecretIsRecreated(t *testing.T) {
 	own.Immutable, own.UID = true, "on-spoke"
 	before := p.onSpoke("Secret", own)
 	p.onHub("Secret", aSecret("own", "repository", "team"))
-	require.ErrorIs(t, p.sends(facets.Repository, "own"), converge.ErrRefused)
-	require.Equal(t, before, p.spokeAPI.object("Secret", "own"), "it is no copy")
+	require.ErrorIs(t, p.send(facets.Repository, "own"), converge.ErrRefused)
+	require.Equal(t, before, p.spokeAPI.object("Secret", "own"), "it is no replica object")
 }
 
-// What a Secret is used for decides about its facet, and both facets hear of a change at once, in any order.
+// What a Secret is used for decides about its facet, and both facets get a change at once, in any order.
 func TestSecretOfAnotherUseIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	for name, order := range map[string][]converge.Facet{
@@ -190,14 +190,14 @@ func TestSecretOfAnotherUseIsNotDeleted(t *testing.T) {
 			p := newPair(t, facets.Managed)
 			p.onHub("AppProject", teamProject("team", "berlin"))
 			p.onHub("Secret", aSecret("repo", "repository", "team"))
-			require.NoError(t, p.sends(facets.Repository, "repo"))
-			require.NoError(t, p.sends(facets.RepoCreds, "repo"))
+			require.NoError(t, p.send(facets.Repository, "repo"))
+			require.NoError(t, p.send(facets.RepoCreds, "repo"))
 			require.NotNil(t, p.spokeAPI.object("Secret", "repo"))
 
 			p.onHub("Secret", aSecret("repo", "repo-creds", "team"))
-			require.False(t, p.offers(facets.Repository, "repo"))
+			require.False(t, p.isOffered(facets.Repository, "repo"))
 			for _, f := range order {
-				require.NoError(t, p.sends(f, "repo"))
+				require.NoError(t, p.send(f, "repo"))
 			}
 			require.Equal(t, "repo-creds", p.spokeAPI.object("Secret", "repo").Labels[argocd.LabelSecretType])
 			require.Zero(t, p.there.Replicas[facets.Repository].Held("repo"))
@@ -215,7 +215,7 @@ func TestReplicaWithoutAnnotationsIsDeleted(t *testing.T) {
 			p := newPair(t, facets.Managed)
 			p.onHub("AppProject", teamProject("team", "berlin"))
 			p.onHub("Secret", aSecret("repo", "repository", "team"))
-			require.NoError(t, p.sends(facets.Repository, "repo"))
+			require.NoError(t, p.send(facets.Repository, "repo"))
 			if wiped {
 				changed := *p.spokeAPI.object("Secret", "repo")
 				changed.Annotations = nil
@@ -235,7 +235,7 @@ func TestReplicaWithoutAnnotationsIsDeleted(t *testing.T) {
 			p.onSpoke("Secret", own)
 			_, err = replica.Remove(t.Context(), "repo", "")
 			require.NoError(t, err)
-			require.NotNil(t, p.spokeAPI.object("Secret", "repo"), "it is no copy")
+			require.NotNil(t, p.spokeAPI.object("Secret", "repo"), "it is no replica object")
 		})
 	}
 }
@@ -247,7 +247,7 @@ func TestWithdrawnGPGKeysLeaveAnEmptyConfigMap(t *testing.T) {
 	original := keys(map[string]string{"4AEE18F83AFDEB23": "a key"})
 	original.BinaryData = map[string]string{"x": "eA=="}
 	p.onHub("ConfigMap", original)
-	require.NoError(t, p.sends(facets.GPGKeys, argocd.KeysConfigMap))
+	require.NoError(t, p.send(facets.GPGKeys, argocd.KeysConfigMap))
 	replica := p.there.Replicas[facets.GPGKeys]
 	held, err := replica.Remove(t.Context(), argocd.KeysConfigMap, "hub-keys")
 	require.NoError(t, err)
@@ -257,15 +257,15 @@ func TestWithdrawnGPGKeysLeaveAnEmptyConfigMap(t *testing.T) {
 	require.Empty(t, is.Data)
 	require.Empty(t, is.BinaryData)
 	require.Empty(t, is.Annotations)
-	p.spokeAPI.done()
+	p.spokeAPI.takeWrites()
 	_, err = replica.Remove(t.Context(), argocd.KeysConfigMap, "")
 	require.NoError(t, err)
-	require.Empty(t, p.spokeAPI.done())
+	require.Empty(t, p.spokeAPI.takeWrites())
 
 	own := *is
 	own.Labels = map[string]string{argocd.LabelIgnore: "true"}
 	p.onSpoke("ConfigMap", own)
-	require.ErrorIs(t, p.sends(facets.GPGKeys, argocd.KeysConfigMap), converge.ErrRefused, "it is the spoke's own now")
+	require.ErrorIs(t, p.send(facets.GPGKeys, argocd.KeysConfigMap), converge.ErrRefused, "it is the spoke's own now")
 }
 
 // What shows an autonomous agent's project on the hub lets anybody's applications be in any cluster, in the agent's
@@ -279,12 +279,12 @@ func TestMirroredAppProjectGoesToNoManagedAgent(t *testing.T) {
 	shown.Annotations = map[string]string{argocd.AnnotationAgent: "paris", argocd.AnnotationSourceUID: "on-paris"}
 	p.onHub("AppProject", shown)
 	p.onHub("Secret", aSecret("repo", "repository", "paris-own"))
-	require.False(t, p.offers(facets.AppProject, "paris-own"))
-	require.False(t, p.offers(facets.Repository, "repo"))
+	require.False(t, p.isOffered(facets.AppProject, "paris-own"))
+	require.False(t, p.isOffered(facets.Repository, "repo"))
 	shown.Annotations = nil
 	p.onHub("AppProject", shown)
-	require.True(t, p.offers(facets.AppProject, "paris-own"))
-	require.True(t, p.offers(facets.Repository, "repo"))
+	require.True(t, p.isOffered(facets.AppProject, "paris-own"))
+	require.True(t, p.isOffered(facets.Repository, "repo"))
 }
 
 // Argo CD makes the project default when it starts, and the spoke's own Applications may be in it.
@@ -299,7 +299,7 @@ func TestDefaultAppProjectIsNotDeleted(t *testing.T) {
 			p.onSpoke("AppProject", own)
 			for _, project := range []string{"default", "team"} {
 				p.onHub("AppProject", teamProject(project, "berlin"))
-				require.NoError(t, p.sends(facets.AppProject, converge.Key(project)))
+				require.NoError(t, p.send(facets.AppProject, converge.Key(project)))
 			}
 			copied := *p.spokeAPI.object("AppProject", "default")
 			if wiped {
@@ -313,7 +313,7 @@ func TestDefaultAppProjectIsNotDeleted(t *testing.T) {
 
 			for _, project := range []string{"default", "team"} {
 				p.onHub("AppProject", teamProject(project, "paris"))
-				require.NoError(t, p.sends(facets.AppProject, converge.Key(project)))
+				require.NoError(t, p.send(facets.AppProject, converge.Key(project)))
 			}
 			require.Nil(t, p.spokeAPI.object("AppProject", "team"))
 			is := p.spokeAPI.object("AppProject", "default")
@@ -323,7 +323,7 @@ func TestDefaultAppProjectIsNotDeleted(t *testing.T) {
 			require.Zero(t, replica.Held("default"))
 
 			p.onHub("AppProject", teamProject("default", "berlin"))
-			require.NoError(t, p.sends(facets.AppProject, "default"))
+			require.NoError(t, p.send(facets.AppProject, "default"))
 			require.NotZero(t, replica.Held("default"))
 		})
 	}
@@ -359,8 +359,8 @@ func TestCredentialsAreOnlyForAgentsOfTheirProjects(t *testing.T) {
 			if use == "" {
 				use, other = facets.Repository, facets.RepoCreds
 			}
-			require.Equal(t, c.offered, p.offers(use, "repo"))
-			require.False(t, p.offers(other, "repo"))
+			require.Equal(t, c.offered, p.isOffered(use, "repo"))
+			require.False(t, p.isOffered(other, "repo"))
 			for _, agent := range []string{"paris", "rome"} {
 				_, ok := p.hub.Share(agent, facets.Managed).Sources[use].Project("repo")
 				require.Equal(t, name == "of another's project" && agent == "paris", ok, agent)
@@ -370,8 +370,8 @@ func TestCredentialsAreOnlyForAgentsOfTheirProjects(t *testing.T) {
 	}
 }
 
-// Originals are shared by their labels, on whichever side they are, and replica objects are replica objects whatever becomes of
-// theirs.
+// Source objects are selected by their labels, on whichever side they are. Replica objects stay replica objects whatever
+// their labels.
 func TestLabelSelectorAppliesToSourceObjects(t *testing.T) {
 	t.Parallel()
 	selector, err := facets.ParseSelector("team in (blue,green)")
@@ -401,24 +401,24 @@ func TestLabelSelectorAppliesToSourceObjects(t *testing.T) {
 			managed.onHub("ConfigMap", of(keys(nil)))
 			a := onHub()
 			a.Labels = c.labels
-			hears(t, managed.hub.Applications, managed.hubAPI.put(a))
+			record(t, managed.hub.Applications, managed.hubAPI.put(a))
 			autonomous := newPair(t, facets.Autonomous, selected)
 			autonomous.onSpoke("AppProject", of(teamProject("team", "*")))
 			b := onSpoke()
 			b.Labels, b.Annotations = c.labels, nil
-			hears(t, autonomous.spoke.Applications, autonomous.spokeAPI.put(b))
+			record(t, autonomous.spoke.Applications, autonomous.spokeAPI.put(b))
 
-			require.Equal(t, c.want, managed.offers(facets.AppProject, "team"))
-			require.Equal(t, c.want, managed.offers(facets.Repository, "repo"))
-			require.Equal(t, c.want, managed.offers(facets.GPGKeys, argocd.KeysConfigMap))
-			require.Equal(t, c.want, managed.offers(facets.Application, "guestbook"))
-			require.Equal(t, c.want, autonomous.offers(facets.AppProject, "team"))
-			require.Equal(t, c.want, autonomous.offers(facets.Application, "guestbook"))
+			require.Equal(t, c.want, managed.isOffered(facets.AppProject, "team"))
+			require.Equal(t, c.want, managed.isOffered(facets.Repository, "repo"))
+			require.Equal(t, c.want, managed.isOffered(facets.GPGKeys, argocd.KeysConfigMap))
+			require.Equal(t, c.want, managed.isOffered(facets.Application, "guestbook"))
+			require.Equal(t, c.want, autonomous.isOffered(facets.AppProject, "team"))
+			require.Equal(t, c.want, autonomous.isOffered(facets.Application, "guestbook"))
 			app, ok := managed.hub.Store.Get(types.NamespacedName{Namespace: "berlin", Name: "guestbook"})
 			require.True(t, ok)
 			require.Equal(t, c.want, managed.here.Has(app))
 			require.NoError(t, managed.here.Sources[facets.Application].ReportResult(t.Context(), "guestbook", refusal("too red")))
-			require.Equal(t, c.want, len(managed.hubAPI.done()) > 0, "nothing is written to what is not shared")
+			require.Equal(t, c.want, len(managed.hubAPI.takeWrites()) > 0, "nothing is written to what is not shared")
 		})
 	}
 }
@@ -427,17 +427,17 @@ func TestLabelSelectorAppliesToSourceObjects(t *testing.T) {
 func TestIgnoreLabelDoesNotApplyToReplicas(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
-	hears(t, p.hub.Applications, p.hubAPI.put(onHub()))
+	record(t, p.hub.Applications, p.hubAPI.put(onHub()))
 	there := onSpoke()
 	there.Labels = map[string]string{argocd.LabelIgnore: "true"}
 	p.spokeAPI.put(there)
-	p.runs(p.spoke.Cluster)
+	p.run(p.spoke.Cluster)
 	require.NotZero(t, p.there.Replicas[facets.Application].Held("guestbook"))
-	require.NoError(t, p.sends(facets.Application, "guestbook"))
+	require.NoError(t, p.send(facets.Application, "guestbook"))
 	require.Empty(t, p.spokeAPI.get("guestbook").Labels)
 }
 
-// What the other side could not take is told with the agent's name, since objects of these kinds cannot say so themselves.
+// What the other side refused is reported with the agent's name, since objects of these kinds have no conditions.
 func TestObjectRefusedByTheOtherSideIsReported(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
@@ -450,11 +450,11 @@ func TestObjectRefusedByTheOtherSideIsReported(t *testing.T) {
 	require.Equal(t, []reported{
 		{"berlin", facets.Project, "team", converge.Result{Code: converge.Refused, Reason: "too red"}},
 		{"berlin", facets.Project, "team", converge.Result{Code: converge.Retry, Reason: "not yet"}},
-	}, p.told)
+	}, p.reports)
 	require.False(t, source.HasRefusedCondition("team"))
 }
 
-// What comes from no original would be no replica object, and nothing would ever remove it.
+// A replica object without a source UID would never be removed.
 func TestObjectWithoutSourceUIDIsRefused(t *testing.T) {
 	t.Parallel()
 	managed, autonomous := newPair(t, facets.Managed), newPair(t, facets.Autonomous)
@@ -467,10 +467,10 @@ func TestObjectWithoutSourceUIDIsRefused(t *testing.T) {
 		require.ErrorIs(t, err, converge.ErrRefused, name)
 		require.ErrorContains(t, err, "without the UID of its source object")
 	}
-	require.Empty(t, append(managed.spokeAPI.done(), autonomous.hubAPI.done()...))
+	require.Empty(t, append(managed.spokeAPI.takeWrites(), autonomous.hubAPI.takeWrites()...))
 }
 
-// An object that the other side made no sense of is refused, and nothing is written.
+// An object that cannot be decoded is refused, and nothing is written.
 func TestMalformedObjectIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []string{``, `7`, `[]`, `{"data":7}`, `{"data":{"a":7}}`} {
@@ -479,6 +479,6 @@ func TestMalformedObjectIsRefused(t *testing.T) {
 			State: converge.State{UID: "x", Version: converge.VersionOf(json.RawMessage(payload))}, Payload: []byte(payload),
 		})
 		require.ErrorIs(t, err, converge.ErrRefused, payload)
-		require.Empty(t, p.spokeAPI.done())
+		require.Empty(t, p.spokeAPI.takeWrites())
 	}
 }

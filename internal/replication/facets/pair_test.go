@@ -18,15 +18,15 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
 
-// deaf hears of nothing: tests say what happens when.
-type deaf struct{}
+// noopListener ignores everything: tests decide what happens when.
+type noopListener struct{}
 
-func (deaf) ApplicationChanged(_, _ *argocd.App)               {}
-func (deaf) RecordChanged(_ facets.Kind, _, _ *argocd.Record)  {}
-func (deaf) ApplicationsVanished([]*argocd.App)                {}
-func (deaf) RecordsVanished(_ facets.Kind, _ []*argocd.Record) {}
+func (noopListener) ApplicationChanged(_, _ *argocd.App)               {}
+func (noopListener) RecordChanged(_ facets.Kind, _, _ *argocd.Record)  {}
+func (noopListener) ApplicationsVanished([]*argocd.App)                {}
+func (noopListener) RecordsVanished(_ facets.Kind, _ []*argocd.Record) {}
 
-// reported is what was reported to people.
+// reported is what was reported to users.
 type reported struct {
 	agent  string
 	kind   facets.Kind
@@ -42,23 +42,23 @@ type pair struct {
 	hub              facets.Hub
 	spoke            facets.Spoke
 	here, there      facets.Share // the hub's and the spoke's
-	told             []reported
+	reports          []reported
 	failed           []string // writes, by facet and reason
 }
 
 // Object implements facets.Reporter.
 func (p *pair) Object(_ context.Context, agent string, kind facets.Kind, r *argocd.Record, result converge.Result) {
-	p.told = append(p.told, reported{agent, kind, r.Name.Name, result})
+	p.reports = append(p.reports, reported{agent, kind, r.Name.Name, result})
 }
 
 // StatusRefusedHere implements facets.Reporter.
 func (p *pair) StatusRefusedHere(_ context.Context, agent string, app *argocd.App, reason string) {
-	p.told = append(p.told, reported{agent, "Application", app.Name.Name, converge.Result{Reason: reason}})
+	p.reports = append(p.reports, reported{agent, "Application", app.Name.Name, converge.Result{Reason: reason}})
 }
 
 // StatusRefusedByHub implements facets.Reporter.
 func (p *pair) StatusRefusedByHub(_ context.Context, app *argocd.App, result converge.Result) {
-	p.told = append(p.told, reported{"", "Application", app.Name.Name, result})
+	p.reports = append(p.reports, reported{"", "Application", app.Name.Name, result})
 }
 
 // CountFailedWrite implements facets.Reporter.
@@ -74,12 +74,12 @@ func newPair(t *testing.T, mode facets.Mode, change ...func(hub, spoke *facets.O
 	require.NoError(t, err)
 	hub := facets.Options{
 		Config: &rest.Config{Host: p.hubAPI.URL}, Name: "hub", Namespace: "argocd", Kinds: facets.Kinds(), Mapping: mapping.ByNamespace{},
-		Selector: all, Listener: deaf{}, Reporter: p,
+		Selector: all, Listener: noopListener{}, Reporter: p,
 		Group: func(app *argocd.App) string { return app.Name.Namespace },
 	}
 	spoke := facets.Options{
 		Config: &rest.Config{Host: p.spokeAPI.URL}, Name: "spoke", Namespace: "argocd", ApplicationNamespace: "argocd", Kinds: mode.Kinds(), KeepStatus: true,
-		Mapping: mapping.ByNamespace{Spoke: "argocd"}, Selector: all, Listener: deaf{}, Reporter: p,
+		Mapping: mapping.ByNamespace{Spoke: "argocd"}, Selector: all, Listener: noopListener{}, Reporter: p,
 		Agent: func() string { return "berlin" },
 	}
 	for _, c := range change {
@@ -95,8 +95,8 @@ func newPair(t *testing.T, mode facets.Mode, change ...func(hub, spoke *facets.O
 	return p
 }
 
-// hearsOf has a cluster hear of an object as it is stored now.
-func hearsOf(t *testing.T, c *facets.Cluster, o *argocd.Object) *argocd.Record {
+// recordObject gives a cluster's store the object as it is stored now.
+func recordObject(t *testing.T, c *facets.Cluster, o *argocd.Object) *argocd.Record {
 	t.Helper()
 	records := map[string]facets.Records{"AppProject": c.Projects, "Secret": c.Secrets, "ConfigMap": c.ConfigMaps}[o.Kind]
 	record, err := records.Store.RecordWrite(o)
@@ -108,19 +108,19 @@ func hearsOf(t *testing.T, c *facets.Cluster, o *argocd.Object) *argocd.Record {
 func (p *pair) onHub(kind string, o argocd.Object) *argocd.Object {
 	p.Helper()
 	stored := p.hubAPI.putObject(kind, o)
-	hearsOf(p.T, p.hub.Cluster, stored)
+	recordObject(p.T, p.hub.Cluster, stored)
 	return stored
 }
 
 func (p *pair) onSpoke(kind string, o argocd.Object) *argocd.Object {
 	p.Helper()
 	stored := p.spokeAPI.putObject(kind, o)
-	hearsOf(p.T, p.spoke.Cluster, stored)
+	recordObject(p.T, p.spoke.Cluster, stored)
 	return stored
 }
 
-// runs has a cluster be followed until the test is over, and waits until all is known.
-func (p *pair) runs(c *facets.Cluster) {
+// run follows a cluster until the test is over, and waits until it is synced.
+func (p *pair) run(c *facets.Cluster) {
 	p.Helper()
 	ctx, cancel := context.WithCancel(p.Context())
 	var running sync.WaitGroup
@@ -129,8 +129,8 @@ func (p *pair) runs(c *facets.Cluster) {
 	require.True(p, c.Wait(ctx))
 }
 
-// sends brings what is under a key to the side that has the replica objects.
-func (p *pair) sends(f converge.Facet, key converge.Key) error {
+// send applies the source object of a key on the replica's side.
+func (p *pair) send(f converge.Facet, key converge.Key) error {
 	p.Helper()
 	from, to := p.here, p.there
 	if _, ok := from.Sources[f]; !ok {
@@ -150,8 +150,8 @@ func (p *pair) sends(f converge.Facet, key converge.Key) error {
 	return err
 }
 
-// offers reports whether the other side is to have something under a key, in the two ways to ask for that.
-func (p *pair) offers(f converge.Facet, key converge.Key) bool {
+// isOffered reports whether the source has an object under a key, by All and by Project.
+func (p *pair) isOffered(f converge.Facet, key converge.Key) bool {
 	p.Helper()
 	source := p.here.Sources[f].Source
 	if source == nil {

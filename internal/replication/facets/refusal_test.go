@@ -16,8 +16,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 )
 
-// desk is a hub with one application, and all that there is to say about that.
-type desk struct {
+// refusalTest is a hub with one application and its facets.
+type refusalTest struct {
 	*testing.T
 
 	server      *apiServer
@@ -26,46 +26,46 @@ type desk struct {
 	status      facets.StatusReplica
 }
 
-func newDesk(t *testing.T) *desk {
+func newRefusalTest(t *testing.T) *refusalTest {
 	t.Helper()
 	server := newAPIServer(t)
 	hub := server.hub(t)
-	d := &desk{t, server, facets.ApplicationSource{Side: hub}, facets.IntentSource{Side: hub}, facets.NewStatusReplica(hub)}
-	d.becomes(onHub())
+	d := &refusalTest{t, server, facets.ApplicationSource{Side: hub}, facets.IntentSource{Side: hub}, facets.NewStatusReplica(hub)}
+	d.writeOnHub(onHub())
 	return d
 }
 
-func (d *desk) becomes(a argocd.Application) {
+func (d *refusalTest) writeOnHub(a argocd.Application) {
 	d.Helper()
-	hears(d.T, d.application.Applications, d.server.put(a))
+	record(d.T, d.application.Applications, d.server.put(a))
 }
 
-// asks has somebody ask for a sync and a refresh, which get their names at once.
-func (d *desk) asks(name string) {
+// requestSync requests a sync and a refresh, whose IDs are assigned at once.
+func (d *refusalTest) requestSync(name string) {
 	d.Helper()
 	a := *d.server.get("guestbook")
 	operation, err := argocd.WithInfo(json.RawMessage(`{"sync":{}}`), argocd.InfoIntent, name)
 	require.NoError(d, err)
 	a.Operation = operation
 	a.Annotations = map[string]string{argocd.AnnotationRefresh: "normal/" + name}
-	d.becomes(a)
+	d.writeOnHub(a)
 }
 
-// isOver has the spoke say that it has done what has a name.
-func (d *desk) isOver(name string) {
+// reportFinished reports from the spoke that the intent of that ID has ended.
+func (d *refusalTest) reportFinished(name string) {
 	d.Helper()
 	payload := `{"finished":{"operation":"` + name + `","refresh":"` + name + `"},"status":{"health":{"status":"` + name + `"}}}`
 	_, err := d.status.Apply(d.Context(), "guestbook", converge.Object{State: converge.State{UID: "on-hub"}, Payload: []byte(payload)})
 	require.NoError(d, err)
 }
 
-func (d *desk) settles(source converge.Source, r converge.Result) {
+func (d *refusalTest) reportResult(source converge.Source, r converge.Result) {
 	d.Helper()
 	require.NoError(d, source.ReportResult(d.Context(), "guestbook", r))
 }
 
-// tells checks which reasons the application tells.
-func (d *desk) tells(reasons ...string) {
+// requireConditions checks the messages of the agent's conditions.
+func (d *refusalTest) requireConditions(reasons ...string) {
 	d.Helper()
 	var status struct {
 		Conditions []argocd.Condition `json:"conditions"`
@@ -74,14 +74,14 @@ func (d *desk) tells(reasons ...string) {
 	if len(a.Status) > 0 {
 		require.NoError(d, json.Unmarshal(a.Status, &status))
 	}
-	var told []string
+	var got []string
 	for _, c := range status.Conditions {
 		require.Equal(d, argocd.ConditionAgent, c.Type)
 		_, reason, ok := strings.Cut(c.Message, ": ")
 		require.True(d, ok, c.Message)
-		told = append(told, reason)
+		got = append(got, reason)
 	}
-	require.ElementsMatch(d, reasons, told)
+	require.ElementsMatch(d, reasons, got)
 }
 
 func refusal(reason string) converge.Result {
@@ -90,99 +90,99 @@ func refusal(reason string) converge.Result {
 
 func done() converge.Result { return converge.Result{Code: converge.Done} }
 
-// What one facet tells is withdrawn by the same, and stays whatever becomes of the other.
+// A condition of one facet is cleared by the same facet, never by another.
 func TestRefusedConditionsOfFacetsAreIndependent(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.settles(d.application, refusal("too red"))
-	d.tells("too red")
+	d := newRefusalTest(t)
+	d.reportResult(d.application, refusal("too red"))
+	d.requireConditions("too red")
 	require.True(t, d.application.HasRefusedCondition("guestbook"))
 
-	d.asks("first")
-	d.settles(d.intent, refusal("not today"))
-	d.tells("too red", "not today")
+	d.requestSync("first")
+	d.reportResult(d.intent, refusal("not today"))
+	d.requireConditions("too red", "not today")
 	require.Nil(t, d.server.get("guestbook").Operation)
 	require.Empty(t, d.server.get("guestbook").Annotations)
-	d.settles(d.intent, done()) // the spoke has forgotten what was withdrawn
-	d.tells("too red", "not today")
+	d.reportResult(d.intent, done()) // the spoke has forgotten what was withdrawn
+	d.requireConditions("too red", "not today")
 
-	d.settles(d.application, done())
-	d.tells("not today")
+	d.reportResult(d.application, done())
+	d.requireConditions("not today")
 	require.False(t, d.application.HasRefusedCondition("guestbook"))
-	d.settles(d.application, refusal("too blue"))
-	d.settles(d.application, refusal("too green"))
-	d.tells("not today", "too green")
+	d.reportResult(d.application, refusal("too blue"))
+	d.reportResult(d.application, refusal("too green"))
+	d.requireConditions("not today", "too green")
 
-	d.asks("second")
-	d.settles(d.intent, done())
-	d.tells("too green")
+	d.requestSync("second")
+	d.reportResult(d.intent, done())
+	d.requireConditions("too green")
 	require.True(t, d.application.HasRefusedCondition("guestbook"))
 	require.False(t, d.intent.HasRefusedCondition("guestbook"))
 	require.False(t, facets.StatusSource{Side: newAPIServer(t).spoke(t)}.HasRefusedCondition("guestbook"))
-	d.settles(d.application, done())
-	d.tells()
-	d.server.done()
-	d.settles(d.application, done())
-	d.settles(d.intent, done())
-	require.Empty(t, d.server.done(), "nothing is left to withdraw")
+	d.reportResult(d.application, done())
+	d.requireConditions()
+	d.server.takeWrites()
+	d.reportResult(d.application, done())
+	d.reportResult(d.intent, done())
+	require.Empty(t, d.server.takeWrites(), "nothing is left to withdraw")
 }
 
-// A sync may be over before the hub has heard that it was taken.
+// A sync may be over before the hub knows that it was taken.
 func TestFinishedIntentClearsRefusedCondition(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.settles(d.application, refusal("too red"))
-	d.asks("first")
-	d.settles(d.intent, refusal("not today"))
-	d.asks("second")
-	d.isOver("another")
-	d.tells("too red", "not today")
-	d.isOver("second")
-	d.tells("too red")
+	d := newRefusalTest(t)
+	d.reportResult(d.application, refusal("too red"))
+	d.requestSync("first")
+	d.reportResult(d.intent, refusal("not today"))
+	d.requestSync("second")
+	d.reportFinished("another")
+	d.requireConditions("too red", "not today")
+	d.reportFinished("second")
+	d.requireConditions("too red")
 	require.Nil(t, d.server.get("guestbook").Operation)
-	d.settles(d.intent, done())
-	d.tells("too red")
+	d.reportResult(d.intent, done())
+	d.requireConditions("too red")
 
-	d.asks("third")
-	d.settles(d.intent, refusal("not today"))
+	d.requestSync("third")
+	d.reportResult(d.intent, refusal("not today"))
 	a := *d.server.get("guestbook")
 	a.Annotations = map[string]string{argocd.AnnotationRefresh: "hard/fourth"}
-	d.becomes(a)
-	d.isOver("fourth")
-	d.tells("too red")
+	d.writeOnHub(a)
+	d.reportFinished("fourth")
+	d.requireConditions("too red")
 }
 
 func TestFinishedTerminationClearsRefusedCondition(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRefusalTest(t)
 	a := onHub()
 	a.Status = json.RawMessage(`{"operationState":{"phase":"Terminating","startedAt":"2026-01-01T12:00:00Z"}}`)
-	d.becomes(a)
-	d.settles(d.intent, refusal("let it run"))
+	d.writeOnHub(a)
+	d.reportResult(d.intent, refusal("let it run"))
 	says := func(phase string) {
 		payload := `{"status":{"operationState":{"phase":"` + phase + `","startedAt":"2026-01-01T12:00:00Z"}}}`
 		_, err := d.status.Apply(t.Context(), "guestbook", converge.Object{State: converge.State{UID: "on-hub"}, Payload: []byte(payload)})
 		require.NoError(t, err)
 	}
 	says("Running")
-	d.tells("let it run")
+	d.requireConditions("let it run")
 	says("Failed")
-	d.tells()
+	d.requireConditions()
 }
 
 // An agent of another kind may have left a condition of this type.
 func TestUnknownConditionCountsAsTheApplications(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRefusalTest(t)
 	a := onHub()
 	a.Status = json.RawMessage(`{"conditions":[{"type":"AgentError","message":"unknown: old"}]}`)
-	d.becomes(a)
+	d.writeOnHub(a)
 	require.True(t, d.application.HasRefusedCondition("guestbook"))
-	d.asks("first")
-	d.settles(d.intent, done())
-	d.tells("old")
-	d.settles(d.application, done())
-	d.tells()
+	d.requestSync("first")
+	d.reportResult(d.intent, done())
+	d.requireConditions("old")
+	d.reportResult(d.application, done())
+	d.requireConditions()
 }
 
 func TestLongReasonIsTruncated(t *testing.T) {
@@ -191,14 +191,14 @@ func TestLongReasonIsTruncated(t *testing.T) {
 		"letters": strings.Repeat("x", 1<<20), "wide": strings.Repeat("é€😀", 1000), "shifted": "x" + strings.Repeat("é€😀", 1000),
 		"no text": strings.Repeat("\xff\xc3", 2000), "short, no text": "\xf0\x9f\x98",
 	} {
-		d := newDesk(t)
+		d := newRefusalTest(t)
 		for _, c := range []struct {
 			source   converge.Source
 			troubled bool
 		}{{d.application, true}, {d.intent, false}} {
 			source, troubled := c.source, c.troubled
-			d.asks("something")
-			d.settles(source, refusal(reason))
+			d.requestSync("something")
+			d.reportResult(source, refusal(reason))
 			app, ok := d.application.Store.Get(types.NamespacedName{Namespace: "berlin", Name: "guestbook"})
 			require.True(t, ok)
 			require.NotEmpty(t, app.Status.AgentConditions)
@@ -209,9 +209,9 @@ func TestLongReasonIsTruncated(t *testing.T) {
 				require.Greater(t, len(message), 1000, name)
 			}
 			if troubled {
-				d.server.done()
-				d.settles(source, refusal(reason))
-				require.Empty(t, d.server.done(), "it is told already")
+				d.server.takeWrites()
+				d.reportResult(source, refusal(reason))
+				require.Empty(t, d.server.takeWrites(), "it is set already")
 			}
 		}
 	}
@@ -224,19 +224,19 @@ func TestWebhookDenialIsNotAConflict(t *testing.T) {
 		code := map[bool]int32{true: http.StatusNotFound, false: http.StatusConflict}[reason == metav1.StatusReasonNotFound]
 		server := newAPIServer(t)
 		replica := facets.NewApplicationReplica(server.spoke(t), facets.AdoptionPolicy{})
-		server.denies(&metav1.Status{
+		server.deny(&metav1.Status{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
 			Code: code, Reason: reason, Message: `admission webhook "cake.example.com" denied the request: no cake`,
 		})
 		hub := newAPIServer(t)
 		source := facets.ApplicationSource{Side: hub.hub(t)}
-		hears(t, source.Applications, hub.put(onHub()))
+		record(t, source.Applications, hub.put(onHub()))
 		object, _ := source.Project("guestbook")
 		_, err := replica.Apply(t.Context(), "guestbook", object)
 		require.ErrorIs(t, err, converge.ErrRefused, "create, %s", reason)
 		require.ErrorContains(t, err, "no cake")
 
-		hears(t, replica.Applications, server.put(onSpoke()))
+		record(t, replica.Applications, server.put(onSpoke()))
 		_, err = replica.Apply(t.Context(), "guestbook", object)
 		require.ErrorIs(t, err, converge.ErrRefused, "patch, %s", reason)
 		_, err = replica.Apply(t.Context(), "guestbook", deletion(t))
@@ -245,30 +245,30 @@ func TestWebhookDenialIsNotAConflict(t *testing.T) {
 	}
 }
 
-// What is tried again is told too, as something else than a refusal, and takes its place.
+// A retry sets a condition of its own, which replaces that of a refusal.
 func TestRetriedApplicationHasCondition(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.settles(d.application, refusal("too red"))
-	d.settles(d.application, converge.Result{Code: converge.Retry, Reason: "nobody is at home"})
-	d.tells("nobody is at home")
+	d := newRefusalTest(t)
+	d.reportResult(d.application, refusal("too red"))
+	d.reportResult(d.application, converge.Result{Code: converge.Retry, Reason: "nobody is at home"})
+	d.requireConditions("nobody is at home")
 	require.Contains(t, string(d.server.get("guestbook").Status), "could not take this application yet")
 	require.True(t, d.application.HasRefusedCondition("guestbook"))
-	d.settles(d.application, done())
-	d.tells()
-	d.settles(d.intent, converge.Result{Code: converge.Retry, Reason: "another operation is in progress"})
-	d.tells()
+	d.reportResult(d.application, done())
+	d.requireConditions()
+	d.reportResult(d.intent, converge.Result{Code: converge.Retry, Reason: "another operation is in progress"})
+	d.requireConditions()
 }
 
-// A patch that does not fit the newest revision is refused by the API server, not for good: what was to be told is told.
+// The API server refuses a patch that does not fit the newest revision. That is no reason to give up: the condition is set.
 func TestConditionIsWrittenToNewestRevision(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.settles(d.application, refusal("too red"))
+	d := newRefusalTest(t)
+	d.reportResult(d.application, refusal("too red"))
 	d.server.put(onHub()) // somebody takes the condition away, and nobody has heard of it yet
-	d.settles(d.application, refusal("too blue"))
-	d.tells("too blue")
+	d.reportResult(d.application, refusal("too blue"))
+	d.requireConditions("too blue")
 	d.server.put(onHub())
-	d.settles(d.application, done())
-	d.tells()
+	d.reportResult(d.application, done())
+	d.requireConditions()
 }

@@ -21,10 +21,10 @@ func TestApplicationThatLostItsLabelIsIgnored(t *testing.T) {
 
 	labelled := onHub("resources-finalizer.argocd.argoproj.io")
 	labelled.Labels = map[string]string{"argocd-agent": "true"}
-	hears(t, hub.Applications, server.put(labelled))
+	record(t, hub.Applications, server.put(labelled))
 	_, err = status.Apply(t.Context(), "guestbook", report)
 	require.NoError(t, err)
-	require.Len(t, server.done(), 1, "while it has it, the status is shown")
+	require.Len(t, server.takeWrites(), 1, "while it has it, the status is shown")
 
 	taken := *server.get("guestbook")
 	taken.Labels, taken.Status = nil, []byte(`{"health":{"status":"Degraded"}}`)
@@ -35,6 +35,6 @@ func TestApplicationThatLostItsLabelIsIgnored(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, source.ReportResult(t.Context(), "guestbook", converge.Result{Code: converge.Done, Absent: true}))
-	require.Empty(t, server.done())
+	require.Empty(t, server.takeWrites())
 	require.NotEmpty(t, server.get("guestbook").Finalizers, "whose deletion is not over")
 }

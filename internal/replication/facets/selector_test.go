@@ -41,7 +41,7 @@ func TestMalformedLabelSelector(t *testing.T) {
 	}
 }
 
-// Both sides are told apart by what their selectors mean, and not by how they are written.
+// Selectors of both sides are compared by their meaning, not by their spelling.
 func TestEquivalentLabelSelectorsAreEqual(t *testing.T) {
 	t.Parallel()
 	for _, same := range [][2]string{

@@ -13,38 +13,38 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
 
-// shows returns a pair whose spoke has an application of its own, and tries to show it where the hub has one of the people's.
-func shows(t *testing.T, hubs, spokes map[string]string) (p *pair, err error) {
+// newMirrorConflict returns a pair whose spoke has an application, and tries to mirror it where a user of the hub has one of the same name.
+func newMirrorConflict(t *testing.T, hubs, spokes map[string]string) (p *pair, err error) {
 	t.Helper()
 	p = newPair(t, facets.Autonomous)
 	mine := onHub(foreground)
 	mine.Annotations = hubs
-	hears(t, p.hub.Applications, p.hubAPI.put(mine))
+	record(t, p.hub.Applications, p.hubAPI.put(mine))
 	own := onSpoke()
 	own.Annotations = spokes
-	hears(t, p.spoke.Applications, p.spokeAPI.put(own))
+	record(t, p.spoke.Applications, p.spokeAPI.put(own))
 	object, ok := p.there.Sources[facets.Application].Project("guestbook")
 	require.True(t, ok)
 	_, err = p.here.Replicas[facets.Application].Apply(t.Context(), "guestbook", object)
 	return p, err
 }
 
-// What people of the hub made is not for an agent to take, whatever its application says of that.
+// An agent cannot take an application that a user of the hub made, whatever its own application says.
 func TestAutonomousAgentAdoptsNoHubApplication(t *testing.T) {
 	t.Parallel()
-	p, err := shows(t, nil, map[string]string{adoption: "always"})
+	p, err := newMirrorConflict(t, nil, map[string]string{adoption: "always"})
 	require.ErrorIs(t, err, converge.ErrRefused)
 	require.ErrorContains(t, err, "an application of this name is there already and may not be adopted")
-	require.Empty(t, p.hubAPI.done())
+	require.Empty(t, p.hubAPI.takeWrites())
 
-	p, err = shows(t, map[string]string{adoption: "always"}, nil)
-	require.NoError(t, err, "a person of the hub says so")
+	p, err = newMirrorConflict(t, map[string]string{adoption: "always"}, nil)
+	require.NoError(t, err, "a user of the hub says so")
 	is := p.hubAPI.get("guestbook")
 	require.Equal(t, "berlin", is.Annotations[argocd.AnnotationAgent])
 	require.Empty(t, is.Finalizers)
 }
 
-// One that lost every mark is known by its project, which shows one of the agent's.
+// A mirror that lost all annotations is recognised by its project, which mirrors one of the agent's.
 func TestMirrorWithoutAnnotationsIsKnownByItsAppProject(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -65,11 +65,11 @@ func TestMirrorWithoutAnnotationsIsKnownByItsAppProject(t *testing.T) {
 				mirrored.Annotations = map[string]string{argocd.AnnotationAgent: c.agent}
 				p.onHub("AppProject", mirrored)
 			}
-			hears(t, p.spoke.Applications, p.spokeAPI.put(onSpoke()))
-			require.NoError(t, p.sends(facets.Application, "guestbook"))
+			record(t, p.spoke.Applications, p.spokeAPI.put(onSpoke()))
+			require.NoError(t, p.send(facets.Application, "guestbook"))
 			wiped := *p.hubAPI.get("guestbook")
 			wiped.Annotations = nil
-			hears(t, p.hub.Applications, p.hubAPI.put(wiped))
+			record(t, p.hub.Applications, p.hubAPI.put(wiped))
 			object, ok := p.there.Sources[facets.Application].Project("guestbook")
 			require.True(t, ok)
 			_, err := p.hub.Share("berlin", facets.Autonomous).Replicas[facets.Application].Apply(t.Context(), "guestbook", object)
@@ -82,15 +82,15 @@ func TestMirrorWithoutAnnotationsIsKnownByItsAppProject(t *testing.T) {
 	}
 }
 
-// What only shows an agent's application is never given to an agent as the hub's own, and what is asked of the hub's own beside
-// it is not the agent's.
+// The mirror of an agent's application is never sent to an agent as the hub's own. Intents for the hub's own applications
+// beside it are not sent to the agent.
 func TestMirroredApplicationIsNotASource(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
 	shown := onHub()
 	shown.Annotations = map[string]string{argocd.AnnotationAgent: "berlin"}
 	require.False(t, p.has(shown))
-	require.False(t, p.offers(facets.Application, "guestbook"))
+	require.False(t, p.isOffered(facets.Application, "guestbook"))
 
 	p = newPair(t, facets.Autonomous)
 	require.False(t, p.has(onHub()))
@@ -101,24 +101,24 @@ func TestMirroredApplicationIsNotASource(t *testing.T) {
 // has reports whether an application on the hub is shared.
 func (p *pair) has(app argocd.Application) bool {
 	p.Helper()
-	hears(p.T, p.hub.Applications, p.hubAPI.put(app))
+	record(p.T, p.hub.Applications, p.hubAPI.put(app))
 	known, ok := p.hub.Store.Get(types.NamespacedName{Namespace: app.Namespace, Name: app.Name})
 	require.True(p, ok)
 	return p.here.Has(known)
 }
 
-// Nobody on the hub works finalizers off that somebody gives to what is only shown.
+// No controller on the hub works off finalizers that somebody adds to a mirror.
 func TestMirroredApplicationIsDeletedDespiteFinalizers(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Autonomous)
-	hears(t, p.spoke.Applications, p.spokeAPI.put(onSpoke()))
-	require.NoError(t, p.sends(facets.Application, "guestbook"))
+	record(t, p.spoke.Applications, p.spokeAPI.put(onSpoke()))
+	require.NoError(t, p.send(facets.Application, "guestbook"))
 	held := *p.hubAPI.get("guestbook")
 	held.Finalizers = []string{foreground, "example.com/mine"}
 	now := metav1.Now()
 	held.DeletionTimestamp = &now
-	hears(t, p.hub.Applications, p.hubAPI.put(held))
-	require.NoError(t, p.sends(facets.Application, "guestbook"))
+	record(t, p.hub.Applications, p.hubAPI.put(held))
+	require.NoError(t, p.send(facets.Application, "guestbook"))
 	again := p.hubAPI.get("guestbook")
 	require.NotEqual(t, held.UID, again.UID)
 	require.Nil(t, again.DeletionTimestamp)
@@ -129,18 +129,17 @@ func TestAutonomousAgentOutsideAllowedNamespacesIsRefused(t *testing.T) {
 	p := newPair(t, facets.Autonomous, func(hub, _ *facets.Options) {
 		hub.Mapping = mapping.ByNamespace{Allowed: func(namespace string) bool { return namespace != "berlin" }}
 	})
-	hears(t, p.spoke.Applications, p.spokeAPI.put(onSpoke()))
+	record(t, p.spoke.Applications, p.spokeAPI.put(onSpoke()))
 	p.onSpoke("AppProject", teamProject("team", "*"))
 	for facet, key := range map[converge.Facet]converge.Key{facets.Application: "guestbook", facets.AppProject: "team"} {
-		err := p.sends(facet, key)
+		err := p.send(facet, key)
 		require.ErrorIs(t, err, converge.ErrRefused)
 		require.ErrorContains(t, err, `namespace "berlin": add it to the principal's --allowed-namespaces`)
 	}
-	require.Empty(t, p.hubAPI.done())
+	require.Empty(t, p.hubAPI.takeWrites())
 }
 
-// A hub that has not what replica objects were made of may be one that is not restored yet, or the wrong one: nothing goes for
-// that.
+// A hub that lacks the source objects may be one that is not restored yet, or the wrong one: nothing is deleted for that.
 func TestReplicaOfAnotherHubIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed, func(_, spoke *facets.Options) {
@@ -148,34 +147,34 @@ func TestReplicaOfAnotherHubIsNotDeleted(t *testing.T) {
 	})
 	there := onSpoke(foreground)
 	there.Annotations = from("on-hub", argocd.AnnotationPrincipalUID, "old")
-	hears(t, p.spoke.Applications, p.spokeAPI.put(there))
+	record(t, p.spoke.Applications, p.spokeAPI.put(there))
 	replica := p.there.Replicas[facets.Application]
 	_, err := replica.Remove(t.Context(), "guestbook", "on-hub")
 	require.ErrorIs(t, err, converge.ErrRefused)
 	require.ErrorContains(t, err, "its source object was on another hub, and this hub does not have it")
-	require.Empty(t, p.spokeAPI.done())
+	require.Empty(t, p.spokeAPI.takeWrites())
 
-	delete(there.Annotations, argocd.AnnotationPrincipalUID) // as people are told
-	hears(t, p.spoke.Applications, p.spokeAPI.put(there))
+	delete(there.Annotations, argocd.AnnotationPrincipalUID) // as the documentation says
+	record(t, p.spoke.Applications, p.spokeAPI.put(there))
 	_, err = replica.Remove(t.Context(), "guestbook", "on-hub")
 	require.NoError(t, err)
 	require.Nil(t, p.spokeAPI.get("guestbook"))
 }
 
-// If the hub has it after all, by the same UID, it sends it again, since it is told of something stale; and the replica object
-// becomes this hub's.
+// If the hub has the source object after all, by the same UID, it sends it again, since the replica is stale. Then the
+// replica object becomes this hub's.
 func TestReplicaOfAnotherHubIsTakenOver(t *testing.T) {
 	t.Parallel()
 	origin := "old"
 	p := newPair(t, facets.Managed, func(_, spoke *facets.Options) {
 		spoke.AdoptionPolicy.Origin = func() string { return origin }
 	})
-	hears(t, p.hub.Applications, p.hubAPI.put(onHub()))
+	record(t, p.hub.Applications, p.hubAPI.put(onHub()))
 	p.onHub("AppProject", teamProject("team", "*"))
 	p.onHub("Secret", aSecret("repo", argocd.SecretTypeRepository, "team"))
 	keys := map[converge.Facet]converge.Key{facets.Application: "guestbook", facets.AppProject: "team", facets.Repository: "repo"}
 	for f, key := range keys {
-		require.NoError(t, p.sends(f, key))
+		require.NoError(t, p.send(f, key))
 		require.False(t, p.there.Replicas[f].Stale(key))
 	}
 	origin = "new"
@@ -187,7 +186,7 @@ func TestReplicaOfAnotherHubIsTakenOver(t *testing.T) {
 		require.ErrorIs(t, err, converge.ErrRefused)
 		require.ErrorContains(t, err, "its source object was on another hub, and this hub does not have it")
 
-		require.NoError(t, p.sends(f, key))
+		require.NoError(t, p.send(f, key))
 		require.False(t, p.there.Replicas[f].Stale(key))
 		_, err = p.there.Replicas[f].Remove(t.Context(), key, object.UID)
 		require.NoError(t, err)
@@ -195,7 +194,7 @@ func TestReplicaOfAnotherHubIsTakenOver(t *testing.T) {
 	}
 }
 
-// Nobody works off the finalizers that somebody gives to what shows a project.
+// No controller works off finalizers that somebody adds to a mirrored project.
 func TestMirroredAppProjectHasNoFinalizers(t *testing.T) {
 	t.Parallel()
 	for name, deleting := range map[string]bool{"kept": false, "deleted": true} {
@@ -203,7 +202,7 @@ func TestMirroredAppProjectHasNoFinalizers(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, facets.Autonomous)
 			p.onSpoke("AppProject", teamProject("team", "*"))
-			require.NoError(t, p.sends(facets.AppProject, "team"))
+			require.NoError(t, p.send(facets.AppProject, "team"))
 			shown := *p.hubAPI.object("AppProject", "berlin-team")
 			before := p.here.Replicas[facets.AppProject].Held("team")
 			shown.Finalizers = []string{foreground, "example.com/mine"}
@@ -217,7 +216,7 @@ func TestMirroredAppProjectHasNoFinalizers(t *testing.T) {
 			require.True(t, ok)
 			_, err := p.here.Replicas[facets.AppProject].Apply(t.Context(), "team", object)
 			require.NoError(t, err)
-			require.Contains(t, p.hubAPI.done(), "patch to []")
+			require.Contains(t, p.hubAPI.takeWrites(), "patch to []")
 		})
 	}
 }
@@ -241,7 +240,7 @@ func TestDeletionOfUnknownReplicaIsRefused(t *testing.T) {
 			p := newPair(t, facets.Managed, func(_, spoke *facets.Options) { spoke.AdoptionPolicy = c.adoption })
 			there := onSpoke(foreground)
 			there.Annotations = c.there
-			hears(t, p.spoke.Applications, p.spokeAPI.put(there))
+			record(t, p.spoke.Applications, p.spokeAPI.put(there))
 			_, err := p.there.Replicas[facets.Application].Apply(t.Context(), "guestbook", deletion(t, c.finalizers...))
 			if c.refused {
 				require.ErrorIs(t, err, converge.ErrRefused)
@@ -249,7 +248,7 @@ func TestDeletionOfUnknownReplicaIsRefused(t *testing.T) {
 			} else {
 				require.NoError(t, err)
 			}
-			require.Empty(t, p.spokeAPI.done())
+			require.Empty(t, p.spokeAPI.takeWrites())
 		})
 	}
 }
@@ -264,7 +263,7 @@ func TestReplicaInForbiddenNamespaceIsNotReportedGone(t *testing.T) {
 		})
 		there := onSpoke(foreground)
 		there.Annotations = from("on-hub")
-		hears(t, p.spoke.Applications, p.spokeAPI.put(there))
+		record(t, p.spoke.Applications, p.spokeAPI.put(there))
 		var finalizers []string
 		if refused {
 			finalizers = append(finalizers, finalizer)
@@ -276,18 +275,18 @@ func TestReplicaInForbiddenNamespaceIsNotReportedGone(t *testing.T) {
 		} else {
 			require.NoError(t, err)
 		}
-		require.Empty(t, p.spokeAPI.done())
+		require.Empty(t, p.spokeAPI.takeWrites())
 	}
 }
 
-// Without a UID it would be nobody's copy, and stay for ever.
+// Without a source UID a replica object would never be removed.
 func TestApplicationWithoutUIDIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
-	hears(t, p.hub.Applications, p.hubAPI.put(onHub()))
+	record(t, p.hub.Applications, p.hubAPI.put(onHub()))
 	object := original(t, p)
 	object.UID = ""
 	_, err := p.there.Replicas[facets.Application].Apply(t.Context(), "guestbook", object)
 	require.ErrorIs(t, err, converge.ErrRefused)
-	require.Empty(t, p.spokeAPI.done())
+	require.Empty(t, p.spokeAPI.takeWrites())
 }

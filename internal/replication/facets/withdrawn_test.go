@@ -29,16 +29,16 @@ func TestCredentialAccessRevoked(t *testing.T) {
 		uid string
 		is  bool
 	}{
-		"its project is gone":              {secret("another"), "hub-repo", false},
-		"its project is not selected":      {secret("unselected"), "hub-repo", false},
-		"its project is for others":        {secret("team"), "hub-repo", true},
-		"it is of no project":              {secret(""), "hub-repo", true},
-		"it is used for something else":    {labelled(secret("team"), argocd.LabelSecretType, "repo-creds"), "hub-repo", true},
-		"it is to be ignored":              {labelled(secret("team"), argocd.LabelIgnore, "true"), "hub-repo", true},
-		"it is not selected":               {aSecret("repo", "repository", "team"), "hub-repo", false},
-		"it is another":                    {secret("team"), "gone", false},
-		"the copy does not say of which":   {secret("team"), "", false},
-		"it is gone, and another's is not": {labelled(aSecret("other", "repository", "team"), "shared", "yes"), "hub-repo", false},
+		"its project is gone":                      {secret("another"), "hub-repo", false},
+		"its project is not selected":              {secret("unselected"), "hub-repo", false},
+		"its project is for others":                {secret("team"), "hub-repo", true},
+		"it is of no project":                      {secret(""), "hub-repo", true},
+		"it is used for something else":            {labelled(secret("team"), argocd.LabelSecretType, "repo-creds"), "hub-repo", true},
+		"it is to be ignored":                      {labelled(secret("team"), argocd.LabelIgnore, "true"), "hub-repo", true},
+		"it is not selected":                       {aSecret("repo", "repository", "team"), "hub-repo", false},
+		"it is another":                            {secret("team"), "gone", false},
+		"the replica object does not say of which": {secret("team"), "", false},
+		"it is gone, and another's is not":         {labelled(aSecret("other", "repository", "team"), "shared", "yes"), "hub-repo", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,7 +47,7 @@ func TestCredentialAccessRevoked(t *testing.T) {
 			p.onHub("AppProject", teamProject("unselected", "paris"))
 			p.onHub("Secret", c.now)
 			origin := p.here.Sources[facets.Repository]
-			require.False(t, p.offers(facets.Repository, "repo"))
+			require.False(t, p.isOffered(facets.Repository, "repo"))
 			require.Equal(t, c.is, origin.AccessRevoked("repo", c.uid))
 		})
 	}

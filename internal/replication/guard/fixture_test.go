@@ -125,8 +125,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // timeout is how long a test waits for what must come.
 const timeout = 20 * time.Second
 
-// rig is a controller that runs.
-type rig struct {
+// fixture is a controller that runs.
+type fixture struct {
 	*apiServer
 	controller *guard.Controller
 	confirmed  chan string // agent, facet and token of each confirmation
@@ -135,10 +135,10 @@ type rig struct {
 }
 
 // runs runs a controller, until the test ends.
-func runs(t *testing.T, server *apiServer) *rig {
+func runs(t *testing.T, server *apiServer) *fixture {
 	t.Helper()
 	read, write := io.Pipe()
-	r := &rig{
+	r := &fixture{
 		apiServer: server, confirmed: make(chan string, 100), lines: make(chan string, 100), passed: make(chan string, 100),
 	}
 	r.controller = guard.New(guard.Options{
@@ -170,7 +170,7 @@ func runs(t *testing.T, server *apiServer) *rig {
 }
 
 // observer returns an agent's observer.
-func (r *rig) observer(agent string) converge.Observer {
+func (r *fixture) observer(agent string) converge.Observer {
 	return r.controller.Observer(agent, next{passed: r.passed})
 }
 

@@ -87,7 +87,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Share: hubState.Sharing(s.resyncEvery, func(agent string) converge.Observer {
 			return deletionGuard.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),
-		HasCluster: func(agent string) bool { return clusterStore.Server(agent) != "" }, Forget: hubState.Forget,
+		HasCluster: clusterStore.Has, Forget: hubState.Forget,
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
 	syncmetrics.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)

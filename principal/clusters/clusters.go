@@ -45,6 +45,9 @@ type cluster struct {
 	fault  string // why it is passed over; empty if it is not
 }
 
+// unnamed reports whether a Secret that is not passed over lacks the address of the cluster.
+func (c *cluster) unnamed() bool { return c.fault == "" && c.server == "" }
+
 // New returns clusters that follow the Secrets in the namespace of Argo CD once Run runs.
 func New(client typed.SecretsGetter, namespace string, logger *slog.Logger) *Clusters {
 	c := &Clusters{logger: logger}
@@ -76,6 +79,14 @@ func (c *Clusters) Server(agent string) string {
 		return all[0].server
 	}
 	return ""
+}
+
+// Has reports whether an agent has a cluster Secret, also one without a server, or one that is passed over.
+func (c *Clusters) Has(agent string) bool {
+	for range c.store.Group(agent) {
+		return true
+	}
+	return false
 }
 
 // Mode returns the one mode that an agent may have, empty if it may have any. Also a Secret that is passed over otherwise says so:
@@ -146,6 +157,10 @@ func reduce(s *corev1.Secret, _ *cluster) *cluster {
 func (c *Clusters) changed(old, now *cluster) {
 	if now != nil && now.fault != "" && (old == nil || old.fault != now.fault) {
 		c.logger.Warn("Ignored invalid cluster Secret", "secret", now.id.String(), "reason", now.fault)
+	}
+	if now != nil && now.unnamed() && (old == nil || !old.unnamed()) {
+		c.logger.Warn("Cluster Secret has no server, so Argo CD does not know the agent's cluster; write its address there",
+			"secret", now.id.String(), "agent", now.agent, "key", "server")
 	}
 	if old != nil && (now == nil || now.agent != old.agent) {
 		c.notifyListeners(old.agent)

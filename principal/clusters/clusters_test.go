@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // timeout is how long a test waits for what must happen.
-const timeout = 20 * time.Second
+const timeout = 2 * time.Minute
 
 // start has a listener follow an API server's Secrets until the test is over.
 func start(t *testing.T, s *apiServer, listener clusters.Listener) (*clusters.Clusters, *logtest.Log) {

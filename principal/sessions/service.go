@@ -4,37 +4,20 @@ package sessions
 
 import (
 	"context"
-	"errors"
-	"io"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
-const (
-	// handshakeTimeout is how long an agent may take to send its hello.
-	handshakeTimeout = 10 * time.Second
-	// maxWrites is how many writes to the hub may be under way at a time, for all agents together. An API server allows 200
-	// by default, from everybody.
-	maxWrites = 128
-)
-
-var (
-	errNoHello = status.Error(codes.DeadlineExceeded, "no hello came")
-	errEnded   = errors.New("the stream is over")
-)
+// maxWrites is how many writes to the hub may be under way at a time, for all agents together. An API server allows 200 by
+// default, from everybody.
+const maxWrites = 128
 
 // Options configure a Service.
 type Options struct {
@@ -67,26 +50,28 @@ type Service struct {
 	options Options
 	metrics metrics
 	workers *converge.Workers
-	streams sync.WaitGroup // that are being served, and their receivers
+	streams sync.WaitGroup // connections, and their receivers
 
-	mu      sync.RWMutex
-	serving bool              // Run runs. Guarded by mu
-	agents  map[string]*agent // that have a session, or have had one and have a cluster Secret. Guarded by mu
+	mu          sync.RWMutex
+	serving     bool                     // Run runs. Guarded by mu
+	connections map[*connection]struct{} // that are open. Guarded by mu
+	agents      map[string]*agent        // that have a session, or have had one and have a cluster Secret. Guarded by mu
 }
 
 // agent is an agent that has connected.
 type agent struct {
 	peer     *converge.Peer
-	mode     string                  // that it had then
-	turn     chan struct{}           // of capacity one: is taken for the length of a session
-	end      context.CancelCauseFunc // ends the newest session. Guarded by Service.mu
-	sessions int                     // that run or wait for their turn. Guarded by Service.mu
+	mode     string        // that it had then
+	turn     chan struct{} // of capacity one: is taken for the length of a session
+	newest   *connection   // whose session it is or will be; nil if that has left. Guarded by Service.mu
+	sessions int           // that run or wait for their turn. Guarded by Service.mu
 }
 
 // New returns a service that refuses agents until Run runs.
 func New(o Options) *Service {
 	return &Service{
-		options: o, metrics: newMetrics(o.Registerer), workers: converge.NewWorkers(maxWrites), agents: make(map[string]*agent),
+		options: o, metrics: newMetrics(o.Registerer), workers: converge.NewWorkers(maxWrites),
+		connections: make(map[*connection]struct{}), agents: make(map[string]*agent),
 	}
 }
 
@@ -108,7 +93,7 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// setServing has agents served, or refused and all sessions ended.
+// setServing has agents served, or refused and all connections ended.
 func (s *Service) setServing(serving bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,8 +101,8 @@ func (s *Service) setServing(serving bool) {
 	if serving {
 		return
 	}
-	for _, a := range s.agents {
-		a.end(authn.ErrDraining)
+	for c := range s.connections {
+		c.end(authn.ErrDraining)
 	}
 }
 
@@ -165,156 +150,54 @@ func (s *Service) peer(name string) *converge.Peer {
 
 // Connect serves one agent over one stream.
 func (s *Service) Connect(grpcStream syncv1.Sync_ConnectServer) error {
-	if err := s.openStream(); err != nil {
-		return err
-	}
-	defer s.streams.Done()
-	cancel, err := cancelOf(grpcStream.Context())
+	c, err := s.accept(grpcStream)
 	if err != nil {
 		return err
 	}
-	ctx, who, err := s.options.Authn.Agent(grpcStream.Context())
-	if err != nil {
-		return err
-	}
-	defer who.End()
-	logger := s.options.Logger.With("agent", string(who.Agent), "address", who.Address)
-	if err := s.options.Ready(); err != nil {
-		return status.Error(codes.Unavailable, "the principal is not ready: "+err.Error())
-	}
-	stream := wire.NewStream(grpcStream, cancel, "/principal", logger)
-	s.streams.Go(stream.Run)
-	defer stream.Close(errEnded)
-	theirs, err := s.handshake(ctx, string(who.Agent), stream)
-	if err != nil {
-		// One that goes without a hello is not logged: it was never here.
-		if err = asStatus(err); err != nil && grpcStream.Context().Err() == nil {
-			s.options.Authn.LogRefusal(logger, err)
-		}
-		return err
-	}
-	began := time.Now()
-	err = asStatus(s.serve(ctx, string(who.Agent), theirs, stream, logger))
-	logger.Info("An agent disconnected", "after", time.Since(began).Round(time.Millisecond).String(),
-		"reason", reason(grpcStream.Context(), stream, err))
-	return err
-}
-
-// openStream has Run wait for the end of a stream, which calls streams.Done.
-func (s *Service) openStream() error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if !s.serving {
-		return authn.ErrDraining
-	}
-	s.streams.Add(1)
-	return nil
-}
-
-// asStatus returns the gRPC status that an error is or stands for. An agent that closes its side ends a stream well.
-func asStatus(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return authn.Status(err)
-}
-
-// serve waits until an older session with an agent has ended, and runs one.
-func (s *Service) serve(ctx context.Context, name string, theirs wire.Hello, stream *wire.Stream, logger *slog.Logger) error {
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	a, err := s.enter(ctx, name, theirs.Mode, end)
-	if err != nil {
-		return err
-	}
-	defer s.leave(name, a)
-	select {
-	case a.turn <- struct{}{}:
-		defer func() { <-a.turn }()
-	case <-ctx.Done():
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	stream.ExpectHeartbeats(theirs.Every())
-	s.metrics.connections.Inc()
-	s.metrics.connected.Inc()
-	defer s.metrics.connected.Dec()
-	logger.Info("An agent connected to the subscription stream", "build", theirs.Build, "mode", theirs.Mode)
-	return a.peer.RunSession(ctx, stream, theirs.Every())
-}
-
-// handshake exchanges hellos.
-func (s *Service) handshake(ctx context.Context, name string, stream *wire.Stream) (wire.Hello, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, errNoHello)
-	defer cancel()
-	theirs, err := stream.RecvHello(ctx)
-	if err != nil {
-		return theirs, err
-	}
-	mine := s.options.Hello()
-	mine.Agent = name
-	mine.Newest, err = wire.Agree(mine, theirs)
-	switch {
-	case err != nil:
-		return theirs, status.Error(codes.FailedPrecondition, err.Error())
-	case !slices.Contains(s.options.Modes, theirs.Mode):
-		return theirs, status.Errorf(codes.FailedPrecondition, "mode: the agent's is %q, this principal serves %s: set --agent-mode",
-			theirs.Mode, strings.Join(s.options.Modes, " and "))
-	case !slices.Contains([]string{"", theirs.Mode}, s.options.Mode(name)):
-		return theirs, status.Errorf(codes.FailedPrecondition, "mode: the agent's is %q, and the label %s of its cluster Secret on the hub says %q: "+
-			"set --agent-mode to that, or change the label", theirs.Mode, argocd.LabelMode, s.options.Mode(name))
-	case theirs.Mapping != mine.Mapping:
-		return theirs, status.Errorf(codes.FailedPrecondition, "mapping: the agent maps applications by %q, the principal by %q: "+
-			"set --destination-based-mapping on both or on neither", theirs.Mapping, mine.Mapping)
-	case theirs.Selector != mine.Selector:
-		return theirs, status.Errorf(codes.FailedPrecondition, "label selector: the agent's is %q, the principal's %q: "+
-			"set --label-selector to the same on both", theirs.Selector, mine.Selector)
-	}
-	mine.Mode = theirs.Mode
-	return theirs, stream.SendHello(mine)
+	defer c.close()
+	return c.logEnd(c.serve())
 }
 
 // enter makes this the newest session with an agent, and ends any older one. What a peer does outlives a session, and so
 // does its context.
-func (s *Service) enter(ctx context.Context, name, mode string, end context.CancelCauseFunc) (*agent, error) {
+func (s *Service) enter(c *connection) (*agent, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.serving {
-		return nil, authn.ErrDraining
-	}
 	// What an agent gave up in favour of another connection may arrive late, its hello and its end together. It must not
 	// end the other one.
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+	if c.ctx.Err() != nil {
+		return nil, context.Cause(c.ctx)
 	}
-	a := s.agents[name]
-	if a != nil {
-		a.end(authn.ErrSuperseded)
+	a := s.agents[c.agent]
+	if a != nil && a.newest != nil {
+		a.newest.end(authn.ErrSuperseded)
 	}
-	if a == nil || a.mode != mode {
+	if a == nil || a.mode != c.theirs.Mode {
 		turn := make(chan struct{}, 1)
 		if a != nil { // in another mode other things are shared
 			a.peer.Close()
 			turn = a.turn
 		}
-		options := s.options.Share(name, mode)
+		options := s.options.Share(c.agent, c.theirs.Mode)
 		options.Workers = s.workers
-		a = &agent{peer: converge.NewPeer(options), mode: mode, turn: turn}
-		s.agents[name] = a
+		a = &agent{peer: converge.NewPeer(options), mode: c.theirs.Mode, turn: turn}
+		s.agents[c.agent] = a
 	}
-	a.end = end
+	a.newest = c
 	a.sessions++
 	return a, nil
 }
 
-// leave ends a session with an agent.
-func (s *Service) leave(name string, a *agent) {
+// leave ends the session of a connection with an agent.
+func (s *Service) leave(c *connection, a *agent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a.sessions--
-	if !s.options.HasCluster(name) {
-		s.forget(name)
+	if a.newest == c {
+		a.newest = nil
+	}
+	if !s.options.HasCluster(c.agent) {
+		s.forget(c.agent)
 	}
 }
 

@@ -19,8 +19,8 @@ type backlog[K comparable] struct {
 	wake func() // is called, with mu held, when something may be ready
 
 	mu     sync.Mutex
-	items  map[K]*item // guarded by mu, as are all fields below
-	ready  []K         // keys to give out, oldest first
+	items  sparse[K, *item] // guarded by mu, as are all fields below
+	ready  []K              // keys to give out, oldest first
 	closed bool
 }
 
@@ -36,7 +36,7 @@ type item struct {
 
 // newBacklog returns an empty backlog that calls wake, which must not block, when a key may be ready.
 func newBacklog[K comparable](wake func()) *backlog[K] {
-	return &backlog[K]{wake: wake, items: make(map[K]*item)}
+	return &backlog[K]{wake: wake}
 }
 
 // add asks for attention to a key, now. A key that waits for a retry no longer does.
@@ -49,7 +49,7 @@ func (b *backlog[K]) add(k K) {
 	it := b.items[k]
 	if it == nil {
 		it = &item{since: time.Now()}
-		b.items[k] = it
+		b.items.set(k, it)
 	}
 	switch {
 	case it.busy:
@@ -70,6 +70,9 @@ func (b *backlog[K]) take() (K, bool) {
 	k := b.ready[0]
 	b.ready[0] = none
 	b.ready = b.ready[1:]
+	if len(b.ready) == 0 {
+		b.ready = nil // it may have been long
+	}
 	it := b.items[k]
 	it.ready, it.busy = false, true
 	if len(b.ready) > 0 {
@@ -91,7 +94,7 @@ func (b *backlog[K]) done(k K) time.Duration {
 		*it = item{since: it.again}
 		b.makeReady(k, it)
 	} else {
-		delete(b.items, k)
+		b.items.remove(k)
 	}
 	return lag
 }
@@ -106,7 +109,7 @@ func (b *backlog[K]) retry(k K) int {
 		return 0
 	}
 	if b.closed {
-		delete(b.items, k)
+		b.items.remove(k)
 		return 0
 	}
 	it.busy = false
@@ -157,7 +160,7 @@ func (b *backlog[K]) close() {
 			it.timer.Stop()
 		}
 		if !it.busy {
-			delete(b.items, k)
+			b.items.remove(k)
 		}
 	}
 	b.ready = nil

@@ -18,18 +18,18 @@ type outbox struct {
 	backlog *backlog[Key] // keys to look at; a key is busy from its sending until its Ack
 
 	mu               sync.Mutex
-	resynced         bool             // a resync is over, so held is complete. Guarded by mu, as are all fields below
-	held             map[Key]State    // what the peer holds, or refused; it holds nothing under keys that are missing
-	uncertain        map[Key]bool     // keys for which held may be wrong: they are sent whatever it says
-	seq              uint64           // of the last Put or Delete
-	inFlight         map[Key]unacked  // what was sent and is not answered
-	pendingDelete    map[Key]bool     // keys that may be deleted: the deletion was seen, or a resync found it and the guard let it pass
-	unknownAtReplica bool             // the peer holds, or may hold, what the source does not have: a resync is to decide
-	resyncRequested  bool             // by a BucketRequest, and not begun yet
-	resync           *resync          // the one under way, if any
-	paused           *PausedDeletions // the deletions that wait for an operator, if any
-	pausedKeys       map[Key]State    // their keys
-	confirmed        map[string]bool  // the tokens that were confirmed
+	resynced         bool                 // a resync is over, so held is complete. Guarded by mu, as are all fields below
+	held             sparse[Key, State]   // what the peer holds, or refused; it holds nothing under keys that are missing
+	uncertain        sparse[Key, bool]    // keys for which held may be wrong: they are sent whatever it says
+	seq              uint64               // of the last Put or Delete
+	inFlight         sparse[Key, unacked] // what was sent and is not answered
+	pendingDelete    sparse[Key, bool]    // keys that may be deleted: the deletion was seen, or a resync found it and the guard let it pass
+	unknownAtReplica bool                 // the peer holds, or may hold, what the source does not have: a resync is to decide
+	resyncRequested  bool                 // by a BucketRequest, and not begun yet
+	resync           *resync              // the one under way, if any
+	paused           *PausedDeletions     // the deletions that wait for an operator, if any
+	pausedKeys       map[Key]State        // their keys
+	confirmed        sparse[string, bool] // the tokens that were confirmed
 }
 
 // unacked is a message without an Ack yet: which one, when it was sent, and what the peer holds after it. After a Delete,
@@ -54,11 +54,7 @@ type resync struct {
 
 // newOutbox returns the outbox of a facet for a session, which is woken when there may be something to send.
 func newOutbox(f Facet, source SourceConfig, s *session) *outbox {
-	return &outbox{
-		facet: f, source: source, session: s, backlog: newBacklog[Key](s.wakeUp),
-		held: make(map[Key]State), uncertain: make(map[Key]bool), inFlight: make(map[Key]unacked),
-		pendingDelete: make(map[Key]bool), confirmed: make(map[string]bool),
-	}
+	return &outbox{facet: f, source: source, session: s, backlog: newBacklog[Key](s.wakeUp)}
 }
 
 // sourceChanged notes that the source object under a key was seen to change or to go.
@@ -67,7 +63,7 @@ func (o *outbox) sourceChanged(k Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !exists {
-		o.pendingDelete[k] = true
+		o.pendingDelete.set(k, true)
 	}
 	o.backlog.add(k)
 }
@@ -88,7 +84,7 @@ func (o *outbox) nextMessage() (Message, bool) {
 		obj, exists := o.source.Project(key)
 		peer := o.held[key]
 		if peer == obj.State && !o.uncertain[key] {
-			delete(o.pendingDelete, key)
+			o.pendingDelete.remove(key)
 			o.backlog.done(key)
 			continue
 		}
@@ -99,9 +95,9 @@ func (o *outbox) nextMessage() (Message, bool) {
 			continue
 		}
 		o.seq++
-		o.inFlight[key] = unacked{o.seq, time.Now(), obj.State}
+		o.inFlight.set(key, unacked{o.seq, time.Now(), obj.State})
 		if exists {
-			delete(o.pendingDelete, key)
+			o.pendingDelete.remove(key)
 			return Put{Facet: o.facet, Key: key, Seq: o.seq, Object: obj}, true
 		}
 		if o.uncertain[key] {
@@ -120,10 +116,10 @@ func (o *outbox) handleAck(a Ack) bool {
 	if !ok || sent.seq != a.Seq {
 		return false
 	}
-	delete(o.inFlight, a.Key)
+	o.inFlight.remove(a.Key)
 	o.session.wakeUp() // the window has room
 	if a.Code != Done && a.Code != Refused {
-		o.uncertain[a.Key] = true
+		o.uncertain.set(a.Key, true)
 		if o.backlog.retry(a.Key)%reportEvery == 0 {
 			o.session.queueResult(o.facet, a.Key, a.Result)
 		}
@@ -134,7 +130,7 @@ func (o *outbox) handleAck(a Ack) bool {
 	// not, and so tries it once more.
 	o.setHeld(a.Key, sent.state)
 	if sent.state == (State{}) {
-		delete(o.pendingDelete, a.Key)
+		o.pendingDelete.remove(a.Key)
 	}
 	lag := o.backlog.done(a.Key)
 	o.session.peer.options.Observer.Acknowledged(a, lag)
@@ -143,11 +139,11 @@ func (o *outbox) handleAck(a Ack) bool {
 
 // setHeld notes what the peer holds under a key. o.mu is held.
 func (o *outbox) setHeld(k Key, s State) {
-	delete(o.uncertain, k)
+	o.uncertain.remove(k)
 	if s == (State{}) {
-		delete(o.held, k)
+		o.held.remove(k)
 	} else {
-		o.held[k] = s
+		o.held.set(k, s)
 	}
 }
 
@@ -260,7 +256,7 @@ const maxUnknown = 100_000
 
 // markDifferent has a key sent that the peer does not hold as it should. o.mu is held.
 func (o *outbox) markDifferent(k Key) {
-	o.uncertain[k] = true
+	o.uncertain.set(k, true)
 	o.backlog.add(k)
 }
 
@@ -269,7 +265,7 @@ func (o *outbox) markHeld(k Key, s State) {
 	_, known := o.held[k]
 	_, flying := o.inFlight[k]
 	if !known && !flying && !o.uncertain[k] {
-		o.held[k] = s
+		o.held.set(k, s)
 	}
 }
 
@@ -290,8 +286,8 @@ func (o *outbox) finishResync() {
 	o.session.wakeUp()
 	for k, s := range o.inFlight {
 		if time.Since(s.at) > ackTimeout {
-			delete(o.inFlight, k)
-			o.uncertain[k] = true
+			o.inFlight.remove(k)
+			o.uncertain.set(k, true)
 			o.backlog.retry(k)
 		}
 	}
@@ -317,11 +313,11 @@ func (o *outbox) resumeDeletions(deletion map[Key]State) {
 func (o *outbox) scheduleDeletes(deletion map[Key]State) {
 	for k, s := range deletion {
 		if _, flying := o.inFlight[k]; flying {
-			o.uncertain[k] = true
+			o.uncertain.set(k, true)
 		} else {
 			o.setHeld(k, s)
 		}
-		o.pendingDelete[k] = true
+		o.pendingDelete.set(k, true)
 		o.backlog.add(k)
 	}
 }
@@ -333,7 +329,7 @@ func (o *outbox) confirmDeletions(token string) bool {
 	if o.paused == nil || o.paused.Token != token {
 		return false
 	}
-	o.confirmed[token] = true
+	o.confirmed.set(token, true)
 	o.resumeDeletions(o.pausedKeys)
 	return true
 }

@@ -30,11 +30,11 @@ type Peer struct {
 	running int // tasks. Guarded by Workers.mu
 
 	mu       sync.Mutex
-	session  *session                    // the one that is running, if any. Guarded by mu, as are all fields below
-	requests map[objectKey]request       // the Puts and Deletes of that session that are not begun
-	bytes    int                         // of the payloads in requests
-	results  map[objectKey]pendingResult // results of that session that were not reported to their sources yet
-	paused   map[Facet]string            // the tokens of the paused deletions that were last reported to the observer
+	session  *session                         // the one that is running, if any. Guarded by mu, as are all fields below
+	requests sparse[objectKey, request]       // the Puts and Deletes of that session that are not begun
+	bytes    int                              // of the payloads in requests
+	results  sparse[objectKey, pendingResult] // results of that session that were not reported to their sources yet
+	paused   sparse[Facet, string]            // the tokens of the paused deletions that were last reported to the observer
 }
 
 // objectKey is a key of a facet.
@@ -80,9 +80,6 @@ func NewPeer(o Options) *Peer {
 		options:  o,
 		replicas: make(map[Facet]*replicaState, len(o.Replicas)),
 		work:     make(map[Facet]*taskQueue, len(o.Sources)+len(o.Replicas)),
-		requests: make(map[objectKey]request),
-		results:  make(map[objectKey]pendingResult),
-		paused:   make(map[Facet]string),
 	}
 	for f := range o.Sources {
 		p.work[f] = p.newQueue()
@@ -107,7 +104,7 @@ func (p *Peer) Close() {
 	}
 	p.mu.Lock()
 	paused := p.paused
-	p.paused = make(map[Facet]string)
+	p.paused = nil
 	p.mu.Unlock()
 	for f := range paused {
 		p.options.Observer.DeletionsResumed(f)
@@ -208,7 +205,7 @@ func (p *Peer) applyRequest(ctx context.Context, t task, r request) {
 func (p *Peer) reportResult(ctx context.Context, t task) {
 	p.mu.Lock()
 	r, waiting := p.results[t.objectKey]
-	delete(p.results, t.objectKey)
+	p.results.remove(t.objectKey)
 	p.mu.Unlock()
 	if waiting {
 		err := p.options.Sources[t.facet].ReportResult(ctx, t.key, r.result)
@@ -252,7 +249,7 @@ func (p *Peer) enqueueRequest(o objectKey, r request) {
 	defer p.mu.Unlock()
 	if p.session == r.session {
 		p.bytes += r.bytes() - p.requests[o].bytes()
-		p.requests[o] = r
+		p.requests.set(o, r)
 		p.work[o.facet].backlog.add(task{objectKey: o})
 	}
 }
@@ -262,7 +259,7 @@ func (p *Peer) takeRequest(o objectKey) (request, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r, ok := p.requests[o]
-	delete(p.requests, o)
+	p.requests.remove(o)
 	p.bytes -= r.bytes()
 	return r, ok
 }
@@ -283,7 +280,7 @@ func (p *Peer) enqueueResult(o objectKey, r pendingResult, replace bool) bool {
 		return false
 	}
 	if _, newer := p.results[o]; !newer || replace {
-		p.results[o] = r
+		p.results.set(o, r)
 	}
 	return true
 }
@@ -293,9 +290,9 @@ func (p *Peer) notePaused(f Facet, paused *PausedDeletions) {
 	p.mu.Lock()
 	before, wasPaused := p.paused[f]
 	if paused != nil {
-		p.paused[f] = paused.Token
+		p.paused.set(f, paused.Token)
 	} else {
-		delete(p.paused, f)
+		p.paused.remove(f)
 	}
 	p.mu.Unlock()
 	switch {
@@ -329,6 +326,5 @@ func (p *Peer) endSession() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.session = nil
-	p.requests, p.bytes = make(map[objectKey]request), 0
-	p.results = make(map[objectKey]pendingResult)
+	p.requests, p.bytes, p.results = nil, 0, nil
 }

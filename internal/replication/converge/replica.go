@@ -31,9 +31,9 @@ type replicaState struct {
 	ReplicaConfig
 
 	mu       sync.Mutex
-	records  map[Key]record  // guarded by mu; a key without a record has the zero record
-	backoffs map[Key]backoff // guarded by mu: the keys that were restored of late
-	swept    time.Time       // guarded by mu: when expired entries of backoffs were last dropped
+	records  sparse[Key, record]  // guarded by mu; a key without a record has the zero record
+	backoffs sparse[Key, backoff] // guarded by mu: the keys that were restored of late
+	swept    time.Time            // guarded by mu: when expired entries of backoffs were last dropped
 }
 
 // record is what is remembered of one key.
@@ -67,16 +67,16 @@ func (r record) sourceState(seen State) State {
 }
 
 func newReplicaState(h ReplicaConfig) *replicaState {
-	return &replicaState{ReplicaConfig: h, records: make(map[Key]record), backoffs: make(map[Key]backoff)}
+	return &replicaState{ReplicaConfig: h}
 }
 
 // setRecord replaces a key's record. k.mu is held.
 func (k *replicaState) setRecord(key Key, r record) {
 	if r.desired.State == (State{}) && r.observed == (State{}) && r.advertised == (State{}) && !r.uncertain && !r.retryPending {
-		delete(k.records, key)
+		k.records.remove(key)
 		return
 	}
-	k.records[key] = r
+	k.records.set(key, r)
 }
 
 // advertiseAll returns what the replica holds in the buckets that the caller is going to send to the source.
@@ -314,7 +314,7 @@ func (k *replicaState) backOff(key Key) time.Duration {
 		p.length = 0
 	}
 	p.until = now.Add(p.length)
-	k.backoffs[key] = p
+	k.backoffs.set(key, p)
 	return 0
 }
 

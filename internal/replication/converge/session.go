@@ -24,6 +24,8 @@ type session struct {
 	peer      *Peer
 	conn      Conn
 	ctx       context.Context //nolint:containedctx // a session is a call of RunSession, and ends with it
+	cancel    context.CancelCauseFunc
+	keepConn  func() bool // keeps the end of ctx from closing conn
 	heartbeat time.Duration
 	outboxes  map[Facet]*outbox
 	facets    []Facet // of outboxes, so that they take turns
@@ -33,51 +35,65 @@ type session struct {
 	broken chan struct{} // closed when nothing can be sent any more
 
 	mu      sync.Mutex
-	control []Message                     // what to send before any Put or Delete; ReplicaChanged as pointers. Guarded by mu
-	answers int                           // how many of control are no ReplicaChanged. Guarded by mu
-	changes map[objectKey]*ReplicaChanged // those in control that may still be brought up to date. Guarded by mu
-	resyncs map[Facet]uint64              // guarded by mu
+	control []Message                          // what to send before any Put or Delete; ReplicaChanged as pointers. Guarded by mu
+	answers int                                // how many of control are no ReplicaChanged. Guarded by mu
+	changes sparse[objectKey, *ReplicaChanged] // those in control that may still be brought up to date. Guarded by mu
+	resyncs sparse[Facet, uint64]              // guarded by mu
 
 	receiving sync.Mutex // is held while a message is handled
 	over      bool       // the session is. Guarded by receiving
 
-	nextFacet int              // only used by the sender
-	lastSeq   map[Facet]uint64 // of the last Put or Delete that was accepted. Only used by the receiver
+	nextFacet int                   // only used by the sender
+	lastSeq   sparse[Facet, uint64] // of the last Put or Delete that was accepted. Only used by the receiver
 }
 
 // RunSession runs a session over conn until that fails or the context ends, and returns why. There is one session at a
 // time. Every source and replica must be complete when it begins. When nothing else was sent for the
 // length of heartbeat, a Heartbeat is; zero means never.
 func (p *Peer) RunSession(ctx context.Context, conn Conn, heartbeat time.Duration) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	s, err := p.newSession(ctx, conn, heartbeat)
+	if err != nil {
+		return err
+	}
+	conn.Deliver(s.receive, s.cancel)
+	if err := s.send(); !errors.Is(err, io.EOF) {
+		s.cancel(err)
+	}
+	close(s.broken)
+	<-s.ctx.Done()
+	s.end()
+	return context.Cause(s.ctx)
+}
+
+// newSession begins a session, whose owner calls end.
+func (p *Peer) newSession(ctx context.Context, conn Conn, heartbeat time.Duration) (*session, error) {
 	s := &session{
-		peer: p, conn: conn, ctx: ctx, heartbeat: heartbeat,
+		peer: p, conn: conn, heartbeat: heartbeat,
 		outboxes: make(map[Facet]*outbox, len(p.options.Sources)),
 		wake:     make(chan struct{}, 1), room: make(chan struct{}, 1), broken: make(chan struct{}),
-		changes: make(map[objectKey]*ReplicaChanged), resyncs: make(map[Facet]uint64), lastSeq: make(map[Facet]uint64),
 	}
 	for f, source := range p.options.Sources {
 		s.outboxes[f] = newOutbox(f, source, s)
 		s.facets = append(s.facets, f)
 	}
 	slices.Sort(s.facets)
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	if err := p.beginSession(s); err != nil {
-		return err
+		s.cancel(err)
+		return nil, err
 	}
-	defer context.AfterFunc(ctx, func() { conn.Close(context.Cause(ctx)) })() // also a Send that blocks ends then
-	conn.Deliver(s.receive, cancel)
-	if err := s.send(); !errors.Is(err, io.EOF) {
-		cancel(err)
-	}
-	close(s.broken)
-	<-ctx.Done()
+	s.keepConn = context.AfterFunc(s.ctx, func() { conn.Close(context.Cause(s.ctx)) }) // also a Send that blocks ends then
+	return s, nil
+}
+
+// end ends a session whose context has ended.
+func (s *session) end() {
+	s.keepConn()
 	s.stopReceiving()
-	p.endSession()
+	s.peer.endSession()
 	for _, o := range s.outboxes {
 		o.backlog.close()
 	}
-	return context.Cause(ctx)
 }
 
 // send sends what there is to send. It begins resyncs, and sends heartbeats.
@@ -154,13 +170,16 @@ func (s *session) nextControl() (Message, bool) {
 	m := s.control[0]
 	s.control[0] = nil
 	s.control = s.control[1:]
+	if len(s.control) == 0 {
+		s.control = nil // it may have been long
+	}
 	n, ok := m.(*ReplicaChanged)
 	if !ok {
 		s.answers--
 		return m, true
 	}
 	if o := (objectKey{n.Facet, n.Key}); s.changes[o] == n {
-		delete(s.changes, o)
+		s.changes.remove(o)
 	}
 	return *n, true
 }
@@ -177,11 +196,11 @@ func (s *session) enqueueControl(m Message) {
 			waiting.State = n.State
 			return
 		}
-		s.changes[o] = &n
+		s.changes.set(o, &n)
 		m = &n
 		s.answers--
 	case Ack:
-		delete(s.changes, objectKey{n.Facet, n.Key})
+		s.changes.remove(objectKey{n.Facet, n.Key})
 	}
 	s.answers++
 	s.control = append(s.control, m)
@@ -269,7 +288,7 @@ func (s *session) acceptRequest(f Facet, k Key, seq uint64, m Message) {
 	if seq <= s.lastSeq[f] {
 		return
 	}
-	s.lastSeq[f] = seq
+	s.lastSeq.set(f, seq)
 	s.peer.enqueueRequest(objectKey{f, k}, request{session: s, message: m})
 }
 
@@ -309,8 +328,8 @@ func (s *session) handleBucketRequest(q BucketRequest) {
 func (s *session) sendDigest(f Facet) {
 	count, buckets := digestBuckets(s.peer.replicas[f].advertiseAll(allBuckets))
 	s.mu.Lock()
-	s.resyncs[f]++
-	resync := s.resyncs[f]
+	resync := s.resyncs[f] + 1
+	s.resyncs.set(f, resync)
 	s.mu.Unlock()
 	s.enqueueControl(Digest{Facet: f, Resync: resync, Count: count, Buckets: buckets})
 }

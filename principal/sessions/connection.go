@@ -1,0 +1,183 @@
+package sessions
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
+)
+
+// handshakeTimeout is how long an agent may take to send its hello.
+const handshakeTimeout = 10 * time.Second
+
+var (
+	errNoHello = status.Error(codes.DeadlineExceeded, "no hello came")
+	errEnded   = errors.New("the stream is over")
+)
+
+// connection is an agent's stream. What its session needs is kept here, and not in the frames of functions that wait for the
+// session's end: an idle agent costs little but stacks, and those come in powers of two.
+type connection struct {
+	service *Service
+	agent   string
+	raw     context.Context         //nolint:containedctx // gRPC's own, of the stream
+	ctx     context.Context         //nolint:containedctx // raw, while the certificate is valid and nothing has called end
+	end     context.CancelCauseFunc // ends the session
+	release context.CancelFunc      // of the grant
+	stream  *wire.Stream
+	theirs  wire.Hello
+	logger  *slog.Logger
+	began   time.Time // the session, or the wait for its turn
+}
+
+// accept authenticates an agent and exchanges hellos. The caller closes the connection.
+func (s *Service) accept(grpcStream syncv1.Sync_ConnectServer) (*connection, error) {
+	cancel, err := cancelOf(grpcStream.Context())
+	if err != nil {
+		return nil, err
+	}
+	ctx, grant, err := s.options.Authn.Agent(grpcStream.Context())
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{service: s, agent: string(grant.Agent), raw: grpcStream.Context(), release: grant.End}
+	c.ctx, c.end = context.WithCancelCause(ctx)
+	c.logger = s.options.Logger.With("agent", c.agent, "address", grant.Address)
+	c.stream = wire.NewStream(grpcStream, cancel, "/principal", c.logger)
+	if err = s.open(c); err == nil {
+		err = c.handshake()
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	c.began = time.Now()
+	return c, nil
+}
+
+// open has Run wait for the end of a connection, and the connection receive.
+func (s *Service) open(c *connection) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.serving {
+		return authn.ErrDraining
+	}
+	s.connections[c] = struct{}{}
+	s.streams.Add(1)
+	s.streams.Go(c.stream.Run)
+	return nil
+}
+
+// close ends what accept began.
+func (c *connection) close() {
+	c.stream.Close(errEnded)
+	c.end(nil)
+	c.release()
+	s := c.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, opened := s.connections[c]; opened {
+		delete(s.connections, c)
+		s.streams.Done()
+	}
+}
+
+// handshake exchanges hellos. An agent that is refused is told why, as is the log; one that goes without a hello is not
+// logged: it was never here.
+func (c *connection) handshake() error {
+	s := c.service
+	if err := s.options.Ready(); err != nil {
+		return status.Error(codes.Unavailable, "the principal is not ready: "+err.Error())
+	}
+	err := asStatus(c.exchangeHellos())
+	if err != nil && c.raw.Err() == nil && !errors.Is(err, authn.ErrDraining) {
+		s.options.Authn.LogRefusal(c.logger, err)
+	}
+	return err
+}
+
+// serve waits until an older session with the agent has ended, and runs one.
+func (c *connection) serve() error {
+	a, err := c.service.enter(c)
+	if err != nil {
+		return err
+	}
+	defer c.service.leave(c, a)
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-c.ctx.Done():
+	}
+	if c.ctx.Err() != nil {
+		return context.Cause(c.ctx)
+	}
+	c.stream.ExpectHeartbeats(c.theirs.Every())
+	c.logBegin()
+	defer c.service.metrics.connected.Dec()
+	return a.peer.RunSession(c.ctx, c.stream, c.theirs.Every())
+}
+
+func (c *connection) logBegin() {
+	c.service.metrics.connections.Inc()
+	c.service.metrics.connected.Inc()
+	c.logger.Info("An agent connected to the subscription stream", "build", c.theirs.Build, "mode", c.theirs.Mode)
+}
+
+// logEnd logs with which error a session ended, and returns that as a status for the agent.
+func (c *connection) logEnd(err error) error {
+	err = asStatus(err)
+	c.logger.Info("An agent disconnected", "after", time.Since(c.began).Round(time.Millisecond).String(), "reason", reason(c.raw, c.stream, err))
+	return err
+}
+
+// exchangeHellos receives the agent's hello and answers it, if both fit together.
+func (c *connection) exchangeHellos() error {
+	ctx, cancel := context.WithTimeoutCause(c.ctx, handshakeTimeout, errNoHello)
+	defer cancel()
+	theirs, err := c.stream.RecvHello(ctx)
+	if err != nil {
+		return err
+	}
+	s := c.service
+	mine := s.options.Hello()
+	mine.Agent = c.agent
+	mine.Newest, err = wire.Agree(mine, theirs)
+	switch {
+	case err != nil:
+		return status.Error(codes.FailedPrecondition, err.Error())
+	case !slices.Contains(s.options.Modes, theirs.Mode):
+		return status.Errorf(codes.FailedPrecondition, "mode: the agent's is %q, this principal serves %s: set --agent-mode",
+			theirs.Mode, strings.Join(s.options.Modes, " and "))
+	case !slices.Contains([]string{"", theirs.Mode}, s.options.Mode(c.agent)):
+		return status.Errorf(codes.FailedPrecondition, "mode: the agent's is %q, and the label %s of its cluster Secret on the hub says %q: "+
+			"set --agent-mode to that, or change the label", theirs.Mode, argocd.LabelMode, s.options.Mode(c.agent))
+	case theirs.Mapping != mine.Mapping:
+		return status.Errorf(codes.FailedPrecondition, "mapping: the agent maps applications by %q, the principal by %q: "+
+			"set --destination-based-mapping on both or on neither", theirs.Mapping, mine.Mapping)
+	case theirs.Selector != mine.Selector:
+		return status.Errorf(codes.FailedPrecondition, "label selector: the agent's is %q, the principal's %q: "+
+			"set --label-selector to the same on both", theirs.Selector, mine.Selector)
+	}
+	mine.Mode = theirs.Mode
+	c.theirs = theirs
+	return c.stream.SendHello(mine)
+}
+
+// asStatus returns the gRPC status that an error is or stands for. An agent that closes its side ends a stream well.
+func asStatus(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return authn.Status(err)
+}

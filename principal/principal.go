@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,8 +42,13 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
 
-// drain is how long connections may take to end after the sessions and tunnel connections over them.
-const drain = 15 * time.Second
+const (
+	// drain is how long streams and handshakes may take to end.
+	drain = 15 * time.Second
+	// linger is how long connections may take to end once no stream is left. Agents have the reason by then; gRPC waits for each
+	// to acknowledge a ping, which takes seconds when thousands of them connect elsewhere at the same time.
+	linger = time.Second
+)
 
 // maxStreams is how many streams may be open over one connection. A component of the hub has one for each tunnel connection to
 // any spoke. Agents are held to less, see authn.MaxStreams.
@@ -106,14 +112,23 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return certSource.Run(ctx) })
-	group.Go(func() error { deletionGuard.Run(ctx, service.ConfirmDeletions); return nil })
-	for _, part := range []func(context.Context){admission.Run, service.Run, relayService.Run, clusterStore.Run, hubState.Run, hubIdentity.Run} {
-		group.Go(func() error { part(ctx); return nil })
-	}
 	group.Go(func() error {
-		return s.serve(ctx, certSource, logger, telemetry.ServerOptions(registry), services(service, relayService))
+		confirm := func(ctx context.Context) { deletionGuard.Run(ctx, service.ConfirmDeletions) }
+		together(ctx, admission.Run, clusterStore.Run, hubState.Run, hubIdentity.Run, confirm)
+		return nil
 	})
+	server := s.newServer(certSource, telemetry.ServerOptions(registry), services(service, relayService))
+	group.Go(func() error { return s.serve(ctx, server, logger, service.Run, relayService.Run) })
 	return group.Wait()
+}
+
+// together runs parts of the principal until all have returned.
+func together(ctx context.Context, parts ...func(context.Context)) {
+	var work sync.WaitGroup
+	for _, part := range parts {
+		work.Go(func() { part(ctx) })
+	}
+	work.Wait()
 }
 
 // services returns what registers the gRPC services.
@@ -175,38 +190,66 @@ func allOf(checks ...func() error) func() error {
 	}
 }
 
-// serve serves agents, and components of the hub, until the context ends and their streams with it.
-func (s *principalSettings) serve(ctx context.Context, certSource *certs.Source, logger *slog.Logger,
-	options []grpc.ServerOption, register func(grpc.ServiceRegistrar),
-) error {
+// newServer returns a gRPC server with these services.
+func (s *principalSettings) newServer(certSource *certs.Source, options []grpc.ServerOption, register func(grpc.ServiceRegistrar)) *grpc.Server {
 	secure := certs.ServerCredentials(certs.ServerOptions{Source: certSource, Policy: s.policy})
 	server := grpc.NewServer(append(s.transport(), append(options, sessions.ServerOptions(secure)...)...)...)
 	register(server)
+	return server
+}
+
+// serve serves agents, and components of the hub, until the context ends. Then services end their streams, and it stops the
+// server.
+func (s *principalSettings) serve(ctx context.Context, server *grpc.Server, logger *slog.Logger, services ...func(context.Context)) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)))
 	if err != nil {
 		return fmt.Errorf("--listen-host and --listen-port: %w", err)
 	}
 	logger.Info("Listen for agents", "address", listener.Addr().String())
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			return fmt.Errorf("serve agents: %w", err)
+		}
+		return nil
+	})
+	streams := make(chan struct{}) // closed when all are over
+	group.Go(func() error {
+		defer close(streams)
+		together(ctx, services...)
+		return nil
+	})
+	group.Go(func() error {
+		<-ctx.Done()
+		stop(server, streams)
+		return nil
+	})
+	return group.Wait()
+}
+
+// stop stops a server whose streams are ending. What does not end in time, such as a port scanner's handshake, is cut.
+func stop(server *grpc.Server, streams <-chan struct{}) {
 	stopped := make(chan struct{})
-	defer func() { <-stopped }()
-	ended := make(chan struct{})
-	defer close(ended)
 	go func() {
 		defer close(stopped)
-		select {
-		case <-ctx.Done():
-			// The service ends its sessions by itself; a connection that does not end then is not waited for.
-			force := time.AfterFunc(drain, server.Stop)
-			server.GracefulStop()
-			force.Stop()
-		case <-ended:
-		}
+		server.GracefulStop()
 	}()
-	if err := server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("serve agents: %w", err)
+	cut := time.NewTimer(drain)
+	defer cut.Stop()
+	for {
+		select {
+		case <-streams:
+			cut.Reset(linger)
+			streams = nil
+		case <-cut.C:
+			server.Stop()
+			<-stopped
+			return
+		case <-stopped:
+			return
+		}
 	}
-	return nil
 }
 
 // transport is how agents are served, whatever secures that.
@@ -214,8 +257,6 @@ func (s *principalSettings) transport() []grpc.ServerOption {
 	return append(tunnel.ServerOptions(),
 		grpc.ForceServerCodecV2(relay.NewCodec(wire.NewCodec())),
 		grpc.MaxConcurrentStreams(maxStreams),
-		// The end waits for connections that are being made, whatever is said below. One that is never finished, such as a
-		// port scanner's, would hold it up for two minutes otherwise.
 		grpc.ConnectionTimeout(drain),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(s.enforcement()),

@@ -167,6 +167,20 @@ func TestStreamDoesNotOutliveTheTrustInItsCertificate(t *testing.T) {
 	}
 }
 
+// A shutdown does not wait for the hellos of those that open a stream and say nothing.
+func TestShutdownEndsStreamsWithoutHello(t *testing.T) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
+		began := time.Now()
+		_, ended := o.callConnect(t, "a", time.Hour)
+		synctest.Wait()
+		o.stop()
+		require.Equal(t, codes.Unavailable, status.Code(<-ended))
+		<-o.stopped
+		require.Zero(t, time.Since(began))
+		require.NotContains(t, o.log.String(), "Refused connection")
+	})
+}
+
 func TestAgentThatSaysNothingIsLetGo(t *testing.T) {
 	withFakeClock(t, func(t *testing.T, o *fixture) {
 		began := time.Now()

@@ -59,10 +59,7 @@ func (p *Peer) RunSession(ctx context.Context, conn Conn, heartbeat time.Duratio
 	if err := s.send(); !errors.Is(err, io.EOF) {
 		s.cancel(err)
 	}
-	close(s.broken)
-	<-s.ctx.Done()
-	s.end()
-	return context.Cause(s.ctx)
+	return s.end()
 }
 
 // newSession begins a session, whose owner calls end.
@@ -77,23 +74,27 @@ func (p *Peer) newSession(ctx context.Context, conn Conn, heartbeat time.Duratio
 		s.facets = append(s.facets, f)
 	}
 	slices.Sort(s.facets)
-	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	s.ctx, s.cancel = ctx, cancel
 	if err := p.beginSession(s); err != nil {
-		s.cancel(err)
+		cancel(err)
 		return nil, err
 	}
-	s.keepConn = context.AfterFunc(s.ctx, func() { conn.Close(context.Cause(s.ctx)) }) // also a Send that blocks ends then
+	s.keepConn = context.AfterFunc(ctx, func() { conn.Close(context.Cause(ctx)) }) // also a Send that blocks ends then
 	return s, nil
 }
 
-// end ends a session whose context has ended.
-func (s *session) end() {
+// end waits until the session is over, and returns why it is.
+func (s *session) end() error {
+	close(s.broken)
+	<-s.ctx.Done()
 	s.keepConn()
 	s.stopReceiving()
 	s.peer.endSession()
 	for _, o := range s.outboxes {
 		o.backlog.close()
 	}
+	return context.Cause(s.ctx)
 }
 
 // send sends what there is to send. It begins resyncs, and sends heartbeats.

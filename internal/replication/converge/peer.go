@@ -34,7 +34,11 @@ type Peer struct {
 	requests sparse[objectKey, request]       // the Puts and Deletes of that session that are not begun
 	bytes    int                              // of the payloads in requests
 	results  sparse[objectKey, pendingResult] // results of that session that were not reported to their sources yet
-	paused   sparse[Facet, string]            // the tokens of the paused deletions that were last reported to the observer
+
+	// reporting is held while the observer is told of paused deletions, so that it is told in order, and nothing after Close.
+	reporting sync.Mutex
+	paused    sparse[Facet, string] // the tokens of those that the observer was told of. Guarded by reporting
+	closed    bool                  // Guarded by reporting
 }
 
 // objectKey is a key of a facet.
@@ -102,13 +106,13 @@ func (p *Peer) Close() {
 	for _, q := range p.work {
 		q.backlog.close()
 	}
-	p.mu.Lock()
-	paused := p.paused
-	p.paused = nil
-	p.mu.Unlock()
-	for f := range paused {
+	p.reporting.Lock()
+	defer p.reporting.Unlock()
+	p.closed = true
+	for f := range p.paused {
 		p.options.Observer.DeletionsResumed(f)
 	}
+	p.paused = nil
 }
 
 // Changed says that the object under a key may have changed in the cache of this side: a source object that the peer
@@ -285,21 +289,20 @@ func (p *Peer) enqueueResult(o objectKey, r pendingResult, replace bool) bool {
 	return true
 }
 
-// notePaused notes which deletions of a facet are paused, nil if none are, and tells the observer what is new.
+// notePaused notes which deletions of a facet are paused, nil if none are, and tells the observer what is new. A session may
+// still run after Close.
 func (p *Peer) notePaused(f Facet, paused *PausedDeletions) {
-	p.mu.Lock()
+	p.reporting.Lock()
+	defer p.reporting.Unlock()
 	before, wasPaused := p.paused[f]
-	if paused != nil {
-		p.paused.set(f, paused.Token)
-	} else {
-		p.paused.remove(f)
-	}
-	p.mu.Unlock()
 	switch {
-	case paused != nil && paused.Token != before:
-		p.options.Observer.DeletionsPaused(*paused)
+	case p.closed:
 	case paused == nil && wasPaused:
+		p.paused.remove(f)
 		p.options.Observer.DeletionsResumed(f)
+	case paused != nil && paused.Token != before:
+		p.paused.set(f, paused.Token)
+		p.options.Observer.DeletionsPaused(*paused)
 	}
 }
 

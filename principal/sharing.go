@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -49,24 +49,12 @@ func checkExpression(text string) error {
 	return nil
 }
 
-func parseLabels(pairs []string) (map[string]string, error) {
-	labels := make(map[string]string, len(pairs))
-	for _, pair := range pairs {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			return nil, fmt.Errorf("%q: want key=value", pair)
-		}
-		labels[key] = value
-	}
-	return labels, nil
+func parseLabels(pairs []string) (labels.Set, error) {
+	return labels.ConvertSelectorToLabelsMap(strings.Join(pairs, ","), field.WithPath(field.NewPath("labels")))
 }
 
 func checkLabels(pairs []string) error {
-	labels, err := parseLabels(pairs)
-	if err != nil {
-		return err
-	}
-	if err := metav1validation.ValidateLabels(labels, field.NewPath("labels")).ToAggregate(); err != nil {
+	if _, err := parseLabels(pairs); err != nil {
 		return fmt.Errorf("want labels, as key=value: %w", err)
 	}
 	return nil
@@ -87,9 +75,9 @@ func (s *sharingSettings) mapping(namespace string) mapping.Mapping {
 // creator creates the namespaces of agents.
 func (s *sharingSettings) creator(client typed.CoreV1Interface) namespaces.Creator {
 	expression := regexp.MustCompile(s.createPattern) // which was checked
-	labels, _ := parseLabels(s.createLabels)          // likewise
+	created, _ := parseLabels(s.createLabels)         // likewise
 	return namespaces.Creator{
-		Client: client, Labels: labels,
+		Client: client, Labels: created,
 		Allowed: func(namespace string) bool { return s.createNamespaces && expression.MatchString(namespace) },
 		Hint:    "create it on the hub, or let the principal: see --namespace-create-enable and --namespace-create-pattern",
 	}

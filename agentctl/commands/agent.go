@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
@@ -127,16 +127,9 @@ func reference(hub *cluster.Client, text string) (agents.Source, error) {
 
 // parseLabels takes key=value apart.
 func parseLabels(texts []string) (map[string]string, error) {
-	parsed := make(map[string]string)
-	for _, text := range texts {
-		key, value, ok := strings.Cut(text, "=")
-		if !ok {
-			return nil, fmt.Errorf("%q: want key=value", text)
-		}
-		if problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(problems) > 0 {
-			return nil, fmt.Errorf("%q: %s", text, strings.Join(problems, "; "))
-		}
-		parsed[key] = value
+	parsed, err := labels.ConvertSelectorToLabelsMap(strings.Join(texts, ","), field.WithPath(field.NewPath("labels")))
+	if err != nil {
+		return nil, fmt.Errorf("want key=value: %w", err)
 	}
 	return parsed, agents.CheckLabels(parsed)
 }

@@ -76,7 +76,7 @@ func TestInvalidFlagsFailBeforeAnyRequest(t *testing.T) {
 		"agent create argocd-agent-redisproxy":                         "a component of the hub has that name",
 		"agent create a --resource-proxy-server=proxy":                 "want a host and a port, such as argocd-agent-resource-proxy:9090",
 		"agent create a --resource-proxy-server=https://p:90":          "want a host and a port",
-		"agent create a --label=region":                                `--label: "region": want key=value`,
+		"agent create a --label=region":                                "--label: want key=value: invalid selector: [region]",
 		"agent create a --label=region=a/b":                            "--label",
 		"agent create a -l argocd-agent.argoproj-labs.io/agent-name=b": "this label is reserved",
 		"agent create a --tls-from-secret=x":                           "--tls-from-secret and --ca-from-secret: set both or neither",

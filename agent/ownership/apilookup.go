@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 )
@@ -33,27 +33,20 @@ type apiLookup struct {
 	index  *Index
 	client metadata.Interface
 	slots  chan struct{}
-
-	mu     sync.Mutex
-	cached map[Object]cachedResult // guarded by mu
-}
-
-type cachedResult struct {
-	owner   Owner
-	expires time.Time
+	cached *cache.LRUExpireCache // an Owner of each Object
 }
 
 func newAPILookup(x *Index) (*apiLookup, error) {
 	bounded := rest.CopyConfig(x.options.Config)
 	bounded.Timeout = timeout
 	client, err := metadata.NewForConfig(bounded)
-	return &apiLookup{index: x, client: client, slots: make(chan struct{}, maxLookups), cached: make(map[Object]cachedResult)}, err
+	return &apiLookup{index: x, client: client, slots: make(chan struct{}, maxLookups), cached: cache.NewLRUExpireCache(maxCached)}, err
 }
 
 // lookup returns the Application of an object with a name, the zero Owner if it has none.
 func (l *apiLookup) lookup(ctx context.Context, o Object) (Owner, error) {
-	if owner, ok := l.cachedOwner(o); ok {
-		return owner, nil
+	if cached, ok := l.cached.Get(o); ok {
+		return cached.(Owner), nil //nolint:forcetypeassert // nothing else is in it
 	}
 	select {
 	case l.slots <- struct{}{}:
@@ -69,28 +62,12 @@ func (l *apiLookup) lookup(ctx context.Context, o Object) (Owner, error) {
 	if err != nil {
 		return Owner{}, fmt.Errorf("the API server: %w", err)
 	}
-	l.cache(o, owner)
-	return owner, nil
-}
-
-func (l *apiLookup) cachedOwner(o Object) (Owner, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a, ok := l.cached[o]
-	return a.owner, ok && time.Now().Before(a.expires)
-}
-
-func (l *apiLookup) cache(o Object, owner Owner) {
 	ttl := notFoundTTL
 	if owner.Application != "" {
 		ttl = foundTTL
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.cached) >= maxCached {
-		clear(l.cached)
-	}
-	l.cached[o] = cachedResult{owner, time.Now().Add(ttl)}
+	l.cached.Add(o, owner, ttl)
+	return owner, nil
 }
 
 // search is one lookup.

@@ -3,12 +3,12 @@ package kube
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
@@ -51,10 +51,6 @@ func ListWatch(list ListFunc, watches WatchFunc) *cache.ListWatch {
 
 // reached returns an error unless the API server has come as far as a revision.
 func reached(ctx context.Context, list ListFunc, revision string) error {
-	want, err := strconv.ParseUint(revision, 10, 64)
-	if err != nil {
-		return fmt.Errorf("resource version of a watch: %w", err)
-	}
 	one, err := list(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
@@ -63,12 +59,12 @@ func reached(ctx context.Context, list ListFunc, revision string) error {
 	if err != nil {
 		return fmt.Errorf("read a list's metadata: %w", err)
 	}
-	there, err := strconv.ParseUint(newest.GetResourceVersion(), 10, 64)
+	order, err := resourceversion.CompareResourceVersion(newest.GetResourceVersion(), revision)
 	if err != nil {
-		return fmt.Errorf("resource version of a list: %w", err)
+		return fmt.Errorf("the API server's revision after %s: %w", revision, err)
 	}
-	if there < want {
-		return apierrors.NewResourceExpired(fmt.Sprintf("the API server has gone back from revision %d to %d", want, there))
+	if order < 0 {
+		return apierrors.NewResourceExpired(fmt.Sprintf("the API server has gone back from revision %s to %s", revision, newest.GetResourceVersion()))
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	}
 	hubIdentity := hub.NewIdentity(client.CoreV1(), s.namespace, logging.Component(logger, "hub"))
 	// Data comes first, and then what reads it.
-	clusterStore := clusters.New(client.CoreV1(), s.namespace, logging.Component(logger, "clusters"))
+	clusterStore := clusters.New(client.CoreV1().RESTClient(), s.namespace, logging.Component(logger, "clusters"))
 	directory := relay.NewDirectory(s.sharing.mapping(s.namespace).HubNamespace)
 	hubState, err := s.share(cluster, clusterStore, directory, metrics, logging.Component(logger, "hub"))
 	if err != nil {

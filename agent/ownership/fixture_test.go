@@ -273,7 +273,7 @@ func newIndex(tb testing.TB, s *store, api *apiServer, change ...func(*ownership
 	client, err := kubernetes.NewForConfig(api.config)
 	require.NoError(tb, err)
 	o := ownership.Options{
-		Redis: s.Client, Config: api.config, ConfigMaps: client.CoreV1(), Namespace: namespace,
+		Redis: s.Client, Config: api.config, ConfigMaps: client.CoreV1().RESTClient(), Namespace: namespace,
 		Exists: func(name string) bool { return name != "deleted" }, Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
@@ -36,7 +36,7 @@ type Options struct {
 	// Config is for the spoke's API server, with the agent's own credentials.
 	Config *rest.Config
 	// ConfigMaps reads Argo CD's settings. It needs permission to list and watch argocd-cm.
-	ConfigMaps typed.ConfigMapsGetter
+	ConfigMaps cache.Getter
 	// Namespace is that of the spoke's Argo CD.
 	Namespace string
 	// Exists reports whether the spoke has an Application of that instance name: its name, or namespace_name if it is not in

@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
 )
@@ -29,7 +29,7 @@ type tracking struct {
 }
 
 // followSettings follows Argo CD's settings.
-func followSettings(client typed.ConfigMapsGetter, namespace string) *follow.Store[*corev1.ConfigMap, *tracking] {
+func followSettings(client cache.Getter, namespace string) *follow.Store[*corev1.ConfigMap, *tracking] {
 	o := follow.ConfigMap[*tracking](client, namespace, settingsName)
 	o.Reduce = readTracking
 	o.Changed = func(*tracking, *tracking) {} // lookups read the store

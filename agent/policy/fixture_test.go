@@ -123,7 +123,7 @@ func newFollowing(tb testing.TB, server *apiServer, known applications) *followi
 	read, write := io.Pipe()
 	f := &following{registry: prometheus.NewRegistry(), lines: make(chan string, 100)}
 	f.policy = policy.New(policy.Options{
-		Client: server.client, Namespace: namespace, Applications: known, Registerer: f.registry,
+		Client: server.client.RESTClient(), Namespace: namespace, Applications: known, Registerer: f.registry,
 		Logger: slog.New(slog.NewTextHandler(write, nil)),
 	})
 	ctx, cancel := context.WithCancel(tb.Context())

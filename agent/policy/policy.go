@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/ownership"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
@@ -35,7 +35,7 @@ type Applications interface {
 // Options configure a Policy.
 type Options struct {
 	// Client reads the ConfigMap. It needs permission to list and watch only that one.
-	Client typed.ConfigMapsGetter
+	Client cache.Getter
 	// Namespace is the agent's.
 	Namespace string
 	// Name is the ConfigMap's, if not ConfigMap.

@@ -79,13 +79,13 @@ func New(o Options) (*Access, error) {
 	a.tunnel = tunnel.NewServer(a.logger, a.kube, a.redis)
 	var err error
 	if a.ownership, err = ownership.New(ownership.Options{
-		Redis: a.redisClient, KeyPrefix: o.KeyPrefix, Config: o.Cluster.Config, ConfigMaps: o.Cluster.Client.CoreV1(),
+		Redis: a.redisClient, KeyPrefix: o.KeyPrefix, Config: o.Cluster.Config, ConfigMaps: o.Cluster.Client.CoreV1().RESTClient(),
 		Namespace: o.Namespace, Exists: o.Exists, Logger: a.logger,
 	}); err != nil {
 		return nil, errors.Join(err, a.redisClient.Close())
 	}
 	a.policy = policy.New(policy.Options{
-		Client: o.Cluster.Client.CoreV1(), Namespace: o.Namespace, Name: o.PolicyName, Applications: a.ownership,
+		Client: o.Cluster.Client.CoreV1().RESTClient(), Namespace: o.Namespace, Name: o.PolicyName, Applications: a.ownership,
 		Registerer: o.Registerer, Logger: a.logger,
 	})
 	if a.apiProxy, err = apiproxy.New(apiproxy.Options{

@@ -22,7 +22,7 @@ const namespace = "argocd"
 // apiServer has the Secrets of one namespace, and lists and watches those that a label selector selects. A watch sees a Secret
 // that is no longer selected as deleted, as with a real API server.
 type apiServer struct {
-	client typed.SecretsGetter
+	client typed.CoreV1Interface
 
 	mu         sync.Mutex // guards the fields below
 	denied     bool

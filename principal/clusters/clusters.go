@@ -11,10 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
@@ -49,18 +47,12 @@ type cluster struct {
 func (c *cluster) unnamed() bool { return c.fault == "" && c.server == "" }
 
 // New returns clusters that follow the Secrets in the namespace of Argo CD once Run runs.
-func New(client typed.SecretsGetter, namespace string, logger *slog.Logger) *Clusters {
+func New(client cache.Getter, namespace string, logger *slog.Logger) *Clusters {
 	c := &Clusters{logger: logger}
-	secrets := client.Secrets(namespace)
+	secrets := cache.NewFilteredListWatchFromClient(client, "secrets", namespace, func(o *metav1.ListOptions) { o.LabelSelector = argocd.ClusterSelector })
 	c.store = follow.New(follow.Options[*corev1.Secret, *cluster]{
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = argocd.ClusterSelector
-			return secrets.List(ctx, o)
-		},
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = argocd.ClusterSelector
-			return secrets.Watch(ctx, o)
-		},
+		List:     secrets.ListWithContextFunc,
+		Watch:    secrets.WatchFuncWithContext,
 		Kind:     &corev1.Secret{},
 		Reduce:   reduce,
 		Group:    func(c *cluster) string { return c.agent },

@@ -27,7 +27,7 @@ const timeout = 2 * time.Minute
 func start(t *testing.T, s *apiServer, listener clusters.Listener) (*clusters.Clusters, *logtest.Log) {
 	t.Helper()
 	log := &logtest.Log{}
-	c := clusters.New(s.client, namespace, slog.New(slog.NewTextHandler(log, nil)))
+	c := clusters.New(s.client.RESTClient(), namespace, slog.New(slog.NewTextHandler(log, nil)))
 	c.Subscribe(listener)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup

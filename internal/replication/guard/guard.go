@@ -68,7 +68,7 @@ type Confirm func(agent string, f converge.Facet, token string) bool
 // New returns a controller that does nothing until Run runs.
 func New(o Options) *Controller {
 	c := &Controller{options: o, wake: signal.New(), paused: make(map[target]*state)}
-	follows := follow.ConfigMap[*corev1.ConfigMap](o.Client, o.Namespace, ConfigMap)
+	follows := follow.ConfigMap[*corev1.ConfigMap](o.Client.RESTClient(), o.Namespace, ConfigMap)
 	follows.Reduce = func(m, _ *corev1.ConfigMap) *corev1.ConfigMap { return m }
 	follows.Changed = func(_, _ *corev1.ConfigMap) { c.wake.Give() }
 	c.tokens = follow.New(follows)

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
@@ -24,10 +24,12 @@ import (
 // Client reads and writes the objects of one kind, which decode to R. Its errors wrap converge.ErrRefused when the API
 // server would refuse the same request again.
 type Client[R Raw] struct {
+	// List and Watch ask for the objects in scope.
+	List  kube.ListFunc
+	Watch kube.WatchFunc
+
 	resource Resource[R]
-	scope    Scope
 	rest     rest.Interface
-	params   runtime.ParameterCodec
 }
 
 // Scope says which objects of a kind are followed. The zero Scope is all of them.
@@ -56,31 +58,14 @@ func NewClient[R Raw](config *rest.Config, r Resource[R], s Scope) (*Client[R], 
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", r.Plural, err)
 	}
-	return &Client[R]{resource: r, scope: s, rest: client, params: runtime.NewParameterCodec(scheme)}, nil
+	scoped := cache.NewFilteredListWatchFromClient(client, r.Plural, s.Namespace, func(o *metav1.ListOptions) {
+		o.LabelSelector, o.FieldSelector = s.Labels, s.Fields
+	})
+	return &Client[R]{List: scoped.ListWithContextFunc, Watch: scoped.WatchFuncWithContext, resource: r, rest: client}, nil
 }
 
 // Kind returns what the objects are called.
 func (c *Client[R]) Kind() string { return c.resource.Kind }
-
-// List lists the objects in scope.
-func (c *Client[R]) List(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	list := c.resource.NewList()
-	err := c.scoped(&o).Do(ctx).Into(list)
-	return list, err
-}
-
-// Watch watches the objects in scope.
-func (c *Client[R]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	o.Watch = true
-	return c.scoped(&o).Watch(ctx)
-}
-
-// scoped returns a request for the objects in scope.
-func (c *Client[R]) scoped(o *metav1.ListOptions) *rest.Request {
-	o.LabelSelector, o.FieldSelector = c.scope.Labels, c.scope.Fields
-	return c.rest.Get().NamespaceIfScoped(c.scope.Namespace, c.scope.Namespace != "").Resource(c.resource.Plural).
-		VersionedParams(o, c.params)
-}
 
 // named has a request concern one object.
 func (c *Client[R]) named(r *rest.Request, id types.NamespacedName) *rest.Request {

@@ -228,7 +228,18 @@ func (s *apiServer) list(r *http.Request) (any, int) {
 			items = append(items, object.text)
 		}
 	}
-	return map[string]any{"metadata": map[string]any{"resourceVersion": strconv.Itoa(s.revision)}, "items": items}, http.StatusOK
+	return listOf(r, strconv.Itoa(s.revision), items), http.StatusOK
+}
+
+// listOf is the list of what a request asks for.
+func listOf(r *http.Request, revision string, items []json.RawMessage) any {
+	version := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/apis/"), "/api/")
+	version, _, _ = strings.Cut(version, "/namespaces/")
+	kind := map[string]string{"applications": "Application", "appprojects": "AppProject", "secrets": "Secret", "configmaps": "ConfigMap"}[path.Base(r.URL.Path)]
+	return map[string]any{
+		"apiVersion": strings.TrimSuffix(version, "/"+path.Base(r.URL.Path)), "kind": kind + "List",
+		"metadata": map[string]any{"resourceVersion": revision}, "items": items,
+	}
 }
 
 func failure(code int32, reason metav1.StatusReason) (any, int) {

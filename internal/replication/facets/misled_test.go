@@ -23,7 +23,7 @@ func TestFirstListIsNotFromCache(t *testing.T) {
 		if q := r.URL.Query(); q.Has("watch") || q.Get("resourceVersion") != "0" {
 			return false
 		}
-		reply(w, http.StatusOK, map[string]any{"metadata": map[string]any{"resourceVersion": "0"}, "items": []any{}})
+		reply(w, http.StatusOK, listOf(r, "0", nil))
 		return true
 	})
 	p.run(p.spoke.Cluster)

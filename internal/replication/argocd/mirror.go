@@ -43,8 +43,12 @@ func MirrorProject(agent, name string, c Content) (Content, error) {
 		return c, err
 	}
 	spec["sourceNamespaces"] = []any{agent}
+	permitted, err := p.permits(inClusterNames())
+	if err != nil {
+		return c, err
+	}
 	var destinations []any
-	for _, namespace := range p.permits(inClusterNames()) {
+	for _, namespace := range permitted {
 		destinations = append(destinations, map[string]any{"name": agent, "namespace": namespace})
 	}
 	if spec["destinations"] = destinations; destinations == nil {
@@ -64,14 +68,14 @@ func MirrorProject(agent, name string, c Content) (Content, error) {
 // permits returns the namespaces of a cluster that a project permits, as patterns each of which holds by itself. In Argo CD
 // what denies namespaces of one cluster permits them in every other, and what denies them of a cluster that it names denies
 // all of that. So here nothing is denied. Denials become part of patterns that match everything else. A pattern for some
-// namespaces is left out if a denial may match one of them.
-func (p *project) permits(c clusterNames) []string {
+// namespaces is left out if a denial may match one of them. It returns an error if there are too many of both.
+func (p *project) permits(c clusterNames) ([]string, error) {
 	var some, allButOne, denied []pattern
 	all := false
 	for _, d := range p.destinationsOf(c) {
 		switch denies := d.deniesAddress(c); {
 		case denies && d.namespace.denies: // all but what it names
-			return nil
+			return nil, nil
 		case denies:
 			denied = append(denied, d.namespace)
 		case d.deniesNamespaces(c):
@@ -85,25 +89,51 @@ func (p *project) permits(c clusterNames) []string {
 		}
 	}
 	if all {
-		return allBut(denied)
+		return allBut(denied), nil
+	}
+	if work := (len(allButOne) + len(some)) * size(denied); work > maxDenials {
+		return nil, errTooManyDenials
 	}
 	var out []string
 	for _, but := range allButOne {
 		out = append(out, allBut(append(slices.Clone(denied), but))...)
 	}
+	listed := make(map[string]bool, len(out)+len(some))
+	for _, text := range out {
+		listed[text] = true
+	}
 	for _, s := range some {
-		if !slices.Contains(out, s.text) && !slices.ContainsFunc(denied, s.meets) {
+		if !listed[s.text] && !slices.ContainsFunc(denied, s.meets) {
+			listed[s.text] = true
 			out = append(out, s.text)
 		}
 	}
-	return out
+	return out, nil
+}
+
+// maxDenials bounds the denials of a project of an agent's, in bytes, times what else it permits: each permission is compared
+// with each denial, or has all of them in its pattern.
+const maxDenials = 4 << 20
+
+var errTooManyDenials = fmt.Errorf("the project's spec: want fewer destinations that deny namespaces: "+
+	"those that permit some, times the length of those that deny some, are more than %d", maxDenials)
+
+// size returns the length of patterns, and at least one for each.
+func size(patterns []pattern) int {
+	n := len(patterns)
+	for _, p := range patterns {
+		n += len(p.text)
+	}
+	return n
 }
 
 // allBut returns the pattern for all that none of some others matches, none if there is no such pattern.
 func allBut(denied []pattern) []string {
 	var texts []string
+	listed := make(map[string]bool, len(denied))
 	for _, d := range denied {
-		if d.glob.Compiled() && !slices.Contains(texts, d.text) {
+		if d.glob.Compiled() && !listed[d.text] {
+			listed[d.text] = true
 			texts = append(texts, d.text)
 		}
 	}

@@ -2,6 +2,8 @@ package argocd_test
 
 import (
 	"encoding/json"
+	"maps"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -104,4 +106,38 @@ func TestPoliciesOfMirroredProject(t *testing.T) {
 		}
 		require.Equal(t, expected, got.Roles[0].Policies, policy)
 	}
+}
+
+// An agent may have any number of them. What grows with the square of it would keep the hub busy, or fill its memory.
+func TestMirroredProjectWithManyDestinations(t *testing.T) {
+	t.Parallel()
+	const count = 5_000
+	mirror := func(patterns ...map[string]string) (argocd.Content, error) {
+		destinations := make([]map[string]string, 0, count*len(patterns))
+		for i := range count {
+			for _, p := range patterns {
+				d := maps.Clone(p)
+				d["namespace"] += strconv.Itoa(i)
+				destinations = append(destinations, d)
+			}
+		}
+		spec, err := json.Marshal(map[string]any{"destinations": destinations})
+		require.NoError(t, err)
+		return argocd.MirrorProject("berlin", "own", argocd.Content{Spec: spec})
+	}
+	var got struct{ Destinations []struct{ Namespace string } }
+	content, err := mirror(map[string]string{"name": argocd.InCluster, "namespace": "team-"})
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(content.Spec, &got))
+	require.Len(t, got.Destinations, count)
+
+	denial := map[string]string{"server": "!https://kubernetes.default.svc", "namespace": "kube-"}
+	for _, permission := range []string{"team-", "!team-"} {
+		_, err = mirror(map[string]string{"name": argocd.InCluster, "namespace": permission}, denial)
+		require.ErrorContains(t, err, "want fewer destinations that deny namespaces", permission)
+	}
+	content, err = mirror(map[string]string{"server": "https://kubernetes.default.svc", "namespace": "!team-"}, denial)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(content.Spec, &got))
+	require.Len(t, got.Destinations, 1, "all but a list")
 }

@@ -13,28 +13,38 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
-func TestDriftIsPutBackAtOnce(t *testing.T) {
-	for name, retain := range map[string]bool{"retained": true, "by the source": false} {
+// syncedPair returns a connected pair whose source had n objects and has sent them.
+func syncedPair(t *testing.T, n int, s pairOptions) *pair {
+	t.Helper()
+	p := newPair(t, s)
+	p.source.fill(n)
+	p.connect()
+	p.requireEqual()
+	return p
+}
+
+// eachRetain runs a test in a bubble, with a replica that retains what was applied and with one that does not.
+func eachRetain(t *testing.T, test func(t *testing.T, retain bool)) {
+	t.Helper()
+	for name, retain := range map[string]bool{"retained": true, "not retained": false} {
 		t.Run(name, func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				p := newPair(t, pairOptions{retain: retain})
-				p.source.fill(5)
-				p.connect()
-				p.requireEqual()
-				p.replica.set(key(1), object("uid1", "edited"))
-				p.replica.drop(key(2))
-				p.requireEqual()
-			})
+			bubble.Test(t, func(t *testing.T) { test(t, retain) })
 		})
 	}
 }
 
+func TestDriftIsPutBackAtOnce(t *testing.T) {
+	eachRetain(t, func(t *testing.T, retain bool) {
+		p := syncedPair(t, 5, pairOptions{retain: retain})
+		p.replica.set(key(1), object("uid1", "edited"))
+		p.replica.drop(key(2))
+		p.requireEqual()
+	})
+}
+
 func TestDriftIsPutBackWhileDisconnected(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p := newPair(t, pairOptions{retain: true})
-		p.source.fill(5)
-		p.connect()
-		p.requireEqual()
+		p := syncedPair(t, 5, pairOptions{retain: true})
 		p.disconnect()
 		p.replica.set(key(1), object("uid1", "edited"))
 		p.replica.drop(key(2))
@@ -53,10 +63,7 @@ func TestDriftIsPutBackWhileDisconnected(t *testing.T) {
 
 func TestWhatIsNotRetainedWaitsForTheSource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p := newPair(t, pairOptions{})
-		p.source.fill(5)
-		p.connect()
-		p.requireEqual()
+		p := syncedPair(t, 5, pairOptions{})
 		p.disconnect()
 		p.replica.set(key(1), object("uid1", "edited"))
 		synctest.Wait()
@@ -68,10 +75,7 @@ func TestWhatIsNotRetainedWaitsForTheSource(t *testing.T) {
 
 func TestRestoreThatFailsIsRetried(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p := newPair(t, pairOptions{retain: true})
-		p.source.fill(1)
-		p.connect()
-		p.requireEqual()
+		p := syncedPair(t, 1, pairOptions{retain: true})
 		p.disconnect()
 		p.replica.apply, p.replica.applied = failing(errInvalid, key(0)), map[converge.Key][]time.Time{}
 		p.replica.set(key(0), object("uid0", "edited"))
@@ -99,37 +103,27 @@ func (p *pair) insist(k converge.Key) {
 
 // Two that insist must not keep the API server busy, whether the object is put back from memory or by the source.
 func TestRepeatedDriftIsRestoredWithBackoff(t *testing.T) {
-	for name, retain := range map[string]bool{"retained": true, "by the source": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				p := newPair(t, pairOptions{retain: retain})
-				p.source.fill(5)
-				p.connect()
-				p.requireEqual()
-				p.replica.applied = map[converge.Key][]time.Time{}
-				p.insist(key(1))
-				pass(time.Hour)
-				at := p.replica.appliedAt(key(1))
-				require.Greater(t, len(at), 30, "it is not given up")
-				require.Less(t, len(at), 100)
-				for i := 4; i < len(at)-1; i++ {
-					require.GreaterOrEqual(t, at[i+1].Sub(at[i]), at[i].Sub(at[i-1]))
-				}
-				// Others are put back as fast as ever.
-				p.replica.set(key(2), object("uid2", "edited"))
-				synctest.Wait()
-				require.Equal(t, p.source.Held(key(2)), p.replica.Held(key(2)))
-			})
-		})
-	}
+	eachRetain(t, func(t *testing.T, retain bool) {
+		p := syncedPair(t, 5, pairOptions{retain: retain})
+		p.replica.applied = map[converge.Key][]time.Time{}
+		p.insist(key(1))
+		pass(time.Hour)
+		at := p.replica.appliedAt(key(1))
+		require.Greater(t, len(at), 30, "it is not given up")
+		require.Less(t, len(at), 100)
+		for i := 4; i < len(at)-1; i++ {
+			require.GreaterOrEqual(t, at[i+1].Sub(at[i]), at[i].Sub(at[i-1]))
+		}
+		// Others are put back as fast as ever.
+		p.replica.set(key(2), object("uid2", "edited"))
+		synctest.Wait()
+		require.Equal(t, p.source.Held(key(2)), p.replica.Held(key(2)))
+	})
 }
 
 func TestDriftBackoffIsResetAfterAWhile(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p := newPair(t, pairOptions{retain: true})
-		p.source.fill(1)
-		p.connect()
-		p.requireEqual()
+		p := syncedPair(t, 1, pairOptions{retain: true})
 		for range 5 {
 			for range 3 { // a burst
 				p.replica.set(key(0), object("theirs", "edited"))
@@ -147,10 +141,7 @@ func TestDriftBackoffIsResetAfterAWhile(t *testing.T) {
 // A new version from the source does not wait for the end of a fight.
 func TestDriftBackoffDelaysNoNewVersion(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p := newPair(t, pairOptions{retain: true})
-		p.source.fill(1)
-		p.connect()
-		p.requireEqual()
+		p := syncedPair(t, 1, pairOptions{retain: true})
 		p.insist(key(0))
 		pass(time.Hour)
 		p.source.set(key(0), object("theirs", "agreed"))
@@ -161,14 +152,8 @@ func TestDriftBackoffDelaysNoNewVersion(t *testing.T) {
 // A Put that arrives while a look at the object finds that it is not yet time to put it back is done all the same.
 func TestPutDuringAPauseIsNotForgotten(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p := newPair(t, pairOptions{retain: true})
-		p.source.fill(1)
-		gate := &slowReplica{memoryStore: p.replica}
-		p.right = runPeer(t, converge.Options{
-			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: gate, Retain: true}}, Observer: p.observer,
-		})
-		p.connect()
-		p.requireEqual()
+		gate := &slowReplica{}
+		p := syncedPair(t, 1, pairOptions{retain: true, wrap: func(s *memoryStore) converge.Replica { gate.memoryStore = s; return gate }})
 		p.insist(key(0))
 		pass(30 * time.Minute)
 		gate.slow.Store(true)
@@ -182,11 +167,8 @@ func TestPutDuringAPauseIsNotForgotten(t *testing.T) {
 
 func TestStoreThatChangesWhatIsWrittenIsNoDrift(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p := newPair(t, pairOptions{retain: true})
+		p := newPair(t, pairOptions{retain: true, wrap: func(s *memoryStore) converge.Replica { return defaulting{s} }})
 		p.source.fill(5)
-		p.right = runPeer(t, converge.Options{
-			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: defaulting{p.replica}, Retain: true}}, Observer: p.observer,
-		})
 		p.connect()
 		pass(time.Hour / 2)
 		require.Len(t, p.replica.appliedAt(key(1)), 1)
@@ -202,23 +184,17 @@ func TestStoreThatChangesWhatIsWrittenIsNoDrift(t *testing.T) {
 
 // A schema may be older than what is sent, and leaves out what it does not have. Once it has that, it gets it.
 func TestWhatAStoreLeftOutItGetsOnceItTakesIt(t *testing.T) {
-	for name, retain := range map[string]bool{"retained": true, "not retained": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) { leftOut(t, retain) })
-		})
-	}
+	eachRetain(t, leftOut)
 }
 
 func leftOut(t *testing.T, retain bool) {
 	t.Helper()
-	p := newPair(t, pairOptions{})
-	replica := &pruning{memoryStore: p.replica}
+	replica := &pruning{}
 	replica.old.Store(true)
-	p.right = runPeer(t, converge.Options{
-		Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: replica, Retain: retain}}, Observer: p.observer,
-		ResyncEvery: 5 * time.Minute,
+	p := newPair(t, pairOptions{
+		retain: retain, resyncEvery: 5 * time.Minute,
+		wrap: func(s *memoryStore) converge.Replica { replica.memoryStore = s; return replica },
 	})
-	p.replica.changed = func(k converge.Key) { p.right.Changed(facet, k) }
 	p.source.fill(5)
 	p.connect()
 	pass(10 * time.Hour)

@@ -366,6 +366,7 @@ type pair struct {
 // pairOptions is how a pair differs from the default.
 type pairOptions struct {
 	retain, guardExempt bool
+	wrap                func(*memoryStore) converge.Replica // the replica, if it is more than a memoryStore
 	accessRevoked       func(key converge.Key, uid string) bool
 	stale               func(key converge.Key) bool
 	resyncEvery         time.Duration
@@ -382,8 +383,12 @@ func newPair(tb testing.TB, s pairOptions) *pair {
 		Sources:  map[converge.Facet]converge.SourceConfig{facet: {Source: p.source, GuardExempt: s.guardExempt, AccessRevoked: s.accessRevoked}},
 		Observer: p.observer, ResyncEvery: s.resyncEvery,
 	})
+	var replica converge.Replica = p.replica
+	if s.wrap != nil {
+		replica = s.wrap(p.replica)
+	}
 	p.right = runPeer(tb, converge.Options{
-		Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: p.replica, Retain: s.retain, Stale: s.stale}},
+		Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: replica, Retain: s.retain, Stale: s.stale}},
 		Observer: p.observer, ResyncEvery: s.resyncEvery,
 	})
 	p.source.changed = func(k converge.Key) { p.left.Changed(facet, k) }

@@ -2,7 +2,6 @@ package converge_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,20 +45,16 @@ func TestMessageThatIsNeverAnsweredIsSentAgain(t *testing.T) {
 
 // What was answered Retry is tried again as soon as the replica's object changes, since that may be what it waited for.
 func TestWhatWaitsForAChangeIsTriedAtTheChange(t *testing.T) {
-	for _, retain := range []bool{false, true} {
-		t.Run(fmt.Sprint(retain), func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				p := equalPair(t, 3, pairOptions{retain: retain})
-				p.replica.apply = failing(errNotNow, key(1))
-				p.source.set(key(1), object("uid1", "newer"))
-				pass(10 * time.Minute) // it is tried every half minute by now
-				p.replica.heal()
-				p.right.Changed(facet, key(1))
-				pass(time.Second)
-				p.requireEqual()
-			})
-		})
-	}
+	eachRetain(t, func(t *testing.T, retain bool) {
+		p := equalPair(t, 3, pairOptions{retain: retain})
+		p.replica.apply = failing(errNotNow, key(1))
+		p.source.set(key(1), object("uid1", "newer"))
+		pass(10 * time.Minute) // it is tried every half minute by now
+		p.replica.heal()
+		p.right.Changed(facet, key(1))
+		pass(time.Second)
+		p.requireEqual()
+	})
 }
 
 // But not again and again for its own failing.

@@ -22,12 +22,20 @@ func scriptedReplica(t *testing.T, h converge.ReplicaConfig) (*converge.Peer, *p
 	return peer, script(t, peer)
 }
 
+// scriptedObject is scriptedReplica for a store that has one object. The digest was received.
+func scriptedObject(t *testing.T) (*memoryStore, *pipeEnd) {
+	t.Helper()
+	replica := newMemoryStore()
+	replica.fill(1)
+	peer, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
+	replica.changed = func(k converge.Key) { peer.Changed(facet, k) }
+	receive[converge.Digest](t, end)
+	return replica, end
+}
+
 func TestRemovalSparesAnotherSourcesObject(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		replica := newMemoryStore()
-		replica.fill(1)
-		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
-		receive[converge.Digest](t, end)
+		replica, end := scriptedObject(t)
 		send(t, end, converge.Delete{Facet: facet, Key: key(0), Seq: 1, UID: "another"})
 		ack := receive[converge.Ack](t, end)
 		require.Equal(t, converge.Done, ack.Code)
@@ -40,10 +48,7 @@ func TestRemovalSparesAnotherSourcesObject(t *testing.T) {
 
 func TestRemovalWithoutUIDSparesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		replica := newMemoryStore()
-		replica.fill(1)
-		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
-		receive[converge.Digest](t, end)
+		replica, end := scriptedObject(t)
 		send(t, end, converge.Delete{Facet: facet, Key: key(0), Seq: 1})
 		require.Equal(t, converge.Done, receive[converge.Ack](t, end).Code)
 		require.False(t, replica.has(key(0)))
@@ -72,35 +77,24 @@ func (r tombstones) Apply(ctx context.Context, k converge.Key, o converge.Object
 }
 
 func TestObjectThatDescribesItsDeletion(t *testing.T) {
-	for _, retain := range []bool{true, false} {
-		t.Run(fmt.Sprint("retain=", retain), func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				p := newPair(t, pairOptions{})
-				p.right = runPeer(t, converge.Options{
-					Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: tombstones{p.replica}, Retain: retain}},
-					Observer: p.observer,
-				})
-				p.source.fill(3)
-				p.connect()
-				p.requireEqual()
-				// The source lets go of an object once it hears that it is absent.
-				p.source.reportResult = func(_ context.Context, k converge.Key, r converge.Result) error {
-					if r.Absent {
-						p.source.drop(k)
-					}
-					return nil
-				}
-				p.source.set(key(1), object("uid1", "deleting"))
-				p.requireEqual()
-				require.Len(t, p.replica.states(), 2)
-				settled := p.source.resultsOf(key(1))
-				require.Contains(t, settled, converge.Result{Code: converge.Done, Absent: true})
-				require.False(t, settled[0].Absent)
-				p.left.Resync(facet)
-				p.requireEqual()
-			})
-		})
-	}
+	eachRetain(t, func(t *testing.T, retain bool) {
+		p := syncedPair(t, 3, pairOptions{retain: retain, wrap: func(s *memoryStore) converge.Replica { return tombstones{s} }})
+		// The source lets go of an object once it hears that it is absent.
+		p.source.reportResult = func(_ context.Context, k converge.Key, r converge.Result) error {
+			if r.Absent {
+				p.source.drop(k)
+			}
+			return nil
+		}
+		p.source.set(key(1), object("uid1", "deleting"))
+		p.requireEqual()
+		require.Len(t, p.replica.states(), 2)
+		results := p.source.resultsOf(key(1))
+		require.Contains(t, results, converge.Result{Code: converge.Done, Absent: true})
+		require.False(t, results[0].Absent)
+		p.left.Resync(facet)
+		p.requireEqual()
+	})
 }
 
 // lingering is a replica whose objects take a while to go: until the test drops them.
@@ -118,53 +112,38 @@ func (r lingering) Remove(_ context.Context, k converge.Key, uid string) (conver
 
 // A deletion that takes its time is over for the source. A resync does not find it, nor pause it.
 func TestDeletionThatTakesItsTime(t *testing.T) {
-	for _, retain := range []bool{true, false} {
-		t.Run(fmt.Sprint("retain=", retain), func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				p := newPair(t, pairOptions{})
-				p.right = runPeer(t, converge.Options{
-					Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: lingering{p.replica}, Retain: retain}},
-					Observer: p.observer,
-				})
-				p.source.fill(50)
-				p.connect()
-				p.requireEqual()
-				for i := range 30 {
-					p.source.drop(key(i))
-				}
-				synctest.Wait()
-				p.left.Resync(facet)
-				synctest.Wait()
-				require.Empty(t, p.observer.pausedDeletions())
-				require.Len(t, sentOf[converge.Delete](p.pipe.left), 30)
-				require.Empty(t, sentOf[converge.ReplicaChanged](p.pipe.right))
+	eachRetain(t, func(t *testing.T, retain bool) {
+		p := syncedPair(t, 50, pairOptions{retain: retain, wrap: func(s *memoryStore) converge.Replica { return lingering{s} }})
+		for i := range 30 {
+			p.source.drop(key(i))
+		}
+		synctest.Wait()
+		p.left.Resync(facet)
+		synctest.Wait()
+		require.Empty(t, p.observer.pausedDeletions())
+		require.Len(t, sentOf[converge.Delete](p.pipe.left), 30)
+		require.Empty(t, sentOf[converge.ReplicaChanged](p.pipe.right))
 
-				// When it is over nothing is put back.
-				for i := range 30 {
-					p.replica.drop(key(i))
-				}
-				pass(time.Minute)
-				p.requireEqual()
+		// When it is over nothing is put back.
+		for i := range 30 {
+			p.replica.drop(key(i))
+		}
+		pass(time.Minute)
+		p.requireEqual()
 
-				// A key that is used again while its object goes is sent, and waits.
-				p.source.set(key(40), object("uid40", "last"))
-				p.source.drop(key(40))
-				synctest.Wait()
-				p.source.set(key(40), object("uid40b", "first"))
-				p.requireEqual()
-			})
-		})
-	}
+		// A key that is used again while its object goes is sent, and waits.
+		p.source.set(key(40), object("uid40", "last"))
+		p.source.drop(key(40))
+		synctest.Wait()
+		p.source.set(key(40), object("uid40b", "first"))
+		p.requireEqual()
+	})
 }
 
 // A ReplicaChanged from before an Ack says nothing to the source, which awaits that Ack. So it does not stand for one from after.
 func TestReplicaChangedFollowsTheAck(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		replica := newMemoryStore()
-		replica.fill(1)
-		peer, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
-		replica.changed = func(k converge.Key) { peer.Changed(facet, k) }
-		receive[converge.Digest](t, end)
+		replica, end := scriptedObject(t)
 		for range 10 { // the line is full
 			send(t, end, converge.BucketRequest{Facet: facet})
 		}
@@ -181,11 +160,7 @@ func TestReplicaChangedFollowsTheAck(t *testing.T) {
 // What changes often while the peer does not read is sent once, as it is last.
 func TestReplicaChangedIsBroughtUpToDate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		replica := newMemoryStore()
-		replica.fill(1)
-		peer, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
-		replica.changed = func(k converge.Key) { peer.Changed(facet, k) }
-		receive[converge.Digest](t, end)
+		replica, end := scriptedObject(t)
 		for range 10 {
 			send(t, end, converge.BucketRequest{Facet: facet})
 		}

@@ -102,6 +102,21 @@ func startStore(t *testing.T, server *apiServer) *fixture {
 	return r
 }
 
+// newSynced runs a store that follows an empty server and is synced.
+func newSynced(t *testing.T) *fixture {
+	t.Helper()
+	return startStore(t, newAPIServer(t, true)).synced(t)
+}
+
+// newWithObject is newSynced, and then another client creates object a with value 1, which it returns.
+func newWithObject(t *testing.T) (*fixture, *kept) {
+	t.Helper()
+	r := newSynced(t)
+	r.create(t, "a", "1")
+	r.expectEvents(t, "a: none to 1")
+	return r, r.expectValue(t, "a", "1")
+}
+
 // changed notes a change, and checks what holds of every change: it follows on the one before, goes forward, and shows.
 func (r *fixture) changed(t *testing.T, old, now *kept) {
 	t.Helper()

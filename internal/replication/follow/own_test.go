@@ -69,7 +69,7 @@ func TestNewerWatchEventFollowsOwnWrite(t *testing.T) {
 
 func TestOwnWriteAfterItsWatchEventIsNoChange(t *testing.T) {
 	t.Parallel()
-	r := startStore(t, newAPIServer(t, true)).synced(t)
+	r := newSynced(t)
 	answer := r.create(t, "a", "1")
 	r.expectEvents(t, "a: none to 1")
 	held := r.expectValue(t, "a", "1")
@@ -80,7 +80,7 @@ func TestOwnWriteAfterItsWatchEventIsNoChange(t *testing.T) {
 
 func TestOwnWriteDoesNotReviveDeletedObject(t *testing.T) {
 	t.Parallel()
-	r := startStore(t, newAPIServer(t, true)).synced(t)
+	r := newSynced(t)
 	answer := r.create(t, "a", "1")
 	r.remove(t, "a")
 	r.expectEvents(t, "a: none to 1", "a: 1 to none")
@@ -169,10 +169,7 @@ func TestOwnDeletionShowsAtOnce(t *testing.T) {
 
 func TestOwnDeletionIsReportedOnce(t *testing.T) {
 	t.Parallel()
-	r := startStore(t, newAPIServer(t, true)).synced(t)
-	r.create(t, "a", "1")
-	r.expectEvents(t, "a: none to 1")
-	held := r.expectValue(t, "a", "1")
+	r, held := newWithObject(t)
 	r.remove(t, "a")
 	r.expectEvents(t, "a: 1 to none")
 	r.recordDelete(held)
@@ -181,10 +178,7 @@ func TestOwnDeletionIsReportedOnce(t *testing.T) {
 
 func TestOwnDeletionOfOlderRevisionIsIgnored(t *testing.T) {
 	t.Parallel()
-	r := startStore(t, newAPIServer(t, true)).synced(t)
-	r.create(t, "a", "1")
-	r.expectEvents(t, "a: none to 1")
-	held := r.expectValue(t, "a", "1")
+	r, held := newWithObject(t)
 	r.update(t, "a", "2")
 	r.expectEvents(t, "a: 1 to 2")
 	r.recordDelete(held)

@@ -167,8 +167,7 @@ func TestForbiddenWatchLosesNothing(t *testing.T) {
 
 func TestOlderWatchEventsAreIgnored(t *testing.T) {
 	t.Parallel()
-	server := newAPIServer(t, true)
-	r := startStore(t, server).synced(t)
+	r := newSynced(t)
 	first := r.create(t, "a", "1")
 	r.expectEvents(t, "a: none to 1")
 	second := r.update(t, "a", "2")
@@ -183,7 +182,7 @@ func TestOlderWatchEventsAreIgnored(t *testing.T) {
 
 func TestDeletionOfUnknownObjectIsIgnored(t *testing.T) {
 	t.Parallel()
-	r := startStore(t, newAPIServer(t, true)).synced(t)
+	r := newSynced(t)
 	object := r.create(t, "a", "1")
 	r.expectEvents(t, "a: none to 1")
 	object.Name = "b"
@@ -193,7 +192,7 @@ func TestDeletionOfUnknownObjectIsIgnored(t *testing.T) {
 
 func TestObjectWithoutResourceVersionBlocksNoOther(t *testing.T) {
 	t.Parallel()
-	r := startStore(t, newAPIServer(t, true)).synced(t)
+	r := newSynced(t)
 	strange := r.create(t, "a", "1")
 	r.expectEvents(t, "a: none to 1")
 	strange.ResourceVersion = "new"
@@ -209,8 +208,7 @@ func TestObjectWithoutResourceVersionBlocksNoOther(t *testing.T) {
 // What is watched is a selection, so only bookmarks say that the watch has passed an own write.
 func TestBookmarksAdvanceTheRevision(t *testing.T) {
 	t.Parallel()
-	server := newAPIServer(t, true)
-	r := startStore(t, server).synced(t)
+	r := newSynced(t)
 	r.expectNoEvents(t)
 	answer := r.create(t, "a", "1")
 	r.expectEvents(t, "a: none to 1")

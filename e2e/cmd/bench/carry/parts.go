@@ -38,7 +38,7 @@ func propagate(ctx context.Context, s *stage) (figures.Sample, error) {
 	if err := s.carrier.carry(ctx, down); err != nil {
 		return nil, err
 	}
-	view, stop, err := s.look(ctx, s.spoke)
+	view, stop, err := load.Watch(ctx, s.spoke)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func bulk(ctx context.Context, s *stage) (figures.Sample, error) {
 	if err := s.carrier.carry(ctx, down); err != nil {
 		return nil, err
 	}
-	view, stop, err := s.look(ctx, s.spoke)
+	view, stop, err := load.Watch(ctx, s.spoke)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func firstSync(ctx context.Context, s *stage) (_ figures.Sample, err error) {
 		defer cancel()
 		err = errors.Join(err, s.carrier.rest(ctx), hub.Strip(ctx, furniture), s.spoke.Strip(ctx, furniture))
 	}()
-	view, stop, err := s.look(ctx, s.spoke)
+	view, stop, err := load.Watch(ctx, s.spoke)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func status(ctx context.Context, s *stage) (figures.Sample, error) {
 	if err := s.createWithStatus(ctx, statuses[0], names...); err != nil {
 		return nil, fmt.Errorf("preparation: %w", err)
 	}
-	view, stop, err := s.look(ctx, s.hub)
+	view, stop, err := load.Watch(ctx, s.hub)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +226,7 @@ func reconnect(ctx context.Context, s *stage) (figures.Sample, error) {
 	if err := s.createWithStatus(ctx, statuses[0], load.Names("reconnect", s.options.Applications)...); err != nil {
 		return nil, fmt.Errorf("preparation: %w", err)
 	}
-	view, stop, err := s.look(ctx, s.spoke)
+	view, stop, err := load.Watch(ctx, s.spoke)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package carry
 
 import (
 	"context"
-	"sync"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/contest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/cmd/bench/load"
@@ -13,25 +12,6 @@ type stage struct {
 	*ground
 	carrier carrier
 	meter   *contest.Meter
-}
-
-// look makes a view of a site; stop ends it. Nobody looks where nothing is to be seen: it would take time.
-func (s *stage) look(ctx context.Context, site load.Site) (view *load.View, stop func(), err error) {
-	if view, err = load.NewView(site); err != nil {
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { view.Run(ctx) })
-	stop = func() {
-		cancel()
-		running.Wait()
-	}
-	if err := view.WaitComplete(ctx); err != nil {
-		stop()
-		return nil, nil, err
-	}
-	return view, stop, nil
 }
 
 // createWithStatus brings Applications with a status to hub and spoke.
@@ -54,7 +34,7 @@ func (s *stage) createWithStatus(ctx context.Context, status load.Status, names 
 
 // await does something and returns when the condition holds for all of the named Applications.
 func (s *stage) await(ctx context.Context, site load.Site, holds func(load.Sighting) bool, names []string, do func() error) error {
-	view, stop, err := s.look(ctx, site)
+	view, stop, err := load.Watch(ctx, site)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -154,7 +153,7 @@ func (c *crowd) change(ctx context.Context) (figures.Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	view, stop, err := c.look(ctx)
+	view, stop, err := load.Watch(ctx, load.Site{Cluster: c.Lab.Hub.Cluster})
 	if err != nil {
 		return nil, err
 	}
@@ -230,25 +229,6 @@ func (c *crowd) report(ctx context.Context, view *load.View, agents int, statuse
 		}
 	}
 	return all, nil
-}
-
-// look watches the Applications of the hub until it is stopped.
-func (c *crowd) look(ctx context.Context) (view *load.View, stop func(), err error) {
-	if view, err = load.NewView(load.Site{Cluster: c.Lab.Hub.Cluster}); err != nil {
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { view.Run(ctx) })
-	stop = func() {
-		cancel()
-		running.Wait()
-	}
-	if err := view.WaitComplete(ctx); err != nil {
-		stop()
-		return nil, nil, err
-	}
-	return view, stop, nil
 }
 
 func wait(ctx context.Context, d time.Duration) error {

@@ -31,8 +31,26 @@ type View struct {
 	expected map[*Expectation]struct{}
 }
 
-// NewView makes a view of a site, for the caller to Run.
-func NewView(site Site) (*View, error) {
+// Watch returns a view of a site that has seen all that is there, and that watches until stop is called.
+func Watch(ctx context.Context, site Site) (v *View, stop func(), err error) {
+	if v, err = newView(site); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { v.informer.RunWithContext(ctx) })
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	if err := v.waitComplete(ctx); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return v, stop, nil
+}
+
+func newView(site Site) (*View, error) {
 	client, err := restClient(site.Cluster.RESTConfig())
 	if err != nil {
 		return nil, fmt.Errorf("view of %s: %w", site.Cluster.Name, err)
@@ -50,16 +68,13 @@ func NewView(site Site) (*View, error) {
 	return v, nil
 }
 
-// Run watches until ctx ends.
-func (v *View) Run(ctx context.Context) { v.informer.RunWithContext(ctx) }
-
-// WaitComplete returns when the view has seen all that there was when it began.
-func (v *View) WaitComplete(ctx context.Context) error {
+// waitComplete returns when the view has seen all that there was when it began.
+func (v *View) waitComplete(ctx context.Context) error {
 	select {
 	case <-v.informer.HasSyncedChecker().Done():
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("first look at the Applications: %w", ctx.Err())
+		return fmt.Errorf("first list of the Applications: %w", ctx.Err())
 	}
 }
 

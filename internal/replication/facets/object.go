@@ -46,11 +46,14 @@ func (s objectSource) All() iter.Seq2[converge.Key, converge.State] {
 
 // Project implements converge.Source.
 func (s objectSource) Project(key converge.Key) (converge.Object, bool) {
-	r, ok := s.Store.Get(types.NamespacedName{Namespace: s.namespace, Name: string(key)})
-	if !ok {
-		return converge.Object{}, false
+	if r, ok := s.get(key); ok {
+		return s.object(r)
 	}
-	return s.object(r)
+	return converge.Object{}, false
+}
+
+func (s objectSource) get(key converge.Key) (*argocd.Record, bool) {
+	return s.Store.Get(types.NamespacedName{Namespace: s.namespace, Name: string(key)})
 }
 
 func (s objectSource) object(r *argocd.Record) (converge.Object, bool) {
@@ -63,8 +66,7 @@ func (s objectSource) object(r *argocd.Record) (converge.Object, bool) {
 
 // ReportResult reports to users what the other side refuses, or has not been able to take for a while.
 func (s objectSource) ReportResult(ctx context.Context, key converge.Key, r converge.Result) error {
-	record, ok := s.Store.Get(types.NamespacedName{Namespace: s.namespace, Name: string(key)})
-	if ok && r.Code != converge.Done {
+	if record, ok := s.get(key); ok && r.Code != converge.Done {
 		s.report(ctx, record, r)
 	}
 	return nil
@@ -116,24 +118,13 @@ func (r objectReplica) All() iter.Seq2[converge.Key, converge.State] {
 
 // Held implements converge.Replica.
 func (r objectReplica) Held(key converge.Key) converge.State {
-	id, err := r.place(key)
-	if err != nil {
-		return converge.State{}
-	}
-	record, ok := r.Store.Get(id)
-	if !ok {
-		return converge.State{}
-	}
+	record, _ := r.get(key)
 	return r.replicaStateOf(record)
 }
 
 // Stale reports whether a replica object is of what another hub had.
 func (r objectReplica) Stale(key converge.Key) bool {
-	id, err := r.place(key)
-	if err != nil {
-		return false
-	}
-	record, ok := r.Store.Get(id)
+	record, ok := r.get(key)
 	return ok && r.adoption.isOtherHubs(&record.Head)
 }
 
@@ -180,13 +171,18 @@ func (r objectReplica) place(key converge.Key) (types.NamespacedName, error) {
 	return types.NamespacedName{Namespace: r.namespace, Name: name}, err
 }
 
-// Recall returns what was last applied, if the object is still that and it was applied as it was sent.
-func (r objectReplica) Recall(key converge.Key) (converge.Object, bool) {
+// get returns the object under a key.
+func (r objectReplica) get(key converge.Key) (*argocd.Record, bool) {
 	id, err := r.place(key)
 	if err != nil {
-		return converge.Object{}, false
+		return nil, false
 	}
-	record, ok := r.Store.Get(id)
+	return r.Store.Get(id)
+}
+
+// Recall returns what was last applied, if the object is still that and it was applied as it was sent.
+func (r objectReplica) Recall(key converge.Key) (converge.Object, bool) {
+	record, ok := r.get(key)
 	if !ok || record.Deleting || r.replicaStateOf(record) == (converge.State{}) {
 		return converge.Object{}, false
 	}

@@ -3,13 +3,13 @@ package facets
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
@@ -35,8 +35,8 @@ type LogReporter struct {
 	failedWrite func(f converge.Facet, reason string)
 	limit       *rate.Limiter // of what is reported of statuses: one cause may refuse those of all applications
 
-	mu     sync.Mutex
-	events map[event]time.Time // the Events that were written lately, by when. Guarded by mu
+	mu     sync.Mutex            // held from when an event is looked up until it is noted
+	events *cache.LRUExpireCache // those that were written lately
 }
 
 // WarnFunc writes an Event.
@@ -48,7 +48,7 @@ var _ Reporter = &LogReporter{}
 func NewLogReporter(logger *slog.Logger, warn WarnFunc, failedWrite func(f converge.Facet, reason string)) *LogReporter {
 	return &LogReporter{
 		logger: logger, warn: warn, failedWrite: failedWrite, limit: rate.NewLimiter(rate.Every(time.Second), 20),
-		events: make(map[event]time.Time),
+		events: cache.NewLRUExpireCache(maxEvents),
 	}
 }
 
@@ -61,19 +61,17 @@ type event struct {
 // eventInterval is the time between two Events about the same refusal. API servers forget Events after an hour.
 const eventInterval = 30 * time.Minute
 
+// maxEvents bounds the Events that are remembered.
+const maxEvents = 100_000
+
 // isDue reports whether an Event is to be written, and notes that it is. limit, if set, limits those of all objects together.
 func (r *LogReporter) isDue(e event, limit *rate.Limiter) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
-	if at, ok := r.events[e]; ok && now.Sub(at) < eventInterval {
+	if _, written := r.events.Get(e); written || limit != nil && !limit.Allow() {
 		return false
 	}
-	if limit != nil && !limit.AllowN(now, 1) {
-		return false
-	}
-	maps.DeleteFunc(r.events, func(_ event, at time.Time) bool { return now.Sub(at) >= eventInterval })
-	r.events[e] = now
+	r.events.Add(e, nil, eventInterval)
 	return true
 }
 

@@ -132,9 +132,9 @@ func text(err error) string {
 	return err.Error()
 }
 
-// connect connects and runs one session, and returns for how long: not at all, if nobody answered the hello. A
-// connection that is given up for a newer certificate stays for what the hub says over it: nobody's terminal or log ends for
-// that, unless the old certificate expires first, which the principal sees to.
+// connect connects and runs one session, and returns for how long: not at all, if nobody answered the hello. After a renewal
+// of the certificate the old connection stays open for its tunnel connections: no terminal or log ends for that, until the
+// old certificate expires and the principal closes it.
 func (d *Dialer) connect(ctx context.Context) (lasted time.Duration, err error) {
 	conn, err := grpc.NewClient(d.options.Address, transport(d.options)...)
 	if err != nil {

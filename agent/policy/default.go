@@ -39,11 +39,11 @@ func (b defaultRule) decide(ctx context.Context, q *Request) (Decision, error) {
 	case !q.IsResourceRequest:
 		return b.nonResource(q), nil
 	case b.guarded(q.APIGroup, q.Resource, q.Namespace):
-		return denied("it rules what Argo CD and the agent may do on this cluster"), nil
+		return denied("it controls what Argo CD and the agent may do on this cluster"), nil
 	case q.Namespace == b.namespace && runsCode(q):
 		// Where Argo CD manages itself, its own pods belong to an Application. But whoever opens a terminal in one, or decides
 		// what runs in it, has the permissions of Argo CD or of the agent.
-		return denied("whoever runs something in the namespace of Argo CD and the agent has their rights"), nil
+		return denied("running code in the namespace of Argo CD and the agent gives their permissions"), nil
 	case q.APIGroup == coreGroup && q.Resource == "nodes":
 		return denied("nodes belong to no application"), nil
 	case q.Verb == "list" || q.Verb == "watch":

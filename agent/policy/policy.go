@@ -57,7 +57,7 @@ type Policy struct {
 // Decision is the policy's decision on a request.
 type Decision struct {
 	Allowed bool
-	// Reason tells the user why a request is denied.
+	// Reason says why a request is denied. The user sees it.
 	Reason string
 	// Application is the one that the object belongs to, empty if a rule of the ConfigMap allows the request.
 	Application string
@@ -143,7 +143,7 @@ func (p *Policy) Decide(ctx context.Context, q *Request) (Decision, error) {
 	}
 	switch {
 	case q.Impersonates && !rules.impersonation():
-		return p.explain(q, denied("to act as somebody else is not allowed")), nil
+		return p.explain(q, denied("impersonation is not allowed")), nil
 	case rules.allows(q):
 		return Decision{Allowed: true}, nil
 	case !rules.defaultRule():

@@ -211,8 +211,8 @@ func acquire(unanswered chan<- struct{}, gone <-chan struct{}) bool {
 	}
 }
 
-// allow returns nil if the hub may give a command. It may read an application's resource tree, its managed resources, and what
-// is known of the cluster, and hear which of them change.
+// allow returns nil if the hub may give a command. It may read an application's resource tree, its managed resources and the
+// cluster info, and subscribe to their changes.
 func (s *Server) allow(name string, args [][]byte) error {
 	space := keys.Space{Prefix: s.options.KeyPrefix}
 	allowed := func(arg string) bool { return space.Begins(arg, keys.Managed) } // the channels are called like them

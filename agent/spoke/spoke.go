@@ -1,4 +1,4 @@
-// Package spoke says what of the spoke is shared with the hub, and tells what changed.
+// Package spoke says what of the spoke is shared with the hub, and reports changes of that.
 package spoke
 
 import (

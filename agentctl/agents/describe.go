@@ -80,7 +80,7 @@ func (k *hubState) access(c argocd.Cluster) (*certificate.Info, []string) {
 	cas, err := certs.ParseCertificates(c.Access.TLS.CAData)
 	switch {
 	case c.Access.TLS.Insecure:
-		problems = append(problems, "it is insecure: Argo CD trusts whoever answers in place of the resource proxy")
+		problems = append(problems, "it is insecure: Argo CD does not verify the certificate of the resource proxy")
 	case len(c.Access.TLS.CAData) == 0:
 		problems = append(problems, "it has no CA (caData): Argo CD would not trust the resource proxy's certificate")
 	case err != nil:

@@ -164,7 +164,7 @@ func (c *Client) explain(err error) error {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w: ask for that right, or choose a context that has it by %s", err, c.contextFlag)
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("somebody else wrote it at the same time: try again (%w)", err)
+		return fmt.Errorf("another client wrote it at the same time: try again (%w)", err)
 	case errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces":
 		return fmt.Errorf("%w: create it with: kubectl create namespace %s%s", err, c.Namespace, c.kubectlContext())
 	default:

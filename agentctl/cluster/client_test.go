@@ -87,7 +87,7 @@ func TestConflictingWriteIsReported(t *testing.T) {
 				Differs: func(*corev1.Secret) []string { return []string{"it is old"} },
 				Write:   func(s *corev1.Secret) error { s.Data = map[string][]byte{"a": []byte("b")}; return nil },
 			})
-			require.ErrorContains(t, err, "Secret argocd/x on the hub (context hub): somebody else wrote it at the same time: try again")
+			require.ErrorContains(t, err, "Secret argocd/x on the hub (context hub): another client wrote it at the same time: try again")
 		})
 	}
 }

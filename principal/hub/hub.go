@@ -189,7 +189,7 @@ func (e *events) ApplicationChanged(old, now *argocd.App) {
 	}
 }
 
-// application tells of an application's change to whom it belongs.
+// application notifies listeners that an application of an agent changed.
 func (h *Hub) application(app *argocd.App, exists bool) {
 	agent := h.agentOf(app)
 	share, ok := h.share(agent)

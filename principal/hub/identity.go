@@ -17,9 +17,9 @@ import (
 // identityName is the ConfigMap that the hub is known by.
 const identityName = "argocd-agent-principal-identity"
 
-// Identity is what the hub is known by to its agents, as long as it lasts: the UID of a ConfigMap. A hub that was made anew
-// from a backup has another, as have all its objects: by this agents tell it from one where somebody deleted and created
-// them.
+// Identity identifies the hub to its agents: it is the UID of a ConfigMap. A hub that was restored from a backup of
+// manifests has another one, and so have all its objects. That is how agents distinguish it from a hub where users deleted
+// objects and created them again.
 type Identity struct {
 	client typed.ConfigMapInterface
 	logger *slog.Logger

@@ -34,7 +34,7 @@ func (h *Hub) explainRecord(kind facets.Kind, old, now *argocd.Record) {
 	}
 }
 
-// explainSecret tells what it is about a Secret that keeps it from every agent, or that it names a project that is not there.
+// explainSecret logs why a Secret matches no agent, or that its project does not exist.
 func (h *Hub) explainSecret(old, now *argocd.Record) {
 	fault, before, project := now.SecretFault(), "", ""
 	if old != nil {
@@ -48,7 +48,7 @@ func (h *Hub) explainSecret(old, now *argocd.Record) {
 	}
 }
 
-// explainOrphans tells of those Secrets whose project is not there, once all projects are known that are. The project may be
+// explainOrphans logs the Secrets whose project does not exist, once all projects are known. The project may be
 // about to come, so this is no warning.
 func (h *Hub) explainOrphans(secrets iter.Seq[*argocd.Record]) {
 	if !h.unmanaged.isStarted() {

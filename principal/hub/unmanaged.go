@@ -66,7 +66,7 @@ func (h *Hub) explainApplication(app *argocd.App) {
 				"agent", agent, "application", app.Name.String())
 		}
 	case !h.known(agent):
-		// Where agents have namespaces of their own, all others are nobody's.
+		// With mapping by namespace, all other namespaces belong to no agent.
 		if h.cluster.NamespaceOf(agent) == "" && h.unmanaged.first(unmanagedApps{destination: agent}) {
 			h.options.Logger.Info("Ignored Applications whose destination is no agent",
 				"destination", agent, "application", app.Name.String())

@@ -154,7 +154,7 @@ func (r *Relay) claim(id, agent string) (*tunnelConn, error) {
 	defer r.mu.Unlock()
 	c := r.pending[id]
 	if c == nil || c.agent != agent {
-		return nil, status.Error(codes.NotFound, "nobody dials with this id any more")
+		return nil, status.Error(codes.NotFound, "no dial with this id is pending")
 	}
 	if isClosed(r.draining) {
 		return nil, authn.ErrDraining

@@ -60,8 +60,8 @@ func NewDirectory(namespaceOf func(agent string) string) *Directory {
 	}
 }
 
-// SetComplete says that the directory has everything that existed before the start. Components hear nothing before: they
-// replace what they knew by the first thing that they hear. It must be called once at most.
+// SetComplete says that the directory has everything that existed before the start. Components get no update before, because
+// the first update replaces all that they knew. It must be called once at most.
 func (d *Directory) SetComplete() { close(d.complete) }
 
 // SetCluster records that an agent has a cluster Secret with that address.

@@ -132,7 +132,7 @@ func (r *Relay) unregister(s *agentStream) {
 		r.options.Directory.disconnected(s.agent)
 	}
 	r.mu.Unlock()
-	s.end(errors.New("the agent was disconnected")) // whoever waits for it looks for another stream, and does not find this one
+	s.end(errors.New("the agent was disconnected")) // dials that wait for it look for another stream, and do not find this one
 }
 
 // streamOf returns the stream over which to dial an agent.

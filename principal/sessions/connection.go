@@ -93,8 +93,8 @@ func (c *connection) close() {
 	}
 }
 
-// handshake exchanges hellos. An agent that is refused is told why, as is the log; one that goes without a hello is not
-// logged: it was never here.
+// handshake exchanges hellos. A refused agent gets the reason, and the log has it too. An agent that leaves without a hello
+// is not logged.
 func (c *connection) handshake() error {
 	s := c.service
 	if err := s.options.Ready(); err != nil {

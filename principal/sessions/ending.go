@@ -66,8 +66,8 @@ func cancelOf(ctx context.Context) (context.CancelFunc, error) {
 	return cancel, nil
 }
 
-// watchedCredentials make connections that remember how they end, so that an agent that went and a connection that was lost
-// can be told apart. gRPC does not tell.
+// watchedCredentials make connections that remember how they end. gRPC does not say whether an agent left or a connection
+// was lost.
 type watchedCredentials struct {
 	credentials.TransportCredentials
 }
@@ -111,7 +111,7 @@ func (w *watched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write remembers too: the kernel tells of a reset once, and who is second reads an orderly end.
+// Write remembers too: the kernel reports a reset once, and the next call gets an orderly end.
 func (w *watched) Write(b []byte) (int, error) {
 	n, err := w.Conn.Write(b)
 	if err != nil {

@@ -23,8 +23,8 @@ const maxWrites = 128
 type Options struct {
 	// Authn authenticates agents. Its Run must run.
 	Authn *authn.Authenticator
-	// Ready returns nil when sessions may begin, and otherwise why not: until the hub's objects are all known, agents would
-	// be told to delete what is not known yet.
+	// Ready returns nil when sessions may begin, and otherwise why not: until all of the hub's objects are known, a resync
+	// would delete what is not known yet.
 	Ready func() error
 	// Share returns what is shared with an agent of that mode, which is as in its hello.
 	Share func(agent, mode string) converge.Options

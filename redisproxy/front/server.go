@@ -1,11 +1,11 @@
 // Package front serves clients: it passes their commands on to the hub's Redis, has an agent answer those that read the
 // agent's keys, and hands back the replies in the order of the commands.
 //
-// Each client has a connection to the hub's Redis of its own, over which all of its commands go, also those about agents' keys:
-// who the client is, what it may do, whether it is in a transaction and what it is subscribed to is what Redis says. One
-// goroutine reads commands, and notes what is to be done with the reply; one reads replies, and puts an agent's answer in the
-// place of Redis' if Redis did not refuse the command; and one writes to the client. What waits to be written is bounded: a
-// client that does not read has Redis wait, and is disconnected if agents have too much to tell it.
+// Each client has a connection to the hub's Redis of its own, over which all of its commands go, also those about agents'
+// keys: who the client is, what it may do, whether it is in a transaction and what it is subscribed to is what Redis says.
+// One goroutine reads commands, and notes what is to be done with the reply; one reads replies, and puts an agent's answer
+// in the place of Redis' if Redis did not refuse the command; and one writes to the client. What waits to be written is
+// bounded: for a client that does not read Redis has to wait, and it is disconnected if too much from agents is pending.
 //
 // The loop is not that of redcon, whose server puts no bound on what it keeps of a client, and copies each command. Its
 // parsing of lines, its writing of replies and its patterns are.

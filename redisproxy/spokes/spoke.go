@@ -183,7 +183,7 @@ func (p *spoke) putIdle(c *conn) {
 	p.idle = append(p.idle, c)
 }
 
-// runStream keeps the invalidation stream open until nobody needs it any more, or the context ends.
+// runStream keeps the invalidation stream open until it is idle, or the context ends.
 func (p *spoke) runStream(ctx context.Context) {
 	backoff := minBackoff
 	for {

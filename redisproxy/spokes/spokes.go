@@ -49,7 +49,7 @@ type Directory interface {
 
 // Owners knows what on the hub is whose.
 type Owners interface {
-	// Owner returns whose application an instance is, and what it is called there. An instance of nobody's is the hub's own.
+	// Owner returns whose application an instance is, and what it is called there. An instance without an owner is the hub's own.
 	Owner(instance string) (agent, spokeInstance string, ok bool)
 	// Hub is the reverse of Owner.
 	Hub(agent, spokeInstance string) (instance string, ok bool)

@@ -15,7 +15,7 @@ import (
 // pingInterval is how long an invalidation stream may be silent before it is pinged, and then has as long to answer.
 const pingInterval = 10 * time.Second
 
-var errIdle = errors.New("nobody needs it any more")
+var errIdle = errors.New("idle: no reads and no subscriptions")
 
 // streamOnce opens an invalidation stream and follows it until it ends, and returns how long that was.
 func (p *spoke) streamOnce(ctx context.Context) (lasted time.Duration, err error) {
@@ -121,7 +121,7 @@ func (p *spoke) receive(c *conn) error {
 	}
 }
 
-// checkIdle pings a silent stream, unless nobody needs it.
+// checkIdle pings a silent stream, or ends it with errIdle.
 func (p *spoke) checkIdle(c *conn) error {
 	s := p.spokes
 	s.mu.Lock()
@@ -183,7 +183,7 @@ func (p *spoke) invalidate(c *conn, list []byte) {
 	}
 }
 
-// detachRead has nobody join a read that began before a change.
+// detachRead keeps later requests from joining a read that began before a change.
 func (p *spoke) detachRead(path string) {
 	if c := p.calls[path]; c != nil {
 		c.invalidated = true

@@ -24,7 +24,7 @@ type Options struct {
 	RootsHint string
 
 	Logger *slog.Logger
-	// Metrics may be nil when nobody reads them.
+	// Metrics may be nil.
 	Metrics *Metrics
 }
 

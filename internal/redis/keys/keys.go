@@ -1,5 +1,4 @@
-// Package keys tells what Argo CD keeps under a key of its Redis, and what it announces on a channel, as far as that belongs
-// to an application or to a cluster.
+// Package keys parses the keys and channels of Argo CD's Redis that belong to an application or to a cluster.
 //
 //	[prefix]app|resources-tree|<instance>[|<shard>]|<version>[.gz]
 //	[prefix]app|managed-resources|<instance>|<version>[.gz]
@@ -12,7 +11,7 @@ package keys
 
 import "strings"
 
-// maxLength bounds a key. One that is longer is nobody's application: names have 253 letters at most.
+// maxLength bounds a key. A longer one belongs to no application: names have 253 characters at most.
 const maxLength = 2048
 
 const (

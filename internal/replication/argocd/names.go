@@ -49,7 +49,7 @@ const (
 	// without the hub's asking are shown on the hub with InfoMirror.
 	InfoIntent = ownPrefix + "intent"
 	InfoMirror = ownPrefix + "mirror"
-	// ConditionAgent is the type of the conditions that tell why an application, or what was asked of it, does not get to the
+	// ConditionAgent is the type of the conditions that say why an application, or an intent, does not get to the
 	// other side.
 	ConditionAgent = "AgentError"
 

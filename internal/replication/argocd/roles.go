@@ -78,7 +78,7 @@ func (m roleMirror) subjectOnHub(subject string) string {
 
 var (
 	errPolicy = errors.New("no policy that Argo CD can read: it ignores all policies of the project")
-	errDenial = errors.New("a denial of which nobody knows how it reads on the hub")
+	errDenial = errors.New("a deny rule that cannot be translated for the hub")
 )
 
 // How many fields the lines of a policy have: "p, SUBJECT, RESOURCE, ACTION, OBJECT, EFFECT" and "g, MEMBER, SUBJECT".

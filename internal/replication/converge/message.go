@@ -29,7 +29,7 @@ type Ack struct {
 	Result
 }
 
-// ReplicaChanged tells the source that what the replica holds under a key changed behind its back, and what that is now.
+// ReplicaChanged reports to the source that a replica object was changed by others, and its new state.
 type ReplicaChanged struct {
 	Facet Facet
 	Key   Key

@@ -187,7 +187,7 @@ func (k *replicaState) takeUnadvertised(key Key, r record) driftCheck {
 	return found
 }
 
-// afterRestore returns what has to be advertised of a key that was restored: something if the source heard of the drift.
+// afterRestore returns what has to be advertised of a key that was restored: something if the drift was advertised.
 func (k *replicaState) afterRestore(key Key) driftCheck {
 	k.mu.Lock()
 	defer k.mu.Unlock()

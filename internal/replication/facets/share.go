@@ -77,7 +77,7 @@ func (s Share) Has(app *argocd.App) bool {
 	return ok && s.application.uid(app) != ""
 }
 
-// Gone learns of an application that is no more. A replica object that others have deleted is made again, and may get the
+// Gone is called when an application was deleted. A replica object that others deleted is created again, and may get the
 // status that it had.
 func (s Share) Gone(app *argocd.App) {
 	if key, ok := s.application.key(app); ok && s.replica != nil {
@@ -100,7 +100,7 @@ func (s Share) Records(kind Kind, records ...*argocd.Record) []Touched {
 	return touched
 }
 
-// Missing tells of what a new list lacked. Replica objects have changed: they are made again. For source objects, and for what
+// Missing reports what a new list lacked. Replica objects have changed: they are created again. For source objects, and for what
 // is not kept as it was, only a resync may say that they were deleted.
 func (s Share) Missing(touched []Touched, changed func(Touched), resync func(converge.Facet)) {
 	resynced := make(map[converge.Facet]bool)

@@ -40,7 +40,7 @@ func hubSide(a Applications, m mapping.Mapping, agent string, isSource bool) Sid
 			key := m.FromHub(app.Name)
 			meant, allowed := m.Agent(app.Name, app.Destination())
 			if shows := app.Annotations[argocd.AnnotationAgent]; shows != "" {
-				meant, allowed = shows, allowed && !isSource // nobody is given what only shows what somebody has
+				meant, allowed = shows, allowed && !isSource // a mirror is sent to no agent
 			}
 			place, err := m.ToHub(agent, key)
 			return key, allowed && meant == agent && err == nil && place == app.Name

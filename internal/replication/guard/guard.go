@@ -1,4 +1,4 @@
-// Package guard tells operators of deletions that the deletion guard paused, by an error in the log and a Kubernetes Event,
+// Package guard reports deletions that the deletion guard paused to operators, by an error in the log and a Kubernetes Event,
 // and takes their confirmation: any value of the ConfigMap argocd-agent-deletion-guard may be a confirmation token.
 package guard
 
@@ -149,7 +149,7 @@ func (c *Controller) takePaused() map[target]state {
 	return out
 }
 
-// report tells operators of paused deletions.
+// report reports paused deletions to operators.
 func (c *Controller) report(ctx context.Context, n target, p converge.PausedDeletions) {
 	// It works whether there is a ConfigMap or none, and removes no other token: each has a field manager of its own. It needs
 	// no quotes, which a log would escape.

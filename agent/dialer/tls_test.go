@@ -22,7 +22,7 @@ import (
 )
 
 // timeout is how long a test waits for what must happen.
-const timeout = 20 * time.Second
+const timeout = 2 * time.Minute
 
 func newCA(t *testing.T) *pki.CA {
 	t.Helper()

@@ -332,7 +332,7 @@ func TestWatchEndsWhenTheCertificateExpires(t *testing.T) {
 		require.Equal(t, http.StatusOK, watch.StatusCode)
 		_, err = io.ReadAll(watch.Body)
 		require.Error(t, err)
-		require.Less(t, time.Since(end), 20*time.Second)
+		require.NotErrorIs(t, err, context.DeadlineExceeded, "not that of the request")
 		return
 	}
 }

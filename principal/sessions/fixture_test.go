@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	// timeout is how long a test waits for what must happen.
-	timeout = 20 * time.Second
+	timeout = 2 * time.Minute
 	facet   = converge.Facet("application")
 	// reserved is a name that no agent may have.
 	reserved = "argocd"

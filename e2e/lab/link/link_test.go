@@ -14,8 +14,12 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/link"
 )
 
-// moment is long enough for loopback to have carried what it would carry.
-const moment = 60 * time.Millisecond
+const (
+	// moment is long enough for loopback to have carried what it would carry.
+	moment = 60 * time.Millisecond
+	// timeout is how long a test waits for what must come.
+	timeout = 2 * time.Minute
+)
 
 // ends is one connection through a link, seen from both of its ends.
 type ends struct{ near, far net.Conn }
@@ -59,7 +63,7 @@ func send(t *testing.T, conn net.Conn, text string) {
 
 func receive(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))
 	data := make([]byte, len(text))
 	_, err := io.ReadFull(conn, data)
 	require.NoError(t, err)
@@ -76,7 +80,7 @@ func receiveNothing(t *testing.T, conn net.Conn) {
 
 func receiveReset(t *testing.T, conn net.Conn) {
 	t.Helper()
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))
 	_, err := conn.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 }
@@ -91,7 +95,7 @@ func dialInVain(t *testing.T, l *link.Link) {
 		return
 	}
 	defer conn.Close()
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))
 	_, err = conn.Read(make([]byte, 1))
 	require.Error(t, err)
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
@@ -150,7 +154,7 @@ func TestCutHidesThatAnEndIsGone(t *testing.T) {
 	require.NoError(t, c.near.Close())
 	receiveNothing(t, c.far)
 	l.Restore()
-	require.NoError(t, c.far.SetReadDeadline(time.Now().Add(5*time.Second)))
+	require.NoError(t, c.far.SetReadDeadline(time.Now().Add(timeout)))
 	_, err := c.far.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 }
@@ -165,7 +169,7 @@ func TestCutHoldsNewConnections(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 
 	l.Restore()
-	require.NoError(t, listener.(*net.TCPListener).SetDeadline(time.Now().Add(5*time.Second)))
+	require.NoError(t, listener.(*net.TCPListener).SetDeadline(time.Now().Add(timeout)))
 	far, err := listener.Accept()
 	require.NoError(t, err)
 	defer far.Close()

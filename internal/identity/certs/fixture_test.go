@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // timeout is how long a test waits for what must happen.
-const timeout = 20 * time.Second
+const timeout = 2 * time.Minute
 
 func newCA(t *testing.T, name string) *pki.CA {
 	t.Helper()

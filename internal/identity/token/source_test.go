@@ -17,7 +17,7 @@ import (
 )
 
 // timeout is how long a test waits for what must happen.
-const timeout = 20 * time.Second
+const timeout = 2 * time.Minute
 
 // follow starts a Source.
 func follow(t *testing.T, path string) (*token.Source, *logtest.Log) {

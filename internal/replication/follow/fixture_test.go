@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 // timeout is how long a test waits for what must come.
-const timeout = 20 * time.Second
+const timeout = 2 * time.Minute
 
 // kept is what is kept of a ConfigMap.
 type kept struct {

@@ -123,7 +123,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // timeout is how long a test waits for what must come.
-const timeout = 20 * time.Second
+const timeout = 2 * time.Minute
 
 // fixture is a controller that runs.
 type fixture struct {

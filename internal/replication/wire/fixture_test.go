@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // timeout is how long a test waits for what must happen.
-const timeout = 20 * time.Second
+const timeout = 2 * time.Minute
 
 func patient(t *testing.T) context.Context {
 	t.Helper()

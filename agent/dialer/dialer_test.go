@@ -63,7 +63,7 @@ func requireJittered(t *testing.T, want, wait time.Duration) {
 	require.LessOrEqual(t, wait, want+distance)
 }
 
-func TestRetriesWaitEverLonger(t *testing.T) {
+func TestRetriesBackOffExponentially(t *testing.T) {
 	withFakeClock(t, func(t *testing.T, o *fixture) {
 		_, waits := o.refuse(<-o.principal.calls, errAway, 30)
 		want := 500 * time.Millisecond
@@ -77,7 +77,7 @@ func TestRetriesWaitEverLonger(t *testing.T) {
 	})
 }
 
-func TestSteadyConnectionEndsTheWaiting(t *testing.T) {
+func TestSteadyConnectionResetsBackoff(t *testing.T) {
 	for lasted, want := range map[time.Duration]time.Duration{
 		9 * time.Second: 16 * time.Second, time.Minute: 500 * time.Millisecond,
 	} {
@@ -111,7 +111,7 @@ func TestUnansweredHelloIsNoConnection(t *testing.T) {
 }
 
 // Two agents of one name that both insisted would drive each other away for ever, every few seconds.
-func TestSupersededAgentStaysAwayEverLonger(t *testing.T) {
+func TestSupersededAgentBacksOff(t *testing.T) {
 	withFakeClock(t, func(t *testing.T, o *fixture) {
 		c := <-o.principal.calls
 		for _, minutes := range []int{1, 2, 4, 8, 15, 15, 15} {

@@ -240,7 +240,7 @@ func TestTimeoutSparesUploadsWatchesAndLogs(t *testing.T) {
 }
 
 // What the agent sends to a caller that does not read is bounded.
-func TestSlowReaderBlocksNobodyElse(t *testing.T) {
+func TestSlowReaderDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	var written atomic.Int64

@@ -105,7 +105,7 @@ func TestUpgradedConnectionEndsOnBothSides(t *testing.T) {
 	}
 }
 
-func TestUpgradedConnectionEndsThoughNobodyReads(t *testing.T) {
+func TestUpgradedConnectionEndsWithoutReader(t *testing.T) {
 	t.Parallel()
 	h := open(t)
 	stuck := make(chan struct{})

@@ -108,7 +108,7 @@ func TestStreamDoesNotOutliveItsCertificate(t *testing.T) {
 
 // An agent that took its connection for dead is served by another one. When the network delivers late what the agent had
 // said over the first one, its hello and its end, the agent is still served.
-func TestHelloOfAConnectionThatEndedDrivesNobodyAway(t *testing.T) {
+func TestLateHelloOfEndedConnectionDoesNotSupersede(t *testing.T) {
 	withFakeClock(t, func(t *testing.T, o *fixture) {
 		served, ended := o.callConnect(t, "a", time.Hour)
 		require.NoError(t, served.SendHello(hello()))
@@ -181,7 +181,7 @@ func TestShutdownEndsStreamsWithoutHello(t *testing.T) {
 	})
 }
 
-func TestAgentThatSaysNothingIsLetGo(t *testing.T) {
+func TestAgentWithoutHelloIsDisconnected(t *testing.T) {
 	withFakeClock(t, func(t *testing.T, o *fixture) {
 		began := time.Now()
 		_, ended := o.callConnect(t, "a", time.Hour)
@@ -193,7 +193,7 @@ func TestAgentThatSaysNothingIsLetGo(t *testing.T) {
 }
 
 // One that says nothing, while another of its name is served, drives nobody away.
-func TestAgentThatSaysNothingDrivesNobodyAway(t *testing.T) {
+func TestConnectionWithoutHelloDoesNotSupersede(t *testing.T) {
 	withFakeClock(t, func(t *testing.T, o *fixture) {
 		served, ended := o.callConnect(t, "a", time.Hour)
 		require.NoError(t, served.SendHello(hello()))
@@ -211,7 +211,7 @@ func TestAgentThatSaysNothingDrivesNobodyAway(t *testing.T) {
 }
 
 // The end of the service waits no longer for an agent than a hello may take.
-func TestEndWaitsForNobodyForLong(t *testing.T) {
+func TestShutdownDoesNotWaitForMissingHello(t *testing.T) {
 	withFakeClock(t, func(t *testing.T, o *fixture) {
 		began := time.Now()
 		_, ended := o.callConnect(t, "a", time.Hour)

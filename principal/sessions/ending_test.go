@@ -121,7 +121,7 @@ func TestStreamsWithoutHelloAreNotLogged(t *testing.T) {
 	})
 }
 
-func TestRefusalsAreLoggedAFewAtATime(t *testing.T) {
+func TestRefusalsAreLoggedAtALimitedRate(t *testing.T) {
 	for name, begin := range map[string]func(t *testing.T, o *fixture) <-chan error{
 		"no name for an agent": func(t *testing.T, o *fixture) <-chan error {
 			_, ended := o.callConnect(t, reserved, time.Hour)

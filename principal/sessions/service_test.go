@@ -93,7 +93,7 @@ func TestCallerThatIsNoAgentIsRefused(t *testing.T) {
 }
 
 // An agent does not talk to a principal that it does not trust.
-func TestStrangePrincipalIsRefused(t *testing.T) {
+func TestUntrustedPrincipalIsRefused(t *testing.T) {
 	o := open(t)
 	stranger, err := pki.NewCA(pki.CAOptions{CommonName: "a stranger's"})
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestStrangePrincipalIsRefused(t *testing.T) {
 
 // Whom the principal no longer trusts it serves no longer, not even over a connection that it has accepted before. All others
 // notice nothing.
-func TestAgentThatIsNoLongerTrustedIsLetGo(t *testing.T) {
+func TestUntrustedAgentIsDisconnected(t *testing.T) {
 	o := open(t)
 	second, err := pki.NewCA(pki.CAOptions{CommonName: "second"})
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestAgentThatIsNoLongerTrustedIsLetGo(t *testing.T) {
 	require.InDelta(t, 2, o.metric(t, "argocd_principal_agent_connections_total"), 0)
 }
 
-func TestNobodyIsServedBeforeTheHubIsKnown(t *testing.T) {
+func TestStreamsBeforeHubIsSyncedAreRefused(t *testing.T) {
 	o := open(t)
 	o.setNotReady(errors.New("the first list is under way"))
 	err := o.connectAndGreet(t, "a", hello()).endReason(t)
@@ -148,7 +148,7 @@ func TestNobodyIsServedBeforeTheHubIsKnown(t *testing.T) {
 }
 
 // Which mode an agent has may be the hub's to say: as a managed one it is given credentials.
-func TestTheHubMaySayWhichModeAnAgentHas(t *testing.T) {
+func TestModeLabelOfClusterSecretIsEnforced(t *testing.T) {
 	o := open(t)
 	h := hello()
 	err := o.connectAndGreet(t, "settled", h).endReason(t)
@@ -160,7 +160,7 @@ func TestTheHubMaySayWhichModeAnAgentHas(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestNobodyIsServedBeforeRun(t *testing.T) {
+func TestStreamsBeforeRunAreRefused(t *testing.T) {
 	o := newFixture(t)
 	o.listen(t)
 	require.Equal(t, codes.Unavailable, status.Code(o.connectAndGreet(t, "a", hello()).endReason(t)))
@@ -225,7 +225,7 @@ func TestOneOfManyAgentsOfTheSameNameIsServed(t *testing.T) {
 	all.Wait()
 }
 
-func TestAgentsThatDoNotFitAreRefused(t *testing.T) {
+func TestIncompatibleAgentsAreRefused(t *testing.T) {
 	o := open(t)
 	for want, change := range map[string]func(*wire.Hello){
 		"upgrade the agent":           func(h *wire.Hello) { h.Oldest, h.Newest = -1, 0 },
@@ -254,7 +254,7 @@ func TestVersionIsAgreedOn(t *testing.T) {
 }
 
 // One that does not fit does not end the session of one that does.
-func TestRefusedAgentDrivesNobodyAway(t *testing.T) {
+func TestRefusedAgentDoesNotSupersede(t *testing.T) {
 	o := open(t)
 	a := o.connectServed(t, "a")
 	h := hello()
@@ -273,7 +273,7 @@ func TestStreamThatDoesNotBeginWithHello(t *testing.T) {
 }
 
 // A silent agent that promised to be heard is let go, so that it does not count as connected.
-func TestSilentAgentIsLetGo(t *testing.T) {
+func TestSilentAgentIsDisconnected(t *testing.T) {
 	o := open(t)
 	h := hello()
 	h.Heartbeat = 1 // taken for the shortest that there is
@@ -282,7 +282,7 @@ func TestSilentAgentIsLetGo(t *testing.T) {
 }
 
 // An agent that reads nothing stops nobody but itself.
-func TestSlowAgentStopsNobodyElse(t *testing.T) {
+func TestSlowAgentDoesNotBlockOthers(t *testing.T) {
 	o := open(t)
 	slow, quick := o.connectServed(t, "slow"), o.connectServed(t, "quick")
 	for name, a := range map[string]agent{"slow": slow, "quick": quick} {

@@ -196,7 +196,7 @@ func TestHelloWithOptions(t *testing.T) {
 }
 
 // An agent that is disconnected or slow delays nobody but who reads its keys, and closes nobody's connection.
-func TestSlowOrDisconnectedAgentDelaysNobodyElse(t *testing.T) {
+func TestSlowOrDisconnectedAgentDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{timeout: 3 * time.Second})
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)

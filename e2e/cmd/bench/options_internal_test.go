@@ -43,7 +43,7 @@ func TestOnlySuitesThatAreAskedForHaveALab(t *testing.T) {
 	require.Equal(t, []map[string]bool{{}, {"redis": true, "footprint": true}, {}}, wanted)
 }
 
-func TestWhatCannotBeMeasuredIsRefused(t *testing.T) {
+func TestInvalidFlagsAreRefused(t *testing.T) {
 	for flag, want := range map[string]string{
 		"--only=teapot": "propagate", "--seconds=0": "seconds", "--megabytes=-1": "megabytes", "--requests=few": "requests",
 		"--fleet-sizes=100,many": "want a number of agents",

@@ -37,7 +37,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestTheFolderOfAKilledLabIsRemovedByTheNext(t *testing.T) {
+func TestFolderOfKilledLabIsRemovedByTheNext(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	alive, err := host.New(host.Options{})
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestAFolderWithSomethingInItIsRefused(t *testing.T) {
 	require.FileExists(t, precious)
 }
 
-func TestUniqueNumbersWhatComesAgain(t *testing.T) {
+func TestUniqueNumbersRepeatedNames(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	h, err := host.New(host.Options{})
 	require.NoError(t, err)

@@ -176,7 +176,7 @@ func TestCutHoldsNewConnections(t *testing.T) {
 	receive(t, far, "anybody there?")
 }
 
-func TestResetEndsThePresentOnly(t *testing.T) {
+func TestResetEndsOpenConnectionsOnly(t *testing.T) {
 	l, listener := lay(t)
 	c := connect(t, l, listener)
 	l.Reset()
@@ -188,7 +188,7 @@ func TestResetEndsThePresentOnly(t *testing.T) {
 	receive(t, again.far, "hello")
 }
 
-func TestRefuseEndsThePresentAndTheNew(t *testing.T) {
+func TestRefuseEndsOpenAndNewConnections(t *testing.T) {
 	l, listener := lay(t)
 	c := connect(t, l, listener)
 	l.Refuse()
@@ -210,7 +210,7 @@ func TestAResetPassesThrough(t *testing.T) {
 	receiveReset(t, c.near)
 }
 
-func TestDelayIsLaterNotLess(t *testing.T) {
+func TestDelayKeepsBandwidth(t *testing.T) {
 	l, listener := lay(t)
 	c := connect(t, l, listener)
 	l.Delay(moment)
@@ -232,7 +232,7 @@ func TestDelayIsLaterNotLess(t *testing.T) {
 	require.Less(t, took, 5*moment, "pieces travel at the same time, not one after the other")
 }
 
-func TestNobodyAtTheTargetIsAReset(t *testing.T) {
+func TestUnreachableTargetResetsConnection(t *testing.T) {
 	l, listener := lay(t)
 	require.NoError(t, listener.Close())
 	dialInVain(t, l)

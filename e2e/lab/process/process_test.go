@@ -68,7 +68,7 @@ func TestKillTakesTheWholeGroup(t *testing.T) {
 	requireGone(t, child)
 }
 
-func TestStopKillsTheDeaf(t *testing.T) {
+func TestStopKillsProcessThatIgnoresSIGTERM(t *testing.T) {
 	p := shell(t, deaf)
 	require.NoError(t, p.Start(t.Context()))
 	require.NoError(t, p.WaitLog(t.Context(), "hello"))
@@ -78,7 +78,7 @@ func TestStopKillsTheDeaf(t *testing.T) {
 	require.False(t, p.Running())
 }
 
-func TestRestartIsANewLife(t *testing.T) {
+func TestRestartStartsANewProcess(t *testing.T) {
 	p := shell(t, polite)
 	require.NoError(t, p.Start(t.Context()))
 	require.ErrorIs(t, p.Start(t.Context()), process.ErrRunning)
@@ -94,7 +94,7 @@ func TestRestartIsANewLife(t *testing.T) {
 	require.Equal(t, 2, strings.Count(string(log), "hello"), "the log holds both lives")
 }
 
-func TestAnEndThatNobodyAskedForIsNoticed(t *testing.T) {
+func TestUnexpectedExitIsReported(t *testing.T) {
 	p := shell(t, "echo cannot find my keys; exit 3")
 	require.NoError(t, p.Start(t.Context()))
 	<-p.Done()

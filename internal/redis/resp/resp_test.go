@@ -81,7 +81,7 @@ func TestEveryKindOfReplyHasAnEnd(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoReplyIsRefused(t *testing.T) {
+func TestInvalidReplyIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, input := range []string{
 		"x", "\r\n", "$x\r\n", "$-2\r\n", "$\r\n", "*1\n", "$1234567890123\r\n", "$9999999999999999999999", "*9999999999\r\n*9999999999\r\n", "%9999999999\r\n",

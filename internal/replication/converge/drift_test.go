@@ -61,7 +61,7 @@ func TestDriftIsPutBackWhileDisconnected(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotRetainedWaitsForTheSource(t *testing.T) {
+func TestDriftWaitsForSourceUnlessRetained(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := syncedPair(t, 5, pairOptions{})
 		p.disconnect()
@@ -150,7 +150,7 @@ func TestDriftBackoffDelaysNoNewVersion(t *testing.T) {
 }
 
 // A Put that arrives while a look at the object finds that it is not yet time to put it back is done all the same.
-func TestPutDuringAPauseIsNotForgotten(t *testing.T) {
+func TestPutDuringDriftBackoffIsApplied(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		gate := &slowReplica{}
 		p := syncedPair(t, 1, pairOptions{retain: true, wrap: func(s *memoryStore) converge.Replica { gate.memoryStore = s; return gate }})
@@ -165,7 +165,7 @@ func TestPutDuringAPauseIsNotForgotten(t *testing.T) {
 	})
 }
 
-func TestStoreThatChangesWhatIsWrittenIsNoDrift(t *testing.T) {
+func TestDefaultedFieldsAreNoDrift(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := newPair(t, pairOptions{retain: true, wrap: func(s *memoryStore) converge.Replica { return defaulting{s} }})
 		p.source.fill(5)
@@ -183,7 +183,7 @@ func TestStoreThatChangesWhatIsWrittenIsNoDrift(t *testing.T) {
 }
 
 // A schema may be older than what is sent, and leaves out what it does not have. Once it has that, it gets it.
-func TestWhatAStoreLeftOutItGetsOnceItTakesIt(t *testing.T) {
+func TestPrunedFieldsAreAppliedAfterSchemaChange(t *testing.T) {
 	eachRetain(t, leftOut)
 }
 

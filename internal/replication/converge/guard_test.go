@@ -328,7 +328,7 @@ func TestGuardPausesDeletionsThatReplicaChangedReports(t *testing.T) {
 }
 
 // Objects that vanish while they wait to be sent again are not deleted for having waited.
-func TestGuardPausesWhatVanishesMeanwhile(t *testing.T) {
+func TestGuardPausesObjectsThatVanishWhileRetried(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.replica.apply = func(context.Context, converge.Key, converge.Object) error { return errNotNow }

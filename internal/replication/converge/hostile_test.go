@@ -85,7 +85,7 @@ func TestFacetThatOnlyOneSideKnows(t *testing.T) {
 	})
 }
 
-func TestWhatArrivesTwiceIsDoneOnce(t *testing.T) {
+func TestDuplicateMessageIsAppliedOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		_, end := scriptedReplica(t, converge.ReplicaConfig{Replica: replica})
@@ -124,7 +124,7 @@ func flood(e *pipeEnd, n int, next func(i int) converge.Message) int {
 }
 
 // A peer that sends and never reads is made to wait.
-func TestFloodOfPutsIsHeldUp(t *testing.T) {
+func TestFloodOfPutsIsThrottled(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		replica := newMemoryStore()
 		hang := make(chan struct{})
@@ -153,7 +153,7 @@ func TestFloodOfPutsIsHeldUp(t *testing.T) {
 	})
 }
 
-func TestFloodOfQuestionsIsHeldUp(t *testing.T) {
+func TestFloodOfBucketRequestsIsThrottled(t *testing.T) {
 	for name, ask := range map[string]func(i int) converge.Message{
 		"unknown facets": func(i int) converge.Message {
 			return converge.Delete{Facet: "newer", Key: key(i), Seq: uint64(i + 1)}
@@ -195,7 +195,7 @@ func TestBucketRequestThatRepeatsItself(t *testing.T) {
 }
 
 // What the peer claims to hold is not remembered, unless the source has it too.
-func TestFloodOfClaimsTakesNoMemory(t *testing.T) { // alone, for it measures
+func TestUnknownKeysOfPeerTakeNoMemory(t *testing.T) { // alone, for it measures
 	unknown := func(i int) converge.Key { return converge.Key(fmt.Sprintf("unknown-%0100d", i)) }
 	for name, claim := range map[string]func(i int) converge.Message{
 		"notices": func(i int) converge.Message {

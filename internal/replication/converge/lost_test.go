@@ -13,7 +13,7 @@ import (
 )
 
 // A peer may pass over a message, for example because it cannot read it. The object is not stuck for that.
-func TestMessageThatIsNeverAnsweredIsSentAgain(t *testing.T) {
+func TestUnackedMessageIsSentAgain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		source := newMemoryStore()
 		source.fill(1)
@@ -44,7 +44,7 @@ func TestMessageThatIsNeverAnsweredIsSentAgain(t *testing.T) {
 }
 
 // What was answered Retry is tried again as soon as the replica's object changes, since that may be what it waited for.
-func TestWhatWaitsForAChangeIsTriedAtTheChange(t *testing.T) {
+func TestRetryRunsAtOnceWhenReplicaChanges(t *testing.T) {
 	eachRetain(t, func(t *testing.T, retain bool) {
 		p := equalPair(t, 3, pairOptions{retain: retain})
 		p.replica.apply = failing(errNotNow, key(1))
@@ -125,7 +125,7 @@ func TestRefusedReportIsNotRetried(t *testing.T) {
 }
 
 // What a peer says it holds is believed only where it was asked for.
-func TestEntriesOfAnotherBucketAreNotBelieved(t *testing.T) {
+func TestEntriesOfAnotherBucketAreIgnored(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		source := newMemoryStore()
 		source.fill(1)

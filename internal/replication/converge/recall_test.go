@@ -12,7 +12,7 @@ import (
 )
 
 // A process that starts while the peer is away puts back what an earlier one applied, if the object proved to be that.
-func TestWhatAnEarlierProcessAppliedIsPutBack(t *testing.T) {
+func TestDriftIsRestoredAfterRestart(t *testing.T) {
 	for name, recall := range map[string]bool{"recalled": true, "unknown": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {

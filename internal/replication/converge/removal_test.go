@@ -33,7 +33,7 @@ func scriptedObject(t *testing.T) (*memoryStore, *pipeEnd) {
 	return replica, end
 }
 
-func TestRemovalSparesAnotherSourcesObject(t *testing.T) {
+func TestDeleteWithAnotherUIDKeepsObject(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		replica, end := scriptedObject(t)
 		send(t, end, converge.Delete{Facet: facet, Key: key(0), Seq: 1, UID: "another"})
@@ -46,7 +46,7 @@ func TestRemovalSparesAnotherSourcesObject(t *testing.T) {
 	})
 }
 
-func TestRemovalWithoutUIDSparesNothing(t *testing.T) {
+func TestDeleteWithoutUIDDeletesAnyObject(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		replica, end := scriptedObject(t)
 		send(t, end, converge.Delete{Facet: facet, Key: key(0), Seq: 1})
@@ -56,7 +56,7 @@ func TestRemovalWithoutUIDSparesNothing(t *testing.T) {
 }
 
 // An object that is deleted and created again has another UID, and a replica of the new one, made by another way, lives.
-func TestDeletionAndCreationAtOnce(t *testing.T) {
+func TestRecreatedSourceObjectReplacesReplica(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.source.drop(key(1))
@@ -76,7 +76,7 @@ func (r tombstones) Apply(ctx context.Context, k converge.Key, o converge.Object
 	return r.memoryStore.Apply(ctx, k, o)
 }
 
-func TestObjectThatDescribesItsDeletion(t *testing.T) {
+func TestPutOfDeletingObjectRemovesReplica(t *testing.T) {
 	eachRetain(t, func(t *testing.T, retain bool) {
 		p := syncedPair(t, 3, pairOptions{retain: retain, wrap: func(s *memoryStore) converge.Replica { return tombstones{s} }})
 		// The source lets go of an object once it hears that it is absent.
@@ -111,7 +111,7 @@ func (r lingering) Remove(_ context.Context, k converge.Key, uid string) (conver
 }
 
 // A deletion that takes its time is over for the source. A resync does not find it, nor pause it.
-func TestDeletionThatTakesItsTime(t *testing.T) {
+func TestSlowDeletionIsNeitherRepeatedNorPaused(t *testing.T) {
 	eachRetain(t, func(t *testing.T, retain bool) {
 		p := syncedPair(t, 50, pairOptions{retain: retain, wrap: func(s *memoryStore) converge.Replica { return lingering{s} }})
 		for i := range 30 {

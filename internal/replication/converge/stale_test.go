@@ -14,7 +14,7 @@ import (
 
 // Another source has taken the place of the one that a replica's objects came from. It sends what it has of them, though they are
 // equal; what it has not is neither put back as the earlier one wanted it, nor reported over and over.
-func TestWhatCameFromAnotherSourceIsSentAgain(t *testing.T) {
+func TestObjectOfAnotherSourceIsSentAgain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var p *pair
 		var another atomic.Bool

@@ -53,7 +53,7 @@ func drain(t *testing.T, e *pipeEnd) []converge.Put {
 	}
 }
 
-func TestWindowBoundsWhatIsUnanswered(t *testing.T) {
+func TestWindowLimitsUnackedMessages(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, peer, end := silentReplica(t, 1000)
 		puts := drain(t, end)
@@ -94,7 +94,7 @@ func TestOneMessagePerKeyIsUnanswered(t *testing.T) {
 	})
 }
 
-func TestAnswerThatNobodyWaitsForIsIgnored(t *testing.T) {
+func TestUnexpectedAckIsIgnored(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		source, peer, end := silentReplica(t, 1)
 		m := drain(t, end)[0]
@@ -129,7 +129,7 @@ func TestUnknownCodeIsARetry(t *testing.T) {
 	})
 }
 
-func TestKeyThatIsNeverAnsweredStopsNoOther(t *testing.T) {
+func TestUnackedKeyDoesNotBlockOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		source, peer, end := silentReplica(t, 1000)
 		var stuck converge.Key

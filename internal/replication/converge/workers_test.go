@@ -148,7 +148,7 @@ func TestPeersShareALimitOfWrites(t *testing.T) {
 	})
 }
 
-func TestPeerWhoseAppliesHangLeavesWorkersToOthers(t *testing.T) {
+func TestPeerWithHangingAppliesLeavesWorkersToOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := newHub(t, 16)
 		for range 3 {
@@ -167,7 +167,7 @@ func TestPeerWhoseAppliesHangLeavesWorkersToOthers(t *testing.T) {
 }
 
 // Even if all workers hang, each for no longer than an apply may take.
-func TestManyPeersWhoseAppliesHangStopNobodyForEver(t *testing.T) {
+func TestManyPeersWithHangingAppliesDoNotBlockOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := newHub(t, 8)
 		for range 50 {
@@ -181,7 +181,7 @@ func TestManyPeersWhoseAppliesHangStopNobodyForEver(t *testing.T) {
 }
 
 // A peer that leaves while its applies run has nothing begun any more.
-func TestPeerThatIsClosedBeginsNothing(t *testing.T) {
+func TestClosedPeerStartsNoSession(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := newHub(t, 8)
 		m := h.join(pausingApply(time.Second))
@@ -196,7 +196,7 @@ func TestPeerThatIsClosedBeginsNothing(t *testing.T) {
 	})
 }
 
-func TestWorkersThatDoNotRunKeepTheWork(t *testing.T) {
+func TestTasksWaitUntilWorkersRun(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := &hub{t: t, workers: converge.NewWorkers(8)}
 		m := h.join(pausingApply(time.Second))
@@ -218,7 +218,7 @@ func pausingApply(d time.Duration) func(context.Context, converge.Key, converge.
 	return func(ctx context.Context, k converge.Key, _ converge.Object) error { return pause(ctx, k) }
 }
 
-func TestPausedDeletionsOfAPeerThatIsClosedAreForgotten(t *testing.T) {
+func TestPausedDeletionsOfClosedPeerAreForgotten(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)

@@ -115,7 +115,7 @@ func TestNoErrorQuotesAPayload(t *testing.T) {
 }
 
 // Objects, records, contents and messages show nothing of what is in them, however they are logged.
-func TestNothingThatHoldsASecretShowsIt(t *testing.T) {
+func TestSecretsAreRedactedInLogs(t *testing.T) {
 	t.Parallel()
 	p, secret := confidential(t)
 	object, ok := p.here.Sources[facets.Repository].Project("repo")

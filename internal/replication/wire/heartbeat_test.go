@@ -71,7 +71,7 @@ func TestSilentPeerEndsASendThatBlocks(t *testing.T) {
 	})
 }
 
-func TestAnythingReceivedIsASignOfLife(t *testing.T) {
+func TestAnyMessageResetsHeartbeatTimeout(t *testing.T) {
 	delivering(t, func(t *testing.T, d delivery) {
 		d.ExpectHeartbeats(heartbeat)
 		for range 5 {

@@ -45,7 +45,7 @@ func complaining(t *testing.T, test func(c *cable, log func() string)) {
 }
 
 // A peer cannot fill the log, neither by many events nor by large ones.
-func TestEventsThatAreNotUnderstoodAreLoggedAFewAtATime(t *testing.T) {
+func TestSkippedEventsAreLoggedAtALimitedRate(t *testing.T) {
 	complaining(t, func(c *cable, log func() string) {
 		for range 10_000 {
 			c.in <- nonsense("digest", "{")

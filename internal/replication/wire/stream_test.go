@@ -111,7 +111,7 @@ func TestStreamWithoutHelloIsRefused(t *testing.T) {
 }
 
 // A hello that cannot be understood is none: it is passed over, and waiting for one is bounded by the caller.
-func TestHelloThatIsNone(t *testing.T) {
+func TestUndecodableHelloIsIgnored(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := newCable()
 		s := c.open("/principal", quiet())
@@ -123,7 +123,7 @@ func TestHelloThatIsNone(t *testing.T) {
 	})
 }
 
-func TestHelloInTheMiddleIsPassedOver(t *testing.T) {
+func TestSecondHelloIsIgnored(t *testing.T) {
 	agent, principal := pair(t)
 	require.NoError(t, agent.SendHello(wire.NewHello()))
 	require.NoError(t, agent.Send(put(1)))
@@ -143,7 +143,7 @@ func (p plain) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 // What is not understood is passed over, and the stream goes on: to end it would make the peer send the same again.
-func TestWhatIsNotUnderstoodIsPassedOver(t *testing.T) {
+func TestInvalidEventsAreSkipped(t *testing.T) {
 	const prefix = "io.argoproj-labs.argocd-agent."
 	text := func(s string) *pb.CloudEventAttributeValue {
 		return &pb.CloudEventAttributeValue{Attr: &pb.CloudEventAttributeValue_CeString{CeString: s}}

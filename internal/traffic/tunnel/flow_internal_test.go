@@ -17,7 +17,7 @@ func TestCreditIsTheWindow(t *testing.T) {
 	require.Equal(t, window-maxData+1, c.available())
 }
 
-func TestAcknowledgementOfWhatWasNotSent(t *testing.T) {
+func TestAckBeyondSentBytesIsRejected(t *testing.T) {
 	c := newCredit()
 	c.spend(10)
 	require.True(t, c.acknowledge(10))

@@ -45,7 +45,7 @@ func TestRowsAreMediansJudgedBesideTheFloor(t *testing.T) {
 	require.False(t, *rows[0].Met)
 }
 
-func TestWhatWasNotMeasuredIsNotJudged(t *testing.T) {
+func TestTargetWithoutMeasurementIsNotChecked(t *testing.T) {
 	rows := figures.Combine("status", samples([]float64{49}, nil), half())
 	require.Nil(t, rows[0].Floor)
 	require.Nil(t, rows[0].Met)

@@ -19,7 +19,7 @@ func TestRatesAreRead(t *testing.T) {
 	require.Equal(t, map[string]float64{"set": 75187.97, "get": 81300.81}, rates)
 }
 
-func TestWhatIsNoResultIsNotTakenForOne(t *testing.T) {
+func TestInvalidResultTableIsRefused(t *testing.T) {
 	for name, c := range map[string]struct{ table, want string }{
 		"nothing":      {"", "does not say how many get"},
 		"one missing":  {header + `"GET","81300.81","0.312"` + "\n", "fields"},

@@ -117,7 +117,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		together(ctx, admission.Run, clusterStore.Run, hubState.Run, hubIdentity.Run, confirm)
 		return nil
 	})
-	server := s.newServer(certSource, telemetry.ServerOptions(registry), services(service, relayService))
+	server := s.newServer(ctx, certSource, telemetry.ServerOptions(registry), services(service, relayService))
 	group.Go(func() error { return s.serve(ctx, server, logger, service.Run, relayService.Run) })
 	return group.Wait()
 }
@@ -191,9 +191,10 @@ func allOf(checks ...func() error) func() error {
 }
 
 // newServer returns a gRPC server with these services.
-func (s *principalSettings) newServer(certSource *certs.Source, options []grpc.ServerOption, register func(grpc.ServiceRegistrar)) *grpc.Server {
+func (s *principalSettings) newServer(ctx context.Context, certSource *certs.Source, options []grpc.ServerOption, register func(grpc.ServiceRegistrar),
+) *grpc.Server {
 	secure := certs.ServerCredentials(certs.ServerOptions{Source: certSource, Policy: s.policy})
-	server := grpc.NewServer(append(s.transport(), append(options, sessions.ServerOptions(secure)...)...)...)
+	server := grpc.NewServer(append(s.transport(), append(options, sessions.ServerOptions(ctx, secure)...)...)...)
 	register(server)
 	return server
 }

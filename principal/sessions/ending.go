@@ -38,10 +38,10 @@ func reason(ctx context.Context, stream *wire.Stream, err error) string {
 	return "the agent closed the stream, and should say why in its own log"
 }
 
-// ServerOptions returns what a gRPC server needs that serves agents, beside these credentials: connections that remember how
-// they end, and streams that can be cancelled.
-func ServerOptions(c credentials.TransportCredentials) []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.Creds(watchedCredentials{c}), grpc.InTapHandle(cancellable)}
+// ServerOptions returns what a gRPC server needs that serves agents until the context ends, beside these credentials:
+// handshakes that end with the context, connections that remember how they end, and streams that can be cancelled.
+func ServerOptions(ctx context.Context, c credentials.TransportCredentials) []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.Creds(watchedCredentials{c, ctx}), grpc.InTapHandle(cancellable)}
 }
 
 // cancelKey is the key of the function that cancels a stream's context, in that context.
@@ -70,9 +70,14 @@ func cancelOf(ctx context.Context) (context.CancelFunc, error) {
 // was lost.
 type watchedCredentials struct {
 	credentials.TransportCredentials
+
+	ctx context.Context //nolint:containedctx // of the server: gRPC passes none to a handshake
 }
 
+// ServerHandshake ends with the server's context. A server that stops waits for handshakes, and so for as long as a port
+// scanner pleases, or until thousands of agents have connected again.
 func (c watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	defer context.AfterFunc(c.ctx, func() { _ = raw.Close() })()
 	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
 		return nil, nil, err
@@ -81,7 +86,7 @@ func (c watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 }
 
 func (c watchedCredentials) Clone() credentials.TransportCredentials {
-	return watchedCredentials{c.TransportCredentials.Clone()}
+	return watchedCredentials{c.TransportCredentials.Clone(), c.ctx}
 }
 
 // watched is a connection that remembers how it ended.

@@ -3,6 +3,7 @@ package sessions_test
 import (
 	"context"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
@@ -107,6 +109,30 @@ func (c *cable) cut(t *testing.T) {
 	defer c.mu.Unlock()
 	require.NoError(t, c.conn.(*net.TCPConn).SetLinger(0))
 	require.NoError(t, c.conn.Close())
+}
+
+// A server that stops waits for handshakes: a port scanner's is never finished.
+func TestShutdownEndsHandshakes(t *testing.T) {
+	o := newFixture(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	secure := certs.ServerCredentials(certs.ServerOptions{Source: o.material})
+	server := grpc.NewServer(append(sessions.ServerOptions(ctx, secure), grpc.ConnectionTimeout(time.Hour))...)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	cancel()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))
+	_, err = conn.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+	server.GracefulStop()
+	require.NoError(t, <-served)
 }
 
 // One that goes without a hello was never here. It can open thousands of streams in a second, and fills no log.

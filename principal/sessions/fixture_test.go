@@ -177,7 +177,7 @@ func (o *fixture) listen(t *testing.T) {
 	require.NoError(t, err)
 	o.address = listener.Addr().String()
 	grpcServer := grpc.NewServer(
-		append(sessions.ServerOptions(certs.ServerCredentials(certs.ServerOptions{Source: o.material})),
+		append(sessions.ServerOptions(t.Context(), certs.ServerCredentials(certs.ServerOptions{Source: o.material})),
 			grpc.ForceServerCodecV2(wire.NewCodec()))...,
 	)
 	syncv1.RegisterSyncServer(grpcServer, o)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,7 +178,8 @@ func TestShutdownEndsStreamsWithoutHello(t *testing.T) {
 		require.Equal(t, codes.Unavailable, status.Code(<-ended))
 		<-o.stopped
 		require.Zero(t, time.Since(began))
-		require.NotContains(t, o.log.String(), "Refused connection")
+		require.Contains(t, o.log.String(), `msg="Shutting down; agents are asked to connect again" connections=1`)
+		require.Equal(t, 1, strings.Count(o.log.String(), "\n"), "of an agent nothing is logged")
 	})
 }
 

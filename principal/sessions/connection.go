@@ -134,10 +134,16 @@ func (c *connection) logBegin() {
 	c.logger.Info("An agent connected to the subscription stream", "build", c.theirs.Build, "mode", c.theirs.Mode)
 }
 
-// logEnd logs with which error a session ended, and returns that as a status for the agent.
+// logEnd logs with which error a session ended, and returns that as a status for the agent. A shutdown ends all sessions, and
+// is logged once.
 func (c *connection) logEnd(err error) error {
 	err = asStatus(err)
-	c.logger.Info("An agent disconnected", "after", time.Since(c.began).Round(time.Millisecond).String(), "reason", reason(c.raw, c.stream, err))
+	level := slog.LevelInfo
+	if errors.Is(err, authn.ErrDraining) {
+		level = slog.LevelDebug
+	}
+	c.logger.Log(c.raw, level, "An agent disconnected",
+		"after", time.Since(c.began).Round(time.Millisecond).String(), "reason", reason(c.raw, c.stream, err))
 	return err
 }
 

@@ -101,6 +101,7 @@ func (s *Service) setServing(serving bool) {
 	if serving {
 		return
 	}
+	s.options.Logger.Info("Shutting down; agents are asked to connect again", "connections", len(s.connections))
 	for c := range s.connections {
 		c.end(authn.ErrDraining)
 	}

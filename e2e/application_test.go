@@ -29,13 +29,13 @@ func TestApplicationIsCopiedToSpoke(t *testing.T) {
 		})
 	t.Cleanup(func() { app.hub.edit(t, finalize()) }) // nobody else works that finalizer off
 
-	copied := app.arrives(t)
-	require.Equal(t, map[string]string{"team": "blue"}, copied.GetLabels())
-	require.Equal(t, "hello", copied.GetAnnotations()["example.com/note"])
-	require.Equal(t, []string{cascadeFinalizer}, copied.GetFinalizers(), "finalizers of others than Argo CD stay on the hub")
-	require.Empty(t, copied.GetOwnerReferences(), "the owner is on the hub only")
-	require.Equal(t, map[string]any{"name": "in-cluster", "namespace": "complete"}, copied.Object["spec"].(map[string]any)["destination"])
-	limit, _, err := unstructured.NestedInt64(copied.Object, "spec", "revisionHistoryLimit")
+	replica := app.arrives(t)
+	require.Equal(t, map[string]string{"team": "blue"}, replica.GetLabels())
+	require.Equal(t, "hello", replica.GetAnnotations()["example.com/note"])
+	require.Equal(t, []string{cascadeFinalizer}, replica.GetFinalizers(), "finalizers of others than Argo CD stay on the hub")
+	require.Empty(t, replica.GetOwnerReferences(), "the owner is on the hub only")
+	require.Equal(t, map[string]any{"name": "in-cluster", "namespace": "complete"}, replica.Object["spec"].(map[string]any)["destination"])
+	limit, _, err := unstructured.NestedInt64(replica.Object, "spec", "revisionHistoryLimit")
 	require.NoError(t, err)
 	require.EqualValues(t, 3, limit)
 

@@ -24,17 +24,17 @@ const (
 	// chaosLasts is how long people and mischief are at work.
 	chaosLasts = 2 * time.Minute
 	// peoplePerAgent is how many people work at a time, each on an Application of their own. They are too few to delete
-	// so many Applications during a disconnection that the brake would hold them back.
+	// so many Applications during a disconnection that the deletion guard would pause that.
 	peoplePerAgent = 9
 	// settling is how long everything may take to become equal once nothing is in its way: what was put back again and
 	// again by then waits up to a minute.
 	settling = 2 * time.Minute
 	// quiet is how long nothing may happen before all is taken to be over.
 	quiet = 4 * time.Second
-	// spareGoroutines is by how many the goroutines of a process may differ at rest: idle connections have some. Each
-	// conversation of argocd-server with a spoke has some more.
-	spareGoroutines           = 12
-	goroutinesPerConversation = 8
+	// spareGoroutines is by how many the goroutines of a process may differ at rest: idle connections have some. Each tunnel
+	// connection has some more.
+	spareGoroutines               = 12
+	goroutinesPerTunnelConnection = 8
 )
 
 // chaos is one run: a lab, and what happens in it.
@@ -187,18 +187,18 @@ func (c *chaos) requireGoroutines(ctx context.Context, t *testing.T, before map[
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // for connections that end late
 	defer cancel()
 	for {
-		conversations, err := metric(ctx, c.lab.Principal.MetricsURL, "argocd_principal_tunnel_connections")
+		connections, err := metric(ctx, c.lab.Principal.MetricsURL, "argocd_principal_tunnel_connections")
 		require.NoError(t, err)
 		now, good := c.goroutines(ctx, t), true
 		for name, n := range now {
-			good = good && n <= before[name]+spareGoroutines+goroutinesPerConversation*int(conversations)
+			good = good && n <= before[name]+spareGoroutines+goroutinesPerTunnelConnection*int(connections)
 		}
 		if good {
-			t.Logf("goroutines before: %v, after: %v with %.0f conversations", before, now, conversations)
+			t.Logf("goroutines before: %v, after: %v with %.0f tunnel connections", before, now, connections)
 			return
 		}
 		if !wait(ctx, time.Second) {
-			t.Fatalf("CHAOS_SEED=%d\ngoroutines before: %v, after: %v with %.0f conversations\n%s", c.seed, before, now, conversations, c.history.lines("weather"))
+			t.Fatalf("CHAOS_SEED=%d\ngoroutines before: %v, after: %v with %.0f connections\n%s", c.seed, before, now, connections, c.history.lines("weather"))
 		}
 	}
 }

@@ -58,13 +58,13 @@ func (m mischief) recur(ctx context.Context, lasts time.Duration, dice *rand.Ran
 // weather is what befalls links.
 func (c *chaos) weather() []mischief {
 	all := []mischief{
-		{name: "link principal-API server", pause: 8 * time.Second, happen: trouble(c.lab.Principal.APIServer)},
+		{name: "link principal-API server", pause: 8 * time.Second, happen: disturb(c.lab.Principal.APIServer)},
 	}
 	for _, agent := range []string{"a", "b"} {
 		a := c.lab.Agent(agent)
 		all = append(all,
-			mischief{name: "link " + agent + "-principal", pause: 9 * time.Second, happen: trouble(a.Principal)},
-			mischief{name: "link " + agent + "-API server", pause: 8 * time.Second, happen: trouble(a.APIServer)})
+			mischief{name: "link " + agent + "-principal", pause: 9 * time.Second, happen: disturb(a.Principal)},
+			mischief{name: "link " + agent + "-API server", pause: 8 * time.Second, happen: disturb(a.APIServer)})
 	}
 	return all
 }
@@ -83,7 +83,7 @@ func (c *chaos) accidents() []mischief {
 	return all
 }
 
-func trouble(l *link.Link) happen {
+func disturb(l *link.Link) happen {
 	return func(ctx context.Context, dice *rand.Rand, note func(string)) error {
 		length := time.Duration(dice.Int64N(int64(6 * time.Second)))
 		switch dice.IntN(4) {

@@ -246,7 +246,7 @@ func TestAPIServerRestart(t *testing.T) {
 func TestForbiddenFromStartingAPIServerIsRetried(t *testing.T) {
 	spoke := shared.Spoke("b")
 	var apps []*twin
-	var seen []*witness
+	var seen []*recorder
 	for i := range 10 {
 		app := newTwin("b", fmt.Sprint("during-", i)).create(t)
 		app.arrives(t)

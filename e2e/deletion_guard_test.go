@@ -20,11 +20,11 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
 )
 
-// Most of an agent's Applications are gone when the principal returns: that is more often an accident than a wish.
+// Most of an agent's Applications are gone when the principal returns: that is probably an accident.
 func TestDeletionGuardPausesMassDeletion(t *testing.T) {
 	t.Parallel()
 	principal := newPrincipal(t, lab.PrincipalOptions{})
-	s := newSite(t, "braked", lab.AgentOptions{Principal: principal}).connected(t)
+	s := newSite(t, "guarded", lab.AgentOptions{Principal: principal}).connected(t)
 	var apps []*twin
 	for n := range 20 {
 		apps = append(apps, s.newTwin(fmt.Sprintf("app-%02d", n)).create(t))
@@ -32,8 +32,8 @@ func TestDeletionGuardPausesMassDeletion(t *testing.T) {
 	for _, app := range apps {
 		app.arrives(t)
 	}
-	hub := origin{shared.Hub, lab.Namespace, principal.Process}
-	word := hub.brakes(t, s.name+".application", originals(apps[:11]))
+	hub := guardedSource{shared.Hub, lab.Namespace, principal.Process}
+	command := hub.deleteWhileStopped(t, s.name+".application", hubObjects(apps[:11]))
 	says(t, principal, "Resync would delete 11 of 20 objects; deletions paused")
 	held := fmt.Sprintf("argocd_principal_sync_guarded_deletions{agent=%q,facet=\"application\"}", s.name)
 	_, metrics := get(t, principal.MetricsURL)
@@ -51,8 +51,8 @@ func TestDeletionGuardPausesMassDeletion(t *testing.T) {
 	s.has(t, 22)
 
 	mark := principal.Mark()
-	hub.inShell(t, word)
-	t.Cleanup(func() { hub.forget(t, s.name+".application") })
+	hub.inShell(t, command)
+	t.Cleanup(func() { hub.removeToken(t, s.name+".application") })
 	for _, app := range apps[:11] {
 		app.spoke.vanishes(t)
 	}
@@ -62,9 +62,9 @@ func TestDeletionGuardPausesMassDeletion(t *testing.T) {
 	require.NotContains(t, metrics, held)
 
 	// The next time the ConfigMap is there already.
-	word = hub.brakes(t, s.name+".application", originals(append(apps[11:], first, second)))
+	command = hub.deleteWhileStopped(t, s.name+".application", hubObjects(append(apps[11:], first, second)))
 	mark = principal.Mark()
-	hub.inShell(t, word)
+	hub.inShell(t, command)
 	for _, app := range apps[11:] {
 		app.spoke.vanishes(t)
 	}
@@ -72,20 +72,20 @@ func TestDeletionGuardPausesMassDeletion(t *testing.T) {
 	s.has(t, 0)
 }
 
-// origin is the side on which something is deleted, and the program there, which says so to the other.
-type origin struct {
+// guardedSource is the cluster with the source objects, and the program there, whose deletion guard acts.
+type guardedSource struct {
 	cluster   *lab.Cluster
 	namespace string // of the program
 	program   *process.Process
 }
 
-func (p origin) brake() side {
+func (p guardedSource) guardConfigMap() side {
 	return core(p.cluster, "configmaps", p.namespace, "argocd-agent-deletion-guard")
 }
 
-// brakes has objects deleted while the program is away, which then holds the deletions back under this name, and returns what
-// it says to type if they are meant.
-func (p origin) brakes(t *testing.T, name string, objects []side) (command string) {
+// deleteWhileStopped deletes objects while the program is stopped. It waits until the guard pauses the deletions under this
+// name, and returns the command that confirms them.
+func (p guardedSource) deleteWhileStopped(t *testing.T, name string, objects []side) (command string) {
 	t.Helper()
 	stopped(t, p.program.Stop)
 	for _, object := range objects {
@@ -103,8 +103,8 @@ func (p origin) brakes(t *testing.T, name string, objects []side) (command strin
 	return command
 }
 
-// originals are the hub's of some applications.
-func originals(apps []*twin) []side {
+// hubObjects are the hub's objects of some applications.
+func hubObjects(apps []*twin) []side {
 	var sides []side
 	for _, app := range apps {
 		sides = append(sides, app.hub)
@@ -120,7 +120,7 @@ func (s *site) has(t *testing.T, count int) {
 	require.Len(t, objects, count)
 }
 
-// requireEvent fails unless people were told of something by an Event.
+// requireEvent fails unless there is such an Event.
 func requireEvent(t *testing.T, c *lab.Cluster, namespace, reason, message string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -136,8 +136,8 @@ func requireEvent(t *testing.T, c *lab.Cluster, namespace, reason, message strin
 	require.NoError(t, err)
 }
 
-// inShell runs a command there as somebody would who copied it from the log.
-func (p origin) inShell(t *testing.T, command string) {
+// inShell runs a command there, as if it was copied from the log.
+func (p guardedSource) inShell(t *testing.T, command string) {
 	t.Helper()
 	shell := exec.CommandContext(t.Context(), "sh", "-c", command)
 	shell.Env = append(os.Environ(), "KUBECONFIG="+p.cluster.Kubeconfig,
@@ -174,13 +174,13 @@ func TestDeletionGuardClearsWhenObjectsReturn(t *testing.T) {
 	says(t, principal, "No deletions are paused any more")
 }
 
-// The brake is not for applications alone: whatever one side tells the other to delete, it holds back, and lets go.
+// The guard pauses deletions of every facet, and confirmation resumes them.
 func TestDeletionGuardCoversEveryFacet(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		mode, facet string
 		// declare makes something of the site's and returns it and its copy. All that it makes begin alike.
-		declare func(t *testing.T, s *site, name string) (original, replica side)
+		declare func(t *testing.T, s *site, name string) (source, replica side)
 	}{
 		"projects":             {"managed", "appproject", declareProject},
 		"repositories":         {"managed", "repository", declareCredentials("repository")},
@@ -194,21 +194,21 @@ func TestDeletionGuardCoversEveryFacet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			principal := newPrincipal(t, lab.PrincipalOptions{})
-			s := newSite(t, "braked", lab.AgentOptions{Principal: principal, Mode: c.mode}).connected(t)
-			from, brake := origin{shared.Hub, lab.Namespace, principal.Process}, s.name+"."+c.facet
+			s := newSite(t, "guarded", lab.AgentOptions{Principal: principal, Mode: c.mode}).connected(t)
+			from, key := guardedSource{shared.Hub, lab.Namespace, principal.Process}, s.name+"."+c.facet
 			if c.mode == "autonomous" {
-				from, brake = origin{s.spoke, s.name, s.agent.Process}, c.facet
+				from, key = guardedSource{s.spoke, s.name, s.agent.Process}, c.facet
 			}
-			var originals, replicas []side
+			var hubObjects, replicas []side
 			for n := range 12 {
-				original, replica := c.declare(t, s, fmt.Sprintf("%s-%02d", s.name, n))
-				originals, replicas = append(originals, original), append(replicas, replica)
+				source, replica := c.declare(t, s, fmt.Sprintf("%s-%02d", s.name, n))
+				hubObjects, replicas = append(hubObjects, source), append(replicas, replica)
 			}
 			for _, replica := range replicas {
 				replica.becomes(t)
 			}
-			command := from.brakes(t, brake, originals)
-			requireEvent(t, from.cluster, from.namespace, "DeletionsPaused", "objects of "+brake+"; deletions paused")
+			command := from.deleteWhileStopped(t, key, hubObjects)
+			requireEvent(t, from.cluster, from.namespace, "DeletionsPaused", "objects of "+key+"; deletions paused")
 			// What comes after goes on, so what is still there was held back.
 			_, after := c.declare(t, s, s.name+"-after")
 			after.becomes(t)
@@ -216,7 +216,7 @@ func TestDeletionGuardCoversEveryFacet(t *testing.T) {
 				replica.becomes(t)
 			}
 			from.inShell(t, command)
-			t.Cleanup(func() { from.forget(t, brake) })
+			t.Cleanup(func() { from.removeToken(t, key) })
 			for _, replica := range replicas {
 				replica.vanishes(t)
 			}
@@ -225,20 +225,20 @@ func TestDeletionGuardCoversEveryFacet(t *testing.T) {
 	}
 }
 
-// forget takes a word back that was given, and leaves those of others.
-func (p origin) forget(t *testing.T, brake string) {
+// removeToken removes a token, and leaves those of others.
+func (p guardedSource) removeToken(t *testing.T, key string) {
 	t.Helper()
-	p.brake().edit(t, func(object *unstructured.Unstructured) { unstructured.RemoveNestedField(object.Object, "data", brake) })
+	p.guardConfigMap().edit(t, func(object *unstructured.Unstructured) { unstructured.RemoveNestedField(object.Object, "data", key) })
 }
 
-func declareProject(t *testing.T, s *site, name string) (original, replica side) {
+func declareProject(t *testing.T, s *site, name string) (source, replica side) {
 	t.Helper()
 	return project(shared.Hub, lab.Namespace, name).declare(t, "AppProject", projectFor(s.name)), project(s.spoke, s.name, name)
 }
 
 // declareCredentials declares Secrets for Argo CD, of a project that is made for them.
-func declareCredentials(use string) func(t *testing.T, s *site, name string) (original, replica side) {
-	return func(t *testing.T, s *site, name string) (original, replica side) {
+func declareCredentials(use string) func(t *testing.T, s *site, name string) (source, replica side) {
+	return func(t *testing.T, s *site, name string) (source, replica side) {
 		t.Helper()
 		team := project(shared.Hub, lab.Namespace, s.name)
 		if there, err := shared.Hub.Get(t.Context(), team.selection); err == nil && there == nil {
@@ -249,7 +249,7 @@ func declareCredentials(use string) func(t *testing.T, s *site, name string) (or
 	}
 }
 
-func declareOwnProject(t *testing.T, s *site, name string) (original, replica side) {
+func declareOwnProject(t *testing.T, s *site, name string) (source, replica side) {
 	t.Helper()
 	return project(s.spoke, s.name, name).declare(t, "AppProject", projectFor(s.name)), project(shared.Hub, lab.Namespace, s.name+"-"+name)
 }

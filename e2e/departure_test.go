@@ -145,7 +145,7 @@ func TestSpokeNamespaceOfManagedAgentDeleted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "wiped", lab.AgentOptions{}).connected(t)
 	app := sharing()["managed"](t, s, "app")
-	before, copied := app.hub.get(t), app.spoke.get(t)
+	before, replica := app.hub.get(t), app.spoke.get(t)
 	there := namespaceOf(s.spoke, s.name)
 	there.delete(t)
 	there.vanishes(t)
@@ -153,7 +153,7 @@ func TestSpokeNamespaceOfManagedAgentDeleted(t *testing.T) {
 	stopped(t, s.agent.Stop)
 
 	startSite(t, s.name, lab.AgentOptions{}).connected(t)
-	app.spoke.becomes(t, anew(copied))
+	app.spoke.becomes(t, anew(replica))
 	app.hub.remains(t, before)
 }
 
@@ -178,7 +178,7 @@ func TestClusterSecretDeleted(t *testing.T) {
 	principal := newPrincipal(t, lab.PrincipalOptions{})
 	s := newSite(t, "unlisted", lab.AgentOptions{Principal: principal}).connected(t)
 	app := sharing()["managed"](t, s, "app")
-	copied := app.spoke.get(t)
+	replica := app.spoke.get(t)
 	core(shared.Hub, "secrets", lab.Namespace, "cluster-"+s.name).delete(t)
 	app.hub.edit(t, label("team", "blue"))
 	app.spoke.becomes(t, labelled("team", "blue"))
@@ -187,7 +187,7 @@ func TestClusterSecretDeleted(t *testing.T) {
 	saysNow(t, s.agent, mark, lab.ConnectedAgentLine)
 	app.hub.edit(t, label("team", "red"))
 	app.spoke.becomes(t, labelled("team", "red"))
-	app.spoke.remains(t, copied)
+	app.spoke.remains(t, replica)
 }
 
 // An agent that never comes back leaves nothing on the hub that cannot be deleted, and what it left on its spoke goes on. When

@@ -13,28 +13,30 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 )
 
-// ledger tells what principals and a site's agent ask of their API servers. Other tests' would be in it too, so a test that
-// keeps one runs alone.
-type ledger struct {
+// requestCounter counts the API requests of principals and of a site's agent. It counts those of other tests too, so a test
+// that uses it runs alone.
+type requestCounter struct {
 	site       *site
 	last       *twin // goes both ways after all that is counted, to show that nothing more is to come
 	pages      int
 	hub, spoke int64 // where the API servers' logs were when the page was opened
 }
 
-// ledger opens one, by an Application that the caller need not delete.
-func (s *site) ledger(t *testing.T, last *twin) *ledger {
+// countRequests starts to count, with an Application that the caller need not delete.
+func (s *site) countRequests(t *testing.T, last *twin) *requestCounter {
 	t.Helper()
-	l := &ledger{site: s, last: last}
+	l := &requestCounter{site: s, last: last}
 	l.close(t)
 	return l
 }
 
 // open begins a new page.
-func (l *ledger) open() { l.hub, l.spoke = shared.Hub.APIServer.Mark(), l.site.spoke.APIServer.Mark() }
+func (l *requestCounter) open() {
+	l.hub, l.spoke = shared.Hub.APIServer.Mark(), l.site.spoke.APIServer.Mark()
+}
 
 // close returns what was asked since the page was opened.
-func (l *ledger) close(t *testing.T) (hub, spoke []cluster.Request) {
+func (l *requestCounter) close(t *testing.T) (hub, spoke []cluster.Request) {
 	t.Helper()
 	l.pages++
 	l.last.hub.edit(t, annotate(refreshAnnotation, "normal"))
@@ -46,7 +48,7 @@ func (l *ledger) close(t *testing.T) (hub, spoke []cluster.Request) {
 }
 
 // read returns what was asked on one side up to the requests about the last Application, and leaves those out.
-func (l *ledger) read(t *testing.T, last side, mark int64) []cluster.Request {
+func (l *requestCounter) read(t *testing.T, last side, mark int64) []cluster.Request {
 	t.Helper()
 	at := last.selection
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -102,10 +104,10 @@ func (s *site) costs(t *testing.T, principal *lab.Principal, mode string, share 
 	for range 3 {
 		apps = append(apps, share("steady"))
 	}
-	ledger := s.ledger(t, share("last"))
-	ledger.statuses(t, apps)
-	ledger.reconnect(t)
-	ledger.restart(t, principal)
+	countRequests := s.countRequests(t, share("last"))
+	countRequests.statuses(t, apps)
+	countRequests.reconnect(t)
+	countRequests.restart(t, principal)
 }
 
 // furnish gives the site a project, and a managed one a repository's credentials too.
@@ -127,7 +129,7 @@ func (s *site) furnish(t *testing.T, mode string) {
 }
 
 // statuses has each Application report several statuses.
-func (l *ledger) statuses(t *testing.T, apps []*twin) {
+func (l *requestCounter) statuses(t *testing.T, apps []*twin) {
 	t.Helper()
 	l.open()
 	var want []cluster.Request
@@ -145,7 +147,7 @@ func (l *ledger) statuses(t *testing.T, apps []*twin) {
 	require.Empty(t, spoke)
 }
 
-func (l *ledger) reconnect(t *testing.T) {
+func (l *requestCounter) reconnect(t *testing.T) {
 	t.Helper()
 	l.open()
 	mark := l.site.agent.Mark()
@@ -156,7 +158,7 @@ func (l *ledger) reconnect(t *testing.T) {
 	require.Empty(t, spoke)
 }
 
-func (l *ledger) restart(t *testing.T, principal *lab.Principal) {
+func (l *requestCounter) restart(t *testing.T, principal *lab.Principal) {
 	t.Helper()
 	l.open()
 	require.NoError(t, principal.Restart(t.Context()))

@@ -172,12 +172,12 @@ func (f *wholeFleet) storm(ctx context.Context, t *testing.T, work *sync.WaitGro
 	var all []mischief
 	for _, p := range f.principals {
 		all = append(all, mischief{name: "principal", pause: 20 * time.Second, happen: ending(p.Process)},
-			mischief{name: "link principal-API server", pause: 10 * time.Second, happen: trouble(p.APIServer)})
+			mischief{name: "link principal-API server", pause: 10 * time.Second, happen: disturb(p.APIServer)})
 	}
 	for name, a := range f.agents {
 		all = append(all, mischief{name: "agent " + name, pause: 20 * time.Second, happen: ending(a.Process)},
-			mischief{name: "link " + name, pause: 10 * time.Second, happen: trouble(a.Principal)},
-			mischief{name: "link " + name + "-API server", pause: 10 * time.Second, happen: trouble(a.APIServer)},
+			mischief{name: "link " + name, pause: 10 * time.Second, happen: disturb(a.Principal)},
+			mischief{name: "link " + name + "-API server", pause: 10 * time.Second, happen: disturb(a.APIServer)},
 			mischief{name: "API server " + name, once: true, happen: killing(f.lab.Spoke(name))})
 	}
 	all = append(all, mischief{name: "API server hub", once: true, happen: killing(f.lab.Hub)})

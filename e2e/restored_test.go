@@ -78,7 +78,7 @@ func TestHubRestoredFromBackup(t *testing.T) {
 	}
 }
 
-// A principal that is up before its hub has been restored would have few things deleted at once, which no brake holds back.
+// A principal that is up before its hub has been restored would have few things deleted at once, which no deletion guard pauses.
 func TestPartlyRestoredHubDeletesNothing(t *testing.T) {
 	t.Parallel()
 	h := newHubOfItsOwn(t, "empty-hub", 3)

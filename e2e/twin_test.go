@@ -248,8 +248,8 @@ func saysNow(t *testing.T, program logging, mark int64, texts ...string) {
 	}
 }
 
-// witness remembers every revision of an object.
-type witness struct {
+// recorder remembers every revision of an object.
+type recorder struct {
 	t    *testing.T
 	side side
 
@@ -257,10 +257,10 @@ type witness struct {
 	seen []*unstructured.Unstructured
 }
 
-// watch returns a witness of all that becomes of an object from now until the test is over.
-func watch(t *testing.T, s side) *witness {
+// watch records all revisions of an object from now until the test is over.
+func watch(t *testing.T, s side) *recorder {
 	t.Helper()
-	w := &witness{t: t, side: s}
+	w := &recorder{t: t, side: s}
 	ctx, cancel := context.WithCancel(context.Background())
 	began, over := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -283,8 +283,8 @@ func watch(t *testing.T, s side) *witness {
 	return w
 }
 
-// catchUp waits until the witness has seen the object as it is now: others may have, and it is a watch like theirs.
-func (w *witness) catchUp() {
+// catchUp waits until the recorder has seen the object as it is now.
+func (w *recorder) catchUp() {
 	w.t.Helper()
 	now, err := w.side.cluster.Get(w.t.Context(), w.side.selection)
 	require.NoError(w.t, err)
@@ -306,7 +306,7 @@ func revision(object *unstructured.Unstructured) uint64 {
 }
 
 // distinct returns the values that a function found in the revisions so far, each once, in order; empty ones are left out.
-func (w *witness) distinct(value func(*unstructured.Unstructured) string) []string {
+func (w *recorder) distinct(value func(*unstructured.Unstructured) string) []string {
 	w.t.Helper()
 	w.catchUp()
 	w.mu.Lock()

@@ -24,9 +24,9 @@ func (s sides) wanted(facet converge.Facet, origin converge.SourceConfig) iter.S
 			if !ok {
 				continue
 			}
-			copied, err := s.replicaOf(facet, key, object.Payload)
+			replica, err := s.replicaOf(facet, key, object.Payload)
 			if err == nil {
-				_, state.Version, err = copied.Encode()
+				_, state.Version, err = replica.Encode()
 			}
 			if err != nil {
 				state.Version = converge.VersionOf([]byte(err.Error())) // nothing is like that

@@ -23,7 +23,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 func TestHubCommandsAreAnsweredAsByRedis(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
-	conversation := [][]string{
+	commands := [][]string{
 		{"PING"}, {"ping", "hello"}, {"ECHO", "x\r\ny"}, {"SET", "a", "1"}, {"get", "a"}, {"GeT", "nothing"}, {"SET", "e", ""}, {"GET", "e"},
 		{"MSET", "b", "2", "c", "3"}, {"MGET", "a", "b", "x", "c"}, {"INCR", "a"}, {"INCR", "e"}, {"GET"}, {"NONSENSE", "x"},
 		{"HSET", "h", "f", "v", "g", "w"}, {"HGETALL", "h"}, {"LPUSH", "l", "1", "2"}, {"LRANGE", "l", "0", "-1"}, {"GET", "l"},
@@ -40,12 +40,12 @@ func TestHubCommandsAreAnsweredAsByRedis(t *testing.T) {
 			require.NotContains(t, c.do("HELLO", hello), "-ERR")
 		}
 		require.Equal(t, "+OK\r\n", direct.do("FLUSHALL"))
-		want := make([]string, len(conversation))
-		for i, words := range conversation {
+		want := make([]string, len(commands))
+		for i, words := range commands {
 			want[i] = direct.do(words...)
 		}
 		require.Equal(t, "+OK\r\n", direct.do("FLUSHALL"))
-		for i, words := range conversation {
+		for i, words := range commands {
 			require.Equal(t, want[i], proxied.do(words...), "%q in RESP%s", words, hello)
 		}
 		// The same all at once, twice.
@@ -53,11 +53,11 @@ func TestHubCommandsAreAnsweredAsByRedis(t *testing.T) {
 			require.NotContains(t, proxied.do("HELLO", hello), "-ERR")
 			require.Equal(t, "+OK\r\n", direct.do("FLUSHALL"))
 			var all strings.Builder
-			for _, words := range conversation {
+			for _, words := range commands {
 				all.WriteString(command(words...))
 			}
 			proxied.mustSend(all.String())
-			for i, words := range conversation {
+			for i, words := range commands {
 				require.Equal(t, want[i], proxied.mustReceive(), "%q in RESP%s, in a pipeline", words, hello)
 			}
 		}

@@ -133,13 +133,13 @@ func (p *Process) launch() (*run, error) {
 	r := &run{cmd: cmd, done: make(chan struct{}), asked: make(chan struct{})}
 	go func() { // ends with the program; Stop, Kill and a failed Start wait for it
 		defer close(r.done)
-		r.err = r.attend(p.log, output)
+		r.err = r.copyOutput(p.log, output)
 	}()
 	return r, nil
 }
 
-// attend copies the program's output to its log until the program has ended, and with it all that it started.
-func (r *run) attend(log *logFile, output *os.File) error {
+// copyOutput copies the program's output to its log until the program and all its children have ended.
+func (r *run) copyOutput(log *logFile, output *os.File) error {
 	defer func() { _ = output.Close() }() // of a pipe that was only read
 	copied := make(chan struct{})
 	go func() {

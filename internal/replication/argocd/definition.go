@@ -166,11 +166,11 @@ func (a *App) Own() (Definition, error) {
 	return parts{a.Labels, a.Annotations, a.Cascades(), a.Deleting, a.Spec}.define(false)
 }
 
-// AppliedVersion returns the version of which a copy was made, while the copy is still what was made then, and otherwise one of its
-// own.
+// AppliedVersion returns the source version that a replica object was made from. If the object has changed since, it returns
+// the object's own version.
 func (a *App) AppliedVersion() converge.Version { return a.appliedVersion(a.definition.own()) }
 
-// appliedVersion returns, by the annotation on a copy whose own version is given, the version that it was made of.
+// appliedVersion returns the version that a replica object was made from, by its annotation. own is its own version.
 func (h *Head) appliedVersion(own converge.Version) converge.Version {
 	of, made, differ := strings.Cut(h.Annotations[AnnotationApplied], " ")
 	if !differ {
@@ -183,7 +183,7 @@ func (h *Head) appliedVersion(own converge.Version) converge.Version {
 	return version
 }
 
-// Applied is the annotation of a copy with a version of its own, made of another.
+// Applied is the annotation of a replica object that was made from a version and has its own.
 func Applied(of, own converge.Version) string {
 	if of == own {
 		return of.String()

@@ -64,8 +64,8 @@ func TestMirroredApplicationStaysWhileDeleting(t *testing.T) {
 	require.NotEqual(t, after, offered)
 }
 
-// copyOf is what is kept of a copy of an original with a version, as it was applied, with another spec since.
-func copyOf(t *testing.T, d argocd.Definition, of converge.Version, since string) *argocd.App {
+// replicaOf is a replica object of a source version, as it was applied, with another spec since.
+func replicaOf(t *testing.T, d argocd.Definition, of converge.Version, since string) *argocd.App {
 	t.Helper()
 	_, own, err := d.Encode()
 	require.NoError(t, err)
@@ -88,20 +88,20 @@ func TestReplicaObjectKnowsAppliedVersion(t *testing.T) {
 	_, own, err := d.Encode()
 	require.NoError(t, err)
 	require.NotEqual(t, of, own)
-	require.Equal(t, of, copyOf(t, d, of, "").AppliedVersion())
+	require.Equal(t, of, replicaOf(t, d, of, "").AppliedVersion())
 	for name, since := range map[string]string{
 		"its project":     `{"project":"berlin-other","destination":{"name":"berlin","namespace":"x"}}`,
 		"its destination": `{"project":"berlin-own","destination":{"name":"in-cluster","namespace":"x"}}`,
 		"its cluster":     `{"project":"berlin-own","destination":{"server":"https://elsewhere","namespace":"x"}}`,
 		"its namespace":   `{"project":"berlin-own","destination":{"name":"berlin","namespace":"y"}}`,
 	} {
-		changed := copyOf(t, d, of, since).AppliedVersion()
+		changed := replicaOf(t, d, of, since).AppliedVersion()
 		require.NotEqual(t, of, changed, name)
 		require.NotEqual(t, own, changed, name)
 	}
-	require.Equal(t, of, copyOf(t, d, of, `{"destination":{"namespace":"x","name":"berlin"},"project":"berlin-own"}`).AppliedVersion(), "their order means nothing")
+	require.Equal(t, of, replicaOf(t, d, of, `{"destination":{"namespace":"x","name":"berlin"},"project":"berlin-own"}`).AppliedVersion(), "their order means nothing")
 
-	// A copy as it was sent has one version.
+	// A replica object as it was sent has one version.
 	app := anApp(`{"project":"own","destination":{"name":"in-cluster"}}`, nil)
 	payload, version, err := app.Define()
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestReplicaObjectKnowsAppliedVersion(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, version, sentVersion, "finalizers are part of it")
 	require.NotContains(t, argocd.Applied(version, version), " ")
-	require.Equal(t, sentVersion, copyOf(t, sent, sentVersion, "").AppliedVersion())
+	require.Equal(t, sentVersion, replicaOf(t, sent, sentVersion, "").AppliedVersion())
 }
 
 // Whatever users write into the annotation, no object is taken for a replica object that it is not.

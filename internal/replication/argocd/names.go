@@ -42,8 +42,9 @@ const (
 	AnnotationAgent = ownPrefix + "agent"
 	// AnnotationIntent, on the spoke, holds what was taken from the hub and is not yet withdrawn there.
 	AnnotationIntent = ownPrefix + "intent"
-	// AnnotationApplied, on a copy, is the version of the original that was applied last, followed by the copy's own where that
-	// is another. While the copy still has that version, it is known to be as it should, even by a program that has just started.
+	// AnnotationApplied, on a replica object, is the version of the source object that was applied last. If the replica
+	// object's own version differs, that follows. While the replica object still has that version, even a program that has
+	// just started knows that it is unchanged.
 	AnnotationApplied = ownPrefix + "applied"
 	// InfoIntent names an operation among the operation's infos, so that it is done once. Operations that run on the spoke
 	// without the hub's asking are shown on the hub with InfoMirror.
@@ -56,8 +57,8 @@ const (
 	ownPrefix = "argocd-agent.argoproj-labs.io/"
 )
 
-// local are the annotations that each side has for itself. Argo CD's notifications controller writes its state beside
-// each copy; kubectl's record of what was applied would double every object and means nothing elsewhere.
+// local are the annotations that each side has for itself. Argo CD's notifications controller writes its state on both
+// sides; kubectl's record of what was applied would double every object and means nothing elsewhere.
 var local = map[string]bool{ //nolint:gochecknoglobals // a constant
 	AnnotationRefresh:                                  true,
 	AnnotationHydrate:                                  true,

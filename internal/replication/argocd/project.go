@@ -227,7 +227,7 @@ func (r *Record) specFor(to Recipient) (map[string]any, bool) {
 		destinations = append(destinations, d.onSpoke(to.clusterNames()))
 	}
 	spec["destinations"] = destinations
-	// The copies are for in-cluster by name. What they deploy may be applications of the same project, by either.
+	// The replica objects are for in-cluster by name. What they deploy may be applications of the same project, by either.
 	to.clusterNames().translate(spec, inClusterServer, InCluster, inClusterServer)
 	delete(spec, "roles")
 	if to.Namespace != "" {

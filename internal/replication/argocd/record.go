@@ -77,8 +77,8 @@ func canonical(raw json.RawMessage) json.RawMessage {
 // Content returns what is synchronised of the object. It must not be changed.
 func (r *Record) Content() Content { return r.content }
 
-// AppliedVersion returns the version of which a copy was made, while the copy is still what was made then, and otherwise one of its
-// own.
+// AppliedVersion returns the source version that a replica object was made from. If the object has changed since, it returns
+// the object's own version.
 func (r *Record) AppliedVersion() converge.Version { return r.appliedVersion(r.encoded().version) }
 
 // SecretType returns what Argo CD uses a Secret for.

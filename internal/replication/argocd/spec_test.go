@@ -86,7 +86,7 @@ func TestSpecThatIsNoObjectIsAnError(t *testing.T) {
 	}
 }
 
-// What was normalised is normal: else the spoke's copy would differ from what was applied to it.
+// What was normalised is normal: else the replica object would differ from what was applied.
 func FuzzNormalizeSpecIsIdempotent(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `null`, ``, `{"syncPolicy":{"automated":{}}}`, `{"source":{"helm":{"valuesObject":{"a":1.0}}},"sources":[]}`,

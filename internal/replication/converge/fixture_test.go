@@ -30,7 +30,7 @@ type memoryStore struct {
 	removed map[converge.Key][]string    // the UIDs that Remove was called with
 	results map[converge.Key][]converge.Result
 
-	refusedConditions map[converge.Key]bool // what Troubled answers
+	refusedConditions map[converge.Key]bool // what HasRefusedCondition returns
 
 	// apply, remove and settle, if set, are asked first, and decide by an error.
 	apply        func(context.Context, converge.Key, converge.Object) error
@@ -108,7 +108,7 @@ func (s *memoryStore) resultsOf(k converge.Key) []converge.Result {
 	return append([]converge.Result(nil), s.results[k]...)
 }
 
-// heal has everything asked of the shelf work from now on.
+// heal makes all calls succeed from now on.
 func (s *memoryStore) heal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

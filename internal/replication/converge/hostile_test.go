@@ -198,11 +198,11 @@ func TestBucketRequestThatRepeatsItself(t *testing.T) {
 func TestUnknownKeysOfPeerTakeNoMemory(t *testing.T) { // alone, for it measures
 	unknown := func(i int) converge.Key { return converge.Key(fmt.Sprintf("unknown-%0100d", i)) }
 	for name, claim := range map[string]func(i int) converge.Message{
-		"notices": func(i int) converge.Message {
+		"changes": func(i int) converge.Message {
 			return converge.ReplicaChanged{Facet: facet, Key: unknown(i), State: object("u", "v").State}
 		},
 		"empty changes": func(i int) converge.Message { return converge.ReplicaChanged{Facet: facet, Key: unknown(i)} },
-		"holdings that nobody asked for": func(i int) converge.Message {
+		"unrequested bucket entries": func(i int) converge.Message {
 			return converge.BucketEntries{Facet: facet, Resync: 7, Entries: []converge.Entry{{Key: unknown(i)}}}
 		},
 	} {

@@ -81,8 +81,8 @@ func (p AdoptionPolicy) hubUID() string {
 }
 
 // isOtherHubs reports whether the source object of a replica object was on another hub than the present one.
-func (p AdoptionPolicy) isOtherHubs(copied *argocd.Head) bool {
-	from := copied.Annotations[argocd.AnnotationPrincipalUID]
+func (p AdoptionPolicy) isOtherHubs(replica *argocd.Head) bool {
+	from := replica.Annotations[argocd.AnnotationPrincipalUID]
 	return from != "" && p.hubUID() != "" && from != p.hubUID()
 }
 

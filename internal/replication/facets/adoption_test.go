@@ -22,11 +22,11 @@ const (
 
 // verdicts are what is there, what the general policies are, and what becomes of it.
 type verdicts map[string]struct {
-	there, original map[string]string // annotations
-	adoption        facets.AdoptionPolicy
-	hub             string // what it is known by
-	want            string
-	says            string // why it is left as it is
+	there, source map[string]string // annotations
+	adoption      facets.AdoptionPolicy
+	hub           string // what it is known by
+	want          string
+	says          string // why it is left as it is
 }
 
 const (
@@ -52,9 +52,9 @@ func (v verdicts) try(t *testing.T) {
 				spoke.AdoptionPolicy = c.adoption
 				spoke.AdoptionPolicy.Origin = func() string { return c.hub }
 			})
-			original := onHub(foreground)
-			original.Annotations = c.original
-			record(t, p.hub.Applications, p.hubAPI.put(original))
+			source := onHub(foreground)
+			source.Annotations = c.source
+			record(t, p.hub.Applications, p.hubAPI.put(source))
 			there := onSpoke(foreground)
 			there.Annotations = c.there
 			there.Status = json.RawMessage(`{"health":{"status":"Healthy"}}`)
@@ -90,20 +90,20 @@ func (v verdicts) try(t *testing.T) {
 func TestSourceUIDMismatchPolicies(t *testing.T) {
 	t.Parallel()
 	verdicts{
-		"of this original":                                          {there: from("on-hub"), want: changed},
-		"of this original, of another hub":                          {there: from("on-hub", argocd.AnnotationPrincipalUID, "old"), hub: "new", want: changed},
-		"of another original, of another hub":                       {there: from("other", argocd.AnnotationPrincipalUID, "old"), hub: "new", want: changed},
-		"of another original, when no hub was noted":                {there: from("other"), hub: "new", want: changed},
-		"of another original, of a hub that says nothing of itself": {there: from("other", argocd.AnnotationPrincipalUID, "old"), want: changed},
-		"of another original of this hub":                           {there: from("other", argocd.AnnotationPrincipalUID, "new"), hub: "new", want: replaced},
-		"of another original, and hubs say nothing":                 {there: from("other"), want: replaced},
-		"of another, and recreate":                                  {there: from("other"), adoption: facets.AdoptionPolicy{Mismatch: facets.MismatchRecreate}, want: replaced},
-		"of another, and upsert":                                    {there: from("other"), adoption: facets.AdoptionPolicy{Mismatch: facets.MismatchUpsert}, want: changed},
-		"of another, and its annotation wins":                       {there: from("other", mismatch, "upsert"), original: map[string]string{mismatch: "recreate"}, want: changed},
-		"of another, and the original's wins":                       {there: from("other"), original: map[string]string{mismatch: "recreate"}, adoption: facets.AdoptionPolicy{Mismatch: facets.MismatchUpsert}, want: replaced},
-		"of another, and a bad annotation":                          {there: from("other", mismatch, "Upsert"), want: spared, says: mismatch + `: "Upsert": want recreate or upsert`},
-		"of another, and a bad one on the original":                 {there: from("other"), original: map[string]string{mismatch: "always"}, want: spared, says: mismatch + `: "always": want recreate or upsert`},
-		"of this original, and a bad annotation":                    {there: from("on-hub", mismatch, "x", adoption, "y"), want: changed},
+		"of this source object":                                          {there: from("on-hub"), want: changed},
+		"of this source object, of another hub":                          {there: from("on-hub", argocd.AnnotationPrincipalUID, "old"), hub: "new", want: changed},
+		"of another source object, of another hub":                       {there: from("other", argocd.AnnotationPrincipalUID, "old"), hub: "new", want: changed},
+		"of another source object, when no hub was noted":                {there: from("other"), hub: "new", want: changed},
+		"of another source object, of a hub that says nothing of itself": {there: from("other", argocd.AnnotationPrincipalUID, "old"), want: changed},
+		"of another source object of this hub":                           {there: from("other", argocd.AnnotationPrincipalUID, "new"), hub: "new", want: replaced},
+		"of another source object, and hubs say nothing":                 {there: from("other"), want: replaced},
+		"of another, and recreate":                                       {there: from("other"), adoption: facets.AdoptionPolicy{Mismatch: facets.MismatchRecreate}, want: replaced},
+		"of another, and upsert":                                         {there: from("other"), adoption: facets.AdoptionPolicy{Mismatch: facets.MismatchUpsert}, want: changed},
+		"of another, and its annotation wins":                            {there: from("other", mismatch, "upsert"), source: map[string]string{mismatch: "recreate"}, want: changed},
+		"of another, and the source object wins":                         {there: from("other"), source: map[string]string{mismatch: "recreate"}, adoption: facets.AdoptionPolicy{Mismatch: facets.MismatchUpsert}, want: replaced},
+		"of another, and a bad annotation":                               {there: from("other", mismatch, "Upsert"), want: spared, says: mismatch + `: "Upsert": want recreate or upsert`},
+		"of another, and a bad one on the source object":                 {there: from("other"), source: map[string]string{mismatch: "always"}, want: spared, says: mismatch + `: "always": want recreate or upsert`},
+		"of this source object, and a bad annotation":                    {there: from("on-hub", mismatch, "x", adoption, "y"), want: changed},
 	}.try(t)
 }
 
@@ -112,17 +112,17 @@ func TestAdoption(t *testing.T) {
 	const no = "an application of this name is there already and may not be adopted: delete it, or set its annotation " + adoption + ": always"
 	never, always := facets.AdoptionPolicy{Adoption: facets.AdoptNever}, facets.AdoptionPolicy{Adoption: facets.AdoptAlways}
 	verdicts{
-		"nothing is said":                {want: changed},
-		"always":                         {adoption: always, want: changed},
-		"never":                          {adoption: never, want: spared, says: no},
-		"never, and its annotation wins": {there: map[string]string{adoption: "always"}, original: map[string]string{adoption: "never"}, adoption: never, want: changed},
-		"always, and its annotation":     {there: map[string]string{adoption: "never"}, adoption: always, want: spared, says: no},
-		"always, and the original's":     {original: map[string]string{adoption: "never"}, adoption: always, want: spared, says: no},
-		"a bad annotation":               {there: map[string]string{adoption: "yes"}, adoption: always, want: spared, says: adoption + `: "yes": want always or never`},
-		"an empty annotation":            {there: map[string]string{adoption: ""}, adoption: never, want: spared, says: no},
-		"of this hub, and applied":       {there: map[string]string{argocd.AnnotationPrincipalUID: "new", argocd.AnnotationApplied: "x"}, hub: "new", adoption: never, want: changed},
-		"of this hub only":               {there: map[string]string{argocd.AnnotationPrincipalUID: "new"}, hub: "new", adoption: never, want: spared, says: no},
-		"of another hub only":            {there: map[string]string{argocd.AnnotationPrincipalUID: "old"}, hub: "new", adoption: never, want: spared, says: no},
+		"nothing is said":                 {want: changed},
+		"always":                          {adoption: always, want: changed},
+		"never":                           {adoption: never, want: spared, says: no},
+		"never, and its annotation wins":  {there: map[string]string{adoption: "always"}, source: map[string]string{adoption: "never"}, adoption: never, want: changed},
+		"always, and its annotation":      {there: map[string]string{adoption: "never"}, adoption: always, want: spared, says: no},
+		"always, and the source object's": {source: map[string]string{adoption: "never"}, adoption: always, want: spared, says: no},
+		"a bad annotation":                {there: map[string]string{adoption: "yes"}, adoption: always, want: spared, says: adoption + `: "yes": want always or never`},
+		"an empty annotation":             {there: map[string]string{adoption: ""}, adoption: never, want: spared, says: no},
+		"of this hub, and applied":        {there: map[string]string{argocd.AnnotationPrincipalUID: "new", argocd.AnnotationApplied: "x"}, hub: "new", adoption: never, want: changed},
+		"of this hub only":                {there: map[string]string{argocd.AnnotationPrincipalUID: "new"}, hub: "new", adoption: never, want: spared, says: no},
+		"of another hub only":             {there: map[string]string{argocd.AnnotationPrincipalUID: "old"}, hub: "new", adoption: never, want: spared, says: no},
 	}.try(t)
 }
 
@@ -152,11 +152,11 @@ func TestReplicaWithoutAnnotationsIsStillKnown(t *testing.T) {
 	require.Equal(t, wiped.UID, p.spokeAPI.get("guestbook").UID)
 
 	record(t, p.spoke.Applications, p.spokeAPI.put(wiped))
-	_, err := p.spoke.Share(facets.Managed).Replicas[facets.Application].Apply(t.Context(), "guestbook", original(t, p))
+	_, err := p.spoke.Share(facets.Managed).Replicas[facets.Application].Apply(t.Context(), "guestbook", source(t, p))
 	require.ErrorContains(t, err, "may not be adopted")
 }
 
-func original(t *testing.T, p *pair) converge.Object {
+func source(t *testing.T, p *pair) converge.Object {
 	t.Helper()
 	object, ok := p.here.Sources[facets.Application].Project("guestbook")
 	require.True(t, ok)
@@ -202,7 +202,7 @@ func TestDeletedReplicaIsRecreatedByPolicy(t *testing.T) {
 			}
 
 			// One that is withdrawn, or deleted, and comes back begins as any other does: nothing is remembered of it.
-			object := original(t, p)
+			object := source(t, p)
 			for _, remove := range []func() (converge.State, error){
 				func() (converge.State, error) {
 					return p.there.Replicas[facets.Application].Remove(t.Context(), "guestbook", "on-hub")

@@ -104,8 +104,8 @@ func TestNoErrorQuotesAPayload(t *testing.T) {
 	t.Parallel()
 	p, _ := confidential(t)
 	for _, payload := range []string{password, `"` + password + `"`, `{"data":"` + password + `"}`, `{"data":{"password":["` + password + `"]}}`, `{"` + password + `":`} {
-		for f, holding := range p.there.Replicas {
-			_, err := holding.Apply(t.Context(), "repo", converge.Object{State: converge.State{UID: "x"}, Payload: []byte(payload)})
+		for f, replica := range p.there.Replicas {
+			_, err := replica.Apply(t.Context(), "repo", converge.Object{State: converge.State{UID: "x"}, Payload: []byte(payload)})
 			if f == facets.Repository {
 				require.ErrorIs(t, err, converge.ErrRefused, payload)
 			}

@@ -86,7 +86,7 @@ type objectReplica struct {
 	// secretType, if set, is the Argo CD secret type of this facet.
 	secretType string
 	// render returns a replica object's content.
-	render func(key converge.Key, original argocd.Content) (argocd.Content, error)
+	render func(key converge.Key, source argocd.Content) (argocd.Content, error)
 	// ownAnnotations are annotations of each replica object.
 	ownAnnotations map[string]string
 	// adoption says which hub replica objects come from. The rest of it is for applications.

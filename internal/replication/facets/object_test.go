@@ -18,11 +18,11 @@ import (
 func TestExistingObjectIsAdoptedOrRefusedByKind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		kind     string
-		facet    converge.Facet
-		there    argocd.Object
-		original argocd.Object
-		refused  bool
+		kind    string
+		facet   converge.Facet
+		there   argocd.Object
+		source  argocd.Object
+		refused bool
 	}{
 		"a project":                 {"AppProject", facets.AppProject, teamProject("team", "x"), teamProject("team", "berlin"), false},
 		"a project that is ignored": {"AppProject", facets.AppProject, ignored(teamProject("team", "x")), teamProject("team", "berlin"), true},
@@ -38,7 +38,7 @@ func TestExistingObjectIsAdoptedOrRefusedByKind(t *testing.T) {
 			there := c.there
 			there.UID = "on-spoke"
 			before := p.onSpoke(c.kind, there)
-			p.onHub(c.kind, c.original)
+			p.onHub(c.kind, c.source)
 			err := p.send(c.facet, converge.Key(there.Name))
 			is := p.spokeAPI.object(c.kind, there.Name)
 			if c.refused {
@@ -50,8 +50,8 @@ func TestExistingObjectIsAdoptedOrRefusedByKind(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.Equal(t, before.UID, is.UID)
-			require.Equal(t, c.original.Data, is.Data)
-			require.Equal(t, string(c.original.UID), is.Annotations[argocd.AnnotationSourceUID])
+			require.Equal(t, c.source.Data, is.Data)
+			require.Equal(t, string(c.source.UID), is.Annotations[argocd.AnnotationSourceUID])
 			p.spokeAPI.takeWrites()
 			require.NoError(t, p.send(c.facet, converge.Key(there.Name)))
 			require.Empty(t, p.spokeAPI.takeWrites(), "what is held is not written again")
@@ -153,15 +153,15 @@ func TestImmutableSecretIsRecreated(t *testing.T) {
 	p.onHub("AppProject", teamProject("team", "berlin"))
 	p.onHub("Secret", aSecret("repo", "repository", "team"))
 	require.NoError(t, p.send(facets.Repository, "repo"))
-	copied := *p.spokeAPI.object("Secret", "repo")
-	copied.Immutable = true
-	p.onSpoke("Secret", copied)
+	replica := *p.spokeAPI.object("Secret", "repo")
+	replica.Immutable = true
+	p.onSpoke("Secret", replica)
 
 	labelled := aSecret("repo", "repository", "team")
 	labelled.Labels["team"] = "blue"
 	p.onHub("Secret", labelled)
 	require.NoError(t, p.send(facets.Repository, "repo"))
-	require.Equal(t, copied.UID, p.spokeAPI.object("Secret", "repo").UID, "labels may be changed")
+	require.Equal(t, replica.UID, p.spokeAPI.object("Secret", "repo").UID, "labels may be changed")
 
 	rotated := aSecret("repo", "repository", "team")
 	rotated.Data["password"] = "cm90YXRlZA=="
@@ -244,9 +244,9 @@ func TestReplicaWithoutAnnotationsIsDeleted(t *testing.T) {
 func TestWithdrawnGPGKeysLeaveAnEmptyConfigMap(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
-	original := keys(map[string]string{"4AEE18F83AFDEB23": "a key"})
-	original.BinaryData = map[string]string{"x": "eA=="}
-	p.onHub("ConfigMap", original)
+	source := keys(map[string]string{"4AEE18F83AFDEB23": "a key"})
+	source.BinaryData = map[string]string{"x": "eA=="}
+	p.onHub("ConfigMap", source)
 	require.NoError(t, p.send(facets.GPGKeys, argocd.KeysConfigMap))
 	replica := p.there.Replicas[facets.GPGKeys]
 	held, err := replica.Remove(t.Context(), argocd.KeysConfigMap, "hub-keys")
@@ -301,15 +301,15 @@ func TestDefaultAppProjectIsNotDeleted(t *testing.T) {
 				p.onHub("AppProject", teamProject(project, "berlin"))
 				require.NoError(t, p.send(facets.AppProject, converge.Key(project)))
 			}
-			copied := *p.spokeAPI.object("AppProject", "default")
+			replica := *p.spokeAPI.object("AppProject", "default")
 			if wiped {
-				copied.Annotations = nil
-				p.onSpoke("AppProject", copied)
+				replica.Annotations = nil
+				p.onSpoke("AppProject", replica)
 			}
-			replica := p.there.Replicas[facets.AppProject]
-			_, err := replica.Remove(t.Context(), "default", "of-another")
+			facet := p.there.Replicas[facets.AppProject]
+			_, err := facet.Remove(t.Context(), "default", "of-another")
 			require.NoError(t, err)
-			require.Equal(t, copied.Annotations, p.spokeAPI.object("AppProject", "default").Annotations)
+			require.Equal(t, replica.Annotations, p.spokeAPI.object("AppProject", "default").Annotations)
 
 			for _, project := range []string{"default", "team"} {
 				p.onHub("AppProject", teamProject(project, "paris"))
@@ -318,13 +318,13 @@ func TestDefaultAppProjectIsNotDeleted(t *testing.T) {
 			require.Nil(t, p.spokeAPI.object("AppProject", "team"))
 			is := p.spokeAPI.object("AppProject", "default")
 			require.Equal(t, own.UID, is.UID)
-			require.Equal(t, copied.Spec, is.Spec)
+			require.Equal(t, replica.Spec, is.Spec)
 			require.Empty(t, is.Annotations)
-			require.Zero(t, replica.Held("default"))
+			require.Zero(t, facet.Held("default"))
 
 			p.onHub("AppProject", teamProject("default", "berlin"))
 			require.NoError(t, p.send(facets.AppProject, "default"))
-			require.NotZero(t, replica.Held("default"))
+			require.NotZero(t, facet.Held("default"))
 		})
 	}
 }

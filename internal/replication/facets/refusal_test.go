@@ -193,10 +193,10 @@ func TestLongReasonIsTruncated(t *testing.T) {
 	} {
 		d := newRefusalTest(t)
 		for _, c := range []struct {
-			source   converge.Source
-			troubled bool
+			source       converge.Source
+			hasCondition bool
 		}{{d.application, true}, {d.intent, false}} {
-			source, troubled := c.source, c.troubled
+			source, hasCondition := c.source, c.hasCondition
 			d.requestSync("something")
 			d.reportResult(source, refusal(reason))
 			app, ok := d.application.Store.Get(types.NamespacedName{Namespace: "berlin", Name: "guestbook"})
@@ -208,7 +208,7 @@ func TestLongReasonIsTruncated(t *testing.T) {
 			if len(reason) > 1024 && utf8.ValidString(reason) {
 				require.Greater(t, len(message), 1000, name)
 			}
-			if troubled {
+			if hasCondition {
 				d.server.takeWrites()
 				d.reportResult(source, refusal(reason))
 				require.Empty(t, d.server.takeWrites(), "it is set already")

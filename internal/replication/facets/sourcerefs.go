@@ -69,9 +69,9 @@ func (o *sourceRefs) noteDeleted(key converge.Key, app *argocd.App) {
 }
 
 // recreated reports whether a source object had a replica object before, and returns the last status of that.
-func (o *sourceRefs) recreated(key converge.Key, original string) (argocd.Status, bool) {
+func (o *sourceRefs) recreated(key converge.Key, source string) (argocd.Status, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	known, ok := o.known[key]
-	return known.status, ok && known.source == original
+	return known.status, ok && known.source == source
 }

@@ -284,7 +284,7 @@ func TestApplicationWithoutUIDIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
 	record(t, p.hub.Applications, p.hubAPI.put(onHub()))
-	object := original(t, p)
+	object := source(t, p)
 	object.UID = ""
 	_, err := p.there.Replicas[facets.Application].Apply(t.Context(), "guestbook", object)
 	require.ErrorIs(t, err, converge.ErrRefused)

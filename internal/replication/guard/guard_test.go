@@ -17,14 +17,14 @@ func TestPausedDeletionsAreReportedOnceWithTheCommand(t *testing.T) {
 	r.observer("berlin").DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 11, Total: 20, Token: "abc"})
 	require.Equal(t, "paused abc", await(t, r.passed))
 
-	const remedy = "kubectl -n argocd create configmap argocd-agent-deletion-guard --from-literal=berlin.application=abc" +
+	const command = "kubectl -n argocd create configmap argocd-agent-deletion-guard --from-literal=berlin.application=abc" +
 		" --dry-run=client -o yaml | kubectl -n argocd apply --server-side --force-conflicts --field-manager=abc -f -"
 	line := await(t, r.lines)
 	require.Contains(t, line, "level=ERROR")
 	require.Contains(t, line, "facet=application agent=berlin token=abc")
-	require.Contains(t, line, `confirm_with="`+remedy+`"`, "as it can be copied")
+	require.Contains(t, line, `confirm_with="`+command+`"`, "as it can be copied")
 	event := await(t, r.events)
-	require.Equal(t, "Resync would delete 11 of 20 objects of berlin.application; deletions paused. To allow exactly these, run: "+remedy, event.Message)
+	require.Equal(t, "Resync would delete 11 of 20 objects of berlin.application; deletions paused. To allow exactly these, run: "+command, event.Message)
 	require.Equal(t, corev1.EventTypeWarning, event.Type)
 	require.Equal(t, "DeletionsPaused", event.Reason)
 	require.Equal(t, "principal", event.Source.Component)

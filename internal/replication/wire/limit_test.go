@@ -28,7 +28,7 @@ func TestTextsAreBounded(t *testing.T) {
 		"facet of a put": {64, func(n int) converge.Message {
 			return converge.Put{Facet: converge.Facet(long(n)), Seq: 1, Object: converge.Object{State: state}}
 		}},
-		"facet of a summary": {64, func(n int) converge.Message {
+		"facet of a digest": {64, func(n int) converge.Message {
 			return converge.Digest{Facet: converge.Facet(long(n)), Buckets: map[converge.Bucket]converge.BucketDigest{}}
 		}},
 		"key of a put": {512, func(n int) converge.Message {
@@ -38,19 +38,19 @@ func TestTextsAreBounded(t *testing.T) {
 		"key of an ack": {512, func(n int) converge.Message {
 			return converge.Ack{Key: converge.Key(long(n)), Seq: 1, Result: converge.Result{Code: converge.Done}}
 		}},
-		"key of a notice": {512, func(n int) converge.Message { return converge.ReplicaChanged{Key: converge.Key(long(n)), State: state} }},
-		"key in holdings": {512, func(n int) converge.Message {
+		"key of a replica-changed": {512, func(n int) converge.Message { return converge.ReplicaChanged{Key: converge.Key(long(n)), State: state} }},
+		"key in bucket-entries": {512, func(n int) converge.Message {
 			return converge.BucketEntries{Entries: []converge.Entry{{Key: converge.Key(long(n)), State: state}}}
 		}},
 		"uid of a put": {128, func(n int) converge.Message {
 			return converge.Put{Seq: 1, Object: converge.Object{State: named(n)}}
 		}},
-		"uid of a delete": {128, func(n int) converge.Message { return converge.Delete{Seq: 1, UID: long(n)} }},
-		"uid of a notice": {128, func(n int) converge.Message { return converge.ReplicaChanged{State: named(n)} }},
-		"uid in holdings": {128, func(n int) converge.Message {
+		"uid of a delete":          {128, func(n int) converge.Message { return converge.Delete{Seq: 1, UID: long(n)} }},
+		"uid of a replica-changed": {128, func(n int) converge.Message { return converge.ReplicaChanged{State: named(n)} }},
+		"uid in bucket-entries": {128, func(n int) converge.Message {
 			return converge.BucketEntries{Entries: []converge.Entry{{State: named(n)}}}
 		}},
-		"buckets of an inquiry": {256, func(n int) converge.Message {
+		"buckets of a bucket-request": {256, func(n int) converge.Message {
 			return converge.BucketRequest{Buckets: make([]converge.Bucket, n)}
 		}},
 	} {

@@ -40,23 +40,23 @@ func messages() map[string]converge.Message {
 		"put with the highest seq": put(math.MaxUint64),
 		"put that is no JSON": converge.Put{Facet: facet, Key: key, Seq: 1,
 			Object: converge.Object{State: state, Payload: []byte{0, 0xff, 0xc0}}},
-		"delete":             converge.Delete{Facet: facet, Key: key, Seq: 2, UID: "e3b0c442"},
-		"delete of any":      converge.Delete{Facet: facet, Key: key, Seq: 2},
-		"done":               converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Done}},
-		"done and absent":    converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Done, Absent: true}},
-		"retry":              converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Retry, Reason: "ü\n\"away\""}},
-		"refused":            converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Refused, Reason: "422"}},
-		"replica-changed":    converge.ReplicaChanged{Facet: facet, Key: key, State: state},
-		"notice of nothing":  converge.ReplicaChanged{Facet: facet, Key: key},
-		"digest":             converge.Digest{Facet: facet, Resync: math.MaxUint64, Count: 1 << 40, Buckets: all},
-		"summary of nothing": converge.Digest{Facet: facet, Resync: 1, Buckets: map[converge.Bucket]converge.BucketDigest{}},
-		"bucket-request":     converge.BucketRequest{Facet: facet, Resync: 7, Buckets: buckets},
-		"inquiry for a summary": converge.BucketRequest{Facet: facet,
+		"delete":                     converge.Delete{Facet: facet, Key: key, Seq: 2, UID: "e3b0c442"},
+		"delete of any":              converge.Delete{Facet: facet, Key: key, Seq: 2},
+		"done":                       converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Done}},
+		"done and absent":            converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Done, Absent: true}},
+		"retry":                      converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Retry, Reason: "ü\n\"away\""}},
+		"refused":                    converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Refused, Reason: "422"}},
+		"replica-changed":            converge.ReplicaChanged{Facet: facet, Key: key, State: state},
+		"replica-changed to nothing": converge.ReplicaChanged{Facet: facet, Key: key},
+		"digest":                     converge.Digest{Facet: facet, Resync: math.MaxUint64, Count: 1 << 40, Buckets: all},
+		"digest of nothing":          converge.Digest{Facet: facet, Resync: 1, Buckets: map[converge.Bucket]converge.BucketDigest{}},
+		"bucket-request":             converge.BucketRequest{Facet: facet, Resync: 7, Buckets: buckets},
+		"bucket-request for a digest": converge.BucketRequest{Facet: facet,
 			Buckets: []converge.Bucket{}},
 		"bucket-entries": converge.BucketEntries{Facet: facet, Resync: 7, Bucket: 255, Entries: []converge.Entry{
 			{Key: "a", State: state}, {Key: "b", State: object("y").State},
 		}},
-		"holdings of nothing": converge.BucketEntries{Facet: facet, Resync: 7, Bucket: 0, Entries: []converge.Entry{}},
+		"bucket-entries of nothing": converge.BucketEntries{Facet: facet, Resync: 7, Bucket: 0, Entries: []converge.Entry{}},
 	}
 }
 
@@ -82,14 +82,14 @@ func TestLargeMessagesArrive(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, large, got)
 
-	holdings := converge.BucketEntries{Facet: "application"}
+	entries := converge.BucketEntries{Facet: "application"}
 	for i := range 10_000 {
-		holdings.Entries = append(holdings.Entries, converge.Entry{Key: converge.Key(fmt.Sprintf("%0253d", i)), State: large.State})
+		entries.Entries = append(entries.Entries, converge.Entry{Key: converge.Key(fmt.Sprintf("%0253d", i)), State: large.State})
 	}
-	require.NoError(t, agent.Send(holdings))
+	require.NoError(t, agent.Send(entries))
 	got, err = principal.Recv()
 	require.NoError(t, err)
-	require.Equal(t, holdings, got)
+	require.Equal(t, entries, got)
 }
 
 func TestHellosArriveAsTheyWereSent(t *testing.T) {
@@ -150,20 +150,20 @@ func TestInvalidEventsAreSkipped(t *testing.T) {
 	}
 	binary := func(s string) *pb.CloudEvent_BinaryData { return &pb.CloudEvent_BinaryData{BinaryData: []byte(s)} }
 	for name, what := range map[string]any{
-		"bytes that are no protobuf":     []byte{0xff, 0xff, 0xff},
-		"a message cut short":            []byte{0x0a, 0x7f, 'x'},
-		"nothing":                        []byte{},
-		"an event without a type":        &pb.CloudEvent{Id: "1"},
-		"a type of tomorrow":             &pb.CloudEvent{Type: prefix + "tomorrow", Data: binary("{}")},
-		"a put without anything":         &pb.CloudEvent{Type: prefix + "put"},
-		"a put whose seq is no number":   &pb.CloudEvent{Type: prefix + "put", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("x")}},
-		"an ack with another result":     &pb.CloudEvent{Type: prefix + "ack", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("1"), "result": text("perhaps")}},
-		"a notice with half a version":   &pb.CloudEvent{Type: prefix + "replica-changed"},
-		"a summary that is no JSON":      &pb.CloudEvent{Type: prefix + "digest", Data: binary("{")},
-		"a summary with a bucket of 256": &pb.CloudEvent{Type: prefix + "digest", Data: binary(`{"buckets":{"256":"0"}}`)},
-		"a summary with a bad digest":    &pb.CloudEvent{Type: prefix + "digest", Data: binary(`{"buckets":{"1":"g"}}`)},
-		"an inquiry with text for data":  &pb.CloudEvent{Type: prefix + "bucket-request", Data: &pb.CloudEvent_TextData{TextData: "{}"}},
-		"holdings with a bad version":    &pb.CloudEvent{Type: prefix + "bucket-entries", Data: binary(`{"entries":[{"key":"a","version":"12"}]}`)},
+		"bytes that are no protobuf":          []byte{0xff, 0xff, 0xff},
+		"a message cut short":                 []byte{0x0a, 0x7f, 'x'},
+		"nothing":                             []byte{},
+		"an event without a type":             &pb.CloudEvent{Id: "1"},
+		"a type of tomorrow":                  &pb.CloudEvent{Type: prefix + "tomorrow", Data: binary("{}")},
+		"a put without anything":              &pb.CloudEvent{Type: prefix + "put"},
+		"a put whose seq is no number":        &pb.CloudEvent{Type: prefix + "put", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("x")}},
+		"an ack with another result":          &pb.CloudEvent{Type: prefix + "ack", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("1"), "result": text("perhaps")}},
+		"a notice with half a version":        &pb.CloudEvent{Type: prefix + "replica-changed"},
+		"a summary that is no JSON":           &pb.CloudEvent{Type: prefix + "digest", Data: binary("{")},
+		"a summary with a bucket of 256":      &pb.CloudEvent{Type: prefix + "digest", Data: binary(`{"buckets":{"256":"0"}}`)},
+		"a summary with a bad digest":         &pb.CloudEvent{Type: prefix + "digest", Data: binary(`{"buckets":{"1":"g"}}`)},
+		"a bucket-request with text for data": &pb.CloudEvent{Type: prefix + "bucket-request", Data: &pb.CloudEvent_TextData{TextData: "{}"}},
+		"bucket-entries with a bad version":   &pb.CloudEvent{Type: prefix + "bucket-entries", Data: binary(`{"entries":[{"key":"a","version":"12"}]}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			received := make(chan error, 1)

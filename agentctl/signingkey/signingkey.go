@@ -4,9 +4,6 @@ package signingkey
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -61,11 +58,5 @@ func Read(data map[string][]byte) (*token.Keys, error) {
 	if len(data[dataKey]) == 0 {
 		return nil, errors.New("its key " + dataKey + " is missing or empty")
 	}
-	var older [][]byte
-	for _, name := range slices.Sorted(maps.Keys(data)) {
-		if name != dataKey && (strings.HasSuffix(name, ".pub") || strings.HasPrefix(name, "jwt-") && strings.HasSuffix(name, ".key")) {
-			older = append(older, data[name])
-		}
-	}
-	return token.ParseKeys(data[dataKey], older...)
+	return token.ParseFolder(data)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -131,13 +132,12 @@ func readFolder(path string) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	var signing []byte
-	var older [][]byte
+	found := make(map[string][]byte)
 	for _, entry := range entries {
 		if !holdsKey(entry.Name()) {
 			continue
 		}
-		if len(older) == maxFiles {
+		if len(found) == maxFiles {
 			return nil, fmt.Errorf("folder %s: more than %d keys: remove the oldest", path, maxFiles)
 		}
 		file := filepath.Join(path, entry.Name())
@@ -148,14 +148,21 @@ func readFolder(path string) (*Keys, error) {
 		if _, err := parse(text); err != nil {
 			return nil, inFile(file, err)
 		}
-		if entry.Name() == signingFile {
-			signing = text
-		} else {
-			older = append(older, text)
+		found[entry.Name()] = text
+	}
+	keys, err := ParseFolder(found)
+	return keys, inFile(path, err)
+}
+
+// ParseFolder reads the keys of a folder's files, by the names that the package's documentation has.
+func ParseFolder(files map[string][]byte) (*Keys, error) {
+	var older [][]byte
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if name != signingFile && holdsKey(name) {
+			older = append(older, files[name])
 		}
 	}
-	keys, err := ParseKeys(signing, older...)
-	return keys, inFile(path, err)
+	return ParseKeys(files[signingFile], older...)
 }
 
 // holdsKey says whether a file of a folder is read, by its name.

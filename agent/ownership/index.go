@@ -17,20 +17,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// DefaultCacheVersion is the version that Argo CD writes into its keys, unchanged for many releases.
-const DefaultCacheVersion = "1.8.3"
-
 // Options configure an Index.
 type Options struct {
 	// Redis is a client of the spoke's Redis. Whoever made it closes it.
 	Redis redis.UniversalClient
 	// KeyPrefix begins all of Argo CD's keys. It is usually empty.
 	KeyPrefix string
-	// CacheVersion is the expected version in the keys, DefaultCacheVersion if empty. If Redis has only keys of another
-	// version, or the controller's notifications name one, that is used.
-	CacheVersion string
-	// Uncompressed means that trees are expected to be uncompressed.
-	Uncompressed bool
 	// MaxTree bounds the uncompressed JSON of a tree, in bytes. It is DefaultMaxTree if 0.
 	MaxTree int64
 	// Config is for the spoke's API server, with the agent's own credentials.
@@ -98,9 +90,6 @@ type application struct {
 
 // New returns an Index, which is empty until the first lookup.
 func New(o Options) (*Index, error) {
-	if o.CacheVersion == "" {
-		o.CacheVersion = DefaultCacheVersion
-	}
 	if o.MaxTree == 0 {
 		o.MaxTree = DefaultMaxTree
 	}
@@ -111,7 +100,7 @@ func New(o Options) (*Index, error) {
 	x := &Index{
 		options: o, kinds: kinds, settings: followSettings(o.ConfigMaps, o.Namespace), scanToken: make(chan struct{}, 1),
 		owners: newOwnerMap(), names: make(map[string]uint32), apps: make(map[uint32]*application),
-		clock: 1, missedAt: 1, format: keys.Format{Version: o.CacheVersion, Compressed: !o.Uncompressed},
+		clock: 1, missedAt: 1, format: usualFormat(),
 	}
 	x.api, err = newAPILookup(x)
 	if err != nil {

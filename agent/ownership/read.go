@@ -279,8 +279,7 @@ func (x *Index) applyScan(found map[keys.Format][]string, started uint64) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	expected := keys.Format{Version: x.options.CacheVersion, Compressed: !x.options.Uncompressed}
-	if f := chooseFormat(counts, x.announcedVersion, expected); f != x.format {
+	if f := chooseFormat(counts, x.announcedVersion); f != x.format {
 		x.options.Logger.Info("Format of Argo CD's Redis keys changed", "version", f.Version, "compressed", f.Compressed)
 		x.format = f
 		for _, a := range x.apps {

@@ -7,6 +7,7 @@ package verify
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -113,15 +114,18 @@ type sides struct {
 func (p Pair) open(changed changes) (sides, error) {
 	s := sides{pair: p}
 	var err error
+	reporter := facets.NewLogReporter(slog.New(slog.DiscardHandler), nil, nil) // nothing is applied
 	if s.hub, err = facets.Open(facets.Options{
 		Config: p.Hub.Config, Name: "hub", Namespace: p.Hub.Namespace, Kinds: facets.Kinds(), Mapping: p.Hub.Mapping,
 		Group: func(*argocd.App) string { return p.Agent }, Selector: p.Selector, Listener: changed,
+		Reporter: reporter,
 	}); err != nil {
 		return s, err
 	}
 	if s.spoke, err = facets.Open(facets.Options{
 		Config: p.Spoke.Config, Name: "spoke", Namespace: p.Spoke.Namespace, ApplicationNamespace: p.ApplicationNamespace,
 		Kinds: p.Mode.Kinds(), KeepStatus: true, Mapping: p.Spoke.Mapping, Selector: p.Selector, Listener: changed, Agent: func() string { return p.Agent },
+		Reporter: reporter,
 	}); err != nil {
 		return s, err
 	}

@@ -41,6 +41,7 @@ func newTestHubWithMapping(t *testing.T, m mapping.Mapping) (*Hub, *bytes.Buffer
 	h, err := New(Options{
 		Config: &rest.Config{Host: "http://127.0.0.1:0"}, Namespace: "argocd", Mapping: m, Selector: selector,
 		Clusters:  servers{"berlin": "https://proxy?agentName=berlin"},
+		Reporter:  facets.NewLogReporter(slog.New(slog.DiscardHandler), nil, nil), // nothing is applied
 		Directory: make(directory), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	require.NoError(t, err)

@@ -68,7 +68,7 @@ type Options struct {
 	Listener       Listener
 	// Agent returns, on a spoke, the name by which the hub knows the agent. It is known once the hub has said so.
 	Agent func() string
-	// Reporter, if set, reports what one side could not apply of the other's.
+	// Reporter reports what one side could not apply of the other's.
 	Reporter Reporter
 }
 
@@ -91,9 +91,6 @@ type store interface {
 
 // Open returns a cluster of which nothing is known until Run runs.
 func Open(o Options) (*Cluster, error) {
-	if o.Reporter == nil {
-		o.Reporter = silent{}
-	}
 	c := &Cluster{options: o}
 	var err error
 	if c.Applications, err = followed(o.Config, argocd.Applications(), argocd.Scope{Namespace: o.ApplicationNamespace},

@@ -143,11 +143,3 @@ func applicationReference(app *argocd.App) corev1.ObjectReference {
 func reference(apiVersion, kind string, h *argocd.Head) corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: h.Name.Namespace, Name: h.Name.Name, UID: h.UID}
 }
-
-// silent reports nothing.
-type silent struct{}
-
-func (silent) Object(context.Context, string, Kind, *argocd.Record, converge.Result) {}
-func (silent) StatusRefusedHere(context.Context, string, *argocd.App, string)        {}
-func (silent) StatusRefusedByHub(context.Context, *argocd.App, converge.Result)      {}
-func (silent) CountFailedWrite(converge.Facet, string)                               {}

@@ -101,6 +101,7 @@ func TestPrincipalMayBeFarAway(t *testing.T) {
 	way := newDelayProxy(t, serve(t, p, ca), 150*time.Millisecond)
 	material := follow(t, fixed(ca, issue(t, ca)))
 	o := newFixture(way.listener.Addr().String(), material.Changed, credential(material))
+	began := time.Now()
 	o.run(t)
 	select {
 	case c := <-p.calls:
@@ -108,5 +109,7 @@ func TestPrincipalMayBeFarAway(t *testing.T) {
 	case <-time.After(timeout):
 		require.FailNow(t, "the agent does not get there", "%v", o.Connected())
 	}
-	require.NotContains(t, o.log.String(), "Connection to principal failed", "the first attempt gets there")
+	if time.Since(began) < 5*time.Second { // else this machine stood still, and the attempt may have failed for that
+		require.NotContains(t, o.log.String(), "Connection to principal failed", "the first attempt gets there")
+	}
 }

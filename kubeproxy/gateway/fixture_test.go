@@ -59,11 +59,6 @@ type hub struct {
 	dials  int
 }
 
-// options changes what a hub is made of.
-type options struct {
-	timeout time.Duration
-}
-
 // origin is an Origin that tests change.
 type origin struct{ reports chan certs.Blocks }
 
@@ -81,12 +76,8 @@ func (o origin) Watch(ctx context.Context, report func(certs.Blocks, error)) err
 }
 
 // open starts a hub.
-func open(t *testing.T, change ...func(*options)) *hub {
+func open(t *testing.T) *hub {
 	t.Helper()
-	o := options{timeout: testTimeout}
-	for _, c := range change {
-		c(&o)
-	}
 	h := &hub{
 		agents: map[string]string{}, away: map[string]error{}, registry: prometheus.NewRegistry(), log: &logtest.Log{},
 		roots: make(chan certs.Blocks, 10), stopped: make(chan error, 1),
@@ -102,7 +93,7 @@ func open(t *testing.T, change ...func(*options)) *hub {
 		Trust: h.material, Identify: identify, Tokens: h.keys, AllAgents: []string{allAgents}, Agents: h,
 	})
 	g := gateway.New(gateway.Options{
-		Callers: who, Dial: h.dial, Timeout: o.timeout, DrainTimeout: time.Second, MetricsAgents: 2, Registerer: h.registry,
+		Callers: who, Dial: h.dial, Timeout: testTimeout, DrainTimeout: time.Second, MetricsAgents: 2, Registerer: h.registry,
 		Logger: slog.New(slog.NewTextHandler(h.log, nil)),
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

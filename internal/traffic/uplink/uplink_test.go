@@ -179,23 +179,29 @@ func TestRenewedCertificateIsUsedWhenTheOldOneHasExpired(t *testing.T) {
 		require.NoError(t, os.WriteFile(f.cert, pair.Certificate, 0o600))
 		require.NoError(t, os.WriteFile(f.key, pair.Key, 0o600))
 	}
-	var principal *grpc.ClientConn
+	var (
+		principal *grpc.ClientConn
+		stream    tunnelv1.Relay_WatchClient
+	)
 	for life := 3 * time.Second; ; life *= 2 {
 		end := time.Now().Add(life).Truncate(time.Second) // as it is written down
 		issue(pki.Validity{NotAfter: end})
 		s, err := parse(f.args(t, w.Address), nil)
 		require.NoError(t, err)
 		principal = connect(t, s)
-		if _, err = ask(t, principal); err == nil {
+		stream, err = tunnelv1.NewRelayClient(principal).Watch(t.Context(), &tunnelv1.WatchRequest{})
+		if err == nil {
+			_, err = stream.Recv() // it is open
+		}
+		if err == nil {
 			break
 		}
 		require.True(t, time.Now().After(end) && life < time.Minute, "%v", err) // this machine took longer than its lifetime
 	}
 
-	stream, err := tunnelv1.NewRelayClient(principal).Watch(t.Context(), &tunnelv1.WatchRequest{})
-	require.NoError(t, err)
 	issue(pki.Validity{}) // which closes nothing
-	for err = nil; err == nil; {
+	var err error
+	for err == nil {
 		_, err = stream.Recv()
 	}
 	require.Equal(t, codes.Unauthenticated, status.Code(err), err)

@@ -62,7 +62,7 @@ func TestHelp(t *testing.T) {
 	settingstest.Help(t, newCommand(nothing))
 }
 
-// The program begins with nothing but its settings, says what it waits for, and ends when it is told to.
+// The program begins with nothing but its settings, logs what it waits for, and stops when its context ends.
 func TestProgramRunsUntilContextEnds(t *testing.T) {
 	t.Parallel()
 	s := &proxySettings{}
@@ -83,7 +83,7 @@ func TestProgramRunsUntilContextEnds(t *testing.T) {
 	require.Contains(t, log.text.String(), "argocd-agentctl jwt create-key")
 }
 
-// listening is a log that tells when all has been said that a start says.
+// listening is a log that signals when the start is complete.
 type listening struct {
 	text  bytes.Buffer
 	line  string

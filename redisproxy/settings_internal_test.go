@@ -67,7 +67,7 @@ func TestSettingsThatBelongTogether(t *testing.T) {
 	}
 }
 
-// listening is a log that tells when the program listens, and where.
+// listening is a log that signals when the program listens, and where.
 type listening chan string
 
 // Write is called by one handler, which has a lock.
@@ -79,7 +79,7 @@ func (l listening) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// The program begins with nothing but its settings, serves the hub's Redis over TLS on both sides, and ends when it is told
+// The program starts with nothing but its settings, serves the hub's Redis over TLS on both sides, and ends when it is told
 // to. There is no principal yet.
 func TestProgramRunsUntilContextEnds(t *testing.T) {
 	t.Parallel()

@@ -40,7 +40,7 @@ func TestRequestsAndResponsesAreForwardedUnchanged(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 			fmt.Fprint(w, r.Method, " ", r.RequestURI, " ", r.Header["Accept"], " ", r.Header.Get("Content-Type"), " ",
 				r.Header.Get("Authorization"), " ", r.Header.Get("Accept-Encoding"), " ", string(body))
-			w.(http.Flusher).Flush() // or its length would be told, and HTTP/1.1 has no trailers then
+			w.(http.Flusher).Flush() // or the response would have a Content-Length, and HTTP/1.1 has no trailers then
 			w.Header().Set("X-End", "5")
 		})
 		const target = "/apis/apps/v1/namespaces/good/deployments/d?fieldManager=a%2Fb&force=true&x=%20y+z"

@@ -200,7 +200,7 @@ func TestNewCertificateWhileNotConnected(t *testing.T) {
 	})
 }
 
-// Whatever the agent is at, it ends at once when it is told to, and the principal sees that.
+// Whatever the agent does, it stops at once when its context ends, and the principal sees that.
 func TestEnd(t *testing.T) {
 	for name, until := range map[string]func(t *testing.T, o *fixture) *call{
 		"while it waits for an answer to its hello": func(_ *testing.T, o *fixture) *call { return <-o.principal.calls },

@@ -53,7 +53,7 @@ func TestPolicyConfigMapIsReloaded(t *testing.T) {
 	require.Contains(t, <-f.lines, "Loaded policy")
 	require.Eventually(t, func() bool { return !f.allows(t, "/metrics") && !f.allows(t, "/version") }, waitFor, tick)
 
-	// One that is no good leaves the last one that was, is told of, and counted.
+	// An invalid policy keeps the last valid one, and is logged and counted.
 	server.changes <- change{watch.Modified, configMap("22", "rules: [{verb: [get]}]")}
 	line := <-f.lines
 	require.Contains(t, line, "level=ERROR")

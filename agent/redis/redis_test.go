@@ -215,7 +215,7 @@ func TestRedisUnreachable(t *testing.T) {
 	}
 }
 
-// Redis may speak TLS, with a certificate of a CA that the agent is told of.
+// Redis may use TLS, with a certificate of a CA that the agent trusts.
 func TestRedisOverTLS(t *testing.T) {
 	redisCA, err := pki.NewCA(pki.CAOptions{CommonName: "redis"})
 	require.NoError(t, err)

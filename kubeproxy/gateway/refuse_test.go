@@ -97,7 +97,7 @@ func TestCertificatesAndTokensDecideWhichAgentIsReached(t *testing.T) {
 				return
 			}
 			requireStatus(t, response, body, c.code, c.reason, c.text)
-			require.Empty(t, response.Header.Get("Retry-After"), "whoever clicked is to be told at once")
+			require.Empty(t, response.Header.Get("Retry-After"), "the user gets the error at once")
 		})
 	}
 	require.Contains(t, h.log.String(), "Request refused")

@@ -293,7 +293,7 @@ func TestNewerAgentOfSameNameIsDialled(t *testing.T) {
 	seen.until(t, func() bool { return seen.agents["twin"].GetConnected() })
 }
 
-// A principal that shuts down tells everybody to connect again.
+// A principal that shuts down asks agents and components to connect again.
 func TestDrain(t *testing.T) {
 	w := relaytest.Open(t)
 	c, err := w.Dialer.Dial(t.Context(), relaytest.Echo, tunnel.Kube)

@@ -31,7 +31,7 @@ func pubsubReply(protocol string, words ...string) string {
 	return text
 }
 
-// message is told, with a payload that may be empty.
+// message is pubsubReply for a message, whose payload may be empty.
 func message(protocol, channel, payload string) string {
 	begin := map[string]string{"2": "*", "3": ">"}[protocol]
 	return begin + "3\r\n" + bulk("message") + bulk(channel) + bulk(payload)
@@ -290,7 +290,7 @@ func TestMessagesDoNotSplitReplies(t *testing.T) {
 	}
 }
 
-// What may be told unasked besides messages goes through as well.
+// Other push frames than messages are passed on too.
 func TestClientTrackingAndMonitor(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})

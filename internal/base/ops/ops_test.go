@@ -205,7 +205,7 @@ func TestPortZeroDisablesEndpoint(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- server.Run(ctx) }()
 		synctest.Wait()
-		require.Empty(t, ended, "Run ended before it was told to")
+		require.Empty(t, ended, "Run ended before its context")
 		cancel()
 		require.NoError(t, <-ended)
 	})

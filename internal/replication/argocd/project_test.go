@@ -51,7 +51,7 @@ func TestProjectIsForAgentsInItsDestinations(t *testing.T) {
 	}
 }
 
-// Where nobody knows the address of an agent's cluster, it cannot be told whether that is denied.
+// If the address of an agent's cluster is unknown, no rule can say whether it is denied.
 func TestAgentWithoutAddressIsDeniedByAnyServerDenial(t *testing.T) {
 	t.Parallel()
 	v := recipient()

@@ -69,13 +69,13 @@ func (s *memoryStore) set(k converge.Key, o converge.Object) {
 	}
 }
 
-// drop deletes an object and tells so.
+// drop deletes an object, and reports the change.
 func (s *memoryStore) drop(k converge.Key) {
 	s.vanish(k)
 	s.changed(k)
 }
 
-// vanish deletes an object and tells nobody, as a new list does.
+// vanish deletes an object and reports nothing, as when a new list lacks it.
 func (s *memoryStore) vanish(k converge.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

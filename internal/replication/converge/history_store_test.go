@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
-// store is a memory backend: a Source or a Replica that outlives its process, tells of its own writes too, and fails on
+// store is a memory backend: a Source or a Replica that outlives its process, reports its own writes too, and fails on
 // demand, also when it did what was asked.
 type store struct {
 	mu      sync.Mutex

@@ -93,7 +93,7 @@ func open(t *testing.T) *hub {
 		Trust: h.material, Identify: identify, Tokens: h.keys, AllAgents: []string{allAgents}, Agents: h,
 	})
 	g := gateway.New(gateway.Options{
-		Callers: who, Dial: h.dial, Timeout: testTimeout, DrainTimeout: time.Second, MetricsAgents: 2, Registerer: h.registry,
+		Callers: who, Dial: h.dial, Timeout: testTimeout, HeaderTimeout: testTimeout, DrainTimeout: time.Second, MetricsAgents: 2, Registerer: h.registry,
 		Logger: slog.New(slog.NewTextHandler(h.log, nil)),
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -43,6 +43,8 @@ type Options struct {
 	Dial    Dial
 	// Timeout is how long an agent may take to begin its response, except to watches, logs and upgrades.
 	Timeout time.Duration
+	// HeaderTimeout is how long a caller may take for its handshake, and for the headers of a request. Zero means ten seconds.
+	HeaderTimeout time.Duration
 	// DrainTimeout is how long open requests may take to end by themselves at shutdown.
 	DrainTimeout time.Duration
 	// MetricsAgents is how many agents have series of their own in the metrics.
@@ -67,6 +69,9 @@ type Gateway struct {
 
 // New returns a Gateway without connections.
 func New(options Options) *Gateway {
+	if options.HeaderTimeout == 0 {
+		options.HeaderTimeout = headerTimeout
+	}
 	g := &Gateway{
 		options: options, metrics: newMetrics(options.Registerer, options.MetricsAgents),
 		refusalLog: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst),

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// headerTimeout is how long a caller may take for its handshake, and for the headers of a request.
+	// headerTimeout is Options.HeaderTimeout if that is zero.
 	headerTimeout = 10 * time.Second
 	// callerIdleTimeout is how long an idle connection of a caller is kept. Kubernetes' own clients close theirs after 90 seconds.
 	callerIdleTimeout = 3 * time.Minute
@@ -42,7 +42,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener, config *tls.
 	defer end(nil)
 	server := &http.Server{
 		Handler: g, TLSConfig: withHTTP2(config),
-		ReadHeaderTimeout: headerTimeout, IdleTimeout: callerIdleTimeout, MaxHeaderBytes: apihttp.MaxHeaderBytes,
+		ReadHeaderTimeout: g.options.HeaderTimeout, IdleTimeout: callerIdleTimeout, MaxHeaderBytes: apihttp.MaxHeaderBytes,
 		DisableGeneralOptionsHandler: true,
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams, SendPingTimeout: pingInterval, PingTimeout: pingTimeout},
 		BaseContext:                  func(net.Listener) context.Context { return serving },

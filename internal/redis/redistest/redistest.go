@@ -106,7 +106,7 @@ func (r *Redis) Stop() {
 // Client returns a client of an address that speaks a version of the protocol, and ends with the test.
 func Client(tb testing.TB, address string, protocol int, change ...func(*redis.Options)) *redis.Client {
 	tb.Helper()
-	const clientTimeout = 30 * time.Second // a machine may stand still for longer than go-redis waits by itself
+	const clientTimeout = 2 * time.Minute // a machine may stand still for longer than go-redis waits by itself
 	o := &redis.Options{
 		Addr: address, Protocol: protocol, MaxRetries: -1, ContextTimeoutEnabled: true,
 		DialTimeout: clientTimeout, ReadTimeout: clientTimeout, WriteTimeout: clientTimeout, PoolTimeout: clientTimeout,

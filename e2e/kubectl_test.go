@@ -95,8 +95,8 @@ func (k kubectl) begin(t *testing.T, args ...string) io.Reader {
 	return out
 }
 
-// heard reads until a text was said.
-func heard(t *testing.T, from io.Reader, expression string) []string {
+// readUntil reads until the expression matches, and returns the match.
+func readUntil(t *testing.T, from io.Reader, expression string) []string {
 	t.Helper()
 	want := regexp.MustCompile(expression)
 	var said bytes.Buffer
@@ -107,7 +107,7 @@ func heard(t *testing.T, from io.Reader, expression string) []string {
 		if found := want.FindStringSubmatch(said.String()); found != nil {
 			return found
 		}
-		require.NoError(t, err, "want %s, heard:\n%s", expression, said.String())
+		require.NoError(t, err, "want %s, got:\n%s", expression, said.String())
 	}
 }
 
@@ -154,17 +154,17 @@ func TestKubectlWorksThroughKubeproxy(t *testing.T) {
 	k := newKubectl(t, "b", "", g.declared.Into)
 
 	events := k.begin(t, "get", "configmaps", "--watch", "--output-watch-events", "-o=name")
-	heard(t, events, "guestbook")
+	readUntil(t, events, "guestbook")
 	require.Contains(t, k.run(t, "", "get", "deployments"), "2/2", "Tables come through")
 	require.Contains(t, k.run(t, "", "get", "pods", "-o=yaml"), g.pod)
 	k.run(t, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": {"a": "b"}}`,
 		"apply", "--server-side", "-f=-")
-	heard(t, events, "applied")
+	readUntil(t, events, "applied")
 	require.Contains(t, k.run(t, "", "create", "token", "default"), ".", "a subresource that is posted to")
 	require.Contains(t, k.run(t, "", "explain", "deployment.spec.replicas"), "integer", "OpenAPI comes through")
 	k.run(t, "", "delete", "configmap", "applied")
 
-	heard(t, k.begin(t, "logs", "-f", g.pod), strings.TrimSpace(cluster.PodLog))
+	readUntil(t, k.begin(t, "logs", "-f", g.pod), strings.TrimSpace(cluster.PodLog))
 	require.Equal(t, "hello\n", k.run(t, "", "exec", g.pod, "--", "echo", "hello"))
 	out, err := k.try(t, "", "exec", g.pod, "--", "sh", "-c", "exit 3")
 	require.Error(t, err)
@@ -188,13 +188,13 @@ func TestOpenWatchSurvivesCertificateRenewal(t *testing.T) {
 	require.NoError(t, s.spoke.Apply(t.Context(), configMap("before")))
 	k := newKubectl(t, s.name, "", s.name)
 	events := k.begin(t, "get", "configmaps", "--watch", "--output-watch-events", "-o=name")
-	heard(t, events, "configmap/before")
+	readUntil(t, events, "configmap/before")
 
 	mark := s.agent.Mark()
 	files{s.agent.Name()}.holds(t, nil, clientPair(t, shared.CA, s.name, pki.Validity{}))
 	saysNow(t, s.agent, mark, "Certificate renewed; reconnecting", lab.ConnectedAgentLine)
 	require.NoError(t, s.spoke.Apply(t.Context(), configMap("after")))
-	heard(t, events, "configmap/after")
+	readUntil(t, events, "configmap/after")
 	require.Contains(t, k.run(t, "", "get", "configmaps"), "after", "what is new goes over the new connection")
 	stopped(t, s.agent.Stop)
 }
@@ -202,7 +202,7 @@ func TestOpenWatchSurvivesCertificateRenewal(t *testing.T) {
 // forwards forwards a port, behind which there is an echo.
 func (k kubectl) forwards(t *testing.T, pod string) {
 	t.Helper()
-	port := heard(t, k.begin(t, "port-forward", pod, ":8080"), `127\.0\.0\.1:(\d+) -> 8080`)[1]
+	port := readUntil(t, k.begin(t, "port-forward", pod, ":8080"), `127\.0\.0\.1:(\d+) -> 8080`)[1]
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
 	require.NoError(t, err)

@@ -98,7 +98,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	})
 	syncmetrics.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
 	relayService := relay.New(relay.Options{Authn: admission, Directory: directory, Registerer: registry})
-	// Whoever hears of changes subscribes before anything runs.
+	// All listeners subscribe before anything runs.
 	clusterStore.Subscribe(directory)
 	clusterStore.Subscribe(hubState)
 	clusterStore.Subscribe(service)

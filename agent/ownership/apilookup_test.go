@@ -112,7 +112,7 @@ func TestTrackingByLabel(t *testing.T) {
 			runs(t, index)
 			pod := object("/pods/a/p")
 			if c.want == "" {
-				require.Eventually(t, func() bool { return index.Settled() }, waitFor, tick)
+				require.Eventually(t, func() bool { return index.SettingsLoaded() }, waitFor, tick)
 			}
 			require.Eventually(t, func() bool { return lookup(t, index, pod).Application == c.want }, waitFor, tick)
 		})

@@ -1,7 +1,7 @@
 package ownership
 
-// Settled reports whether Argo CD's settings are loaded.
-func (x *Index) Settled() bool { return x.settings.Ready() == nil }
+// SettingsLoaded reports whether Argo CD's settings are loaded.
+func (x *Index) SettingsLoaded() bool { return x.settings.Ready() == nil }
 
 // Listening reports whether there is a subscription to notifications.
 func (x *Index) Listening() bool {

@@ -137,7 +137,7 @@ func TestHubReadsNothingElse(t *testing.T) {
 	}
 }
 
-// A prefix may have characters in it that stand for others in a pattern. The hub hears what begins with it as it is, and not
+// A prefix may contain characters that are special in a pattern. The hub gets messages of channels that begin with it literally, and not
 // what somebody else's Argo CD announces in the same Redis.
 func TestKeyPrefixWithWildcards(t *testing.T) {
 	const prefix, pattern = `x*[y]?^\`, `x\*\[y\]\?\^\\`

@@ -46,7 +46,7 @@ func TestDifferences(t *testing.T) {
 	}, found)
 }
 
-// opened returns both sides of the agent berlin, of which nobody has heard anything.
+// opened returns both sides of the agent berlin, with empty stores.
 func opened(t *testing.T, mode facets.Mode) sides {
 	t.Helper()
 	nobody := &rest.Config{Host: "http://127.0.0.1:1"}
@@ -61,7 +61,7 @@ func opened(t *testing.T, mode facets.Mode) sides {
 	return s
 }
 
-// application has one of the sides hear of an application, and returns what is kept of it.
+// application writes an application to the store of one side, and returns what is kept of it.
 func application(t *testing.T, c *facets.Cluster, meta metav1.ObjectMeta, spec string) *argocd.App {
 	t.Helper()
 	meta.ResourceVersion = "1"

@@ -22,7 +22,7 @@ import (
 type Listener interface {
 	// Changed says that an object that is shared with an agent changed, appeared or vanished, as far as a facet is concerned.
 	Changed(agent string, f converge.Facet, key converge.Key)
-	// Resync says that something is amiss that only a resync can settle.
+	// Resync asks for a resync: only that can find what changed.
 	Resync(agent string, facets ...converge.Facet)
 }
 

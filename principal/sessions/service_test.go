@@ -272,7 +272,7 @@ func TestStreamThatDoesNotBeginWithHello(t *testing.T) {
 	require.ErrorContains(t, a.endReason(t), "instead of a hello")
 }
 
-// A silent agent that promised to be heard is let go, so that it does not count as connected.
+// An agent that misses its heartbeats is disconnected, so that it does not count as connected.
 func TestSilentAgentIsDisconnected(t *testing.T) {
 	o := open(t)
 	h := hello()

@@ -47,11 +47,11 @@ type spoke struct {
 }
 
 func newSpoke(s *Spokes, name string) *spoke {
-	settled := make(chan struct{})
-	close(settled)
+	closed := make(chan struct{})
+	close(closed)
 	return &spoke{
 		spokes: s, name: name, readSlots: make(chan struct{}, maxReads), calls: make(map[string]*call),
-		openAttempted: settled, reconnected: signal.New(),
+		openAttempted: closed, reconnected: signal.New(),
 	}
 }
 

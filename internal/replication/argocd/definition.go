@@ -16,10 +16,10 @@ type Definition struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Finalizers  []string          `json:"finalizers,omitempty"`
 	Spec        json.RawMessage   `json:"spec,omitempty"`
-	// Deleting says that the application is being deleted, along with its resources if its finalizers say so. The rest
-	// is empty then. The finalizers go along because whoever deletes with a cascade adds one first, and the spoke may
-	// hear of both at once. They are taken away one by one as a deletion proceeds, on each side at its own time, so they
-	// are no part of its version: that is the same on both sides however far the deletion has come.
+	// Deleting says that the application is being deleted, along with its resources if its finalizers say so. The rest is
+	// empty then. The finalizers go along because whoever deletes with a cascade adds one first, and the spoke may get both
+	// at once. They are taken away one by one as a deletion proceeds, on each side at its own time, so they are no part of
+	// its version: that is the same on both sides however far the deletion has come.
 	Deleting bool `json:"deleting,omitempty"`
 }
 

@@ -32,7 +32,7 @@ type memoryStore struct {
 
 	refusedConditions map[converge.Key]bool // what HasRefusedCondition returns
 
-	// apply, remove and settle, if set, are asked first, and decide by an error.
+	// apply, remove and reportResult, if set, are called first. Their error is returned.
 	apply        func(context.Context, converge.Key, converge.Object) error
 	remove       func(context.Context, converge.Key) error
 	reportResult func(context.Context, converge.Key, converge.Result) error
@@ -140,12 +140,12 @@ func (s *memoryStore) HasRefusedCondition(k converge.Key) bool {
 func (s *memoryStore) ReportResult(ctx context.Context, k converge.Key, r converge.Result) error {
 	s.mu.Lock()
 	s.results[k] = append(s.results[k], r)
-	settle := s.reportResult
+	reportResult := s.reportResult
 	s.mu.Unlock()
-	if settle == nil {
+	if reportResult == nil {
 		return nil
 	}
-	return settle(ctx, k, r)
+	return reportResult(ctx, k, r)
 }
 
 func (s *memoryStore) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {

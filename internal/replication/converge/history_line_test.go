@@ -47,8 +47,8 @@ func (l *line) isCut() bool {
 	}
 }
 
-// hear lets everything be heard from now on.
-func (l *line) hear() { l.deaf.Store(0) }
+// deliverAll delivers everything from now on.
+func (l *line) deliverAll() { l.deaf.Store(0) }
 
 func (l *line) cut() { l.once.Do(func() { close(l.gone) }) }
 

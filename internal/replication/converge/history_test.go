@@ -205,7 +205,7 @@ func (w *world) quiet() {
 		s.mu.Unlock()
 	}
 	w.deaf = 0
-	w.line.hear()
+	w.line.deliverAll()
 	if w.line.isCut() {
 		w.connect()
 	}

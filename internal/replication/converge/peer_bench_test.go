@@ -9,11 +9,11 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
-// benchmarked is a pair of which the test can tell when the source has heard of everything.
+// benchmarked is a pair whose test can wait until the source has all acks.
 type benchmarked struct {
 	*pair
 
-	heard sync.WaitGroup
+	acked sync.WaitGroup
 }
 
 func newBenchmarked(b *testing.B, n int) *benchmarked {
@@ -21,7 +21,7 @@ func newBenchmarked(b *testing.B, n int) *benchmarked {
 	p := &benchmarked{pair: newPair(b, pairOptions{})}
 	p.source.fill(n)
 	p.source.reportResult = func(context.Context, converge.Key, converge.Result) error {
-		p.heard.Done()
+		p.acked.Done()
 		return nil
 	}
 	return p
@@ -34,9 +34,9 @@ func BenchmarkFill(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p := newBenchmarked(b, benchKeys)
-		p.heard.Add(benchKeys)
+		p.acked.Add(benchKeys)
 		p.connect()
-		p.heard.Wait()
+		p.acked.Wait()
 		p.disconnect()
 	}
 	b.ReportMetric(float64(benchKeys*b.N)/b.Elapsed().Seconds(), "keys/s")
@@ -45,18 +45,18 @@ func BenchmarkFill(b *testing.B) {
 // BenchmarkChange changes each of 10,000 objects once.
 func BenchmarkChange(b *testing.B) {
 	p := newBenchmarked(b, benchKeys)
-	p.heard.Add(benchKeys)
+	p.acked.Add(benchKeys)
 	p.connect()
-	p.heard.Wait()
+	p.acked.Wait()
 	b.ReportAllocs()
 	round := 0
 	for b.Loop() {
 		round++
-		p.heard.Add(benchKeys)
+		p.acked.Add(benchKeys)
 		for i := range benchKeys {
 			p.source.set(key(i), object("uid", fmt.Sprint(round, i)))
 		}
-		p.heard.Wait()
+		p.acked.Wait()
 	}
 	b.ReportMetric(float64(benchKeys*b.N)/b.Elapsed().Seconds(), "keys/s")
 }
@@ -69,10 +69,10 @@ func BenchmarkReconnect(b *testing.B) {
 	round := 0
 	for b.Loop() {
 		round++
-		p.heard.Add(1)
+		p.acked.Add(1)
 		p.source.set(key(0), object("uid", fmt.Sprint(round)))
 		p.connect()
-		p.heard.Wait()
+		p.acked.Wait()
 		p.disconnect()
 	}
 }
@@ -86,11 +86,11 @@ func BenchmarkDrift(b *testing.B) {
 		p.right = runPeer(b, converge.Options{
 			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: p.replica, Retain: true}}, Observer: w,
 		})
-		var heard sync.WaitGroup
-		heard.Add(benchKeys)
-		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error { heard.Done(); return nil }
+		var acked sync.WaitGroup
+		acked.Add(benchKeys)
+		p.source.reportResult = func(context.Context, converge.Key, converge.Result) error { acked.Done(); return nil }
 		p.connect()
-		heard.Wait()
+		acked.Wait()
 		w.repaired.Add(benchKeys)
 		for i := range benchKeys {
 			p.replica.set(key(i), object("uid", "edited"))

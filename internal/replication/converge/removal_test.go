@@ -79,7 +79,7 @@ func (r tombstones) Apply(ctx context.Context, k converge.Key, o converge.Object
 func TestPutOfDeletingObjectRemovesReplica(t *testing.T) {
 	eachRetain(t, func(t *testing.T, retain bool) {
 		p := syncedPair(t, 3, pairOptions{retain: retain, wrap: func(s *memoryStore) converge.Replica { return tombstones{s} }})
-		// The source lets go of an object once it hears that it is absent.
+		// The source drops an object once the replica reports that it is absent.
 		p.source.reportResult = func(_ context.Context, k converge.Key, r converge.Result) error {
 			if r.Absent {
 				p.source.drop(k)

@@ -117,8 +117,8 @@ func TestNewestResultIsReportedLast(t *testing.T) {
 		p.replica.heal()
 		p.source.set(key(1), object("uid1", "good"))
 		pass(time.Hour)
-		settled := p.source.resultsOf(key(1))
-		require.Len(t, settled, 2)
-		require.Equal(t, converge.Done, settled[1].Code)
+		results := p.source.resultsOf(key(1))
+		require.Len(t, results, 2)
+		require.Equal(t, converge.Done, results[1].Code)
 	})
 }

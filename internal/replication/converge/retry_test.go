@@ -97,7 +97,7 @@ func TestDeletionAfterAFailedApply(t *testing.T) {
 		p := equalPair(t, 3, pairOptions{})
 		p.replica.apply = func(_ context.Context, k converge.Key, o converge.Object) error {
 			p.replica.mu.Lock()
-			p.replica.objects[k] = o // what it holds then is not heard of for a while
+			p.replica.objects[k] = o // the source learns of it later
 			p.replica.mu.Unlock()
 			return errors.New("it happened, but the answer was lost")
 		}

@@ -114,7 +114,7 @@ func TestUnexpectedAckIsIgnored(t *testing.T) {
 	})
 }
 
-// A code that this side has never heard of is no answer to rely on: the object is sent again.
+// An unknown code is treated as Retry: the object is sent again.
 func TestUnknownCodeIsARetry(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, peer, end := silentReplica(t, 1)

@@ -223,7 +223,7 @@ func TestDeletedReplicaIsRecreatedByPolicy(t *testing.T) {
 	}
 }
 
-// loses has somebody delete an application on the spoke, of which the agent hears.
+// loses deletes an application on the spoke as another client does, and reports that to the agent.
 func (p *pair) loses(name string) {
 	p.Helper()
 	p.spokeAPI.mu.Lock()

@@ -15,8 +15,8 @@ import (
 
 const heartbeat = 10 * time.Second
 
-// heard is an event that is received as a message.
-func heard() *pb.CloudEvent {
+// anEvent is an event that decodes to a message.
+func anEvent() *pb.CloudEvent {
 	return &pb.CloudEvent{
 		Type: "io.argoproj-labs.argocd-agent.bucket-request", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte("{}")},
 	}
@@ -85,7 +85,7 @@ func TestAnyMessageResetsHeartbeatTimeout(t *testing.T) {
 // Who does not receive cannot say that nothing came.
 func TestSlowReaderIsNotSilence(t *testing.T) {
 	delivering(t, func(t *testing.T, d delivery) {
-		d.c.in <- heard()
+		d.c.in <- anEvent()
 		synctest.Wait()
 		d.ExpectHeartbeats(heartbeat)
 		after(10 * heartbeat)

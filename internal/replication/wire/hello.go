@@ -30,7 +30,7 @@ type Hello struct {
 	Selector string `json:"selector,omitempty"`
 	// Hub is, in the principal's answer, the UID by which the hub is known.
 	Hub string `json:"hub,omitempty"`
-	// Heartbeat is how often, in milliseconds, the agent wants to hear something and will say something; 0 is never.
+	// Heartbeat is how often, in milliseconds, both sides send something; 0 is never.
 	Heartbeat int64 `json:"heartbeat,omitempty"`
 }
 

@@ -126,7 +126,7 @@ func TestHelloIsBounded(t *testing.T) {
 		defer sender.end()
 		require.NoError(t, a.SendHello(h))
 		go func() {
-			for _, e := range []*pb.CloudEvent{<-sender.out, heard()} { // the latter is received where no hello was
+			for _, e := range []*pb.CloudEvent{<-sender.out, anEvent()} { // the latter is received where no hello was
 				select {
 				case receiver.in <- e:
 				case <-receiver.ended:

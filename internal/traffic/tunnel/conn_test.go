@@ -50,9 +50,9 @@ func TestHalfClose(t *testing.T) {
 		relaytest.Check(t, err)
 		relaytest.Check(t, hub.(interface{ CloseWrite() error }).CloseWrite())
 	})
-	heard, err := io.ReadAll(spoke)
+	got, err := io.ReadAll(spoke)
 	require.NoError(t, err)
-	require.Equal(t, sha256.Sum256(question), sha256.Sum256(heard))
+	require.Equal(t, sha256.Sum256(question), sha256.Sum256(got))
 	work.Wait()
 	_, err = hub.Write([]byte("more"))
 	require.ErrorIs(t, err, net.ErrClosed)
@@ -96,9 +96,9 @@ func TestSlowReaderDoesNotStopOtherConnections(t *testing.T) {
 		relaytest.Check(t, err)
 		relaytest.Check(t, hub.(interface{ CloseWrite() error }).CloseWrite())
 	})
-	heard, err := io.ReadAll(hub)
+	got, err := io.ReadAll(hub)
 	require.NoError(t, err)
-	require.Len(t, heard, len(sent))
+	require.Len(t, got, len(sent))
 	echo.Wait()
 }
 
@@ -190,12 +190,12 @@ func echoOnce(ctx context.Context, w *relaytest.World) error {
 	if _, err := c.Write([]byte("word")); err != nil {
 		return err
 	}
-	heard := make([]byte, 4)
-	if _, err := io.ReadFull(c, heard); err != nil {
+	got := make([]byte, 4)
+	if _, err := io.ReadFull(c, got); err != nil {
 		return err
 	}
-	if string(heard) != "word" {
-		return errors.New("heard " + string(heard))
+	if string(got) != "word" {
+		return errors.New("heard " + string(got))
 	}
 	return nil
 }

@@ -20,10 +20,10 @@ func requireDelivered(t *testing.T, from, to net.Conn, word string) {
 	require.NoError(t, to.SetReadDeadline(time.Now().Add(relaytest.Timeout)))
 	_, err := from.Write([]byte(word))
 	require.NoError(t, err)
-	heard := make([]byte, len(word))
-	_, err = io.ReadFull(to, heard)
+	got := make([]byte, len(word))
+	_, err = io.ReadFull(to, got)
 	require.NoError(t, err)
-	require.Equal(t, word, string(heard))
+	require.Equal(t, word, string(got))
 }
 
 // When listening ends, open connections stay open until they are closed or the server stops.

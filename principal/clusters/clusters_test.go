@@ -102,6 +102,28 @@ func TestSeveralClusterSecretsOfOneAgent(t *testing.T) {
 	require.Empty(t, c.Server("berlin"))
 }
 
+// An agent whose cluster Secret is broken still has one: it is remembered while it is away, and the log says what is wrong.
+func TestAgentWithBrokenClusterSecretHasOne(t *testing.T) {
+	s, l := newAPIServer(t), recordingListener{make(chan string, 100)}
+	c, log := start(t, s, l)
+	s.put("berlin", "berlin", "")
+	l.expectEvents(t, "berlin ")
+	require.True(t, c.Has("berlin"))
+	require.False(t, c.Has("paris"))
+	s.put("berlin", "berlin", "/")
+	l.expectEvents(t, "berlin ")
+	require.Equal(t, 1, strings.Count(log.String(), "Cluster Secret has no server"))
+	require.Contains(t, log.String(), "secret=argocd/berlin agent=berlin key=server")
+	s.put("berlin", "berlin", "\xff")
+	l.expectEvents(t, "berlin gone")
+	require.True(t, c.Has("berlin"))
+	s.put("berlin", "berlin", "https://berlin")
+	l.expectEvents(t, "berlin https://berlin")
+	s.remove("berlin")
+	l.expectEvents(t, "berlin gone")
+	require.False(t, c.Has("berlin"))
+}
+
 // What changes while the hub's API server cannot be reached is notified afterwards.
 func TestClusterSecretChangesDuringOutage(t *testing.T) {
 	s, l := newAPIServer(t), recordingListener{make(chan string, 100)}

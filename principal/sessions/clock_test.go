@@ -211,16 +211,3 @@ func TestConnectionWithoutHelloDoesNotSupersede(t *testing.T) {
 		require.Equal(t, codes.Unavailable, status.Code(<-ended))
 	})
 }
-
-// The end of the service waits no longer for an agent than a hello may take.
-func TestShutdownDoesNotWaitForMissingHello(t *testing.T) {
-	withFakeClock(t, func(t *testing.T, o *fixture) {
-		began := time.Now()
-		_, ended := o.callConnect(t, "a", time.Hour)
-		synctest.Wait()
-		o.stop()
-		<-o.stopped
-		require.Error(t, <-ended)
-		require.LessOrEqual(t, time.Since(began), 10*time.Second)
-	})
-}

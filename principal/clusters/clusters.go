@@ -43,8 +43,8 @@ type cluster struct {
 	fault  string // why it is passed over; empty if it is not
 }
 
-// unnamed reports whether a Secret that is not passed over lacks the address of the cluster.
-func (c *cluster) unnamed() bool { return c.fault == "" && c.server == "" }
+// lacksServer reports whether a Secret that is not passed over lacks the address of the cluster.
+func (c *cluster) lacksServer() bool { return c.fault == "" && c.server == "" }
 
 // New returns clusters that follow the Secrets in the namespace of Argo CD once Run runs.
 func New(client cache.Getter, namespace string, logger *slog.Logger) *Clusters {
@@ -150,7 +150,7 @@ func (c *Clusters) changed(old, now *cluster) {
 	if now != nil && now.fault != "" && (old == nil || old.fault != now.fault) {
 		c.logger.Warn("Ignored invalid cluster Secret", "secret", now.id.String(), "reason", now.fault)
 	}
-	if now != nil && now.unnamed() && (old == nil || !old.unnamed()) {
+	if now != nil && now.lacksServer() && (old == nil || !old.lacksServer()) {
 		c.logger.Warn("Cluster Secret has no server, so Argo CD does not know the agent's cluster; write its address there",
 			"secret", now.id.String(), "agent", now.agent, "key", "server")
 	}

@@ -78,7 +78,8 @@ func New(o Options) (*Hub, error) {
 	return h, nil
 }
 
-// Subscribe adds a listener, which is notified of every change of what is shared. It must be called before Run, and before the clusters' Run.
+// Subscribe adds a listener, which is notified of every change of what is shared. It must be called before Run, and before
+// the clusters' Run.
 func (h *Hub) Subscribe(l Listener) { h.listeners = append(h.listeners, l) }
 
 // Run follows the hub until the context ends.

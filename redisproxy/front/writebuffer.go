@@ -30,8 +30,8 @@ func newWriteBuffer(conn net.Conn, o Options) *writeBuffer {
 	return w
 }
 
-// appendReply adds something that the client asked for, and waits until there is room. If it is partial, the next reply goes on with it,
-// and messages wait until then.
+// appendReply adds something that the client asked for, and waits until there is room. If it is partial, the next reply goes
+// on with it, and messages wait until then.
 func (w *writeBuffer) appendReply(p []byte, partial bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

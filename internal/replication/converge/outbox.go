@@ -246,8 +246,8 @@ func (o *outbox) handleBucketEntries(h BucketEntries) {
 	}
 }
 
-// reportEvery is after how many failures in a row the source gets a report, which it can show to users: the first six take some five
-// seconds, all others three minutes.
+// reportEvery is after how many failures in a row the source gets a report, which it can show to users: the first six take
+// some five seconds, all others three minutes.
 const reportEvery = 6
 
 // maxUnknown is how many objects that the source does not have are noted in one resync. More are for the next one: what a

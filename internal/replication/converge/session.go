@@ -18,8 +18,8 @@ const (
 )
 
 // session is what two peers say over one connection. Two goroutines carry it: that of RunSession owns the session and is
-// the only one that sends, and one of the connection receives. Whatever happens elsewhere, such as a change in a cache or the end of an
-// apply, is noted in the outboxes and in control, and wakes the sender.
+// the only one that sends, and one of the connection receives. Whatever happens elsewhere, such as a change in a cache or
+// the end of an apply, is noted in the outboxes and in control, and wakes the sender.
 type session struct {
 	peer      *Peer
 	conn      Conn

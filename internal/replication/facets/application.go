@@ -350,7 +350,8 @@ func (r applicationReplica) errIfMayBeReplica(key converge.Key, app *argocd.App,
 	return nil
 }
 
-// hasReplicaAt reports whether there is a replica object in a place that is no longer allowed, with resources that are to be deleted with it.
+// hasReplicaAt reports whether there is a replica object in a place that is no longer allowed, with resources that are to be
+// deleted with it.
 func (r applicationReplica) hasReplicaAt(key converge.Key, id types.NamespacedName, want wanted) bool {
 	app, ok := r.Store.Get(id)
 	return ok && len(want.Finalizers) > 0 && r.sourceRefs.sourceUID(key, &app.Head) == want.uid

@@ -292,8 +292,8 @@ func (r intentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 }
 
 // take returns the patch by which an application takes what is asked of it and was not taken before, nil if it has noted all
-// that. t is what it has taken, and started the operation among that which is known to have started: that does not run a second time. While
-// another operation is in progress all but the operation is taken, since what is asked may be to end that one.
+// that. t is what it has taken. started is the operation among that which is known to have started: it does not run again.
+// While another operation is in progress all but the operation is taken, since what is asked may be to end that one.
 func take(app *argocd.App, t taken, started string, in intents, version converge.Version) (argocd.Patch, error) {
 	again := neverStarted(app, t)
 	noted := takenBy(app) == t
@@ -324,12 +324,12 @@ func take(app *argocd.App, t taken, started string, in intents, version converge
 	if in.Terminate != "" && in.Terminate == app.Status.StartedAt && app.Status.Phase == argocd.PhaseRunning {
 		patch.Replace(argocd.PhaseTerminating, "status", "operationState", "phase")
 	}
-	takenIntent, err := json.Marshal(next)
+	encoded, err := json.Marshal(next)
 	if err != nil {
 		return nil, fmt.Errorf("encode what was taken: %w", err)
 	}
 	if next != t || !noted {
-		annotations[argocd.AnnotationIntent] = string(takenIntent)
+		annotations[argocd.AnnotationIntent] = string(encoded)
 		patch.Replace(annotations, "metadata", "annotations")
 	}
 	return patch, nil

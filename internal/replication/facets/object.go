@@ -94,9 +94,9 @@ type objectReplica struct {
 	// adopt says whether an object that is there and is no replica object becomes one.
 	adopt      bool
 	sourceRefs *sourceRefs
-	// retainedAs has the replica objects that are never deleted. Each function returns the patch that makes it an ordinary
-	// object instead.
-	retainedAs map[converge.Key]func(*argocd.Record) argocd.Patch
+	// detach has the replica objects that are never deleted. Each function returns the patch that makes it an ordinary object
+	// instead.
+	detach map[converge.Key]func(*argocd.Record) argocd.Patch
 }
 
 var _ converge.Replica = objectReplica{}
@@ -210,11 +210,11 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	if err != nil {
 		return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, err)
 	}
-	_, ownAnnotations, err := content.Encode()
+	_, version, err := content.Encode()
 	if err != nil {
 		return converge.State{}, err
 	}
-	marks := map[string]string{argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, ownAnnotations)}
+	marks := map[string]string{argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, version)}
 	maps.Copy(marks, r.adoption.annotations())
 	maps.Copy(marks, r.ownAnnotations)
 	create := func() (*argocd.Record, error) {
@@ -343,8 +343,8 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 	if record, ok := r.Store.Get(id); ok && ours(record) && r.adoption.isOtherHubs(&record.Head) {
 		return r.replicaStateOf(record), errOtherHub
 	}
-	retainedAs, stays := r.retainedAs[key]
-	if !stays {
+	detach, retained := r.detach[key]
+	if !retained {
 		left, err := r.remove(ctx, id, ours, r.finalizersPatch)
 		if err == nil && left == nil {
 			r.sourceRefs.note(key, nil)
@@ -355,7 +355,7 @@ func (r objectReplica) Remove(ctx context.Context, key converge.Key, uid string)
 		if record == nil || !ours(record) {
 			return nil, nil
 		}
-		return retainedAs(record), nil
+		return detach(record), nil
 	})
 	if err == nil && (left == nil || left.SourceUID() == "") {
 		r.sourceRefs.note(key, nil)

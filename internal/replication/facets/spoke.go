@@ -44,7 +44,7 @@ func statuses(s statusSource) map[converge.Facet]converge.SourceConfig {
 	return map[converge.Facet]converge.SourceConfig{Status: {Source: s, GuardExempt: true}}
 }
 
-// replicaObjects are objects of the hub's, under the same names and as they were sent. use is that of Secrets.
+// replicaObjects are objects of the hub's, under the same names and as they were sent. secretType is empty but for Secrets.
 func (s Spoke) replicaObjects(r Records, secretType string, o *sourceRefs, adopt bool) objectReplica {
 	return objectReplica{
 		Records: r, namespace: s.options.Namespace, sourceRefs: o, name: sameName, keyOf: named, secretType: secretType, render: asIs, adopt: adopt,
@@ -56,7 +56,7 @@ func (s Spoke) replicaObjects(r Records, secretType string, o *sourceRefs, adopt
 // Applications that name no project are in it, also the spoke's own.
 func (s Spoke) projects() objectReplica {
 	r := s.replicaObjects(s.Projects, "", newSourceRefs(), true)
-	r.retainedAs = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.DefaultProject: detachPatch}
+	r.detach = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.DefaultProject: detachPatch}
 	return r
 }
 
@@ -64,7 +64,7 @@ func (s Spoke) projects() objectReplica {
 // is emptied.
 func (s Spoke) keys() objectReplica {
 	r := s.replicaObjects(s.ConfigMaps, "", newSourceRefs(), true)
-	r.retainedAs = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.KeysConfigMap: func(record *argocd.Record) argocd.Patch {
+	r.detach = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.KeysConfigMap: func(record *argocd.Record) argocd.Patch {
 		patch := detachPatch(record)
 		content := record.Content()
 		if content.Data != nil {

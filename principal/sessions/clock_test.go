@@ -211,3 +211,30 @@ func TestConnectionWithoutHelloDoesNotSupersede(t *testing.T) {
 		require.Equal(t, codes.Unavailable, status.Code(<-ended))
 	})
 }
+
+// An agent that is away is remembered as long as it has a cluster Secret, even an invalid one, of which the listeners are
+// notified as if it were gone.
+func TestAgentWithoutSessionAndClusterIsForgotten(t *testing.T) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
+		comeAndGo := func() {
+			a, ended := o.callConnect(t, "a", time.Hour)
+			require.NoError(t, a.SendHello(hello()))
+			_, err := a.RecvHello()
+			require.NoError(t, err)
+			synctest.Wait()
+			o.RemoveCluster("a")
+			require.Empty(t, o.forgotten, "it has a session")
+			a.hangUp()
+			require.Error(t, <-ended)
+		}
+		comeAndGo()
+		o.RemoveCluster("a")
+		require.Empty(t, o.forgotten, "it still has a cluster Secret")
+		o.withoutCluster.Store(true)
+		o.RemoveCluster("a")
+		require.Equal(t, "a", <-o.forgotten)
+		comeAndGo()
+		require.Equal(t, "a", <-o.forgotten)
+		require.Empty(t, o.forgotten)
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,6 +108,9 @@ type fixture struct {
 	stopped  chan struct{}      // closed when Run has returned
 	sharing  func()             // is called when another agent has connected, while nobody else can
 
+	withoutCluster atomic.Bool // agents have no cluster Secret
+	forgotten      chan string // agents
+
 	mu      sync.Mutex
 	refusal error                    // why it is not ready
 	sources map[string]*memorySource // by agent
@@ -120,6 +124,7 @@ func newFixture(t *testing.T) *fixture {
 	o := &fixture{
 		ca: ca, registry: prometheus.NewRegistry(), log: &logtest.Log{},
 		stop: func() {}, stopped: make(chan struct{}), sharing: func() {}, sources: make(map[string]*memorySource),
+		forgotten: make(chan string, 100),
 	}
 	pair, err := ca.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
@@ -133,7 +138,7 @@ func newFixture(t *testing.T) *fixture {
 		Authn: o.authn, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
 		Mode:       func(agent string) string { return map[string]string{"settled": "autonomous"}[agent] },
 		Logger:     slog.New(slog.NewTextHandler(o.log, nil)),
-		HasCluster: func(agent string) bool { return agent != "unregistered" }, Forget: func(string) {},
+		HasCluster: func(string) bool { return !o.withoutCluster.Load() }, Forget: func(agent string) { o.forgotten <- agent },
 		Share: func(agent, _ string) converge.Options {
 			o.sharing()
 			return converge.Options{

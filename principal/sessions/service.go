@@ -28,7 +28,7 @@ type Options struct {
 	Ready func() error
 	// Share returns what is shared with an agent of that mode, which is as in its hello.
 	Share func(agent, mode string) converge.Options
-	// HasCluster reports whether the hub has a cluster Secret of an agent: it may be away, and is remembered.
+	// HasCluster reports whether the hub has a cluster Secret of an agent, valid or not: it may be away, and is remembered.
 	HasCluster func(agent string) bool
 	// Forget is called when an agent has neither a session nor a cluster Secret any more.
 	Forget func(agent string)
@@ -197,24 +197,22 @@ func (s *Service) leave(c *connection, a *agent) {
 	if a.newest == c {
 		a.newest = nil
 	}
-	if !s.options.HasCluster(c.agent) {
-		s.forget(c.agent)
-	}
+	s.forget(c.agent)
 }
 
 // SetCluster implements clusters.Listener.
 func (s *Service) SetCluster(string, string) {}
 
-// RemoveCluster implements clusters.Listener.
+// RemoveCluster implements clusters.Listener. The agent may still have a Secret that is invalid.
 func (s *Service) RemoveCluster(agent string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(agent)
 }
 
-// forget forgets an agent that has no cluster Secret, unless it has a session. s.mu is held.
+// forget forgets an agent that has neither a session nor a cluster Secret. s.mu is held.
 func (s *Service) forget(name string) {
-	if a := s.agents[name]; a != nil && a.sessions == 0 {
+	if a := s.agents[name]; a != nil && a.sessions == 0 && !s.options.HasCluster(name) {
 		delete(s.agents, name)
 		a.peer.Close()
 		s.options.Forget(name)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -140,4 +141,38 @@ func TestMirroredProjectWithManyDestinations(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(content.Spec, &got))
 	require.Len(t, got.Destinations, 1, "all but a list")
+}
+
+// Nor does the time grow with a power of how long a text is: what cannot be told in time counts as denied.
+func TestMirroredProjectWithLongTextsAndWildcards(t *testing.T) {
+	t.Parallel()
+	long, wildcards := strings.Repeat("a", 63), "*b"+strings.Repeat("*a", 14)
+	destination := func(server, namespace string) map[string]string {
+		return map[string]string{"server": server + "https://kubernetes.default.svc", "namespace": namespace}
+	}
+	for name, c := range map[string]struct {
+		permitted, denied string
+		want              []string
+	}{
+		"a long permission": {long, wildcards, []string{"b"}},
+		"a long denial":     {wildcards, long, []string{"b"}},
+		"another beginning": {"x" + wildcards, "b" + long, []string{"b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec, err := json.Marshal(map[string]any{"destinations": []any{
+				destination("", c.permitted), destination("", "b"), destination("!", c.denied),
+			}})
+			require.NoError(t, err)
+			content, err := argocd.MirrorProject("berlin", "own", argocd.Content{Spec: spec})
+			require.NoError(t, err)
+			var got struct{ Destinations []struct{ Namespace string } }
+			require.NoError(t, json.Unmarshal(content.Spec, &got))
+			var namespaces []string
+			for _, d := range got.Destinations {
+				namespaces = append(namespaces, d.Namespace)
+			}
+			require.Equal(t, c.want, namespaces)
+		})
+	}
 }

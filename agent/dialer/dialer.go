@@ -211,6 +211,8 @@ func (d *Dialer) serveTunnel(ctx, session context.Context, conn *grpc.ClientConn
 func (d *Dialer) handshake(ctx context.Context, stream *wire.Stream) (wire.Hello, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, errors.New("the principal did not answer the hello"))
 	defer cancel()
+	// A Send that blocks ends then, too.
+	defer context.AfterFunc(ctx, func() { stream.Close(context.Cause(ctx)) })()
 	if err := stream.SendHello(d.options.Hello); err != nil && !errors.Is(err, io.EOF) { // the answer says why
 		return wire.Hello{}, err
 	}

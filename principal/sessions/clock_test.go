@@ -54,8 +54,14 @@ func (c *call) Recv() (*pb.CloudEvent, error) {
 // for how the call ends.
 func (o *fixture) callConnect(t *testing.T, name string, validFor time.Duration) (agent, <-chan error) {
 	t.Helper()
+	return o.callConnectOver(t, name, validFor, make(chan *pb.CloudEvent, 10))
+}
+
+// callConnectOver does so over a network that takes as much from the principal as a channel does.
+func (o *fixture) callConnectOver(t *testing.T, name string, validFor time.Duration, down chan *pb.CloudEvent) (agent, <-chan error) {
+	t.Helper()
 	ctx, end := sessions.Cancellable(o.authenticated(t, name, validFor))
-	up, down := make(chan *pb.CloudEvent, 10), make(chan *pb.CloudEvent, 10)
+	up := make(chan *pb.CloudEvent, 10)
 	ended := make(chan error, 1)
 	go func() {
 		defer end()
@@ -237,4 +243,32 @@ func TestAgentWithoutSessionAndClusterIsForgotten(t *testing.T) {
 		require.Equal(t, "a", <-o.forgotten)
 		require.Empty(t, o.forgotten)
 	})
+}
+
+// An agent that reads nothing, not even the answer to its hello, is disconnected, and no shutdown waits for it.
+func TestAgentThatDoesNotReadTheHelloIsDisconnected(t *testing.T) {
+	for name, c := range map[string]struct {
+		stop bool
+		code codes.Code
+		most time.Duration
+	}{
+		"by itself": {false, codes.DeadlineExceeded, 12 * time.Second}, "at a shutdown": {true, codes.Unavailable, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withFakeClock(t, func(t *testing.T, o *fixture) {
+				began := time.Now()
+				a, ended := o.callConnectOver(t, "a", time.Hour, make(chan *pb.CloudEvent))
+				require.NoError(t, a.SendHello(hello()))
+				synctest.Wait()
+				if c.stop {
+					o.stop()
+				}
+				require.Equal(t, c.code, status.Code(<-ended))
+				require.LessOrEqual(t, time.Since(began), c.most)
+				o.stop()
+				<-o.stopped
+				require.LessOrEqual(t, time.Since(began), c.most)
+			})
+		})
+	}
 }

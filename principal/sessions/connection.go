@@ -23,6 +23,7 @@ const handshakeTimeout = 10 * time.Second
 
 var (
 	errNoHello = status.Error(codes.DeadlineExceeded, "no hello came")
+	errNotRead = status.Error(codes.DeadlineExceeded, "the agent did not take the answer to its hello")
 	errEnded   = errors.New("the stream is over")
 )
 
@@ -177,6 +178,14 @@ func (c *connection) exchangeHellos() error {
 	}
 	mine.Mode = theirs.Mode
 	c.theirs = theirs
+	return c.sendHello(mine)
+}
+
+// sendHello answers a hello. It does not wait for ever, nor until after a shutdown, for an agent that reads nothing.
+func (c *connection) sendHello(mine wire.Hello) error {
+	ctx, cancel := context.WithTimeoutCause(c.ctx, handshakeTimeout, errNotRead)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { c.stream.Close(context.Cause(ctx)) })()
 	return c.stream.SendHello(mine)
 }
 

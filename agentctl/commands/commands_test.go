@@ -131,6 +131,7 @@ func TestVersion(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, 0, run(t, nil, "version").code)
 	require.Contains(t, run(t, nil, "version").output, "argocd-agentctl dev")
+	require.Contains(t, run(t, nil, "--version").output, "argocd-agentctl dev")
 	require.Contains(t, run(t, nil, "pki").output, "propagate", "a group lists what is below it")
 }
 

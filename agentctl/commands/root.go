@@ -23,6 +23,7 @@ func New(lookup program.Lookup) *cobra.Command {
 		Use:   Name,
 		Short: "Set up a hub and its spokes: certificates, keys and agents",
 	}, agentCommands(e), pkiCommands(e), jwtCommands(e), versionCommand())
+	program.AddVersion(root)
 	set := settings.New(root.PersistentFlags(), lookup)
 	e.declare(set)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return e.resolve(cmd, set) }

@@ -23,11 +23,8 @@ type Settings interface {
 // New returns the command of a program that runs until its context ends. It takes flags only. Once all settings are right,
 // run is called with the writer that takes the program's log.
 func New[S Settings](name, short string, lookup Lookup, s S, run func(ctx context.Context, s S, log io.Writer) error) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: name, Short: short, Args: NoArguments, Version: fmt.Sprintf("%s (%s)", version.Version(), version.Revision()),
-	}
-	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	cmd.Flags().Bool("version", false, "say which build this is") // in place of cobra's, which has a short form too
+	cmd := &cobra.Command{Use: name, Short: short, Args: NoArguments}
+	AddVersion(cmd)
 	set := settings.New(cmd.Flags(), lookup)
 	s.Declare(set)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -37,6 +34,13 @@ func New[S Settings](name, short string, lookup Lookup, s S, run func(ctx contex
 		return run(cmd.Context(), s, cmd.ErrOrStderr())
 	}
 	return cmd
+}
+
+// AddVersion gives a command the flag --version.
+func AddVersion(cmd *cobra.Command) {
+	cmd.Version = fmt.Sprintf("%s (%s)", version.Version(), version.Revision())
+	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	cmd.Flags().Bool("version", false, "say which build this is") // in place of cobra's, which has a short form too
 }
 
 // NoArguments is for commands that take flags only.

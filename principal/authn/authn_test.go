@@ -23,17 +23,17 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
-// trust trusts every certificate until doubt is set.
+// trust trusts every certificate until change says why not.
 type trust struct {
 	mu      sync.Mutex
-	doubt   error
+	refusal error
 	changed chan struct{}
 }
 
 func (s *trust) VerifyClient([]*x509.Certificate) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.doubt
+	return s.refusal
 }
 
 func (s *trust) Changed() <-chan struct{} {
@@ -42,10 +42,10 @@ func (s *trust) Changed() <-chan struct{} {
 	return s.changed
 }
 
-func (s *trust) change(doubt error) {
+func (s *trust) change(refusal error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.doubt = doubt
+	s.refusal = refusal
 	close(s.changed)
 	s.changed = make(chan struct{})
 }

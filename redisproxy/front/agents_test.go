@@ -75,7 +75,7 @@ func TestUnauthenticatedClientReadsNoAgentKeys(t *testing.T) {
 	w.spoke.Set(t.Context(), treeSpoke, "tree", 0)
 	const refused = "-NOAUTH Authentication required.\r\n"
 	r := dial(t, w.address)
-	for _, words := range [][]string{{"GET", treeHub}, {"SET", treeHub, "x"}, {"MGET", "a", treeHub}, {"GET", "a"}, {"SUBSCRIBE", newsHub}} {
+	for _, words := range [][]string{{"GET", treeHub}, {"SET", treeHub, "x"}, {"MGET", "a", treeHub}, {"GET", "a"}, {"SUBSCRIBE", channelHub}} {
 		require.Equal(t, refused, r.do(words...), "%q", words)
 	}
 	require.Zero(t, w.agent.Commands("GET"), "somebody unknown causes nothing on a spoke")
@@ -316,7 +316,7 @@ func againstTheAgentsRedisServer(t *testing.T, prefix string) {
 	t.Helper()
 	w := begin(t, setup{agentsEnd: true, hubPrefix: "hub|", spokePrefix: prefix})
 	w.spoke.Set(t.Context(), prefix+treeSpoke, "one", 0)
-	follower := w.client(t, 3).Subscribe(t.Context(), "hub|"+newsHub)
+	follower := w.client(t, 3).Subscribe(t.Context(), "hub|"+channelHub)
 	defer func() { _ = follower.Close() }()
 	_, err := follower.Receive(t.Context()) // once it is subscribed, it gets a message when the stream opens
 	require.NoError(t, err)
@@ -329,7 +329,7 @@ func againstTheAgentsRedisServer(t *testing.T, prefix string) {
 	_, err = follower.ReceiveMessage(t.Context())
 	require.NoError(t, err)
 	w.spoke.Set(t.Context(), prefix+treeSpoke, "two", 0)
-	w.spoke.Publish(t.Context(), prefix+newsSpoke, "changed")
+	w.spoke.Publish(t.Context(), prefix+channelSpoke, "changed")
 	for message, err := follower.ReceiveMessage(t.Context()); message.Payload != "changed"; message, err = follower.ReceiveMessage(t.Context()) {
 		require.NoError(t, err)
 	}

@@ -46,21 +46,21 @@ func TestSubscribeToHubAndAgentChannels(t *testing.T) {
 			hub := w.client(t, 3)
 			r := dial(t, w.address)
 			r.do("HELLO", protocol)
-			news := "hub|" + newsHub
-			r.mustSend(command("SUBSCRIBE", "new-revoked-token", news, "hub|app|managed-resources|local|1.8.3") + command("PSUBSCRIBE", "x*"))
+			subscribed := "hub|" + channelHub
+			r.mustSend(command("SUBSCRIBE", "new-revoked-token", subscribed, "hub|app|managed-resources|local|1.8.3") + command("PSUBSCRIBE", "x*"))
 			require.Equal(t, pubsubReply(protocol, "subscribe", "new-revoked-token", ":1"), r.mustReceive())
-			require.Equal(t, pubsubReply(protocol, "subscribe", news, ":2"), r.mustReceive())
+			require.Equal(t, pubsubReply(protocol, "subscribe", subscribed, ":2"), r.mustReceive())
 			// A message comes when the invalidation stream opens, since others may have been missed before.
 			require.ElementsMatch(t, []string{
 				pubsubReply(protocol, "subscribe", "hub|app|managed-resources|local|1.8.3", ":3"), pubsubReply(protocol, "psubscribe", "x*", ":4"),
-				message(protocol, news, ""),
+				message(protocol, subscribed, ""),
 			}, []string{r.mustReceive(), r.mustReceive(), r.mustReceive()})
 
-			require.EqualValues(t, 1, w.spoke.Publish(t.Context(), "spoke|"+newsSpoke, "").Val())
-			require.Equal(t, message(protocol, news, ""), r.mustReceive())
+			require.EqualValues(t, 1, w.spoke.Publish(t.Context(), "spoke|"+channelSpoke, "").Val())
+			require.Equal(t, message(protocol, subscribed, ""), r.mustReceive())
 			w.spoke.Publish(t.Context(), "spoke|app|managed-resources|other|1.8.3", "not followed")
-			w.spoke.Publish(t.Context(), "spoke|"+newsSpoke, "payload")
-			require.Equal(t, message(protocol, news, "payload"), r.mustReceive())
+			w.spoke.Publish(t.Context(), "spoke|"+channelSpoke, "payload")
+			require.Equal(t, message(protocol, subscribed, "payload"), r.mustReceive())
 			hub.Publish(t.Context(), "new-revoked-token", "id")
 			require.Equal(t, message(protocol, "new-revoked-token", "id"), r.mustReceive())
 			hub.Publish(t.Context(), "hub|app|managed-resources|local|1.8.3", "own")
@@ -75,8 +75,8 @@ func TestSubscribeToHubAndAgentChannels(t *testing.T) {
 				require.Contains(t, r.do("GET", "hub|"+treeHub), "-ERR Can't execute 'get'")
 				require.Contains(t, r.do("GET", "a"), "-ERR Can't execute 'get'")
 			}
-			require.Equal(t, pubsubReply(protocol, "unsubscribe", news, ":3"), r.do("UNSUBSCRIBE", news))
-			w.spoke.Publish(t.Context(), "spoke|"+newsSpoke, "not followed any more")
+			require.Equal(t, pubsubReply(protocol, "unsubscribe", subscribed, ":3"), r.do("UNSUBSCRIBE", subscribed))
+			w.spoke.Publish(t.Context(), "spoke|"+channelSpoke, "not followed any more")
 			require.Equal(t, pong, r.do("PING"))
 			r.mustSend(command("UNSUBSCRIBE") + command("PUNSUBSCRIBE") + command("UNSUBSCRIBE") + command("PING"))
 			require.Contains(t, r.mustReceive(), "unsubscribe")
@@ -97,10 +97,10 @@ func TestPatternSubscriptionsMatchAgentChannels(t *testing.T) {
 	require.Equal(t, pubsubReply("2", "psubscribe", "app|managed-resources|east_*", ":1"), r.do("PSUBSCRIBE", "app|managed-resources|east_*"))
 	require.Equal(t, pubsubReply("2", "psubscribe", "app|managed-resources|west_*", ":2"), r.do("PSUBSCRIBE", "app|managed-resources|west_*"))
 	require.Eventually(t, func() bool { return w.metric(t, "argocd_redisproxy_invalidation_streams", "") == 1 }, testTimeout, 5*time.Millisecond)
-	w.spoke.Publish(t.Context(), newsSpoke, "x")
-	require.Equal(t, pubsubReply("2", "pmessage", "app|managed-resources|east_*", newsHub, "x"), r.mustReceive())
+	w.spoke.Publish(t.Context(), channelSpoke, "x")
+	require.Equal(t, pubsubReply("2", "pmessage", "app|managed-resources|east_*", channelHub, "x"), r.mustReceive())
 	require.Contains(t, r.do("PUNSUBSCRIBE", "app|managed-resources|east_*"), ":1\r\n")
-	w.spoke.Publish(t.Context(), newsSpoke, "y")
+	w.spoke.Publish(t.Context(), channelSpoke, "y")
 	require.Contains(t, r.do("PING"), "pong")
 }
 
@@ -109,25 +109,25 @@ func TestNoMessageIsLostAfterSubscriptionIsConfirmed(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{})
 	first := dial(t, w.address) // which opens the invalidation stream
-	first.do("SUBSCRIBE", newsHub)
-	require.Equal(t, message("2", newsHub, ""), first.mustReceive())
+	first.do("SUBSCRIBE", channelHub)
+	require.Equal(t, message("2", channelHub, ""), first.mustReceive())
 	var all errgroup.Group
 	for i := range 20 {
 		r := dial(t, w.address)
 		all.Go(func() error {
 			id := itoa(i)
 			for range 10 {
-				if err := r.expect(command("SUBSCRIBE", newsHub), pubsubReply("2", "subscribe", newsHub, ":1")); err != nil {
+				if err := r.expect(command("SUBSCRIBE", channelHub), pubsubReply("2", "subscribe", channelHub, ":1")); err != nil {
 					return err
 				}
-				w.spoke.Publish(t.Context(), newsSpoke, id)
+				w.spoke.Publish(t.Context(), channelSpoke, id)
 				for got := ""; !strings.HasSuffix(got, bulk(id)); { // others are those of other clients
 					var err error
 					if got, err = r.receive(); err != nil {
 						return err
 					}
 				}
-				if err := r.send(command("UNSUBSCRIBE", newsHub)); err != nil {
+				if err := r.send(command("UNSUBSCRIBE", channelHub)); err != nil {
 					return err
 				}
 				for got := ""; !strings.Contains(got, "unsubscribe"); {
@@ -150,7 +150,7 @@ func TestSubscriberGetsMessageWhenAgentReconnects(t *testing.T) {
 	w := begin(t, setup{})
 	w.leave()
 	client := w.client(t, 3)
-	subscriber := client.Subscribe(t.Context(), newsHub)
+	subscriber := client.Subscribe(t.Context(), channelHub)
 	defer func() { _ = subscriber.Close() }()
 	_, err := subscriber.Receive(t.Context())
 	require.NoError(t, err, "it succeeds at once")
@@ -158,8 +158,8 @@ func TestSubscriberGetsMessageWhenAgentReconnects(t *testing.T) {
 		w.arrive()
 		got, err := subscriber.ReceiveMessage(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, newsHub, got.Channel)
-		w.spoke.Publish(t.Context(), newsSpoke, "x")
+		require.Equal(t, channelHub, got.Channel)
+		w.spoke.Publish(t.Context(), channelSpoke, "x")
 		got, err = subscriber.ReceiveMessage(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, "x", got.Payload)
@@ -175,7 +175,7 @@ func TestSubscriberGetsMessageWhenAgentReconnects(t *testing.T) {
 		if got.Channel == "app|managed-resources|late|1.8.3" {
 			return
 		}
-		w.spoke.Publish(t.Context(), newsSpoke, "x")
+		w.spoke.Publish(t.Context(), channelSpoke, "x")
 	}
 }
 
@@ -185,7 +185,7 @@ func TestOneClientSubscribesToSeveralAgents(t *testing.T) {
 	w := begin(t, setup{})
 	w.directory.Set(directory.Agent{Name: "west", Connected: true, Since: time.Now()})
 	w.directory.SetOwner("west_shop", "west", "shop")
-	subscriber := w.client(t, 3).Subscribe(t.Context(), newsHub, "app|managed-resources|west_shop|1.8.3")
+	subscriber := w.client(t, 3).Subscribe(t.Context(), channelHub, "app|managed-resources|west_shop|1.8.3")
 	defer func() { _ = subscriber.Close() }()
 	seen := map[string]bool{}
 	for len(seen) < 2 {
@@ -200,18 +200,18 @@ func TestSubscriberThatDoesNotReadIsDisconnected(t *testing.T) {
 	t.Parallel()
 	w := begin(t, setup{limits: front.Limits{Backlog: 1 << 20}})
 	stuck := dial(t, w.address)
-	require.Contains(t, stuck.do("SUBSCRIBE", newsHub), ":1")
-	subscriber := w.client(t, 3).Subscribe(t.Context(), newsHub)
+	require.Contains(t, stuck.do("SUBSCRIBE", channelHub), ":1")
+	subscriber := w.client(t, 3).Subscribe(t.Context(), channelHub)
 	defer func() { _ = subscriber.Close() }()
 	_, err := subscriber.Receive(t.Context())
 	require.NoError(t, err)
 	payload := string(make([]byte, 256<<10))
 	messages := subscriber.Channel(redis.WithChannelSize(1000))
 	for w.metric(t, "argocd_redisproxy_clients_overrun_total", "") == 0 {
-		w.spoke.Publish(t.Context(), newsSpoke, payload)
+		w.spoke.Publish(t.Context(), channelSpoke, payload)
 		<-messages
 	}
-	w.spoke.Publish(t.Context(), newsSpoke, "still here")
+	w.spoke.Publish(t.Context(), channelSpoke, "still here")
 	for m := range messages {
 		if m.Payload == "still here" {
 			break
@@ -227,22 +227,22 @@ func TestResetEndsSubscriptions(t *testing.T) {
 			t.Parallel()
 			w := begin(t, setup{})
 			first := dial(t, w.address)
-			first.do("SUBSCRIBE", newsHub)
-			require.Equal(t, message("2", newsHub, ""), first.mustReceive())
+			first.do("SUBSCRIBE", channelHub)
+			require.Equal(t, message("2", channelHub, ""), first.mustReceive())
 			r := dial(t, w.address)
 			r.do("HELLO", protocol)
-			r.mustSend(command("SUBSCRIBE", newsHub, "other"))
-			require.Equal(t, pubsubReply(protocol, "subscribe", newsHub, ":1"), r.mustReceive())
+			r.mustSend(command("SUBSCRIBE", channelHub, "other"))
+			require.Equal(t, pubsubReply(protocol, "subscribe", channelHub, ":1"), r.mustReceive())
 			require.Equal(t, pubsubReply(protocol, "subscribe", "other", ":2"), r.mustReceive())
 			require.Equal(t, "+RESET\r\n", r.do("RESET"))
-			w.spoke.Publish(t.Context(), newsSpoke, "not followed")
-			require.Equal(t, message("2", newsHub, "not followed"), first.mustReceive())
+			w.spoke.Publish(t.Context(), channelSpoke, "not followed")
+			require.Equal(t, message("2", channelHub, "not followed"), first.mustReceive())
 			require.Equal(t, "*3\r\n"+bulk("unsubscribe")+null("2")+":0\r\n", r.do("UNSUBSCRIBE"))
 			require.Equal(t, "+PONG\r\n", r.do("PING"))
 			require.Equal(t, null("2"), r.do("GET", treeHub), "it may ask for anything")
-			require.Equal(t, pubsubReply("2", "subscribe", newsHub, ":1"), r.do("SUBSCRIBE", newsHub))
-			w.spoke.Publish(t.Context(), newsSpoke, "followed again")
-			require.Equal(t, message("2", newsHub, "followed again"), r.mustReceive())
+			require.Equal(t, pubsubReply("2", "subscribe", channelHub, ":1"), r.do("SUBSCRIBE", channelHub))
+			w.spoke.Publish(t.Context(), channelSpoke, "followed again")
+			require.Equal(t, message("2", channelHub, "followed again"), r.mustReceive())
 		})
 	}
 }
@@ -269,20 +269,20 @@ func TestMessagesDoNotSplitReplies(t *testing.T) {
 	r.do("HELLO", "3")
 	value := strings.Repeat("x", 1<<20)
 	require.Equal(t, "+OK\r\n", r.do("SET", "large", value))
-	require.Equal(t, pubsubReply("3", "subscribe", newsHub, ":1"), r.do("SUBSCRIBE", newsHub))
-	require.Equal(t, message("3", newsHub, ""), r.mustReceive())
+	require.Equal(t, pubsubReply("3", "subscribe", channelHub, ":1"), r.do("SUBSCRIBE", channelHub))
+	require.Equal(t, message("3", channelHub, ""), r.mustReceive())
 	const count = 20
 	var announcing sync.WaitGroup
 	announcing.Go(func() {
 		for range 50 * count {
-			w.spoke.Publish(t.Context(), newsSpoke, "news")
+			w.spoke.Publish(t.Context(), channelSpoke, "payload")
 		}
 	})
 	defer announcing.Wait()
 	r.mustSend(strings.Repeat(command("GET", "large"), count))
 	for values := 0; values < count; {
 		got := r.mustReceive()
-		if got == message("3", newsHub, "news") {
+		if got == message("3", channelHub, "payload") {
 			continue
 		}
 		require.True(t, bulk(value) == got, "%.100q", got) //nolint:testifylint // a megabyte is not to be printed
@@ -321,7 +321,7 @@ func TestConcurrentSubscribeAndUnsubscribe(t *testing.T) {
 		c := dial(t, w.address)
 		clients.Go(func() error {
 			for range 20 {
-				if err := c.send(command("SUBSCRIBE", newsHub, "x") + command("UNSUBSCRIBE")); err != nil {
+				if err := c.send(command("SUBSCRIBE", channelHub, "x") + command("UNSUBSCRIBE")); err != nil {
 					return err
 				}
 				for confirmed := 0; confirmed < 4; {
@@ -333,7 +333,7 @@ func TestConcurrentSubscribeAndUnsubscribe(t *testing.T) {
 						confirmed++
 					}
 				}
-				w.spoke.Publish(t.Context(), newsSpoke, "x")
+				w.spoke.Publish(t.Context(), channelSpoke, "x")
 			}
 			return nil
 		})

@@ -54,13 +54,13 @@ type world struct {
 }
 
 const (
-	east      = "east"
-	server    = "https://kubeproxy:9090/agents/east"
-	treeHub   = "app|resources-tree|east_guestbook|1.8.3.gz"
-	treeSpoke = "app|resources-tree|guestbook|1.8.3.gz"
-	newsHub   = "app|managed-resources|east_guestbook|1.8.3"
-	newsSpoke = "app|managed-resources|guestbook|1.8.3"
-	stateHub  = "app|managed-resources|east_guestbook|1.8.3.gz"
+	east         = "east"
+	server       = "https://kubeproxy:9090/agents/east"
+	treeHub      = "app|resources-tree|east_guestbook|1.8.3.gz"
+	treeSpoke    = "app|resources-tree|guestbook|1.8.3.gz"
+	channelHub   = "app|managed-resources|east_guestbook|1.8.3"
+	channelSpoke = "app|managed-resources|guestbook|1.8.3"
+	stateHub     = "app|managed-resources|east_guestbook|1.8.3.gz"
 )
 
 func begin(tb testing.TB, c setup) *world {

@@ -13,7 +13,7 @@ import (
 func FuzzClient(f *testing.F) {
 	for _, seed := range []string{
 		command("PING"), command("GET", treeHub), command("MGET", "a", treeHub), "*1\r\n$9223372036854775807\r\n", "$9 get fleet\r\n", "GET a\r\n",
-		command("SUBSCRIBE", newsHub) + command("UNSUBSCRIBE") + command("PING"), command("MULTI") + command("GET", treeHub) + command("EXEC"),
+		command("SUBSCRIBE", channelHub) + command("UNSUBSCRIBE") + command("PING"), command("MULTI") + command("GET", treeHub) + command("EXEC"),
 		command("HELLO", "3") + command("GET", treeHub), command("AUTH"), command("SELECT", "x"), command("HELLO", "9", "AUTH"), "*0\r\n*-1\r\n\r\n",
 		command("CLIENT"), command("SET", treeHub), command("UNSUBSCRIBE"), command("SUBSCRIBE"), command("MONITOR") + command("PING"), command("RESET"),
 		command("CLIENT", "TRACKING", "ON"), command("EXISTS"), command("MGET"), command("WATCH", "a") + command("QUIT"),

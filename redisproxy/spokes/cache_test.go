@@ -67,7 +67,7 @@ func TestReadAfterMessageReturnsNewValue(t *testing.T) {
 	t.Parallel()
 	w := begin(t, ample, plain)
 	heard := make(subscriber, 1)
-	w.spokes.Subscribe(heard, newsHub)
+	w.spokes.Subscribe(heard, channelHub)
 	defer w.spokes.UnsubscribeAll(heard)
 	w.set(treeSpoke, "0")
 	require.Eventually(t, func() bool { return w.get(treeHub) == "0" }, testTimeout, time.Millisecond)
@@ -75,10 +75,10 @@ func TestReadAfterMessageReturnsNewValue(t *testing.T) {
 		value := strings.Repeat("x", i+1)
 		pipe := w.redis.Pipeline()
 		pipe.Set(t.Context(), treeSpoke, value, 0)
-		pipe.Publish(t.Context(), newsSpoke, "")
+		pipe.Publish(t.Context(), channelSpoke, "")
 		_, err := pipe.Exec(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, newsHub+"=", <-heard)
+		require.Equal(t, channelHub+"=", <-heard)
 		require.Equal(t, value, w.get(treeHub))
 	}
 }

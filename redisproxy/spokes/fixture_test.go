@@ -24,10 +24,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	treeHub   = "app|resources-tree|east_guestbook|1.8.3.gz"
-	treeSpoke = "app|resources-tree|guestbook|1.8.3.gz"
-	newsHub   = "app|managed-resources|east_guestbook|1.8.3"
-	newsSpoke = "app|managed-resources|guestbook|1.8.3"
+	treeHub      = "app|resources-tree|east_guestbook|1.8.3.gz"
+	treeSpoke    = "app|resources-tree|guestbook|1.8.3.gz"
+	channelHub   = "app|managed-resources|east_guestbook|1.8.3"
+	channelSpoke = "app|managed-resources|guestbook|1.8.3"
 )
 
 // testTimeout is how long a test waits for what must come.

@@ -15,7 +15,7 @@ func TestDeletedAgentLeavesNothing(t *testing.T) {
 			t.Parallel()
 			w := begin(t, ample, plain)
 			heard := make(subscriber, 100)
-			w.spokes.Subscribe(heard, newsHub)
+			w.spokes.Subscribe(heard, channelHub)
 			w.spokes.SubscribePattern(heard, "app|managed-resources|*")
 			defer w.spokes.UnsubscribeAll(heard)
 			w.setAndWait(treeSpoke, "one")

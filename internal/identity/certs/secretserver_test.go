@@ -35,7 +35,7 @@ type apiServer struct {
 	objects map[string]*corev1.Secret
 	history []event
 	oldest  int           // events up to this version are forgotten
-	news    chan struct{} // closed and replaced when something happens
+	changed chan struct{} // closed and replaced when something happens
 	cut     chan struct{} // closed and replaced to end all watches
 }
 
@@ -53,7 +53,7 @@ func newAPIServer(t *testing.T, streaming bool, allowed ...string) *apiServer {
 		allowed:   map[string]bool{},
 		version:   10,
 		objects:   map[string]*corev1.Secret{},
-		news:      make(chan struct{}),
+		changed:   make(chan struct{}),
 		cut:       make(chan struct{}),
 	}
 	for _, name := range allowed {
@@ -101,8 +101,8 @@ func (s *apiServer) remove(name string) {
 // record keeps an event for watches. s.mu is held.
 func (s *apiServer) record(kind watch.EventType, object *corev1.Secret) {
 	s.history = append(s.history, event{version: s.version, kind: kind, object: object})
-	close(s.news)
-	s.news = make(chan struct{})
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // allow changes whether requests for the name are answered.
@@ -197,7 +197,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	for {
 		s.mu.Lock()
-		news, pending := s.news, s.history
+		changed, pending := s.changed, s.history
 		s.mu.Unlock()
 		for _, next := range pending {
 			if next.version > since && next.object.Name == name {
@@ -207,7 +207,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, name string) {
 		}
 		w.(http.Flusher).Flush()
 		select {
-		case <-news:
+		case <-changed:
 		case <-cut:
 			return
 		case <-r.Context().Done():

@@ -158,10 +158,10 @@ func TestFloodOfBucketRequestsIsThrottled(t *testing.T) {
 		"unknown facets": func(i int) converge.Message {
 			return converge.Delete{Facet: "newer", Key: key(i), Seq: uint64(i + 1)}
 		},
-		"inquiries": func(i int) converge.Message {
+		"requests for entries": func(i int) converge.Message {
 			return converge.BucketRequest{Facet: facet, Resync: uint64(i), Buckets: []converge.Bucket{1}}
 		},
-		"summaries": func(int) converge.Message { return converge.BucketRequest{Facet: facet} },
+		"requests for digests": func(int) converge.Message { return converge.BucketRequest{Facet: facet} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {

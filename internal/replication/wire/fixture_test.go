@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // timeout is how long a test waits for what must happen.
 const timeout = 2 * time.Minute
 
-func patient(t *testing.T) context.Context {
+func withTimeout(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
@@ -158,7 +158,7 @@ func recvHello(t *testing.T, s *wire.Stream, end func()) (wire.Hello, error) {
 		end()
 		run.Wait()
 	})
-	return s.RecvHello(patient(t))
+	return s.RecvHello(withTimeout(t))
 }
 
 // put is a message for tests that need one.

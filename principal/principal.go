@@ -199,9 +199,9 @@ func (s *principalSettings) newServer(ctx context.Context, certSource *certs.Sou
 	return server
 }
 
-// serve serves agents, and components of the hub, until the context ends. Then services end their streams, and it stops the
-// server.
-func (s *principalSettings) serve(ctx context.Context, server *grpc.Server, logger *slog.Logger, services ...func(context.Context)) error {
+// serve serves agents, and components of the hub, until the context ends. Then the parts that serve end their streams, and it
+// stops the server.
+func (s *principalSettings) serve(ctx context.Context, server *grpc.Server, logger *slog.Logger, parts ...func(context.Context)) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)))
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *principalSettings) serve(ctx context.Context, server *grpc.Server, logg
 	streams := make(chan struct{}) // closed when all are over
 	group.Go(func() error {
 		defer close(streams)
-		together(ctx, services...)
+		together(ctx, parts...)
 		return nil
 	})
 	group.Go(func() error {

@@ -80,9 +80,9 @@ func (s *Service) Run(ctx context.Context) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var working sync.WaitGroup
 	working.Go(func() { s.workers.Run(work) })
-	s.setServing(true)
+	s.begin()
 	<-ctx.Done()
-	s.setServing(false)
+	s.options.Logger.Info("Shutting down; agents are asked to connect again", "connections", s.drain())
 	s.streams.Wait()
 	stop()
 	working.Wait()
@@ -93,18 +93,22 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// setServing has agents served, or refused and all connections ended.
-func (s *Service) setServing(serving bool) {
+// begin has agents served.
+func (s *Service) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.serving = serving
-	if serving {
-		return
-	}
-	s.options.Logger.Info("Shutting down; agents are asked to connect again", "connections", len(s.connections))
+	s.serving = true
+}
+
+// drain has agents refused, ends all connections, and returns how many those are.
+func (s *Service) drain() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serving = false
 	for c := range s.connections {
 		c.end(authn.ErrDraining)
 	}
+	return len(s.connections)
 }
 
 // Changed says that an object that is shared with an agent changed, appeared or vanished, as far as a facet is concerned.

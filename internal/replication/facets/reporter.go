@@ -61,8 +61,8 @@ type event struct {
 // eventInterval is the time between two Events about the same refusal. API servers forget Events after an hour.
 const eventInterval = 30 * time.Minute
 
-// maxEvents bounds the Events that are remembered.
-const maxEvents = 100_000
+// maxEvents bounds the Events that are remembered, some 10 MB: an expired one stays until its place is wanted.
+const maxEvents = 10_000
 
 // isDue reports whether an Event is to be written, and notes that it is. limit, if set, limits those of all objects together.
 func (r *LogReporter) isDue(e event, limit *rate.Limiter) bool {

@@ -59,7 +59,8 @@ type Options struct {
 	Spokes *spokes.Spokes
 	Limits Limits
 	// DrainTimeout is how long Redis may take for the next reply once the client has said that it sends no more, and how long
-	// the client may take to read each piece of what is left. Zero means a second.
+	// the client may take to read each piece of what is left. Zero means 30 seconds: the kernel takes more only when megabytes
+	// of what it has are read, for which a client far away needs some seconds.
 	DrainTimeout time.Duration
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
@@ -85,7 +86,7 @@ type Server struct {
 func New(o Options) *Server {
 	o.Limits = o.Limits.complete()
 	if o.DrainTimeout == 0 {
-		o.DrainTimeout = time.Second
+		o.DrainTimeout = 30 * time.Second
 	}
 	return &Server{
 		options: o, commands: newCommands(), metrics: newMetrics(o.Registerer),

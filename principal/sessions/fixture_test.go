@@ -86,9 +86,9 @@ func (s *memorySource) HasRefusedCondition(converge.Key) bool { return false }
 // noopObserver ignores everything.
 type noopObserver struct{}
 
-func (noopObserver) Sent(converge.Message)                                  {}
+func (noopObserver) Sent(converge.Message, time.Duration)                   {}
 func (noopObserver) Acknowledged(converge.Ack, time.Duration)               {}
-func (noopObserver) Applied(converge.Message, converge.Ack)                 {}
+func (noopObserver) Applied(converge.Message, converge.Ack, time.Duration)  {}
 func (noopObserver) Repaired(converge.Facet, converge.Key, converge.Result) {}
 func (noopObserver) Removed(converge.Facet, converge.Key, converge.Result)  {}
 func (noopObserver) DeletionsPaused(converge.PausedDeletions)               {}

@@ -95,9 +95,9 @@ func (m *memory) put(key converge.Key, object converge.Object) {
 // silent is an observer that tells nobody.
 type silent struct{}
 
-func (silent) Sent(converge.Message)                                  {}
+func (silent) Sent(converge.Message, time.Duration)                   {}
 func (silent) Acknowledged(converge.Ack, time.Duration)               {}
-func (silent) Applied(converge.Message, converge.Ack)                 {}
+func (silent) Applied(converge.Message, converge.Ack, time.Duration)  {}
 func (silent) Repaired(converge.Facet, converge.Key, converge.Result) {}
 func (silent) Removed(converge.Facet, converge.Key, converge.Result)  {}
 func (silent) DeletionsPaused(converge.PausedDeletions)               {}

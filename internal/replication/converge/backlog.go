@@ -81,6 +81,16 @@ func (b *backlog[K]) take() (K, bool) {
 	return k, true
 }
 
+// lag returns for how long a key has been wanted; zero if it is not.
+func (b *backlog[K]) lag(k K) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if it := b.items[k]; it != nil {
+		return time.Since(it.since)
+	}
+	return 0
+}
+
 // done ends the work on a key that was taken, and returns for how long it was wanted.
 func (b *backlog[K]) done(k K) time.Duration {
 	b.mu.Lock()

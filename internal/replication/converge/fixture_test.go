@@ -190,9 +190,9 @@ type recordingObserver struct {
 	resumed int
 }
 
-func (w *recordingObserver) Sent(converge.Message) {}
+func (w *recordingObserver) Sent(converge.Message, time.Duration) {}
 
-func (w *recordingObserver) Applied(converge.Message, converge.Ack) {}
+func (w *recordingObserver) Applied(converge.Message, converge.Ack, time.Duration) {}
 
 func (w *recordingObserver) Acknowledged(a converge.Ack, _ time.Duration) {
 	w.mu.Lock()

@@ -242,9 +242,9 @@ type watcher struct {
 	paused []converge.PausedDeletions
 }
 
-func (w *watcher) Sent(converge.Message)                                  {}
+func (w *watcher) Sent(converge.Message, time.Duration)                   {}
 func (w *watcher) Acknowledged(converge.Ack, time.Duration)               {}
-func (w *watcher) Applied(converge.Message, converge.Ack)                 {}
+func (w *watcher) Applied(converge.Message, converge.Ack, time.Duration)  {}
 func (w *watcher) Repaired(converge.Facet, converge.Key, converge.Result) {}
 func (w *watcher) Removed(converge.Facet, converge.Key, converge.Result)  {}
 func (w *watcher) DeletionsResumed(converge.Facet)                        {}

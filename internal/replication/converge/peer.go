@@ -189,7 +189,7 @@ func (p *Peer) applyRequest(ctx context.Context, t task, r request) {
 			p.options.Observer.Removed(t.facet, t.key, ack.Result)
 		}
 	}
-	p.options.Observer.Applied(r.message, ack)
+	p.options.Observer.Applied(r.message, ack, p.work[t.facet].backlog.lag(t))
 	if replica.Retain && gone {
 		p.options.Observer.Removed(t.facet, t.key, ack.Result)
 	}

@@ -121,10 +121,11 @@ func (s *session) send() error {
 				m = Heartbeat{}
 			}
 		}
+		lag := s.lag(m) // the Ack may come before Send returns
 		if err := s.conn.Send(m); err != nil {
 			return err
 		}
-		s.observeSent(m)
+		s.observeSent(m, lag)
 		if s.heartbeat > 0 {
 			idle.Reset(s.heartbeat)
 		}
@@ -132,11 +133,23 @@ func (s *session) send() error {
 	return context.Cause(s.ctx)
 }
 
+// lag returns the time since the change that a Put or Delete is about was noticed, zero for other messages.
+func (s *session) lag(m Message) time.Duration {
+	switch m := m.(type) {
+	case Put:
+		return s.outboxes[m.Facet].backlog.lag(m.Key)
+	case Delete:
+		return s.outboxes[m.Facet].backlog.lag(m.Key)
+	default:
+		return 0
+	}
+}
+
 // observeSent tells the observer of Puts and Deletes.
-func (s *session) observeSent(m Message) {
+func (s *session) observeSent(m Message, lag time.Duration) {
 	switch m.(type) {
 	case Put, Delete:
-		s.peer.options.Observer.Sent(m)
+		s.peer.options.Observer.Sent(m, lag)
 	}
 }
 

@@ -88,8 +88,8 @@ func attributes(m converge.Message) []any {
 	}
 }
 
-func (o observer) Sent(m converge.Message) {
-	o.logger.Debug("Sent change", attributes(m)...)
+func (o observer) Sent(m converge.Message, lag time.Duration) {
+	o.logger.Debug("Sent change", append(attributes(m), "lag", lag.String())...)
 }
 
 func (o observer) Acknowledged(a converge.Ack, lag time.Duration) {
@@ -100,8 +100,8 @@ func (o observer) Acknowledged(a converge.Ack, lag time.Duration) {
 	o.logger.Debug("Received ack", "facet", a.Facet, "key", a.Key, "result", a.Code.String(), "reason", a.Reason, "lag", lag.String())
 }
 
-func (o observer) Applied(m converge.Message, a converge.Ack) {
-	o.logger.Debug("Applied change", append(attributes(m), "result", a.Code.String(), "reason", a.Reason)...)
+func (o observer) Applied(m converge.Message, a converge.Ack, lag time.Duration) {
+	o.logger.Debug("Applied change", append(attributes(m), "result", a.Code.String(), "reason", a.Reason, "lag", lag.String())...)
 }
 
 func (o observer) Repaired(f converge.Facet, k converge.Key, r converge.Result) {

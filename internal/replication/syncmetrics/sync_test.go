@@ -60,17 +60,18 @@ func TestEveryMessageIsOneDebugLine(t *testing.T) {
 	o := syncmetrics.NewSync("test", prometheus.NewRegistry()).Observer("a", logger)
 	put := converge.Put{Facet: facet, Key: "guestbook", Seq: 1, Object: converge.Object{State: converge.State{UID: "uid"}, Payload: []byte("secret")}}
 	for want, call := range map[string]func(){
-		`msg="Sent change" agent=a operation=put facet=application key=guestbook uid=uid version=`: func() { o.Sent(put) },
+		`msg="Sent change" agent=a operation=put facet=application key=guestbook uid=uid version=`: func() { o.Sent(put, time.Second) },
 		`msg="Sent change" agent=a operation=delete facet=application key=guestbook uid=uid`: func() {
-			o.Sent(converge.Delete{Facet: facet, Key: "guestbook", UID: "uid"})
+			o.Sent(converge.Delete{Facet: facet, Key: "guestbook", UID: "uid"}, time.Second)
 		},
 		`msg="Received ack" agent=a facet=application key=guestbook result=done reason="" lag=1s`:     func() { o.Acknowledged(ack(converge.Done), time.Second) },
-		`msg="Applied change" agent=a operation=put facet=application key=guestbook uid=uid version=`: func() { o.Applied(put, ack(converge.Refused)) },
+		`msg="Applied change" agent=a operation=put facet=application key=guestbook uid=uid version=`: func() { o.Applied(put, ack(converge.Refused), time.Second) },
 	} {
 		log.Reset()
 		call()
 		require.Contains(t, log.String(), want)
 		require.Equal(t, 1, strings.Count(log.String(), "\n"))
+		require.Contains(t, log.String(), "lag=1s")
 		require.NotContains(t, log.String(), "secret")
 	}
 }

@@ -60,7 +60,7 @@ func TestRefusedAutonomousProjectsAreReported(t *testing.T) {
 	shown := project(shared.Hub, lab.Namespace, first.name+"-x-shop")
 	before := shown.becomes(t)
 	project(second.spoke, second.name, "shop").declare(t, "AppProject", projectFor("*"))
-	says(t, second.agent, "Hub refused object", "kind=AppProject name=shop", "copy of another agent's")
+	says(t, second.agent, "Hub refused object", "kind=AppProject name=shop", "replica object of another agent")
 	shown.remains(t, before)
 
 	long := strings.Repeat("x", 253-len(second.name))

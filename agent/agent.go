@@ -43,7 +43,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	metrics, certificates := syncmetrics.NewSync("argocd_agent", registry), certs.NewMetrics(registry)
+	metrics, certificates := syncmetrics.NewSync("argocd_agent", registry, 1), certs.NewMetrics(registry)
 	certSource, err := s.tls.Source("agent", s.secrets(cluster), logging.Component(logger, "certificates"), certificates)
 	if err != nil {
 		return err

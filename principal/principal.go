@@ -71,7 +71,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		return err
 	}
 	client := cluster.Client
-	metrics := syncmetrics.NewSync("argocd_principal", registry)
+	metrics := syncmetrics.NewSync("argocd_principal", registry, s.metricsAgents)
 	certSource, admission, err := s.authenticator(client, registry, logger)
 	if err != nil {
 		return err

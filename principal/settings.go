@@ -27,6 +27,7 @@ type principalSettings struct {
 	policy                    certs.Policy
 	sharing                   sharingSettings
 	keepAliveMin, resyncEvery time.Duration
+	metricsAgents             int
 }
 
 func newCommand(lookup program.Lookup) *cobra.Command {
@@ -72,5 +73,8 @@ func (s *principalSettings) Declare(set *settings.Set) {
 		"drop agents that send keep-alive pings more often than this; 0 for no limit", settings.NonNegative)
 	set.Duration(&s.resyncEvery, "compare-interval", "ARGOCD_PRINCIPAL_COMPARE_INTERVAL", 5*time.Minute,
 		"how often everything is compared with the agents, less up to half of it at random; at least 1s", settings.AtLeast(time.Second))
+	set.Int(&s.metricsAgents, "metrics-agents", "ARGOCD_PRINCIPAL_METRICS_AGENTS", 1000,
+		"how many agents have series of their own in argocd_principal_sync_guarded_deletions; deletions of others are added up without a name",
+		settings.NonNegative)
 	s.sharing.declare(set)
 }

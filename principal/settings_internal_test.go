@@ -38,6 +38,7 @@ func TestFlags(t *testing.T) {
 			"auth":                     {Want: "use for example", Bad: []string{"userpass:/etc/users", "header:x", "mtls:", "mtls:(", "mtls:subject:CN=.*", "oidc"}},
 			"tls-ca-secret-name":       {Bad: []string{"", "a/b"}},
 			"keepalive-min-interval":   {Want: "want", Bad: []string{"-1s", "5"}},
+			"metrics-agents":           {Want: "want", Bad: []string{"-1", "many"}},
 		},
 		Any:        []string{"kubecontext", "tls-cert", "tls-key", "root-ca-path", "hub-components"},
 		NoVariable: []string{"kubeconfig", "kubecontext"},

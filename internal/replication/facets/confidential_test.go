@@ -72,7 +72,7 @@ func TestNoErrorQuotesASecret(t *testing.T) {
 			c.deny(p.spokeAPI)
 			replica := p.there.Replicas[facets.Repository]
 			var log bytes.Buffer
-			observer := syncmetrics.NewSync("test", prometheus.NewRegistry()).Observer("berlin", slog.New(slog.NewJSONHandler(&log, nil)))
+			observer := syncmetrics.NewSync("test", prometheus.NewRegistry(), 1).Observer("berlin", slog.New(slog.NewJSONHandler(&log, nil)))
 			check := func(err error) {
 				t.Helper()
 				require.ErrorContains(t, err, c.says)

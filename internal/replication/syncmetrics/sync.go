@@ -16,11 +16,16 @@ type Sync struct {
 	acks    *prometheus.CounterVec
 	repairs *prometheus.CounterVec
 	failed  *prometheus.CounterVec
-	paused  *prometheus.GaugeVec
+	paused  *pausedDeletions
 }
 
-// NewSync makes the metrics and registers them. namespace begins their names: "argocd_principal" or "argocd_agent".
-func NewSync(namespace string, registerer prometheus.Registerer) *Sync {
+// NewSync makes the metrics and registers them. namespace begins their names: "argocd_principal" or "argocd_agent". Of so many
+// agents there are series by agent.
+func NewSync(namespace string, registerer prometheus.Registerer, agents int) *Sync {
+	paused := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: namespace, Subsystem: "sync", Name: "guarded_deletions",
+		Help: "Deletions that wait for an operator to confirm them, because a resync would delete more than a fifth of a facet. The agent is empty for those of agents beyond --metrics-agents.",
+	}, []string{"facet", "agent"})
 	s := &Sync{
 		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: "sync", Name: "lag_seconds",
@@ -39,12 +44,9 @@ func NewSync(namespace string, registerer prometheus.Registerer) *Sync {
 			Namespace: namespace, Subsystem: "sync", Name: "failed_writes_total",
 			Help: "Writes of replica objects to the local API server that failed, by reason: AdmissionWebhook, AdmissionPolicy, Refused (by the program's own rules), one of Kubernetes' or Other.",
 		}, []string{"facet", "reason"}),
-		paused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: namespace, Subsystem: "sync", Name: "guarded_deletions",
-			Help: "Deletions that wait for an operator to confirm them, because a resync would delete more than a fifth of a facet.",
-		}, []string{"facet", "agent"}),
+		paused: newPausedDeletions(paused, agents),
 	}
-	registerer.MustRegister(s.lag, s.acks, s.repairs, s.failed, s.paused)
+	registerer.MustRegister(s.lag, s.acks, s.repairs, s.failed, paused)
 	return s
 }
 
@@ -118,10 +120,10 @@ func (o observer) Removed(f converge.Facet, k converge.Key, r converge.Result) {
 }
 
 func (o observer) DeletionsPaused(p converge.PausedDeletions) {
-	o.paused.WithLabelValues(string(p.Facet), o.agent).Set(float64(p.Deletions))
+	o.paused.set(p.Facet, o.agent, p.Deletions)
 }
 
 func (o observer) DeletionsResumed(f converge.Facet) {
-	o.paused.DeleteLabelValues(string(f), o.agent)
+	o.paused.clear(f, o.agent)
 	o.logger.Info("No deletions are paused any more", "facet", f, "agent", o.agent)
 }

@@ -57,7 +57,7 @@ func ack(c converge.Code) converge.Ack {
 func TestEveryMessageIsOneDebugLine(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})).With("agent", "a")
-	o := syncmetrics.NewSync("test", prometheus.NewRegistry()).Observer("a", logger)
+	o := syncmetrics.NewSync("test", prometheus.NewRegistry(), 2).Observer("a", logger)
 	put := converge.Put{Facet: facet, Key: "guestbook", Seq: 1, Object: converge.Object{State: converge.State{UID: "uid"}, Payload: []byte("secret")}}
 	for want, call := range map[string]func(){
 		`msg="Sent change" agent=a operation=put facet=application key=guestbook uid=uid version=`: func() { o.Sent(put, time.Second) },
@@ -78,7 +78,7 @@ func TestEveryMessageIsOneDebugLine(t *testing.T) {
 
 func TestAnswersAreCountedByResult(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	o := syncmetrics.NewSync("test", registry).Observer("a", slog.New(slog.DiscardHandler))
+	o := syncmetrics.NewSync("test", registry, 2).Observer("a", slog.New(slog.DiscardHandler))
 	o.Acknowledged(ack(converge.Done), time.Second)
 	o.Acknowledged(ack(converge.Done), 3*time.Second)
 	o.Acknowledged(ack(converge.Refused), time.Second)
@@ -96,7 +96,7 @@ const lag = `test_sync_lag_seconds{facet="application"}`
 // What is measured spans what is reached, some milliseconds, and what may happen, minutes of disconnection.
 func TestLagBucketsAreFineWhereItMatters(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	o := syncmetrics.NewSync("test", registry).Observer("a", slog.New(slog.DiscardHandler))
+	o := syncmetrics.NewSync("test", registry, 2).Observer("a", slog.New(slog.DiscardHandler))
 	for _, lag := range []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, time.Second, time.Minute} {
 		o.Acknowledged(ack(converge.Done), lag)
 	}
@@ -106,7 +106,7 @@ func TestLagBucketsAreFineWhereItMatters(t *testing.T) {
 // All agents together have the same few metrics: their number must not grow with that of agents.
 func TestAgentsShareMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	sync := syncmetrics.NewSync("test", registry)
+	sync := syncmetrics.NewSync("test", registry, 2)
 	for _, agent := range []string{"a", "b", "c"} {
 		o := sync.Observer(agent, slog.New(slog.DiscardHandler))
 		o.Acknowledged(ack(converge.Done), time.Second)
@@ -120,7 +120,7 @@ func TestAgentsShareMetrics(t *testing.T) {
 func TestPausedDeletionsAreShown(t *testing.T) {
 	const a, b = `test_sync_guarded_deletions{agent="a",facet="application"}`, `test_sync_guarded_deletions{agent="b",facet="application"}`
 	registry := prometheus.NewRegistry()
-	sync := syncmetrics.NewSync("test", registry)
+	sync := syncmetrics.NewSync("test", registry, 2)
 	one, other := sync.Observer("a", slog.New(slog.DiscardHandler)), sync.Observer("b", slog.New(slog.DiscardHandler))
 	require.Empty(t, read(t, registry))
 	one.DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 12, Total: 40, Token: "0badcafe"})
@@ -132,9 +132,33 @@ func TestPausedDeletionsAreShown(t *testing.T) {
 	require.Equal(t, map[string]float64{b: 99}, read(t, registry))
 }
 
+// An accident may pause deletions of thousands of agents. Those beyond the limit are one series.
+func TestSeriesByAgentAreLimited(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	sync := syncmetrics.NewSync("test", registry, 1)
+	observers := map[string]converge.Observer{}
+	for i, agent := range []string{"a", "b", "c"} {
+		observers[agent] = sync.Observer(agent, slog.New(slog.DiscardHandler))
+		observers[agent].DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 11 + i, Total: 40, Token: agent})
+	}
+	const a, c, rest = `test_sync_guarded_deletions{agent="a",facet="application"}`, `test_sync_guarded_deletions{agent="c",facet="application"}`,
+		`test_sync_guarded_deletions{agent="",facet="application"}`
+	require.Equal(t, map[string]float64{a: 11, rest: 25}, read(t, registry))
+	observers["b"].DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 20, Total: 40, Token: "b2"})
+	require.Equal(t, map[string]float64{a: 11, rest: 33}, read(t, registry))
+	observers["a"].DeletionsResumed(facet)
+	observers["c"].DeletionsResumed(facet)
+	require.Equal(t, map[string]float64{rest: 20}, read(t, registry))
+	observers["c"].DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 13, Total: 40, Token: "c"})
+	require.Equal(t, map[string]float64{c: 13, rest: 20}, read(t, registry))
+	observers["b"].DeletionsResumed(facet)
+	observers["b"].DeletionsResumed(facet)
+	require.Equal(t, map[string]float64{c: 13, rest: 0}, read(t, registry))
+}
+
 func TestRepairIsLogged(t *testing.T) {
 	var log bytes.Buffer
-	o := syncmetrics.NewSync("test", prometheus.NewRegistry()).Observer("", slog.New(slog.NewTextHandler(&log, nil)))
+	o := syncmetrics.NewSync("test", prometheus.NewRegistry(), 2).Observer("", slog.New(slog.NewTextHandler(&log, nil)))
 	o.Repaired(facet, "guestbook", converge.Result{Code: converge.Refused, Reason: "a webhook said no"})
 	require.Equal(t, 1, strings.Count(log.String(), "\n"))
 	for _, want := range []string{"key=guestbook", "result=refused", `reason="a webhook said no"`} {

@@ -121,11 +121,9 @@ func (s *session) send() error {
 				m = Heartbeat{}
 			}
 		}
-		lag := s.lag(m) // the Ack may come before Send returns
-		if err := s.conn.Send(m); err != nil {
+		if err := s.sendMessage(m); err != nil {
 			return err
 		}
-		s.observeSent(m, lag)
 		if s.heartbeat > 0 {
 			idle.Reset(s.heartbeat)
 		}
@@ -133,23 +131,29 @@ func (s *session) send() error {
 	return context.Cause(s.ctx)
 }
 
-// lag returns the time since the change that a Put or Delete is about was noticed, zero for other messages.
-func (s *session) lag(m Message) time.Duration {
-	switch m := m.(type) {
-	case Put:
-		return s.outboxes[m.Facet].backlog.lag(m.Key)
-	case Delete:
-		return s.outboxes[m.Facet].backlog.lag(m.Key)
-	default:
-		return 0
+// sendMessage sends a message, and tells the observer of Puts and Deletes.
+func (s *session) sendMessage(m Message) error {
+	change, ok := changeOf(m)
+	if !ok {
+		return s.conn.Send(m)
 	}
+	lag := s.outboxes[change.facet].backlog.lag(change.key) // the Ack may come before Send returns
+	if err := s.conn.Send(m); err != nil {
+		return err
+	}
+	s.peer.options.Observer.Sent(m, lag)
+	return nil
 }
 
-// observeSent tells the observer of Puts and Deletes.
-func (s *session) observeSent(m Message, lag time.Duration) {
-	switch m.(type) {
-	case Put, Delete:
-		s.peer.options.Observer.Sent(m, lag)
+// changeOf returns which object a message changes, false if it is no Put or Delete.
+func changeOf(m Message) (objectKey, bool) {
+	switch m := m.(type) {
+	case Put:
+		return objectKey{m.Facet, m.Key}, true
+	case Delete:
+		return objectKey{m.Facet, m.Key}, true
+	default:
+		return objectKey{}, false
 	}
 }
 

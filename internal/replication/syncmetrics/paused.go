@@ -25,10 +25,18 @@ type pausedKey struct {
 	agent string
 }
 
-// pausedCount is how many deletions are paused, and which agent their series names.
+// pausedCount is how many deletions are paused, and whether they have a series of their own.
 type pausedCount struct {
 	deletions int
-	label     string
+	own       bool
+}
+
+// series is that of a count: its own, or that of all agents beyond the limit.
+func (p *pausedDeletions) series(k pausedKey, c pausedCount) prometheus.Gauge {
+	if c.own {
+		return p.gauge.WithLabelValues(string(k.facet), k.agent)
+	}
+	return p.gauge.WithLabelValues(string(k.facet), "")
 }
 
 func newPausedDeletions(gauge *prometheus.GaugeVec, limit int) *pausedDeletions {
@@ -42,10 +50,10 @@ func (p *pausedDeletions) set(f converge.Facet, agent string, deletions int) {
 	k := pausedKey{f, agent}
 	count, known := p.paused[k]
 	if !known && (p.named[agent] > 0 || len(p.named) < p.limit) {
-		count.label = agent
+		count.own = true
 		p.named[agent]++
 	}
-	p.gauge.WithLabelValues(string(f), count.label).Add(float64(deletions - count.deletions))
+	p.series(k, count).Add(float64(deletions - count.deletions))
 	count.deletions = deletions
 	p.paused[k] = count
 }
@@ -59,8 +67,8 @@ func (p *pausedDeletions) clear(f converge.Facet, agent string) {
 	switch {
 	case !known:
 		return
-	case count.label == "":
-		p.gauge.WithLabelValues(string(f), "").Sub(float64(count.deletions))
+	case !count.own:
+		p.series(k, count).Sub(float64(count.deletions))
 	default:
 		p.gauge.DeleteLabelValues(string(f), agent)
 		if p.named[agent]--; p.named[agent] == 0 {

@@ -132,6 +132,16 @@ func TestPausedDeletionsAreShown(t *testing.T) {
 	require.Equal(t, map[string]float64{b: 99}, read(t, registry))
 }
 
+// An agent has one hub, which has no name. Its series goes too.
+func TestPausedDeletionsOfAnAgentsOwnMetricsAreShown(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	o := syncmetrics.NewSync("test", registry, 1).Observer("", slog.New(slog.DiscardHandler))
+	o.DeletionsPaused(converge.PausedDeletions{Facet: facet, Deletions: 12, Total: 40, Token: "0badcafe"})
+	require.Equal(t, map[string]float64{`test_sync_guarded_deletions{agent="",facet="application"}`: 12}, read(t, registry))
+	o.DeletionsResumed(facet)
+	require.Empty(t, read(t, registry))
+}
+
 // An accident may pause deletions of thousands of agents. Those beyond the limit are one series.
 func TestSeriesByAgentAreLimited(t *testing.T) {
 	registry := prometheus.NewRegistry()

@@ -88,7 +88,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "guard"),
 	})
 	service := sessions.New(sessions.Options{
-		Authn: admission, Ready: allOf(hubState.Ready, hubIdentity.Ready, clusterStore.Ready), Modes: facets.Modes(),
+		Authn: admission, Ready: awaitAll(hubState, hubIdentity, clusterStore), Modes: facets.Modes(),
 		Mode: clusterStore.Mode, Hello: func() wire.Hello { return s.hello(hubIdentity.UID()) },
 		Share: hubState.Sharing(s.resyncEvery, func(agent string) converge.Observer {
 			return deletionGuard.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
@@ -178,11 +178,22 @@ func (s *principalSettings) hello(hub string) wire.Hello {
 	return h
 }
 
-// allOf returns a check of several.
-func allOf(checks ...func() error) func() error {
-	return func() error {
-		for _, check := range checks {
-			if err := check(); err != nil {
+// readiness is that of a part of the principal.
+type readiness interface {
+	// Wait waits until the part is ready, and reports whether that came before the end of the context.
+	Wait(ctx context.Context) bool
+	// Ready returns nil once the part is ready, and otherwise why it is not.
+	Ready() error
+}
+
+// awaitAll returns what waits until all parts are ready, and returns why one is not when the context ends before.
+func awaitAll(parts ...readiness) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for _, part := range parts {
+			if part.Wait(ctx) {
+				continue
+			}
+			if err := part.Ready(); err != nil {
 				return err
 			}
 		}

@@ -89,13 +89,16 @@ func (h *Hub) Run(ctx context.Context) {
 	parts.Go(func() { h.cluster.Run(ctx) })
 	parts.Go(func() { h.intentIDs.Run(ctx) })
 	parts.Go(func() {
-		if h.cluster.Wait(ctx) && h.options.Clusters.Wait(ctx) {
+		if h.Wait(ctx) && h.options.Clusters.Wait(ctx) {
 			h.StartupDone()
 			h.options.Directory.SetComplete()
 		}
 	})
 	parts.Wait()
 }
+
+// Wait waits until all that is shared is known, and reports whether that came before the end of the context.
+func (h *Hub) Wait(ctx context.Context) bool { return h.cluster.Wait(ctx) }
 
 // Ready returns nil once all that is shared is known, and otherwise why it is not.
 func (h *Hub) Ready() error { return h.cluster.Ready() }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,20 +22,33 @@ const identityName = "argocd-agent-principal-identity"
 type Identity struct {
 	client typed.ConfigMapInterface
 	logger *slog.Logger
-	uid    atomic.Pointer[string]
+	known  chan struct{} // closed once the UID is known
+	uid    string        // written before known is closed, and never again
 }
 
 // NewIdentity returns the identity of the hub whose Argo CD is in that namespace. It is known once Run has found out.
 func NewIdentity(client typed.ConfigMapsGetter, namespace string, logger *slog.Logger) *Identity {
-	return &Identity{client: client.ConfigMaps(namespace), logger: logger}
+	return &Identity{client: client.ConfigMaps(namespace), logger: logger, known: make(chan struct{})}
 }
 
 // UID returns the identity, empty if it is not known.
 func (i *Identity) UID() string {
-	if uid := i.uid.Load(); uid != nil {
-		return *uid
+	select {
+	case <-i.known:
+		return i.uid
+	default:
+		return ""
 	}
-	return ""
+}
+
+// Wait waits until the identity is known, and reports whether that came before the end of the context.
+func (i *Identity) Wait(ctx context.Context) bool {
+	select {
+	case <-i.known:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Ready returns nil once the identity is known, and otherwise why it is not.
@@ -56,7 +68,8 @@ func (i *Identity) Run(ctx context.Context) {
 			i.logger.Warn("Failed to read or create the identity ConfigMap; retrying", "configmap", identityName, "error", err)
 			return false, nil
 		}
-		i.uid.Store(&uid)
+		i.uid = uid
+		close(i.known)
 		return true, nil
 	}) // which only fails when the context ends
 }

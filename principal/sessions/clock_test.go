@@ -189,6 +189,50 @@ func TestShutdownEndsStreamsWithoutHello(t *testing.T) {
 	})
 }
 
+// withStartingPrincipal does so before all of the hub's objects are known.
+func withStartingPrincipal(t *testing.T, test func(t *testing.T, o *fixture)) {
+	t.Helper()
+	withFakeClock(t, func(t *testing.T, o *fixture) {
+		o.synced = make(chan struct{})
+		test(t, o)
+	})
+}
+
+func TestAgentWaitsForPrincipalThatIsStarting(t *testing.T) {
+	withStartingPrincipal(t, func(t *testing.T, o *fixture) {
+		a, _ := o.callConnect(t, "a", time.Hour)
+		require.NoError(t, a.SendHello(hello()))
+		synctest.Wait()
+		close(o.synced)
+		_, err := a.RecvHello()
+		require.NoError(t, err)
+	})
+}
+
+func TestAgentIsToldWhyThePrincipalDoesNotBecomeReady(t *testing.T) {
+	withStartingPrincipal(t, func(t *testing.T, o *fixture) {
+		a, ended := o.callConnect(t, "a", time.Hour)
+		require.NoError(t, a.SendHello(hello()))
+		began := time.Now()
+		err := <-ended
+		require.Equal(t, codes.Unavailable, status.Code(err))
+		require.ErrorContains(t, err, "the principal is not ready: the first list is under way")
+		require.Equal(t, 5*time.Second, time.Since(began))
+	})
+}
+
+func TestShutdownEndsWaitForReadiness(t *testing.T) {
+	withStartingPrincipal(t, func(t *testing.T, o *fixture) {
+		began := time.Now()
+		_, ended := o.callConnect(t, "a", time.Hour)
+		synctest.Wait()
+		o.stop()
+		require.Equal(t, codes.Unavailable, status.Code(<-ended))
+		require.NotContains(t, o.log.String(), "not ready")
+		require.Equal(t, began, time.Now())
+	})
+}
+
 func TestAgentWithoutHelloIsDisconnected(t *testing.T) {
 	withFakeClock(t, func(t *testing.T, o *fixture) {
 		began := time.Now()

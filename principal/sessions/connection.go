@@ -18,8 +18,13 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
-// handshakeTimeout is how long an agent may take to send its hello.
-const handshakeTimeout = 10 * time.Second
+const (
+	// handshakeTimeout is how long an agent may take to send its hello.
+	handshakeTimeout = 10 * time.Second
+	// readyTimeout is how long an agent waits for a principal that is starting, rather than be refused, and lose more time until
+	// its next attempt. Agents wait 10 s for an answer to their hellos, and those that wait in vain are to be told why.
+	readyTimeout = 5 * time.Second
+)
 
 var (
 	errNoHello = status.Error(codes.DeadlineExceeded, "no hello came")
@@ -94,18 +99,32 @@ func (c *connection) close() {
 	}
 }
 
-// handshake exchanges hellos. A refused agent gets the reason, and the log has it too. An agent that leaves without a hello
+// handshake waits until sessions may begin, and exchanges hellos. A refused agent gets the reason, and the log has it too. An agent that leaves without a hello
 // is not logged.
 func (c *connection) handshake() error {
 	s := c.service
-	if err := s.options.Ready(); err != nil {
-		return status.Error(codes.Unavailable, "the principal is not ready: "+err.Error())
+	if err := c.awaitReady(); err != nil {
+		return err
 	}
 	err := asStatus(c.exchangeHellos())
 	if err != nil && c.raw.Err() == nil && !errors.Is(err, authn.ErrDraining) {
 		s.options.Authn.LogRefusal(c.logger, err)
 	}
 	return err
+}
+
+// awaitReady waits until sessions may begin.
+func (c *connection) awaitReady() error {
+	ctx, cancel := context.WithTimeout(c.ctx, readyTimeout)
+	defer cancel()
+	err := c.service.options.Ready(ctx)
+	switch {
+	case c.ctx.Err() != nil:
+		return asStatus(context.Cause(c.ctx))
+	case err != nil:
+		return status.Error(codes.Unavailable, "the principal is not ready: "+err.Error())
+	}
+	return nil
 }
 
 // serve waits until an older session with the agent has ended, and runs one.

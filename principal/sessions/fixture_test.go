@@ -111,8 +111,9 @@ type fixture struct {
 	withoutCluster atomic.Bool // agents have no cluster Secret
 	forgotten      chan string // agents
 
+	synced chan struct{} // closed when all of the hub's objects are known
+
 	mu      sync.Mutex
-	refusal error                    // why it is not ready
 	sources map[string]*memorySource // by agent
 }
 
@@ -124,8 +125,9 @@ func newFixture(t *testing.T) *fixture {
 	o := &fixture{
 		ca: ca, registry: prometheus.NewRegistry(), log: &logtest.Log{},
 		stop: func() {}, stopped: make(chan struct{}), sharing: func() {}, sources: make(map[string]*memorySource),
-		forgotten: make(chan string, 100),
+		forgotten: make(chan string, 100), synced: make(chan struct{}),
 	}
+	close(o.synced)
 	pair, err := ca.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
 	o.roots = &roots{texts: make(chan []byte, 10)}
@@ -244,17 +246,13 @@ func source(t *testing.T, trusted certs.Origin, pair pki.Pair) *certs.Source {
 	return s
 }
 
-func (o *fixture) ready() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.refusal
-}
-
-// setNotReady makes the service not ready.
-func (o *fixture) setNotReady(why error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.refusal = why
+func (o *fixture) ready(ctx context.Context) error {
+	select {
+	case <-o.synced:
+		return nil
+	case <-ctx.Done():
+		return errors.New("the first list is under way")
+	}
 }
 
 func (o *fixture) memorySource(agent string) *memorySource {

@@ -23,9 +23,9 @@ const maxWrites = 128
 type Options struct {
 	// Authn authenticates agents. Its Run must run.
 	Authn *authn.Authenticator
-	// Ready returns nil when sessions may begin, and otherwise why not: until all of the hub's objects are known, a resync
-	// would delete what is not known yet.
-	Ready func() error
+	// Ready waits until sessions may begin, and returns why not if the context ends before that: until all of the hub's objects
+	// are known, a resync would delete what is not known yet.
+	Ready func(ctx context.Context) error
 	// Share returns what is shared with an agent of that mode, which is as in its hello.
 	Share func(agent, mode string) converge.Options
 	// HasCluster reports whether the hub has a cluster Secret of an agent, valid or not: it may be away, and is remembered.

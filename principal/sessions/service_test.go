@@ -137,16 +137,6 @@ func TestUntrustedAgentIsDisconnected(t *testing.T) {
 	require.InDelta(t, 2, o.metric(t, "argocd_principal_agent_connections_total"), 0)
 }
 
-func TestStreamsBeforeHubIsSyncedAreRefused(t *testing.T) {
-	o := open(t)
-	o.setNotReady(errors.New("the first list is under way"))
-	err := o.connectAndGreet(t, "a", hello()).endReason(t)
-	require.Equal(t, codes.Unavailable, status.Code(err))
-	require.ErrorContains(t, err, "the first list is under way")
-	o.setNotReady(nil)
-	o.connectServed(t, "a")
-}
-
 // Which mode an agent has may be the hub's to say: as a managed one it is given credentials.
 func TestModeLabelOfClusterSecretIsEnforced(t *testing.T) {
 	o := open(t)

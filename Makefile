@@ -42,6 +42,16 @@ test-unit: compiler redis ## Run the unit tests with the race detector, in rando
 	go test -race -shuffle=on ./...
 	go -C tools/proto test ./...
 
+FUZZTIME ?= 30s
+
+# `go test` runs one fuzz target at a time.
+.PHONY: fuzz
+fuzz: redis ## Run each fuzz target for a while: FUZZTIME, 30s
+	@grep -ro --include=*_test.go '^func Fuzz[A-Za-z0-9]*' . | sed 's|/[^/]*:func | |' | sort | while read -r package target; do \
+		echo "fuzz $$package $$target"; \
+		go -C $$package test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) . </dev/null || exit 1; \
+	done
+
 # The race detector needs a C compiler, the one thing that Go does not bring along.
 .PHONY: compiler
 compiler:

@@ -19,7 +19,7 @@ test-contract: redis ## Compare what we do as in Argo CD with Argo CD's own func
 test-e2e: tools ## Run the end-to-end tests, without the slow ones
 	cd e2e && go test -race -count=1 -timeout 20m -short ./...
 
-e2e: tools ## Run all end-to-end tests, the slow ones too
+e2e: tools fuzz ## Run all end-to-end tests, the slow ones too, and all fuzz targets
 	cd e2e && go test -race -count=1 -timeout 60m ./...
 
 bench: tools ## Measure beside a floor, a plain client that does the same work; flags as ARGS='--only propagate' or ARGS=--help

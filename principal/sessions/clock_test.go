@@ -227,7 +227,9 @@ func TestShutdownEndsWaitForReadiness(t *testing.T) {
 		_, ended := o.callConnect(t, "a", time.Hour)
 		synctest.Wait()
 		o.stop()
-		require.Equal(t, codes.Unavailable, status.Code(<-ended))
+		err := <-ended
+		require.Equal(t, codes.Unavailable, status.Code(err))
+		require.ErrorContains(t, err, "the principal is shutting down: connect again")
 		require.NotContains(t, o.log.String(), "not ready")
 		require.Equal(t, began, time.Now())
 	})

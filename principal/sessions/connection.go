@@ -99,8 +99,8 @@ func (c *connection) close() {
 	}
 }
 
-// handshake waits until sessions may begin, and exchanges hellos. A refused agent gets the reason, and the log has it too. An agent that leaves without a hello
-// is not logged.
+// handshake waits until sessions may begin, and exchanges hellos. A refused agent gets the reason, and the log has it too. An
+// agent that leaves without a hello is not logged.
 func (c *connection) handshake() error {
 	s := c.service
 	if err := c.awaitReady(); err != nil {

@@ -188,7 +188,8 @@ func (s *Server) forwardCommands(spoke io.Writer, commands *commandReader, unans
 		}
 		if err != nil {
 			s.commands.WithLabelValues("other", "refused").Inc()
-			s.options.Logger.Warn("Rejected Redis command from hub", "err", err)
+			// Without its arguments, and without the error that quotes them: whoever sends AUTH or SET here sends secrets with it.
+			s.options.Logger.Warn("Rejected Redis command from hub", "command", printableName(name), "arguments", len(c.Args)-1)
 			return redcon.AppendError(nil, "NOPERM "+oneLine(err))
 		}
 		if counted && !acquire(unanswered, gone) {
@@ -264,6 +265,14 @@ func tracked(args [][]byte) (prefixes [][]byte, err error) {
 		prefixes = append(prefixes, pair[1])
 	}
 	return prefixes, nil
+}
+
+// printableName returns the name of a command as it may be logged: commands of Redis are short words.
+func printableName(name string) string {
+	if len(name) > 16 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "" {
+		return "?"
+	}
+	return name
 }
 
 func isHello(args [][]byte) bool {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/redis"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/redistest"
@@ -32,7 +33,10 @@ const testTimeout = 2 * time.Minute
 // serve serves the hub until the test is over, and returns how it dials.
 func serve(t *testing.T, o redis.Options) func(t *testing.T) *caller {
 	t.Helper()
-	o.Namespace, o.Registerer, o.Logger = "argocd", prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
+	o.Namespace, o.Registerer = "argocd", prometheus.NewRegistry()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	server := redis.New(o)
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -270,4 +274,18 @@ func TestRedisDisconnects(t *testing.T) {
 	c.expect(t, "+PONG")
 	spoke.Stop()
 	require.Empty(t, c.expectClosed(t))
+}
+
+// A hub that takes the agent for a Redis of its own logs in, with a password.
+func TestRejectedCommandsAreLoggedWithoutTheirArguments(t *testing.T) {
+	spoke := redistest.Start(t)
+	log := &logtest.Log{}
+	dial := serve(t, redis.Options{Access: redis.Access{Address: spoke.Address}, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	for _, command := range []string{"AUTH hunter2", "SET app|hunter2 x", "GET hunter2", "SUBSCRIBE hunter2", "hunter2"} {
+		c := dial(t).sendHello(t)
+		c.send(t, command+"\r\n")
+		require.Contains(t, c.expectClosed(t), "-NOPERM ")
+	}
+	require.Contains(t, log.String(), "command=auth arguments=1")
+	require.NotContains(t, log.String(), "hunter2")
 }

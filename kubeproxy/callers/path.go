@@ -22,11 +22,11 @@ type Target struct {
 
 // ParseTarget parses a request-target such as "/agents/cluster-1/api/v1/pods?watch=true". It refuses what the agent could
 // read differently: relative segments, doubled or encoded slashes around the prefix, and what is no path. The agent checks
-// the rest, which is returned byte for byte.
+// the rest, which is returned byte for byte. Its errors are logged, so they quote nothing but the path.
 func ParseTarget(target string) (Target, error) {
 	path, _, _ := strings.Cut(target, "?")
 	if !strings.HasPrefix(path, "/") {
-		return Target{}, apihttp.Errorf(http.StatusBadRequest, "the request is for %q: it must begin with a slash", truncate(target))
+		return Target{}, apihttp.Errorf(http.StatusBadRequest, "the target of the request is no path: it must begin with a slash")
 	}
 	if at := strings.IndexFunc(target, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' }); at >= 0 {
 		return Target{}, apihttp.Errorf(http.StatusBadRequest, "the path or query has %q at %d: encode it with %%", target[at], at)

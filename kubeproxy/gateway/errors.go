@@ -41,7 +41,7 @@ func responseError(ctx context.Context, agent string, err error) *apihttp.Error 
 		return apihttp.Errorf(http.StatusServiceUnavailable, "%v", err)
 	case !errors.As(err, &dialing):
 		return apihttp.Errorf(http.StatusBadGateway, "agent %q: the connection broke before an answer came (%v): "+
-			"whether the request was carried out is not known: look before you send it again", agent, err)
+			"whether the request was carried out is not known: look before you send it again", agent, apihttp.Printable(err.Error())) // it may quote the answer
 	case errors.Is(err, context.DeadlineExceeded):
 		return apihttp.Errorf(http.StatusGatewayTimeout, "%v: the agent did not take the connection in time: "+
 			"see its log, and whether its network is slow", err)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"sync"
 	"time"
 
@@ -223,11 +224,17 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, caller string, 
 	writeError(w, r, refusal)
 }
 
+// logRefusal logs a refusal without any value of the query: the words of a command are in it, with the passwords among them.
 func (g *Gateway) logRefusal(r *http.Request, caller string, why *apihttp.Error) {
-	if g.refusalLog.Allow() {
-		g.options.Logger.Info("Request refused", "code", why.Code, "caller", apihttp.Printable(caller), "address", r.RemoteAddr,
-			"method", apihttp.Printable(r.Method), "target", apihttp.Printable(r.RequestURI), "reason", why.Error())
+	if !g.refusalLog.Allow() {
+		return
 	}
+	path, query, _ := strings.Cut(r.RequestURI, "?")
+	if !strings.HasPrefix(path, "/") {
+		path = "" // a URL, which may have a password
+	}
+	g.options.Logger.Info("Request refused", "code", why.Code, "caller", apihttp.Printable(caller), "address", r.RemoteAddr,
+		"method", apihttp.Printable(r.Method), "path", apihttp.Printable(path), "parameters", parameterNames(query), "reason", why.Error())
 }
 
 // beginRequest adds an open request. It reports false at shutdown.

@@ -66,6 +66,31 @@ func queryFlag(query, name string) bool {
 	return value != "0" && !strings.EqualFold(value, "false")
 }
 
+// parameterNames returns the names of a query's parameters, for the log, as "command,container". What is no plain word
+// with a value is shown as a question mark: the rest of a value whose ampersand was not encoded looks like a name.
+func parameterNames(query string) string {
+	const most = 16
+	var names []string
+	for parameter := range strings.SplitSeq(query, "&") {
+		name, _, valued := strings.Cut(parameter, "=")
+		if parameter == "" {
+			continue
+		}
+		if !valued || len(name) > 32 || strings.Trim(name, letters) != "" {
+			name = "?"
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		if len(names) == most {
+			break
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
 // verbOf returns the label verb of the metrics, which has few values.
 func verbOf(r *http.Request, kind requestKind) string {
 	switch {

@@ -167,6 +167,10 @@ func (s *principalSettings) authenticator(client kubernetes.Interface, registry 
 	if err != nil {
 		return nil, nil, err
 	}
+	if unmatched := identify.Unmatched(); len(unmatched) > 0 {
+		logger.Warn("Components of the hub cannot connect: they are named by a common name, and --auth reads URIs; name their URIs in --hub-components",
+			"components", unmatched)
+	}
 	return certSource, authn.New(authn.Options{Identify: identify, Trust: certSource, Logger: logging.Component(logger, "agents")}), nil
 }
 

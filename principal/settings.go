@@ -10,6 +10,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
 // principalSettings are what an operator decides. The names are those of the documentation of argocd-agent.
@@ -22,7 +23,7 @@ type principalSettings struct {
 	operations program.Operations
 
 	auth                      string
-	components                []string
+	components                identity.Components
 	tls                       certs.Settings
 	policy                    certs.Policy
 	sharing                   sharingSettings
@@ -46,9 +47,7 @@ func (s *principalSettings) Declare(set *settings.Set) {
 	s.operations.Declare(set, "ARGOCD_PRINCIPAL", 8000, 8003)
 	set.String(&s.auth, "auth", "ARGOCD_PRINCIPAL_AUTH", identity.DefaultAuth,
 		"how an agent's certificate names it: mtls:subject:<regexp> or mtls:uri:<regexp>; the first group is the name", identity.CheckAuth)
-	set.Strings(&s.components, "hub-components", "ARGOCD_PRINCIPAL_HUB_COMPONENTS",
-		[]string{"argocd-agent-kubeproxy", "argocd-agent-redisproxy"},
-		"the hub's own components, which may reach every agent, by their certificates' common names or URIs")
+	s.declareComponents(set)
 	s.tls.DeclarePair(set, certs.Flags{
 		Files: []certs.Flag{
 			{Name: "tls-cert", Variable: "ARGOCD_PRINCIPAL_TLS_SERVER_CERT_PATH", Usage: "file of the principal's certificate, instead of the Secret"},
@@ -77,4 +76,17 @@ func (s *principalSettings) Declare(set *settings.Set) {
 		"how many agents have series of their own in argocd_principal_sync_guarded_deletions; deletions of others are added up without a name",
 		settings.NonNegative)
 	s.sharing.declare(set)
+}
+
+// declareComponents declares who on the hub may reach every agent.
+func (s *principalSettings) declareComponents(set *settings.Set) {
+	var entries []string
+	set.Strings(&entries, "hub-components", "ARGOCD_PRINCIPAL_HUB_COMPONENTS",
+		[]string{"argocd-agent-kubeproxy=" + string(tunnel.Kube), "argocd-agent-redisproxy=" + string(tunnel.Redis)},
+		"the hub's own components, and what each may dial at every agent, as NAME=kube or NAME=redis; "+
+			"a name is that of the certificate: its URI if --auth reads URIs, else its common name")
+	set.Rule(func() (err error) {
+		s.components, err = identity.ParseComponents(entries, []string{string(tunnel.Kube), string(tunnel.Redis)})
+		return err
+	}, "hub-components")
 }

@@ -36,11 +36,12 @@ func TestFlags(t *testing.T) {
 			"namespace-create-pattern": {Want: "want a regular expression", Bad: []string{"("}},
 			"namespace-create-labels":  {Want: "want", Bad: []string{"team", "a b=c", "team=x y"}},
 			"auth":                     {Want: "use for example", Bad: []string{"userpass:/etc/users", "header:x", "mtls:", "mtls:(", "mtls:subject:CN=.*", "oidc"}},
+			"hub-components":           {Want: "NAME=kube or NAME=redis", Bad: []string{"argocd-agent-kubeproxy", "a=kube,b=shell", "=redis"}, Good: []string{"spiffe://example.org/kubeproxy=kube"}},
 			"tls-ca-secret-name":       {Bad: []string{"", "a/b"}},
 			"keepalive-min-interval":   {Want: "want", Bad: []string{"-1s", "5"}},
 			"metrics-agents":           {Want: "want", Bad: []string{"-1", "many"}},
 		},
-		Any:        []string{"kubecontext", "tls-cert", "tls-key", "root-ca-path", "hub-components"},
+		Any:        []string{"kubecontext", "tls-cert", "tls-key", "root-ca-path"},
 		NoVariable: []string{"kubeconfig", "kubecontext"},
 	})
 }

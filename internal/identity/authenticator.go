@@ -35,8 +35,9 @@ type Options struct {
 	Auth string
 	// Reserved are names that no agent may have, such as the hub's own namespace.
 	Reserved []string
-	// Components are the hub's own components, by their certificates' common names or URIs. No agent may have such a name.
-	Components []string
+	// Components are the hub's own components: by their certificates' URIs if Auth reads URIs, and else by their common names.
+	// No agent may have such a name.
+	Components Components
 }
 
 // Authenticator reads which agent is the peer of a connection. It is safe for concurrent use.
@@ -44,13 +45,15 @@ type Authenticator struct {
 	pattern    *regexp.Regexp
 	field      field
 	reserved   []string
-	components []string
+	components Components
+	component  field // what names a component
 }
 
 // field is what of a certificate names the agent.
 type field struct {
 	name string // as logs and errors call it
 	read func(*x509.Certificate) (string, error)
+	uri  bool
 }
 
 // New makes an Authenticator, or says what a right value looks like.
@@ -67,10 +70,14 @@ func New(options Options) (*Authenticator, error) {
 	if expression, ok := strings.CutPrefix(rest, "subject:"); ok {
 		rest = expression
 	} else if expression, ok := strings.CutPrefix(rest, "uri:"); ok {
-		rest, source = expression, field{name: "URI", read: URI}
+		rest, source = expression, field{name: "URI", read: URI, uri: true}
 	}
-	if rest == wholeName && source.name == "subject" {
-		rest, source = "(?s)^(.+)$", field{name: "common name", read: CommonName}
+	component := field{name: "common name", read: CommonName}
+	switch {
+	case source.uri:
+		component = source
+	case rest == wholeName:
+		rest, source = "(?s)^(.+)$", component
 	}
 	if rest == "" {
 		return nil, fmt.Errorf("auth %q: the regular expression is missing: %s", options.Auth, examples)
@@ -83,7 +90,9 @@ func New(options Options) (*Authenticator, error) {
 		return nil, fmt.Errorf("auth %q: the regular expression has no group in parentheses to say where the agent's name is: %s",
 			options.Auth, examples)
 	}
-	return &Authenticator{pattern: pattern, field: source, reserved: options.Reserved, components: options.Components}, nil
+	return &Authenticator{
+		pattern: pattern, field: source, reserved: options.Reserved, components: options.Components, component: component,
+	}, nil
 }
 
 // CheckAuth accepts the values of Options.Auth that New does.

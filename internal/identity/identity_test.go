@@ -373,3 +373,54 @@ func TestUnverifiedCertificateIsUnauthenticated(t *testing.T) {
 	_, err = authenticator.Authenticate(peer.NewContext(t.Context(), &peer.Peer{}))
 	require.ErrorIs(t, err, identity.ErrUnauthenticated)
 }
+
+const (
+	kubeproxy    = "argocd-agent-kubeproxy"
+	kubeproxyURI = "spiffe://example.org/ns/argocd/sa/argocd-agent-kubeproxy"
+)
+
+// A mesh vouches for the URI of a certificate, and lets anybody choose its common name. So a name in a field that --auth does not
+// read makes nobody a component, nor keeps an agent from being one.
+func TestComponentIsKnownByTheFieldThatAuthReads(t *testing.T) {
+	ca := newCA(t)
+	const byURI, agent = `mtls:uri:^spiffe://example\.org/ns/[^/]+/sa/([^/]+)$`, "spiffe://example.org/ns/evil/sa/anything"
+	for name, test := range map[string]struct {
+		auth, named string
+		who         holder
+		component   bool
+	}{
+		"URI":                          {byURI, kubeproxyURI, holder{uris: []string{kubeproxyURI}}, true},
+		"common name beside a URI":     {byURI, kubeproxy, holder{subject: named(kubeproxy).subject, uris: []string{agent}}, false},
+		"common name without a URI":    {byURI, kubeproxy, named(kubeproxy), false},
+		"one of two URIs":              {byURI, kubeproxyURI, holder{uris: []string{kubeproxyURI, agent}}, false},
+		"common name":                  {identity.DefaultAuth, kubeproxy, named(kubeproxy), true},
+		"common name, subject is read": {"mtls:subject:^CN=([^,]+)", kubeproxy, named(kubeproxy), true},
+		"URI beside a common name":     {identity.DefaultAuth, kubeproxyURI, holder{subject: named("a").subject, uris: []string{kubeproxyURI}}, false},
+		"organisation":                 {identity.DefaultAuth, kubeproxy, holder{subject: pkix.Name{Organization: []string{kubeproxy}}}, false},
+		"two common names":             {identity.DefaultAuth, kubeproxy, holder{raw: pkix.RDNSequence{{commonName("a")}, {commonName(kubeproxy)}}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			authenticator, err := identity.New(identity.Options{Auth: test.auth, Components: identity.Components{test.named: {"kube"}}})
+			require.NoError(t, err)
+			want := ""
+			if test.component {
+				want = test.named
+			}
+			require.Equal(t, want, authenticator.ComponentOf(issue(t, ca, test.who).Leaf))
+		})
+	}
+}
+
+func TestParseComponents(t *testing.T) {
+	targets := []string{"kube", "redis"}
+	components, err := identity.ParseComponents([]string{kubeproxy + "=kube", "both=kube", "both=redis", "spiffe://x/a=b=redis"}, targets)
+	require.NoError(t, err)
+	require.Equal(t, identity.Components{kubeproxy: {"kube"}, "both": {"kube", "redis"}, "spiffe://x/a=b": {"redis"}}, components)
+	for _, entry := range []string{"", kubeproxy, "=kube", kubeproxy + "=", kubeproxy + "=shell", kubeproxy + "=kube,redis"} {
+		_, err := identity.ParseComponents([]string{entry}, targets)
+		require.ErrorContains(t, err, "NAME=kube or NAME=redis", entry)
+	}
+	authenticator, err := identity.New(identity.Options{Auth: "mtls:uri:/sa/(.+)", Components: identity.Components{kubeproxy: nil, kubeproxyURI: nil}})
+	require.NoError(t, err)
+	require.Equal(t, []string{kubeproxy}, authenticator.Unmatched())
+}

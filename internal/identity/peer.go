@@ -18,6 +18,8 @@ type Peer struct {
 	Agent Agent
 	// Component is the peer's name, if it is a component of the hub.
 	Component string
+	// Targets are what that component may dial at an agent.
+	Targets []string
 	// NotAfter is when the proof ends: no stream may outlive it. It is when the certificate expires, or a CA
 	// that it depends on, whichever is first.
 	NotAfter time.Time

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -115,6 +117,17 @@ func (a *Authenticator) releaseStream(agent identity.Agent) {
 func (a *Authenticator) Component(ctx context.Context) (context.Context, Grant, error) {
 	peer, err := a.options.Identify.AuthenticateComponent(ctx)
 	return a.bind(ctx, peer, err)
+}
+
+// MayDial returns nil if a component may dial a target at agents. Its error is gRPC's, for the component, and was logged.
+func (a *Authenticator) MayDial(component Grant, target string) error {
+	if slices.Contains(component.Targets, target) {
+		return nil
+	}
+	err := status.Errorf(codes.PermissionDenied, "component %q may dial %s at agents, and not %s: give each component a certificate of its "+
+		"own name, or change the principal's setting --hub-components", component.Component, strings.Join(component.Targets, " and "), target)
+	a.LogRefusal(a.options.Logger.With("component", component.Component, "address", component.Address), err)
+	return err
 }
 
 // bind binds a stream to the certificate of its caller, unless that could not be identified.

@@ -55,7 +55,7 @@ const component = "argocd-agent-kubeproxy"
 // open runs an authenticator until the test is over.
 func open(t *testing.T) (*authn.Authenticator, *trust, *bytes.Buffer) {
 	t.Helper()
-	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{component}})
+	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: identity.Components{component: {"kube"}}})
 	require.NoError(t, err)
 	s, log := &trust{changed: make(chan struct{})}, &bytes.Buffer{}
 	a := authn.New(authn.Options{Identify: identify, Trust: s, Logger: slog.New(slog.NewTextHandler(log, nil))})
@@ -102,6 +102,20 @@ func TestAgentIsNoComponentAndComponentNoAgent(t *testing.T) {
 	require.Equal(t, codes.Unauthenticated, status.Code(err))
 	require.ErrorContains(t, err, "--hub-components")
 	require.Equal(t, 2, strings.Count(log.String(), "Refused connection"))
+}
+
+func TestComponentIsBoundToItsTargets(t *testing.T) {
+	a, _, log := open(t)
+	_, who, err := a.Component(stream(t, component))
+	require.NoError(t, err)
+	defer who.End()
+	require.NoError(t, a.MayDial(who, "kube"))
+	for range 3 {
+		err = a.MayDial(who, "redis")
+		require.Equal(t, codes.PermissionDenied, status.Code(err))
+	}
+	require.ErrorContains(t, err, "may dial kube at agents, and not redis")
+	require.Contains(t, log.String(), "component="+component)
 }
 
 func TestRevokedCertificateEndsStreams(t *testing.T) {

@@ -52,6 +52,9 @@ func (r *Relay) Dial(stream tunnelv1.Relay_DialServer) error {
 	if target := tunnel.Target(c.target); target != tunnel.Kube && target != tunnel.Redis {
 		return status.Errorf(codes.InvalidArgument, "%s: %q is no target: want kube or redis", tunnel.MetadataTarget, c.target)
 	}
+	if err := r.options.Authn.MayDial(grant, c.target); err != nil {
+		return err
+	}
 	err = r.dialAgent(ctx, c)
 	r.metrics.dials.WithLabelValues(c.target, dialResult(err)).Inc()
 	if err != nil {

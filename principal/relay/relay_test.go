@@ -204,6 +204,22 @@ func TestOnlyComponentsReachAgents(t *testing.T) {
 	require.ErrorContains(t, err, "no agent")
 }
 
+// A component that was taken over reaches no target but its own: redisproxy, which everybody in the hub's network reaches, does not
+// come to an API server past kubeproxy's checks.
+func TestComponentDialsNoTargetButItsOwn(t *testing.T) {
+	w := relaytest.Open(t)
+	proxy := w.ClientConn(t, relaytest.RedisComponent)
+	defer proxy.Close()
+	dialer := tunnel.NewDialer(proxy, "argocd-agent-kubeproxy") // what it says it is does not count
+	defer dialer.Wait()
+	_, err := dialer.Dial(t.Context(), relaytest.Echo, tunnel.Kube)
+	require.ErrorContains(t, err, `component "argocd-agent-test-redis" may dial redis at agents, and not kube`)
+	require.ErrorContains(t, err, "--hub-components")
+	conn, err := dialer.Dial(t.Context(), relaytest.Echo, tunnel.Redis)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+}
+
 // listen opens a Listen stream as an agent.
 func listen(t *testing.T, conn grpc.ClientConnInterface) tunnelv1.Tunnel_ListenClient {
 	t.Helper()

@@ -33,8 +33,10 @@ import (
 const (
 	// Timeout is how long a test waits for what must happen.
 	Timeout = 2 * time.Minute
-	// Component is the name of the hub's component.
+	// Component is the name of the hub's component, which may dial all targets.
 	Component = "argocd-agent-test"
+	// RedisComponent is the name of one that may dial redis alone.
+	RedisComponent = "argocd-agent-test-redis"
 	// Echo is an agent whose API server sends back what it receives.
 	Echo = "echo"
 	// ByName is how the names of agents begin that have no namespaces of their own.
@@ -159,7 +161,9 @@ func (w *World) serve(tb testing.TB) {
 	pair, err := w.CA.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(tb, err)
 	material := w.source(tb, pair)
-	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: []string{Component}})
+	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: identity.Components{
+		Component: {string(tunnel.Kube), string(tunnel.Redis)}, RedisComponent: {string(tunnel.Redis)},
+	}})
 	require.NoError(tb, err)
 	authenticator := authn.New(authn.Options{Identify: identify, Trust: material, Logger: slog.New(slog.DiscardHandler)})
 	w.Relay = relay.New(relay.Options{Authn: authenticator, Directory: w.Directory, Registerer: prometheus.NewRegistry()})

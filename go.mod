@@ -1,6 +1,6 @@
 module github.com/argocd-agent-mesh/argocd-agent-mesh
 
-go 1.26.0
+go 1.26.3
 
 require (
 	github.com/cloudevents/sdk-go/binding/format/protobuf/v2 v2.16.2

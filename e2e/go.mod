@@ -2,7 +2,7 @@
 // never becomes something that the product needs.
 module github.com/argocd-agent-mesh/argocd-agent-mesh/e2e
 
-go 1.26.0
+go 1.26.3
 
 replace github.com/argocd-agent-mesh/argocd-agent-mesh => ../
 

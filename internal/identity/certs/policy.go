@@ -14,7 +14,7 @@ type Policy struct {
 	// MinVersion and MaxVersion are versions as in crypto/tls. Zero means TLS 1.3 and the newest.
 	MinVersion uint16
 	MaxVersion uint16
-	// CipherSuites narrows those of TLS 1.2 and before; those of TLS 1.3 are not for choosing. Nil means the secure ones.
+	// CipherSuites narrows those of TLS 1.2; those of TLS 1.3 are not for choosing. Nil means the secure ones.
 	CipherSuites []uint16
 }
 
@@ -73,18 +73,17 @@ func (p Policy) config() *tls.Config {
 	return &tls.Config{MinVersion: p.lowest(), MaxVersion: p.MaxVersion, CipherSuites: p.CipherSuites}
 }
 
+// parseVersion knows no version before TLS 1.2: RFC 8996 forbids those.
 func parseVersion(which, name string) (uint16, error) {
 	switch strings.ToLower(name) {
 	case "":
 		return 0, nil
-	case "tls1.1":
-		return tls.VersionTLS11, nil
 	case "tls1.2":
 		return tls.VersionTLS12, nil
 	case "tls1.3":
 		return tls.VersionTLS13, nil
 	default:
-		return 0, fmt.Errorf("TLS versions: %s %q: unknown: use one of tls1.1, tls1.2, tls1.3", which, name)
+		return 0, fmt.Errorf("TLS versions: %s %q: unknown: use tls1.2 or tls1.3", which, name)
 	}
 }
 

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/fleet"
@@ -38,6 +40,7 @@ func TestPrincipalMemoryAndGoroutinesGrowPerAgent(t *testing.T) {
 	before, err := profile.Read(t.Context(), profiles)
 	require.NoError(t, err)
 
+	createLightNamespaces(t)
 	agents := startFleet(t, principal)
 	shows(t, principal.MetricsURL, "argocd_principal_connected_agents "+strconv.Itoa(manyAgents))
 	requireHeld(t, profiles, before, connectedGoroutines, connectedBytes)
@@ -45,6 +48,18 @@ func TestPrincipalMemoryAndGoroutinesGrowPerAgent(t *testing.T) {
 	stopped(t, agents.Stop)
 	shows(t, principal.MetricsURL, "argocd_principal_connected_agents 0")
 	requireHeld(t, profiles, before, leftGoroutines, leftBytes)
+}
+
+// createLightNamespaces makes the namespaces by which the hub knows the agents of startFleet. If it knew them by cluster Secrets, the
+// principal would remember them when they have left.
+func createLightNamespaces(t *testing.T) {
+	t.Helper()
+	work, ctx := errgroup.WithContext(t.Context())
+	work.SetLimit(32)
+	for i := range manyAgents {
+		work.Go(func() error { return shared.Hub.Apply(ctx, namespace(fmt.Sprintf("light-%05d", i))) })
+	}
+	require.NoError(t, work.Wait())
 }
 
 // startFleet has many agents connect to a principal.

@@ -89,7 +89,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	})
 	service := sessions.New(sessions.Options{
 		Authn: admission, Ready: awaitAll(hubState, hubIdentity, clusterStore), Modes: facets.Modes(),
-		Mode: clusterStore.Mode, Hello: func() wire.Hello { return s.hello(hubIdentity.UID()) },
+		Knows: hubState.Knows, Mode: clusterStore.Mode, Hello: func() wire.Hello { return s.hello(hubIdentity.UID()) },
 		Share: hubState.Sharing(s.resyncEvery, func(agent string) converge.Observer {
 			return deletionGuard.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}),
@@ -149,7 +149,7 @@ func (s *principalSettings) share(cluster kube.Cluster, clusterStore hub.Cluster
 		return nil, err
 	}
 	return hub.New(hub.Options{
-		Config: cluster.Config, Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
+		Config: cluster.Config, API: cluster.Client.CoreV1().RESTClient(), Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
 		CreateNamespace: s.sharing.creator(cluster.Client.CoreV1()).Create, Clusters: clusterStore,
 		Reporter:  facets.NewLogReporter(logger, kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn, metrics.FailedWrite),
 		Directory: directory, Logger: logger,

@@ -30,6 +30,8 @@ type Listener interface {
 type Clusters interface {
 	// Server returns the address of an agent's cluster, empty if it has none.
 	Server(agent string) string
+	// Has reports whether an agent has a cluster Secret, valid or not.
+	Has(agent string) bool
 	// Wait waits until all are known, and reports whether that came before the end of the context.
 	Wait(ctx context.Context) bool
 }
@@ -37,6 +39,8 @@ type Clusters interface {
 // Options configure a Hub.
 type Options struct {
 	Config *rest.Config
+	// API is the hub's API server.
+	API rest.Interface
 	// Namespace is that of Argo CD.
 	Namespace string
 	Mapping   mapping.Mapping

@@ -25,6 +25,7 @@ import (
 type servers map[string]string
 
 func (s servers) Server(agent string) string { return s[agent] }
+func (s servers) Has(agent string) bool      { return s[agent] != "" }
 func (servers) Wait(context.Context) bool    { return true }
 
 // newTestHub returns a hub, and its log. Tests write to the hub's stores. It has a cluster Secret of the agent berlin.

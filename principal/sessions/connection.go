@@ -179,6 +179,9 @@ func (c *connection) exchangeHellos() error {
 	mine := s.options.Hello()
 	mine.Agent = c.agent
 	mine.Newest, err = wire.Agree(mine, theirs)
+	if err := c.errIfUnknown(ctx); err != nil {
+		return err
+	}
 	switch {
 	case err != nil:
 		return status.Error(codes.FailedPrecondition, err.Error())
@@ -198,6 +201,20 @@ func (c *connection) exchangeHellos() error {
 	mine.Mode = theirs.Mode
 	c.theirs = theirs
 	return c.sendHello(mine)
+}
+
+// errIfUnknown returns why an agent is refused of which the hub has never heard. A hub that it does not belong to would have it
+// delete all that it holds.
+func (c *connection) errIfUnknown(ctx context.Context) error {
+	switch known, err := c.service.options.Knows(ctx, c.agent); {
+	case err != nil:
+		return status.Errorf(codes.Unavailable, "whether the hub knows agent %q is not known: %v", c.agent, err)
+	case !known:
+		return status.Errorf(codes.FailedPrecondition, "the hub has no cluster Secret, no namespace and no Application for agent %q, and so decides "+
+			"nothing for it: correct the agent's certificate if that is not its name, or create its cluster Secret with: argocd-agentctl agent create %s",
+			c.agent, c.agent)
+	}
+	return nil
 }
 
 // sendHello answers a hello. It does not wait for ever, nor until after a shutdown, for an agent that reads nothing.

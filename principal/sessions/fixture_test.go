@@ -110,6 +110,7 @@ type fixture struct {
 
 	withoutCluster atomic.Bool // agents have no cluster Secret
 	forgotten      chan string // agents
+	unknown        sync.Map    // agents => why nobody knows whether they are known, nil if they are not
 
 	synced chan struct{} // closed when all of the hub's objects are known
 
@@ -138,6 +139,7 @@ func newFixture(t *testing.T) *fixture {
 	o.authn = authn.New(authn.Options{Identify: who, Trust: o.material, Logger: slog.New(slog.NewTextHandler(o.log, nil))})
 	o.Service = sessions.New(sessions.Options{
 		Authn: o.authn, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
+		Knows:      o.knows,
 		Mode:       func(agent string) string { return map[string]string{"settled": "autonomous"}[agent] },
 		Logger:     slog.New(slog.NewTextHandler(o.log, nil)),
 		HasCluster: func(string) bool { return !o.withoutCluster.Load() }, Forget: func(agent string) { o.forgotten <- agent },
@@ -253,6 +255,12 @@ func (o *fixture) ready(ctx context.Context) error {
 	case <-ctx.Done():
 		return errors.New("the first list is under way")
 	}
+}
+
+func (o *fixture) knows(_ context.Context, agent string) (bool, error) {
+	why, unknown := o.unknown.Load(agent)
+	err, _ := why.(error)
+	return !unknown, err
 }
 
 func (o *fixture) memorySource(agent string) *memorySource {

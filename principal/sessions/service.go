@@ -26,6 +26,8 @@ type Options struct {
 	// Ready waits until sessions may begin, and returns why not if the context ends before that: until all of the hub's objects
 	// are known, a resync would delete what is not known yet.
 	Ready func(ctx context.Context) error
+	// Knows reports whether the hub has heard of an agent, see hub.Hub. Others are refused.
+	Knows func(ctx context.Context, agent string) (bool, error)
 	// Share returns what is shared with an agent of that mode, which is as in its hello.
 	Share func(agent, mode string) converge.Options
 	// HasCluster reports whether the hub has a cluster Secret of an agent, valid or not: it may be away, and is remembered.

@@ -150,6 +150,27 @@ func TestModeLabelOfClusterSecretIsEnforced(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A hub that never heard of an agent would have it delete all that it holds. Once the hub has, the agent need not be restarted.
+func TestUnknownAgentIsRefusedUntilItIsKnown(t *testing.T) {
+	o := open(t)
+	for name, c := range map[string]struct {
+		err  error
+		code codes.Code
+		says string
+	}{
+		"stranger": {nil, codes.FailedPrecondition, `the hub has no cluster Secret, no namespace and no Application for agent "stranger"`},
+		"doubtful": {errors.New("no answer"), codes.Unavailable, `whether the hub knows agent "doubtful" is not known: no answer`},
+	} {
+		o.unknown.Store(name, c.err)
+		err := o.connectAndGreet(t, name, hello()).endReason(t)
+		require.Equal(t, c.code, status.Code(err), "%v", err)
+		require.ErrorContains(t, err, c.says)
+		require.NotContains(t, o.sources, name, "nothing is shared with it")
+		o.unknown.Delete(name)
+		o.connectServed(t, name)
+	}
+}
+
 func TestStreamsBeforeRunAreRefused(t *testing.T) {
 	o := newFixture(t)
 	o.listen(t)

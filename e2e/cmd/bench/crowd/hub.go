@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,15 +21,16 @@ func (c *crowd) application(agent, which int) string {
 	return fmt.Sprintf("%s-%d", c.names()[agent], which)
 }
 
-// furnish makes the Applications that are not on the hub yet.
+// furnish makes the namespaces by which the hub knows the agents, and the Applications that are not on the hub yet.
 func (c *crowd) furnish(ctx context.Context) error {
 	namespaces := c.Lab.Hub.Kubernetes.CoreV1().Namespaces()
-	return load.Each(ctx, c.names()[:c.owners], func(ctx context.Context, agent string) error {
+	owners := c.names()[:c.owners]
+	return load.Each(ctx, c.names(), func(ctx context.Context, agent string) error {
 		_, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent}}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil // and its Applications do
 		}
-		if err != nil {
+		if err != nil || !slices.Contains(owners, agent) {
 			return err
 		}
 		site := load.Site{Cluster: c.Lab.Hub.Cluster, Namespace: agent}

@@ -63,9 +63,11 @@ func (a *App) sameDefinition(b *App) bool {
 
 // Cascades returns those of an application's finalizers that are synchronised, in their order: the application controller
 // goes by the first. argocd-server adds another after the one that is there.
-func (a *App) Cascades() []string {
+func (a *App) Cascades() []string { return cascades(a.Finalizers) }
+
+func cascades(finalizers []string) []string {
 	var out []string
-	for _, f := range a.Finalizers {
+	for _, f := range finalizers {
 		if IsCascade(f) {
 			out = append(out, f)
 		}

@@ -12,10 +12,24 @@ func encode(c Content) encoded {
 	return encoded{payload, version, err}
 }
 
-// Encoded returns the content in its JSON encoding, and the version of that. It is encoded once, whoever asks.
-func (r *Record) Encoded() (payload []byte, version converge.Version, ok bool) {
-	e := r.encoded()
-	return e.payload, e.version, e.err == nil
+// EncodedBy returns what a rule leaves of the content in its JSON encoding, and the version of that. It is encoded once, whoever
+// asks: a record is always asked by the same rule. What the rule refuses is sent as it is, so that the other side refuses it, and
+// those hear of it who can mend it.
+func (r *Record) EncodedBy(rule Rule) (payload []byte, version converge.Version, ok bool) {
+	r.ruled.once.Do(func() {
+		content, err := rule(r.content)
+		if err != nil {
+			content = r.content
+		}
+		r.ruled.encoded = encode(content)
+	})
+	return r.ruled.payload, r.ruled.version, r.ruled.err == nil
+}
+
+// ruled is what a rule leaves of a record's content, made when it is first asked for.
+type ruled struct {
+	once sync.Once
+	encoded
 }
 
 // maxVariants is how many variants are kept of a project. More are encoded again.

@@ -76,6 +76,19 @@ func RepositorySecrets() string {
 	return LabelSecretType + "," + LabelSecretType + " notin (cluster,scm-creds,repository-write,repo-write-creds)"
 }
 
+// settingsSecrets are the Secrets that programs of Argo CD, of this project and of argocd-agent read by their names. Each may be
+// missing, and would be believed from the moment on that somebody makes one of its name.
+var settingsSecrets = map[string]bool{ //nolint:gochecknoglobals // a constant
+	"argocd-secret": true, "argocd-initial-admin-secret": true, "argocd-notifications-secret": true,
+	"argocd-server-tls": true, "argocd-repo-server-tls": true, "argocd-repo-server-mtls": true, "argocd-dex-server-tls": true,
+	"argocd-commit-server-tls": true, "argocd-redis": true, "argocd-redis-tls": true,
+	"argocd-agent-ca": true, "argocd-agent-client-tls": true, "argocd-agent-jwt": true, "argocd-agent-principal-tls": true,
+	"argocd-agent-resource-proxy-tls": true, "argocd-agent-kubeproxy-tls": true, "argocd-agent-redisproxy-tls": true,
+}
+
+// IsSettingsSecret reports whether a Secret of this name holds settings of Argo CD's or an agent's, and so no repository.
+func IsSettingsSecret(name string) bool { return settingsSecrets[name] }
+
 // IsLocal reports whether an annotation belongs to one side only, and is neither sent nor put back.
 func IsLocal(annotation string) bool {
 	return local[annotation] || strings.HasPrefix(annotation, ownPrefix)

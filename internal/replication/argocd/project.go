@@ -244,5 +244,6 @@ func (r *Record) withSpec(spec map[string]any) (Content, bool) {
 	}
 	content := r.content
 	content.Spec = raw
-	return content, true
+	content, err = SharedProject(content)
+	return content, err == nil
 }

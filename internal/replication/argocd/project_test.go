@@ -106,8 +106,11 @@ func TestProjectForAgent(t *testing.T) {
 		]}`
 	object := &argocd.Object{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "team", Labels: map[string]string{"team": "blue"}, Finalizers: []string{"resources-finalizer.argocd.argoproj.io"},
-			Annotations: map[string]string{"example.com/a": "b", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
+			Name: "team", Labels: map[string]string{"team": "blue", argocd.LabelIgnore: "false", "app.kubernetes.io/instance": "apps"}, Finalizers: []string{"resources-finalizer.argocd.argoproj.io"},
+			Annotations: map[string]string{
+				"example.com/a": "b", "notifications.argoproj.io/subscribe.x": "y", "argocd.argoproj.io/tracking-id": "apps:argoproj.io/AppProject:argocd/team",
+				"kubectl.kubernetes.io/last-applied-configuration": "{}",
+			},
 		},
 		Spec: json.RawMessage(spec),
 	}
@@ -115,7 +118,7 @@ func TestProjectForAgent(t *testing.T) {
 	content, ok := project.ForAgent(recipient())
 	require.True(t, ok)
 	require.Equal(t, map[string]string{"team": "blue"}, content.Labels)
-	require.Equal(t, map[string]string{"example.com/a": "b"}, content.Annotations)
+	require.Equal(t, map[string]string{"notifications.argoproj.io/subscribe.x": "y"}, content.Annotations)
 	const want = `{
 		"description":"ours","sourceRepos":["*"],"newField":{"n":1.50},
 		"destinations":[
@@ -152,9 +155,9 @@ func TestProjectIsEncodedOnceForAllAgents(t *testing.T) {
 	berlin, rome, paris := encoded("berlin"), encoded("rome"), encoded("paris")
 	require.Same(t, &berlin[0], &rome[0])
 	require.NotSame(t, &berlin[0], &paris[0])
-	again, _, ok := project.Encoded()
+	again, _, ok := project.EncodedBy(argocd.SharedProject)
 	require.True(t, ok)
-	more, _, _ := project.Encoded()
+	more, _, _ := project.EncodedBy(argocd.SharedProject)
 	require.Same(t, &again[0], &more[0])
 	_, _, ok = aProject(`{}`).EncodedForAgent(argocd.Recipient{Agent: "berlin"})
 	require.False(t, ok)

@@ -21,6 +21,7 @@ type Record struct {
 	content Content
 
 	encoded  func() encoded // of content, made when it is first asked for
+	ruled    ruled
 	project  func() (*project, error)
 	variants variants
 }
@@ -83,6 +84,16 @@ func (r *Record) AppliedVersion() converge.Version { return r.appliedVersion(r.e
 
 // SecretType returns what Argo CD uses a Secret for.
 func (r *Record) SecretType() string { return r.Labels[LabelSecretType] }
+
+// IsForeignSecret reports whether a Secret is used for something else than a repository, by Argo CD or, as its type says, by
+// others.
+func (r *Record) IsForeignSecret() bool {
+	switch r.SecretType() {
+	case SecretTypeCluster, "scm-creds", "repository-write", "repo-write-creds":
+		return true
+	}
+	return r.content.Type != "" && r.content.Type != opaque
+}
 
 // SecretProject returns the project that a Secret of a repository belongs to, empty if to none.
 func (r *Record) SecretProject() string {

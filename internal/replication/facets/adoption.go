@@ -133,7 +133,10 @@ func (p AdoptionPolicy) errIfNotAdoptable(app *argocd.App, want wanted) error {
 		if p.IsMirror != nil && p.IsMirror(app) {
 			return nil
 		}
-		general, want.Annotations = AdoptNever, nil // the agent must not decide that
+		general = AdoptNever // the agent must not decide that
+	}
+	if general == AdoptNever {
+		want.Annotations = nil // the other side may be stricter than this one says, and not laxer
 	}
 	policy, err := p.policy(annotationAdoption, general, []string{AdoptAlways, AdoptNever}, app, want)
 	if err == nil && policy == AdoptNever {

@@ -179,6 +179,7 @@ func (r applicationReplica) want(obj converge.Object) (wanted, error) {
 	if err := json.Unmarshal(obj.Payload, &w.Definition); err != nil {
 		return w, fmt.Errorf("decode the application: %w: %w", converge.ErrRefused, err)
 	}
+	w.Definition = argocd.SharedDefinition(w.Definition)
 	if w.Deleting {
 		return w, nil
 	}

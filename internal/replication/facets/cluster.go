@@ -179,12 +179,12 @@ func (c *Cluster) reports(agent string, kind Kind) func(context.Context, *argocd
 	}
 }
 
-// offer returns an object as it is, encoded, if it is to be shared, by its labels and all else.
-func (c *Cluster) offer(r *argocd.Record, shared bool) ([]byte, converge.Version, bool) {
+// offer returns what a rule leaves of an object, encoded, if it is to be shared, by its labels and all else.
+func (c *Cluster) offer(r *argocd.Record, rule argocd.Rule, shared bool) ([]byte, converge.Version, bool) {
 	if !shared || !c.Selects(&r.Head) {
 		return nil, converge.Version{}, false
 	}
-	return r.Encoded()
+	return r.EncodedBy(rule)
 }
 
 // Selects reports whether a source object is to be shared, as far as that is for its labels to say.

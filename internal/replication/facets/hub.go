@@ -98,6 +98,7 @@ func (h Hub) shares(project *argocd.Record) bool {
 
 // credentials are the Secrets of one use that belong to projects of an agent.
 func (h Hub) credentials(agent, use string) converge.SourceConfig {
+	rule := argocd.SharedSecret(use)
 	return converge.SourceConfig{Source: objectSource{
 		Records: h.Secrets, namespace: h.options.Namespace, report: h.reports(agent, Secret),
 		offer: func(r *argocd.Record) ([]byte, converge.Version, bool) {
@@ -105,7 +106,7 @@ func (h Hub) credentials(agent, use string) converge.SourceConfig {
 				return nil, converge.Version{}, false
 			}
 			project, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: r.SecretProject()})
-			return h.offer(r, ok && h.shares(project) && project.IsFor(h.recipient(agent)))
+			return h.offer(r, rule, ok && h.shares(project) && project.IsFor(h.recipient(agent)))
 		},
 	}, AccessRevoked: h.accessRevoked}
 }
@@ -131,7 +132,7 @@ func (h Hub) accessRevoked(key converge.Key, uid string) bool {
 func (h Hub) keys(agent string) converge.SourceConfig {
 	return converge.SourceConfig{Source: objectSource{
 		Records: h.ConfigMaps, namespace: h.options.Namespace, report: h.reports(agent, ConfigMap),
-		offer: func(r *argocd.Record) ([]byte, converge.Version, bool) { return h.offer(r, true) },
+		offer: func(r *argocd.Record) ([]byte, converge.Version, bool) { return h.offer(r, argocd.SharedKeys, true) },
 	}}
 }
 

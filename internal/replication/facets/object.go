@@ -143,7 +143,13 @@ func (r objectReplica) replicaStateOf(record *argocd.Record) converge.State {
 // isCandidate reports whether an object could be a replica object of this facet, by its name and its secret type.
 func (r objectReplica) isCandidate(record *argocd.Record) bool {
 	_, ok := r.keyOf(record)
-	return ok && (r.secretType == "" || record.SecretType() == r.secretType)
+	return ok && (r.secretType == "" || record.SecretType() == r.secretType) && !r.isForeign(record)
+}
+
+// isForeign reports whether an object can never have been a replica object of this facet, whatever its annotations say: it is a
+// Secret that Argo CD or Kubernetes uses for something else. It is neither changed nor deleted.
+func (r objectReplica) isForeign(record *argocd.Record) bool {
+	return r.secretType != "" && record.IsForeignSecret()
 }
 
 // hasOwnAnnotations reports whether an object has all of ownAnnotations.
@@ -195,13 +201,12 @@ func (r objectReplica) Recall(key converge.Key) (converge.Object, bool) {
 }
 
 // errFixed means that a Secret cannot be changed to what it should be.
-var errFixed = errors.New("the Secret has another type, or is immutable; it is created again")
+var errFixed = errors.New("the Secret is immutable; it is created again")
 
-// isFixed reports whether a Secret cannot be changed to what it should be: a type cannot, nor can the data of what somebody has
-// made immutable. No other kind has types, and the ConfigMap of GPG keys is never deleted.
+// isFixed reports whether a Secret cannot be changed to what it should be, since somebody has made it immutable. The ConfigMap of
+// GPG keys is never deleted.
 func (r objectReplica) isFixed(record *argocd.Record, want argocd.Content) bool {
-	have := record.Content()
-	return r.secretType != "" && (have.Type != want.Type || record.Immutable && !maps.Equal(have.Data, want.Data))
+	return r.secretType != "" && record.Immutable && !maps.Equal(record.Content().Data, want.Data)
 }
 
 // Apply implements converge.Replica.
@@ -286,6 +291,9 @@ func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want a
 	switch {
 	case record.Deleting && r.finalizersPatch(record) == nil:
 		return errors.New("the object is being deleted; it is created again when that is over")
+	case r.isForeign(record):
+		return fmt.Errorf("%w: there is %s %q already, of the type %q and the use %q, which is no repository's: rename or delete one of the two",
+			converge.ErrRefused, r.Client.Kind(), record.Name.Name, record.Content().Type, record.SecretType())
 	case r.sourceRefs.sourceUID(key, &record.Head) != "", r.hasOwnAnnotations(record) && sameBut(record.Content(), want):
 	case !r.adopt, record.Labels[argocd.LabelIgnore] == "true":
 		return fmt.Errorf("%w: there is %s %q already, which is no replica object: rename or delete one of the two",

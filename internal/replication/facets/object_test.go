@@ -130,20 +130,36 @@ func TestSecretThatLostItsLabelIsPatched(t *testing.T) {
 	require.Empty(t, p.spokeAPI.object("Secret", "own").Labels)
 }
 
-// A Secret's type cannot be changed. One that was created anew on the hub may have another.
-func TestSecretOfAnotherTypeIsRecreated(t *testing.T) {
+// What is of another type is no repository's, on neither side, whatever its annotations say.
+func TestSecretOfAnotherTypeIsSpared(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, facets.Managed)
 	p.onHub("AppProject", teamProject("team", "berlin"))
 	p.onHub("Secret", aSecret("repo", "repository", "team"))
 	require.NoError(t, p.send(facets.Repository, "repo"))
+	replica := *p.spokeAPI.object("Secret", "repo")
 	again := aSecret("repo", "repository", "team")
-	again.UID, again.Type = "hub-again", "example.com/other"
+	again.UID, again.Type = "hub-again", "kubernetes.io/service-account-token"
 	p.onHub("Secret", again)
-	require.NoError(t, p.send(facets.Repository, "repo"))
-	is := p.spokeAPI.object("Secret", "repo")
-	require.Equal(t, "example.com/other", is.Type)
-	require.Equal(t, "hub-again", is.Annotations[argocd.AnnotationSourceUID])
+	err := p.send(facets.Repository, "repo")
+	require.ErrorIs(t, err, converge.ErrRefused)
+	require.ErrorContains(t, err, `it is of the type "kubernetes.io/service-account-token", and only Secrets of the type Opaque are shared`)
+	require.Equal(t, &replica, p.spokeAPI.object("Secret", "repo"), "the credential goes on working")
+
+	for name, foreign := range map[string]func(*argocd.Object){
+		"type": func(o *argocd.Object) { o.Type = "helm.sh/release.v1" },
+		"use":  func(o *argocd.Object) { o.Labels = map[string]string{argocd.LabelSecretType: argocd.SecretTypeCluster} },
+	} {
+		there := aSecret(name, "repository", "other")
+		there.Annotations = map[string]string{argocd.AnnotationSourceUID: "hub-" + name}
+		foreign(&there)
+		before := p.onSpoke("Secret", there)
+		p.onHub("Secret", aSecret(name, "repository", "team"))
+		require.ErrorContains(t, p.send(facets.Repository, converge.Key(name)), "which is no repository's: rename or delete one of the two")
+		_, err := p.there.Replicas[facets.Repository].Remove(t.Context(), converge.Key(name), "")
+		require.NoError(t, err)
+		require.Equal(t, before, p.spokeAPI.object("Secret", name))
+	}
 }
 
 // A password that was changed on the hub, because it leaked or ran out, arrives whatever somebody did to the replica object.

@@ -140,8 +140,6 @@ func named(r *argocd.Record) (converge.Key, bool) { return converge.Key(r.Name.N
 
 func sameName(key converge.Key) (string, error) { return string(key), nil }
 
-func asIs(_ converge.Key, c argocd.Content) (argocd.Content, error) { return c, nil }
-
 // retained is a ReplicaConfig of which what was applied is put back while the other side is away, also after a restart.
 func retained(r interface {
 	converge.Replica

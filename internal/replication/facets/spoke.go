@@ -1,6 +1,8 @@
 package facets
 
 import (
+	"fmt"
+
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
@@ -27,7 +29,7 @@ func (s Spoke) managed() Share {
 	}
 	secrets := newSourceRefs() // a Secret may go over from one facet to the other
 	for use, facet := range credentials() {
-		replicas[facet] = retained(s.replicaObjects(s.Secrets, use, secrets, false))
+		replicas[facet] = retained(s.credentials(use, secrets))
 	}
 	return Share{
 		Sources: statuses(statusSource{Side: side, report: s.options.Reporter.StatusRefusedByHub}), Replicas: replicas,
@@ -44,26 +46,54 @@ func statuses(s statusSource) map[converge.Facet]converge.SourceConfig {
 	return map[converge.Facet]converge.SourceConfig{Status: {Source: s, GuardExempt: true}}
 }
 
-// replicaObjects are objects of the hub's, under the same names and as they were sent. secretType is empty but for Secrets.
-func (s Spoke) replicaObjects(r Records, secretType string, o *sourceRefs, adopt bool) objectReplica {
+// replicaObjects are objects of the hub's, under the same names. The rule says what they may be: the hub is not asked.
+func (s Spoke) replicaObjects(r Records, rule argocd.Rule) objectReplica {
 	return objectReplica{
-		Records: r, namespace: s.options.Namespace, sourceRefs: o, name: sameName, keyOf: named, secretType: secretType, render: asIs, adopt: adopt,
+		Records: r, namespace: s.options.Namespace, sourceRefs: newSourceRefs(), name: sameName, keyOf: named,
+		render:   func(_ converge.Key, c argocd.Content) (argocd.Content, error) { return rule(c) },
 		adoption: s.options.AdoptionPolicy,
 	}
+}
+
+// credentials are the hub's Secrets of one use. None takes the name of a Secret that Argo CD or an agent reads by its name.
+func (s Spoke) credentials(use string, secrets *sourceRefs) objectReplica {
+	r := s.replicaObjects(s.Secrets, argocd.SharedSecret(use))
+	r.sourceRefs, r.secretType = secrets, use
+	r.name = func(key converge.Key) (string, error) {
+		if argocd.IsSettingsSecret(string(key)) {
+			return "", fmt.Errorf("a Secret called %q is one that Argo CD or its agent takes its own settings from: give this one another name", key)
+		}
+		return string(key), nil
+	}
+	r.keyOf = func(record *argocd.Record) (converge.Key, bool) {
+		return converge.Key(record.Name.Name), !argocd.IsSettingsSecret(record.Name.Name)
+	}
+	return r
 }
 
 // projects are the hub's. The project default stays as it is when it is withdrawn: Argo CD makes it when it starts, and
 // Applications that name no project are in it, also the spoke's own.
 func (s Spoke) projects() objectReplica {
-	r := s.replicaObjects(s.Projects, "", newSourceRefs(), true)
+	r := s.replicaObjects(s.Projects, argocd.SharedProject)
+	r.adopt = true
 	r.detach = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.DefaultProject: detachPatch}
 	return r
 }
 
 // keys are the hub's GPG keys. Argo CD's repository server does not start without their ConfigMap, so one that is withdrawn
-// is emptied.
+// is emptied. There is no other ConfigMap that a hub may write: in others are Argo CD's settings, and the agent's policy.
 func (s Spoke) keys() objectReplica {
-	r := s.replicaObjects(s.ConfigMaps, "", newSourceRefs(), true)
+	r := s.replicaObjects(s.ConfigMaps, argocd.SharedKeys)
+	r.adopt = true
+	r.name = func(key converge.Key) (string, error) {
+		if key != argocd.KeysConfigMap {
+			return "", fmt.Errorf("there is one ConfigMap of GPG keys, %q, and no other is shared: rename %q", argocd.KeysConfigMap, key)
+		}
+		return argocd.KeysConfigMap, nil
+	}
+	r.keyOf = func(record *argocd.Record) (converge.Key, bool) {
+		return argocd.KeysConfigMap, record.Name.Name == argocd.KeysConfigMap
+	}
 	r.detach = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.KeysConfigMap: func(record *argocd.Record) argocd.Patch {
 		patch := detachPatch(record)
 		content := record.Content()
@@ -87,7 +117,7 @@ func (s Spoke) autonomous() Share {
 	sources[Application] = converge.SourceConfig{Source: applicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.SourceConfig{Source: objectSource{
 		Records: s.Projects, namespace: s.options.Namespace, report: s.reports("", Project),
-		offer: func(r *argocd.Record) ([]byte, converge.Version, bool) { return s.offer(r, true) },
+		offer: func(r *argocd.Record) ([]byte, converge.Version, bool) { return s.offer(r, argocd.SharedProject, true) },
 	}}
 	return Share{
 		Sources: sources, Replicas: map[converge.Facet]converge.ReplicaConfig{Intent: {Replica: intents}},

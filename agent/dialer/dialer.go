@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,8 @@ import (
 const (
 	// handshakeTimeout is how long the principal may take to answer the hello.
 	handshakeTimeout = 10 * time.Second
+	// repeatAfter is how long the log says nothing of attempts that fail as the one before did.
+	repeatAfter = time.Minute
 	// renewalDelay is how long a new certificate waits before it is shown to the principal, less up to half of it at random.
 	renewalDelay = 5 * time.Second
 )
@@ -43,7 +46,9 @@ type Options struct {
 	Credentials credentials.TransportCredentials
 	// KeepAlive is how often to see whether a quiet connection still works; 0 for never.
 	KeepAlive time.Duration
-	// Dial are more options of gRPC, such as another way to get to the address.
+	// DialContext opens the connection to an address; nil for TCP, through the proxy that the environment names, if any.
+	DialContext func(ctx context.Context, address string) (net.Conn, error)
+	// Dial are more options of gRPC.
 	Dial []grpc.DialOption
 	// Peer is what is shared with the principal.
 	Peer *converge.Peer
@@ -89,14 +94,14 @@ func (d *Dialer) because(err error) { d.reason.Store(&err) }
 // Run connects, again and again, until the context ends.
 func (d *Dialer) Run(ctx context.Context) {
 	defer d.retired.Wait()
-	again := newRetry()
+	again, failures := newRetry(), new(failureLog)
 	for {
 		lasted, err := d.connect(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		d.because(err)
-		timer := time.NewTimer(d.retryDelay(again, lasted, err))
+		timer := time.NewTimer(d.retryDelay(again, failures, lasted, err))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -107,7 +112,7 @@ func (d *Dialer) Run(ctx context.Context) {
 }
 
 // retryDelay returns how long to wait before the next attempt, and logs why.
-func (d *Dialer) retryDelay(again *retry, lasted time.Duration, err error) time.Duration {
+func (d *Dialer) retryDelay(again *retry, failures *failureLog, lasted time.Duration, err error) time.Duration {
 	first := again.firstSuperseded(lasted)
 	delay := again.after(lasted, err)
 	logger := d.options.Logger.With("backoff", delay.String())
@@ -119,13 +124,33 @@ func (d *Dialer) retryDelay(again *retry, lasted time.Duration, err error) time.
 	case superseded(err):
 		logger.Info("Principal still serves another agent of this name; retrying")
 	default:
-		logger.Warn("Connection to principal failed; retrying", "address", d.options.Address, "error", text(err))
+		logger.Log(context.Background(), failures.level(lasted, text(err)), "Connection to principal failed; retrying",
+			"address", d.options.Address, "error", text(err))
 	}
 	return delay
 }
 
+// failureLog keeps a principal that is away for an hour from filling the log.
+type failureLog struct {
+	last string    // error that was logged
+	at   time.Time // when
+}
+
+// level returns the level to log an error at, of a connection that lasted so long: that of debugging if it is the last
+// attempt's, for a minute.
+func (l *failureLog) level(lasted time.Duration, failure string) slog.Level {
+	if lasted == 0 && failure == l.last && time.Since(l.at) < repeatAfter {
+		return slog.LevelDebug
+	}
+	l.last, l.at = failure, time.Now()
+	return slog.LevelWarn
+}
+
 // text returns what an error says, without what gRPC puts around it.
 func text(err error) string {
+	if refused := (refusedError{}); errors.As(err, &refused) {
+		err = refused.error
+	}
 	if s, ok := status.FromError(err); ok {
 		return s.Message()
 	}
@@ -136,7 +161,8 @@ func text(err error) string {
 // of the certificate the old connection stays open for its tunnel connections: no terminal or log ends for that, until the
 // old certificate expires and the principal closes it.
 func (d *Dialer) connect(ctx context.Context) (lasted time.Duration, err error) {
-	conn, err := grpc.NewClient(d.options.Address, transport(d.options)...)
+	refused := new(atomic.Bool)
+	conn, err := grpc.NewClient(d.options.Address, transport(d.options, handshake{d.options.Credentials, refused})...)
 	if err != nil {
 		return 0, err
 	}
@@ -154,6 +180,9 @@ func (d *Dialer) connect(ctx context.Context) (lasted time.Duration, err error) 
 	}
 	end()
 	over()
+	if lasted == 0 && refused.Load() && status.Code(err) == codes.Unavailable {
+		err = refusedError{err}
+	}
 	return lasted, err
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -63,29 +62,105 @@ func requireJittered(t *testing.T, want, wait time.Duration) {
 	require.LessOrEqual(t, wait, want+distance)
 }
 
-func TestRetriesBackOffExponentially(t *testing.T) {
+// away lets the network be the reason for a while, and returns how long the agent then takes to be back, and after which waits.
+func (o *fixture) away(t *testing.T, length time.Duration) (back time.Duration, waits []time.Duration) {
+	t.Helper()
+	o.network.Store(false)
+	over := time.AfterFunc(length, func() { o.network.Store(true) })
+	defer over.Stop()
+	left := time.Now()
+	dials := o.dialled()
+	(<-o.principal.calls).greet(t)
+	back = time.Since(left) - length
+	last := left
+	for _, at := range o.dialled()[len(dials):] {
+		waits = append(waits, at.Sub(last))
+		last = at
+	}
+	return back, waits
+}
+
+// However long a principal was away: who looks after it waits for the agents, all of them.
+func TestAgentIsBackSoonAfterItsPrincipal(t *testing.T) {
+	for _, length := range []time.Duration{time.Second, 20 * time.Second, time.Hour} {
+		withFakeClock(t, func(t *testing.T, o *fixture) {
+			c := <-o.principal.calls
+			c.greet(t)
+			after(time.Minute)
+			c.end(errAway)
+			back, waits := o.away(t, length)
+			require.Less(t, back, 5*time.Second)
+			want := 500 * time.Millisecond
+			different := make(map[time.Duration]bool)
+			for _, wait := range waits {
+				requireJittered(t, want, wait)
+				different[wait] = true
+				want = min(2*want, 2*time.Second)
+			}
+			require.Greater(t, len(different), len(waits)/2, "agents that lost a principal together must not return together")
+		})
+	}
+}
+
+// A network that drops packets answers nothing, and the agent asks again before the operating system would.
+func TestAgentIsBackSoonAfterANetworkThatAnswersNothing(t *testing.T) {
+	for _, length := range []time.Duration{10 * time.Second, 20 * time.Second, 61 * time.Second} {
+		withFakeClock(t, func(t *testing.T, o *fixture) {
+			c := <-o.principal.calls
+			c.greet(t)
+			after(time.Minute)
+			o.swallow.Store(true)
+			c.end(errAway)
+			back, _ := o.away(t, length)
+			require.Less(t, back, 5*time.Second)
+			require.Contains(t, o.log.String(), "no answer from the network")
+		})
+	}
+}
+
+// A principal that is rolled out again and again says so each time, and finds its agents each time.
+func TestEachOfManyRestartsIsFollowedByAConnectionAtOnce(t *testing.T) {
 	withFakeClock(t, func(t *testing.T, o *fixture) {
-		_, waits := o.refuse(<-o.principal.calls, errAway, 30)
-		want := 500 * time.Millisecond
-		different := make(map[time.Duration]bool)
-		for _, wait := range waits {
-			requireJittered(t, want, wait)
-			different[wait] = true
-			want = min(2*want, 30*time.Second)
+		c := <-o.principal.calls
+		for range 8 {
+			c.greet(t)
+			after(5 * time.Second)
+			var waits []time.Duration
+			c, waits = o.refuse(c, errAway, 1)
+			requireJittered(t, 500*time.Millisecond, waits[0])
 		}
-		require.Greater(t, len(different), len(waits)/2, "agents that lost a principal together must not return together")
 	})
 }
 
+// A principal that would not have the agent is not asked again every second.
+func TestRefusedAgentBacksOff(t *testing.T) {
+	for _, code := range []codes.Code{codes.Unauthenticated, codes.PermissionDenied, codes.FailedPrecondition, codes.ResourceExhausted} {
+		withFakeClock(t, func(t *testing.T, o *fixture) {
+			c, waits := o.refuse(<-o.principal.calls, status.Error(code, "not you"), 9)
+			want := 500 * time.Millisecond
+			for _, wait := range waits {
+				requireJittered(t, want, wait)
+				want = min(2*want, 30*time.Second)
+			}
+			_, waits = o.refuse(c, errAway, 1)
+			requireJittered(t, 500*time.Millisecond, waits[0])
+			require.Less(t, strings.Count(o.log.String(), "Connection to principal failed"), 6,
+				"the log says it once a minute, and when the reason is another:\n%s", o.log.String())
+			require.Contains(t, o.log.String(), "the principal is shutting down")
+		})
+	}
+}
+
 func TestSteadyConnectionResetsBackoff(t *testing.T) {
+	errRefused := status.Error(codes.Unauthenticated, "not you")
 	for lasted, want := range map[time.Duration]time.Duration{
 		9 * time.Second: 16 * time.Second, time.Minute: 500 * time.Millisecond,
 	} {
 		withFakeClock(t, func(t *testing.T, o *fixture) {
-			c, _ := o.refuse(<-o.principal.calls, errAway, 5)
+			c, _ := o.refuse(<-o.principal.calls, errRefused, 5)
 			c.greet(t)
 			after(lasted)
-			_, waits := o.refuse(c, errAway, 1)
+			_, waits := o.refuse(c, errRefused, 1)
 			requireJittered(t, want, waits[0])
 		})
 	}
@@ -240,12 +315,11 @@ func TestEndWhileTheNetworkHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dialled := make(chan struct{}, 100)
 		renewed, _ := renewal()
-		o := newFixture("passthrough:principal", renewed, insecure.NewCredentials(),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-				dialled <- struct{}{}
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}))
+		o := newFixture("passthrough:principal", renewed, insecure.NewCredentials(), func(ctx context.Context, _ string) (net.Conn, error) {
+			dialled <- struct{}{}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
 		o.run(t)
 		<-dialled
 		began := time.Now()

@@ -100,7 +100,7 @@ func TestPrincipalMayBeFarAway(t *testing.T) {
 	p := newPrincipal()
 	way := newDelayProxy(t, serve(t, p, ca), 150*time.Millisecond)
 	material := follow(t, fixed(ca, issue(t, ca)))
-	o := newFixture(way.listener.Addr().String(), material.Changed, credential(material))
+	o := newFixture(way.listener.Addr().String(), material.Changed, credential(material), nil)
 	began := time.Now()
 	o.run(t)
 	select {

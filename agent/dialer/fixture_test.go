@@ -6,7 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,6 +89,39 @@ type fixture struct {
 
 	renew func() // gives the agent another certificate
 	cut   func() // cuts the connection that was made last. The principal learns nothing of it
+
+	network atomic.Bool // whether the principal can be reached
+	swallow atomic.Bool // whether a network that cannot reach it says nothing
+	mu      sync.Mutex
+	dials   []time.Time // when the network was used. Guarded by mu
+}
+
+// dialled returns when the network was used.
+func (o *fixture) dialled() []time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.dials)
+}
+
+// dialContext opens a connection of the fixture's network.
+type dialContext = func(ctx context.Context, address string) (net.Conn, error)
+
+// over makes a network of a way to get to the principal.
+func (o *fixture) over(dial dialContext) dialContext {
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		o.mu.Lock()
+		o.dials = append(o.dials, time.Now())
+		o.mu.Unlock()
+		switch {
+		case o.network.Load():
+			return dial(ctx, address)
+		case o.swallow.Load():
+			<-ctx.Done()
+			return nil, ctx.Err()
+		default:
+			return nil, syscall.ECONNREFUSED
+		}
+	}
 }
 
 func hello() wire.Hello {
@@ -94,11 +130,15 @@ func hello() wire.Hello {
 	return h
 }
 
-// newFixture makes a dialer that does not run.
-func newFixture(address string, renewed func() <-chan struct{}, c credentials.TransportCredentials, more ...grpc.DialOption) *fixture {
+// newFixture makes a dialer that does not run. It gets to the principal by dial, or by TCP if that is nil.
+func newFixture(address string, renewed func() <-chan struct{}, c credentials.TransportCredentials, dial dialContext) *fixture {
 	o := &fixture{principal: newPrincipal(), registry: prometheus.NewRegistry(), log: &logtest.Log{}, stop: func() {}}
+	o.network.Store(true)
+	if dial != nil {
+		dial = o.over(dial)
+	}
 	o.Dialer = dialer.New(dialer.Options{
-		Address: address, Credentials: c, Dial: more,
+		Address: address, Credentials: c, DialContext: dial,
 		Peer: converge.NewPeer(converge.Options{}), Hello: hello(), Renewed: renewed,
 		Registerer: o.registry, Logger: slog.New(slog.NewTextHandler(o.log, nil)),
 	})
@@ -184,13 +224,12 @@ func withFakeClock(t *testing.T, test func(t *testing.T, o *fixture)) {
 		listener := bufconn.Listen(1 << 20)
 		var last *breakableConn // that was laid
 		renewed, renew := renewal()
-		o := newFixture("passthrough:principal", renewed, insecure.NewCredentials(),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-				after(distance)
-				conn, err := listener.DialContext(ctx)
-				last = &breakableConn{Conn: conn, cut: make(chan struct{})}
-				return last, err
-			}))
+		o := newFixture("passthrough:principal", renewed, insecure.NewCredentials(), func(ctx context.Context, _ string) (net.Conn, error) {
+			after(distance)
+			conn, err := listener.DialContext(ctx)
+			last = &breakableConn{Conn: conn, cut: make(chan struct{})}
+			return last, err
+		})
 		o.renew, o.cut = renew, func() { close(last.cut) }
 		server := grpc.NewServer(grpc.ForceServerCodecV2(wire.NewCodec()))
 		syncv1.RegisterSyncServer(server, o.principal)

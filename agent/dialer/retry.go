@@ -7,14 +7,25 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 )
 
-// Between attempts to connect it waits from waitFirst to waitLast, doubling, each less up to half of itself at random, so
-// that a principal that restarts is not met by all its agents at once. A connection that lasted for steady resets that.
+// While the network is the reason, the agent waits from lostFirst to lostLast between attempts to connect, doubling. A
+// principal that has been away for however long is found within lostLast and the time of one attempt. A connection that
+// lasted for lostReset resets the wait, so that each of several restarts in a row is followed by a connection at once.
 const (
-	waitFirst = 500 * time.Millisecond
-	waitLast  = 30 * time.Second
-	steady    = 10 * time.Second
+	lostFirst = 500 * time.Millisecond
+	lostLast  = 2 * time.Second
+	lostReset = time.Second
+)
+
+// When the principal answered and would not have the agent, or did not answer the hello, another attempt soon would have no
+// other answer, and would cost the principal a handshake. A connection that lasted for steady resets that wait.
+const (
+	refusedFirst = 500 * time.Millisecond
+	refusedLast  = 30 * time.Second
+	steady       = 10 * time.Second
 )
 
 // After another agent of the same name superseded its connection, the agent waits from supersededFirst to supersededLast
@@ -26,41 +37,81 @@ const (
 	supersededReset = 2 * supersededLast
 )
 
-// retry knows how long to wait before the next attempt.
+// refusedError is the end of an attempt in whose TLS handshake one side refused the other. gRPC says that it is unavailable,
+// as it does of a network.
+type refusedError struct{ error }
+
+// Unwrap returns what gRPC says.
+func (e refusedError) Unwrap() error { return e.error }
+
+// retry knows how long to wait before the next attempt. Each wait is less by up to half of itself at random, so that a
+// principal that restarts is not met by all its agents at once.
 type retry struct {
-	wait           time.Duration // after an attempt or a connection that failed
-	supersededWait time.Duration // after another agent of the same name superseded this one
+	lost       backoff // the network is the reason
+	refused    backoff // the principal is
+	superseded backoff // another agent of the same name is
 }
 
-func newRetry() *retry { return &retry{wait: waitFirst, supersededWait: supersededFirst} }
+func newRetry() *retry {
+	return &retry{
+		lost:       backoff{next: lostFirst, first: lostFirst, last: lostLast},
+		refused:    backoff{next: refusedFirst, first: refusedFirst, last: refusedLast},
+		superseded: backoff{next: supersededFirst, first: supersededFirst, last: supersededLast},
+	}
+}
 
 // after returns how long to wait after a connection that lasted so long and ended like this.
 func (r *retry) after(lasted time.Duration, err error) time.Duration {
+	if lasted >= lostReset {
+		r.lost.reset()
+	}
 	if lasted > steady {
-		r.wait = waitFirst
+		r.refused.reset()
 	}
 	if lasted > supersededReset {
-		r.supersededWait = supersededFirst
+		r.superseded.reset()
 	}
-	var delay time.Duration
 	switch {
 	case errors.Is(err, errRenewed):
+		return 0
 	case superseded(err):
-		delay, r.supersededWait = jitter(r.supersededWait), min(2*r.supersededWait, supersededLast)
+		return r.superseded.wait()
+	case lost(err):
+		return r.lost.wait()
 	default:
-		delay, r.wait = jitter(r.wait), min(2*r.wait, waitLast)
+		return r.refused.wait()
 	}
-	return delay
 }
 
 // firstSuperseded reports whether the agent is superseded for the first time in a long while.
 func (r *retry) firstSuperseded(lasted time.Duration) bool {
-	return r.supersededWait == supersededFirst || lasted > supersededReset
+	return r.superseded.next == supersededFirst || lasted > supersededReset
 }
 
 // superseded reports whether a connection ended because another agent of the same name is served. That it was this very
 // agent, which connected again when it took the connection for dead, nobody learns: by then the connection is closed here.
 func superseded(err error) bool { return status.Code(err) == codes.Aborted }
+
+// lost reports whether there was no principal to be reached, or is none any more: it went away, announced or not, or the
+// network did.
+func lost(err error) bool {
+	if refused := (refusedError{}); errors.As(err, &refused) {
+		return false
+	}
+	return status.Code(err) == codes.Unavailable || errors.Is(err, wire.ErrSilent)
+}
+
+// backoff is a wait that doubles.
+type backoff struct{ next, first, last time.Duration }
+
+// wait returns the wait, less up to half of it, and doubles the next one.
+func (b *backoff) wait() time.Duration {
+	wait := jitter(b.next)
+	b.next = min(2*b.next, b.last)
+	return wait
+}
+
+func (b *backoff) reset() { b.next = b.first }
 
 // jitter returns d less up to half of it.
 func jitter(d time.Duration) time.Duration {

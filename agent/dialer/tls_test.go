@@ -2,11 +2,14 @@ package dialer_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,8 +17,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/test/bufconn"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
@@ -60,10 +65,17 @@ func follow(t *testing.T, options certs.Options) *certs.Source {
 // serve runs a principal with TLS on loopback until the test is over, and returns its address.
 func serve(t *testing.T, p *principal, ca *pki.CA) string {
 	t.Helper()
-	pair, err := ca.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
-	require.NoError(t, err)
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	serveOn(t, listener, p, ca)
+	return listener.Addr().String()
+}
+
+// serveOn runs a principal with TLS until the test is over.
+func serveOn(t *testing.T, listener net.Listener, p *principal, ca *pki.CA) {
+	t.Helper()
+	pair, err := ca.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
 	server := grpc.NewServer(
 		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: follow(t, fixed(ca, pair))})),
@@ -75,7 +87,6 @@ func serve(t *testing.T, p *principal, ca *pki.CA) string {
 		server.Stop()
 		require.NoError(t, <-served)
 	})
-	return listener.Addr().String()
 }
 
 func issue(t *testing.T, ca *pki.CA) pki.Pair {
@@ -123,7 +134,7 @@ func TestRenewedCertificateIsShown(t *testing.T) {
 		Roots: certs.Fixed("roots", certs.Blocks{CAs: ca.PEM().Certificate}),
 	})
 	p := newPrincipal()
-	o := newFixture(serve(t, p, ca), material.Changed, credential(material))
+	o := newFixture(serve(t, p, ca), material.Changed, credential(material), nil)
 	o.run(t)
 	c := <-p.calls
 	require.Equal(t, serial(t, first), shown(t, c))
@@ -151,12 +162,60 @@ func TestReasonIsReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			material := follow(t, fixed(c.trusted, c.pair))
-			o := newFixture(c.address, material.Changed, credential(material))
+			o := newFixture(c.address, material.Changed, credential(material), nil)
 			o.run(t)
 			require.Eventually(t, func() bool { // that an attempt has failed shows in nothing else
 				return o.Connected().Error() != "the first connection is being made"
 			}, timeout, 10*time.Millisecond)
 			require.ErrorContains(t, o.Connected(), c.want)
+		})
+	}
+}
+
+// pipe is an end of a pipe in memory that fails as a connection of the operating system does.
+type pipe struct{ net.Conn }
+
+func (p pipe) Write(data []byte) (int, error) {
+	n, err := p.Conn.Write(data)
+	if errors.Is(err, io.ErrClosedPipe) {
+		err = syscall.EPIPE
+	}
+	return n, err
+}
+
+// A certificate that is not trusted is a refusal, although gRPC reports no more than a principal that is unavailable.
+func TestAgentWhoseHandshakeIsRefusedBacksOff(t *testing.T) {
+	for name, strangers := range map[string]struct{ principal, agent bool }{
+		"the principal is a stranger": {principal: true}, "the agent is a stranger": {agent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				ca := newCA(t)
+				theirs, mine := ca, ca
+				if strangers.principal {
+					theirs = newCA(t)
+				}
+				if strangers.agent {
+					mine = newCA(t)
+				}
+				listener := bufconn.Listen(1 << 20)
+				p := newPrincipal()
+				serveOn(t, listener, p, ca)
+				material := follow(t, fixed(theirs, issue(t, mine)))
+				o := newFixture("passthrough:127.0.0.1:8443", material.Changed, credential(material), func(ctx context.Context, _ string) (net.Conn, error) {
+					conn, err := listener.DialContext(ctx)
+					return pipe{conn}, err
+				})
+				o.run(t)
+				after(time.Hour)
+				dials := o.dialled()
+				want := 500 * time.Millisecond
+				for i := range 9 {
+					requireJittered(t, want, dials[i+1].Sub(dials[i]))
+					want = min(2*want, 30*time.Second)
+				}
+				require.Contains(t, o.log.String(), "certificate")
+			})
 		})
 	}
 }

@@ -33,12 +33,13 @@ type agentSettings struct {
 	access accessSettings
 }
 
-func newCommand(lookup program.Lookup) *cobra.Command {
-	return program.New("agent", "Keep a spoke's Applications and those of the hub equal, and give the hub access to the spoke", lookup, &agentSettings{}, run)
+func newCommand(environment []string) *cobra.Command {
+	return program.New("agent", "Keep a spoke's Applications and those of the hub equal, and give the hub access to the spoke", environment, &agentSettings{}, run)
 }
 
 // Declare implements program.Settings.
 func (s *agentSettings) Declare(set *settings.Set) {
+	set.Own("ARGOCD_AGENT_", "ARGOCD_AGENT_PRINCIPAL_", "ARGOCD_AGENT_AGENT_") // those are argocd-agentctl's
 	set.String(&s.kube.Kubeconfig, "kubeconfig", "", "", "path of a kubeconfig file, when not running in a pod", settings.File)
 	set.String(&s.kube.Context, "kubecontext", "", "", "context in the kubeconfig file, if not its current one")
 	set.String(&s.namespace, "namespace,n", "ARGOCD_AGENT_NAMESPACE", "argocd",

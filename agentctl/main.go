@@ -14,7 +14,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := program.Main(ctx, commands.New(os.LookupEnv))
+	code := program.Main(ctx, commands.New(os.Environ()))
 	stop()
 	os.Exit(code)
 }

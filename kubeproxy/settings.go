@@ -33,12 +33,13 @@ type proxySettings struct {
 	principal uplink.Settings
 }
 
-func newCommand(lookup program.Lookup) *cobra.Command {
-	return program.New("kubeproxy", "Be the API server of every spoke for argocd-server and kubectl, through the principal", lookup, &proxySettings{}, run)
+func newCommand(environment []string) *cobra.Command {
+	return program.New("kubeproxy", "Be the API server of every spoke for argocd-server and kubectl, through the principal", environment, &proxySettings{}, run)
 }
 
 // Declare implements program.Settings.
 func (s *proxySettings) Declare(set *settings.Set) {
+	set.Own("ARGOCD_KUBEPROXY_")
 	set.String(&s.listenHost, "listen-host", "ARGOCD_KUBEPROXY_LISTEN_HOST", "", "address to listen on for callers; all addresses if empty",
 		settings.Host)
 	set.Int(&s.listenPort, "listen-port", "ARGOCD_KUBEPROXY_LISTEN_PORT", 9090, "port to listen on for callers", settings.Port)

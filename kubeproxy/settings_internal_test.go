@@ -12,9 +12,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings/settingstest"
 )
 
-// nothing is an environment without variables.
-func nothing(string) (string, bool) { return "", false }
-
 // required are the flags without which nothing runs.
 func required() []string {
 	return []string{
@@ -59,7 +56,7 @@ func TestFlags(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	settingstest.Help(t, newCommand(nothing))
+	settingstest.Help(t, newCommand(nil))
 }
 
 // The program begins with nothing but its settings, logs what it waits for, and stops when its context ends.

@@ -31,12 +31,13 @@ type principalSettings struct {
 	metricsAgents             int
 }
 
-func newCommand(lookup program.Lookup) *cobra.Command {
-	return program.New("principal", "Serve agents and the hub's components: keep the hub's Applications and those of the spokes equal", lookup, &principalSettings{}, run)
+func newCommand(environment []string) *cobra.Command {
+	return program.New("principal", "Serve agents and the hub's components: keep the hub's Applications and those of the spokes equal", environment, &principalSettings{}, run)
 }
 
 // Declare implements program.Settings.
 func (s *principalSettings) Declare(set *settings.Set) {
+	set.Own("ARGOCD_PRINCIPAL_")
 	set.String(&s.kube.Kubeconfig, "kubeconfig", "", "", "path of a kubeconfig file, when not running in a pod", settings.File)
 	set.String(&s.kube.Context, "kubecontext", "", "", "context in the kubeconfig file, if not its current one")
 	set.String(&s.namespace, "namespace,n", "ARGOCD_PRINCIPAL_NAMESPACE", "argocd",

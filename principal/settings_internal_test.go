@@ -9,9 +9,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings/settingstest"
 )
 
-// nothing is an environment without variables.
-func nothing(string) (string, bool) { return "", false }
-
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	settingstest.Check(t, settingstest.Program{
@@ -48,7 +45,7 @@ func TestFlags(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	settingstest.Help(t, newCommand(nothing))
+	settingstest.Help(t, newCommand(nil))
 }
 
 // All problems are reported at once: an operator who corrects one at a time restarts as often.

@@ -35,12 +35,13 @@ type redisSettings struct {
 	insecure  bool
 }
 
-func newCommand(lookup program.Lookup) *cobra.Command {
-	return program.New("redisproxy", "Be Redis for argocd-server: the hub's own, and those of the spokes through the principal", lookup, &proxySettings{}, run)
+func newCommand(environment []string) *cobra.Command {
+	return program.New("redisproxy", "Be Redis for argocd-server: the hub's own, and those of the spokes through the principal", environment, &proxySettings{}, run)
 }
 
 // Declare implements program.Settings.
 func (s *proxySettings) Declare(set *settings.Set) {
+	set.Own("ARGOCD_REDISPROXY_")
 	set.String(&s.listenHost, "listen-host", "ARGOCD_REDISPROXY_LISTEN_HOST", "", "address to listen on for clients; all addresses if empty",
 		settings.Host)
 	set.Int(&s.listenPort, "listen-port", "ARGOCD_REDISPROXY_LISTEN_PORT", 6379, "port to listen on for clients", settings.Port)

@@ -19,9 +19,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/redistest"
 )
 
-// nothing is an environment without variables.
-func nothing(string) (string, bool) { return "", false }
-
 // required are the flags without which nothing runs.
 func required() []string {
 	return []string{"--principal-client-cert=d", "--principal-client-key=e", "--principal-ca-path=f"}
@@ -56,7 +53,7 @@ func TestFlags(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	settingstest.Help(t, newCommand(nothing))
+	settingstest.Help(t, newCommand(nil))
 }
 
 func TestSettingsThatBelongTogether(t *testing.T) {

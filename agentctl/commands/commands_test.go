@@ -13,6 +13,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/commands"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings/settingstest"
 )
 
 // outcome is what a command has printed, and its exit code.
@@ -33,7 +34,7 @@ users: [{name: somebody, user: {token: secret}}]
 contexts: [{name: hub, context: {cluster: hub, user: somebody}}, {name: berlin, context: {cluster: berlin, user: somebody}}]
 `), 0o600))
 	var output, errors bytes.Buffer
-	cmd := commands.New(func(name string) (string, bool) { value, ok := environment[name]; return value, ok })
+	cmd := commands.New(settingstest.Environ(environment))
 	cmd.SetArgs(append(args, "--kubeconfig="+kubeconfig))
 	cmd.SetOut(&output)
 	cmd.SetErr(&errors)
@@ -47,7 +48,7 @@ func TestInvalidFlagsFailBeforeAnyRequest(t *testing.T) {
 		"pki isue":                     "did you mean issue?",
 		"frobnicate":                   "no such command; argocd-agentctl --help lists them",
 		"pki init now":                 `takes no argument, and "now" is one`,
-		"pki init --force --dyas=3":    "unknown flag: --dyas: see argocd-agentctl pki init --help",
+		"pki init --force --dyas=3":    "unknown flag: --dyas: did you mean --days? See argocd-agentctl pki init --help",
 		"pki init --days=0":            "--days: 0: want 1 to 36500",
 		"pki init --days=99999":        "--days: 99999: want 1 to 36500",
 		"pki init --key-algorithm=dsa": "use one of ecdsa-p256",

@@ -29,6 +29,8 @@ type endpoints struct {
 
 // declare declares the flags that all commands have.
 func (e *endpoints) declare(set *settings.Set) {
+	set.Own("ARGOCD_AGENT_PRINCIPAL_")
+	set.Own("ARGOCD_AGENT_AGENT_")
 	set.String(&e.kubeconfig, "kubeconfig", "", "", "kubeconfig file; what kubectl would use if empty")
 	set.String(&e.principalContext, principalContextFlag, "ARGOCD_AGENT_PRINCIPAL_CONTEXT", "",
 		"context of the hub's cluster in the kubeconfig; the current one if empty")

@@ -17,15 +17,16 @@ import (
 const Name = "argocd-agentctl"
 
 // New returns the root command.
-func New(lookup program.Lookup) *cobra.Command {
+func New(environment []string) *cobra.Command {
 	e := &endpoints{}
 	root := group(&cobra.Command{
 		Use:   Name,
 		Short: "Set up a hub and its spokes: certificates, keys and agents",
 	}, agentCommands(e), pkiCommands(e), jwtCommands(e), versionCommand())
 	program.AddVersion(root)
-	set := settings.New(root.PersistentFlags(), lookup)
+	set := settings.New(root.PersistentFlags(), environment)
 	e.declare(set)
+	program.ExplainFlags(root, set)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return e.resolve(cmd, set) }
 	return root
 }

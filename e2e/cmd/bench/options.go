@@ -43,7 +43,7 @@ type options struct {
 
 // newCommand returns the benchmark's command. It can be one of the programs that are measured, too.
 func newCommand() *cobra.Command {
-	none := func(string) (string, bool) { return "", false } // what is measured is not left to the environment
+	var none []string // what is measured is not left to the environment
 	cmd := program.New("bench", "Measure all programs, and beside them the least that the same work can take", none, &options{},
 		func(ctx context.Context, o *options, _ io.Writer) error {
 			repository, err := toolset.Repository()

@@ -11,22 +11,20 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
 )
 
-// Lookup returns an environment variable, and whether it is set.
-type Lookup = func(variable string) (string, bool)
-
 // Settings are what an operator decides about a program.
 type Settings interface {
 	// Declare declares the settings.
 	Declare(set *settings.Set)
 }
 
-// New returns the command of a program that runs until its context ends. It takes flags only. Once all settings are right,
+// New returns the command of a program that runs until its context ends. It takes flags, and the environment's variables. Once all settings are right,
 // run is called with the writer that takes the program's log.
-func New[S Settings](name, short string, lookup Lookup, s S, run func(ctx context.Context, s S, log io.Writer) error) *cobra.Command {
+func New[S Settings](name, short string, environment []string, s S, run func(ctx context.Context, s S, log io.Writer) error) *cobra.Command {
 	cmd := &cobra.Command{Use: name, Short: short, Args: NoArguments}
 	AddVersion(cmd)
-	set := settings.New(cmd.Flags(), lookup)
+	set := settings.New(cmd.Flags(), environment)
 	s.Declare(set)
+	ExplainFlags(cmd, set)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := set.Resolve(); err != nil {
 			return err
@@ -34,6 +32,13 @@ func New[S Settings](name, short string, lookup Lookup, s S, run func(ctx contex
 		return run(cmd.Context(), s, cmd.ErrOrStderr())
 	}
 	return cmd
+}
+
+// ExplainFlags has a command and those below it say what is wrong with flags that cannot be parsed.
+func ExplainFlags(cmd *cobra.Command, set *settings.Set) {
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return set.FlagError(cmd.Flags(), cmd.CommandPath()+" --help", err)
+	})
 }
 
 // AddVersion gives a command the flag --version.
@@ -54,9 +59,6 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 // Main runs a command to its end, and returns the exit code.
 func Main(ctx context.Context, cmd *cobra.Command) int {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())
-	})
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "error: %v\n", err)
 		return 1

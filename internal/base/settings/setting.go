@@ -44,9 +44,9 @@ func (s *setting) Set(raw string) error {
 }
 
 // resolve sets the target and checks it.
-func (s *setting) resolve(lookup func(variable string) (string, bool)) error {
+func (s *setting) resolve(environment map[string]string) error {
 	raw, from := s.flag.DefValue, "by default"
-	if value, ok := lookup(s.variable); ok && value != "" && s.variable != "" {
+	if value := environment[s.variable]; value != "" && s.variable != "" {
 		raw, from = value, "by environment"
 	}
 	if len(s.given) > 0 {

@@ -15,10 +15,11 @@ import (
 
 // Set is the settings of one command.
 type Set struct {
-	flags    *pflag.FlagSet
-	lookup   func(variable string) (string, bool)
-	settings []*setting
-	rules    []rule
+	flags       *pflag.FlagSet
+	environment map[string]string
+	owned       []owned
+	settings    []*setting
+	rules       []rule
 }
 
 // rule is a check over several settings.
@@ -27,11 +28,20 @@ type rule struct {
 	check func() error
 }
 
-// New returns an empty set, which declares its settings as flags of the flag set. Environment variables are read through
-// lookup: os.LookupEnv in a program, a map in a test.
-func New(flags *pflag.FlagSet, lookup func(variable string) (string, bool)) *Set {
-	return &Set{flags: flags, lookup: lookup}
+// New returns an empty set, which declares its settings as flags of the flag set. The environment has the variables, as
+// os.Environ returns them.
+func New(flags *pflag.FlagSet, environment []string) *Set {
+	s := &Set{flags: flags, environment: make(map[string]string)}
+	for _, variable := range environment {
+		if name, value, ok := strings.Cut(variable, "="); ok {
+			s.environment[name] = value
+		}
+	}
+	return s
 }
+
+// Insecure is what the usage of a setting begins with that turns off a protection.
+const Insecure = "INSECURE:"
 
 // Check looks at a value. Its error says what would be right: "want a port, 1 to 65535".
 type Check[T any] func(value T) error
@@ -81,10 +91,10 @@ func (s *Set) Rule(check func() error, flags ...string) {
 // Resolve takes each value from its flag, else from its variable, and checks all of them. Call it after the command line
 // was parsed. Its error joins one error for each problem; do not use the targets then.
 func (s *Set) Resolve() error {
-	var problems []error
+	problems := s.unknownVariables()
 	wrong := make(map[string]bool) // by flag
 	for _, one := range s.settings {
-		if err := one.resolve(s.lookup); err != nil {
+		if err := one.resolve(s.environment); err != nil {
 			problems = append(problems, err)
 			wrong[one.flag.Name] = true
 		}

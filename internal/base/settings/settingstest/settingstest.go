@@ -17,13 +17,19 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
 
+// Environ returns variables as os.Environ does.
+func Environ(variables map[string]string) []string {
+	var all []string
+	for name, value := range variables {
+		all = append(all, name+"="+value)
+	}
+	return all
+}
+
 // Parse resolves settings from an environment and a command line.
 func Parse(declare func(*settings.Set), environment map[string]string, args ...string) error {
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	set := settings.New(flags, func(variable string) (string, bool) {
-		value, ok := environment[variable]
-		return value, ok
-	})
+	set := settings.New(flags, Environ(environment))
 	declare(set)
 	if err := flags.Parse(args); err != nil {
 		return err

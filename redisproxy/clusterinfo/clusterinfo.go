@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/strictjson"
 )
 
 // maxSize bounds an agent's text. A cluster's list of kinds has some ten thousand letters, and a few compressed bytes may unpack
@@ -98,7 +100,7 @@ func read(own []byte, compressed bool) (map[string]json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(plain, &info); err != nil {
+	if err := strictjson.Unmarshal(plain, &info); err != nil {
 		return nil, err
 	}
 	if info == nil {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/strictjson"
 )
 
 // App is what is kept of an application: everything but managed fields and, on the side that does not own it, the
@@ -27,7 +29,7 @@ func (a *App) Hydrates() bool {
 	var spec struct {
 		SourceHydrator json.RawMessage `json:"sourceHydrator"`
 	}
-	return json.Unmarshal(a.Spec, &spec) == nil && present(spec.SourceHydrator) != nil
+	return strictjson.Fields(a.Spec, &spec) == nil && present(spec.SourceHydrator) != nil
 }
 
 // Reduce returns what is kept of an application; keepStatus says whether that includes the status as it came. old is what

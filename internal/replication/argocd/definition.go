@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/strictjson"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
@@ -136,7 +137,7 @@ func (p parts) mirror() (Definition, error) {
 
 func (p parts) meant() meant {
 	var m meant
-	if json.Unmarshal(p.spec, &m) != nil {
+	if strictjson.Fields(p.spec, &m) != nil {
 		return meant{}
 	}
 	return m

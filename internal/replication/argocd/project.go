@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/strictjson"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/glob"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/namespaces"
 )
@@ -76,11 +77,15 @@ func readProject(raw json.RawMessage) (*project, error) {
 		return nil, fmt.Errorf("the project's spec: %w", err)
 	}
 	var known struct {
-		Destinations     []struct{ Name, Server, Namespace string } `json:"destinations"`
-		SourceNamespaces []string                                   `json:"sourceNamespaces"`
+		Destinations []struct {
+			Name      string `json:"name"`
+			Server    string `json:"server"`
+			Namespace string `json:"namespace"`
+		} `json:"destinations"`
+		SourceNamespaces []string `json:"sourceNamespaces"`
 	}
 	if len(raw) > 0 {
-		if err := json.Unmarshal(raw, &known); err != nil {
+		if err := strictjson.Fields(raw, &known); err != nil {
 			return nil, fmt.Errorf("the project's spec: %w", err)
 		}
 	}

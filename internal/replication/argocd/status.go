@@ -10,6 +10,7 @@ import (
 
 	"github.com/klauspost/compress/s2"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/strictjson"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
@@ -109,7 +110,7 @@ func (s Status) AtRest() (json.RawMessage, error) {
 func reduceStatus(raw json.RawMessage, keep bool) Status {
 	var s Status
 	var e excerpt
-	if raw == nil || json.Unmarshal(raw, &e) != nil {
+	if raw == nil || strictjson.Fields(raw, &e) != nil {
 		return s
 	}
 	s.present, s.listed = true, e.Conditions != nil
@@ -149,7 +150,7 @@ func OperationInfo(operation json.RawMessage, name string) string {
 		return ""
 	}
 	var o Operation
-	if json.Unmarshal(operation, &o) != nil {
+	if strictjson.Fields(operation, &o) != nil {
 		return ""
 	}
 	return o.info(name)

@@ -3,7 +3,6 @@ package facets
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -14,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/strictjson"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
@@ -176,7 +176,7 @@ func (r applicationReplica) want(obj converge.Object) (wanted, error) {
 	if w.uid == "" {
 		return w, fmt.Errorf("%w: it came without the UID of its source object", converge.ErrRefused)
 	}
-	if err := json.Unmarshal(obj.Payload, &w.Definition); err != nil {
+	if err := strictjson.Unmarshal(obj.Payload, &w.Definition); err != nil {
 		return w, fmt.Errorf("decode the application: %w: %w", converge.ErrRefused, err)
 	}
 	w.Definition = argocd.SharedDefinition(w.Definition)

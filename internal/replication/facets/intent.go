@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/strictjson"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
@@ -266,7 +267,7 @@ var (
 // Apply takes what is asked, and writes down in the same write that it did.
 func (r intentReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
 	var in intents
-	if err := json.Unmarshal(obj.Payload, &in); err != nil {
+	if err := strictjson.Unmarshal(obj.Payload, &in); err != nil {
 		return converge.State{}, fmt.Errorf("decode the intent: %w: %w", converge.ErrRefused, err)
 	}
 	if r.toHub != nil {

@@ -3,7 +3,6 @@ package facets
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -12,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/strictjson"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
@@ -275,7 +275,7 @@ func (r objectReplica) want(key converge.Key, obj converge.Object) (types.Namesp
 	if obj.UID == "" {
 		return types.NamespacedName{}, content, errors.New("it came without the UID of its source object: nothing could remove the replica object")
 	}
-	if err := json.Unmarshal(obj.Payload, &content); err != nil {
+	if err := strictjson.Unmarshal(obj.Payload, &content); err != nil {
 		return types.NamespacedName{}, content, fmt.Errorf("decode the object: %w", err)
 	}
 	id, err := r.place(key)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/strictjson"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
@@ -160,7 +161,7 @@ func (r statusReplica) shownState(app *argocd.App) converge.State {
 // Apply shows on the hub what the spoke says. It takes back intents that are over and no others.
 func (r statusReplica) Apply(ctx context.Context, key converge.Key, obj converge.Object) (converge.State, error) {
 	var want statusPayload
-	if err := json.Unmarshal(obj.Payload, &want); err != nil {
+	if err := strictjson.Unmarshal(obj.Payload, &want); err != nil {
 		return converge.State{}, fmt.Errorf("decode the status: %w: %w", converge.ErrRefused, err)
 	}
 	app, err := r.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/strictjson"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
 
@@ -68,7 +69,7 @@ func keyOf(e *pb.CloudEvent) (converge.Facet, converge.Key, error) {
 }
 
 func unmarshal(e *pb.CloudEvent, v any) error {
-	if err := json.Unmarshal(e.GetBinaryData(), v); err != nil {
+	if err := strictjson.Unmarshal(e.GetBinaryData(), v); err != nil {
 		return fmt.Errorf("%s: %w", e.GetType(), err)
 	}
 	return nil

@@ -33,6 +33,9 @@ type State struct {
 	Connected bool
 	// Since is when that began. It is zero if it never has, or that is not known.
 	Since time.Time
+	// Reason is why it is not known whether that is so still, and Lost since when. Nil means that it is known.
+	Reason error
+	Lost   time.Time
 }
 
 // connectionState is Argo CD's ConnectionState.
@@ -49,7 +52,7 @@ func Compose(own []byte, compressed bool, state State, now time.Time) ([]byte, e
 	info, err := read(own, compressed)
 	if err != nil { // the connection state is still known
 		info = make(map[string]json.RawMessage)
-		if state.Connected {
+		if state.Connected && state.Reason == nil {
 			connection.Message = fmt.Sprintf("agent %q is connected, but what its Argo CD wrote about the cluster cannot be read (%v): "+
 				"see what writes cluster|info into the spoke's Redis", state.Agent, err)
 		}
@@ -77,17 +80,33 @@ func removeKey(info map[string]json.RawMessage, key string) {
 	maps.DeleteFunc(info, func(other string, _ json.RawMessage) bool { return strings.EqualFold(other, key) })
 }
 
+// lastKnown is what all is that is not of now.
+const lastKnown = "; what is shown is the last known state"
+
+// connectionStateOf returns a state whose time is the last at which it was known to be so: now, or when the agent left, or when
+// the principal did.
 func connectionStateOf(state State, now time.Time) connectionState {
-	at := now.UTC().Truncate(time.Second)
+	at, since := now.UTC().Truncate(time.Second), state.Since.UTC().Truncate(time.Second)
+	connected := "is not connected"
 	if state.Connected {
-		return connectionState{Status: "Successful", At: &at}
+		connected = "is connected"
 	}
-	if state.Since.IsZero() {
+	is := fmt.Sprintf("agent %q %s since %s", state.Agent, connected, since.Format(time.RFC3339))
+	switch {
+	case state.Reason != nil:
+		lost := state.Lost.UTC().Truncate(time.Second)
+		return connectionState{Status: "Unknown", At: &lost, Message: fmt.Sprintf(
+			"whether agent %q is connected is not known since %s, because the principal cannot be reached (%v)%s",
+			state.Agent, lost.Format(time.RFC3339), state.Reason, lastKnown)}
+	case state.Connected && state.Since.IsZero():
+		return connectionState{Status: "Successful", At: &at, Message: fmt.Sprintf("agent %q is connected", state.Agent)}
+	case state.Connected:
+		return connectionState{Status: "Successful", At: &at, Message: is}
+	case state.Since.IsZero():
 		return connectionState{Status: "Failed", At: &at, Message: fmt.Sprintf("agent %q has not connected", state.Agent)}
+	default:
+		return connectionState{Status: "Failed", At: &since, Message: is + lastKnown}
 	}
-	since := state.Since.UTC().Truncate(time.Second)
-	return connectionState{Status: "Failed", At: &since, Message: fmt.Sprintf(
-		"agent %q is not connected since %s; what is shown is the last known state", state.Agent, since.Format(time.RFC3339))}
 }
 
 // read reads an agent's own ClusterInfo, which may be none.

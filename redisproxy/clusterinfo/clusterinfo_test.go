@@ -3,6 +3,7 @@ package clusterinfo_test
 import (
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -75,7 +76,7 @@ func TestUnreadableClusterInfoStillShowsConnection(t *testing.T) {
 			require.Equal(t, "2026-05-04T03:02:01Z", read.ConnectionState.AttemptedAt, why)
 			require.Empty(t, read.ServerVersion, why)
 			if why == "" || own == "" {
-				require.Empty(t, read.ConnectionState.Message)
+				require.Equal(t, `agent "east" is connected`, read.ConnectionState.Message)
 				continue
 			}
 			require.Contains(t, read.ConnectionState.Message, why)
@@ -104,5 +105,42 @@ func TestAgentCannotOverrideConnectionState(t *testing.T) {
 		require.Equal(t, "Failed", read.ConnectionState.Status, key)
 		require.Contains(t, read.ConnectionState.Message, "has not connected", key)
 		require.Equal(t, "1.34", read.ServerVersion)
+	}
+}
+
+// Argo CD shows the message: it says which agent, whether it is connected, and since when.
+func TestMessageSaysWhichAgentIsConnectedOrNotSinceWhen(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 5, 4, 3, 2, 1, 9, time.UTC)
+	since, lost := now.Add(-time.Hour), now.Add(-time.Minute)
+	gone := errors.New("connection refused")
+	for _, c := range []struct {
+		state               clusterinfo.State
+		status, at, message string
+	}{
+		{
+			clusterinfo.State{Connected: true, Since: since}, "Successful", "2026-05-04T03:02:01Z",
+			`agent "east" is connected since 2026-05-04T02:02:01Z`,
+		},
+		{
+			clusterinfo.State{Since: since}, "Failed", "2026-05-04T02:02:01Z",
+			`agent "east" is not connected since 2026-05-04T02:02:01Z; what is shown is the last known state`,
+		},
+		{
+			clusterinfo.State{Connected: true, Since: since, Lost: lost, Reason: gone}, "Unknown", "2026-05-04T03:01:01Z",
+			`whether agent "east" is connected is not known since 2026-05-04T03:01:01Z, because the principal cannot be reached ` +
+				`(connection refused); what is shown is the last known state`,
+		},
+	} {
+		c.state.Agent = "east"
+		for _, own := range []string{"", `{"serverVersion":"1.34"}`} {
+			value, err := clusterinfo.Compose([]byte(own), false, c.state, now)
+			require.NoError(t, err)
+			var read info
+			require.NoError(t, json.Unmarshal(value, &read))
+			require.Equal(t, c.status, read.ConnectionState.Status)
+			require.Equal(t, c.message, read.ConnectionState.Message)
+			require.Equal(t, c.at, read.ConnectionState.AttemptedAt)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -285,12 +286,21 @@ func TestClusterInfoComesFromTheAgent(t *testing.T) {
 		require.Eventually(t, func() bool { return read(key)["serverVersion"] == "1.34" }, testTimeout, 5*time.Millisecond)
 		info := read(key)
 		require.Equal(t, "Successful", state(info)["status"])
-		require.Empty(t, state(info)["message"])
+		require.Contains(t, state(info)["message"], `agent "east" is connected since 20`)
 		require.NotEmpty(t, state(info)["attemptedAt"])
 		require.EqualValues(t, 7, info["applicationsCount"])
 		require.EqualValues(t, 70, info["cacheInfo"].(map[string]any)["resourcesCount"])
 		require.EqualValues(t, map[string]any{"later": 1.0}, info["added"])
 	}
+	w.directory.SetLost(time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC), errors.New("connection refused"))
+	for _, key := range []string{plain, zipped} {
+		info := read(key)
+		require.Equal(t, "Unknown", state(info)["status"])
+		require.Equal(t, "2026-05-06T07:08:09Z", state(info)["attemptedAt"], "nobody has looked since")
+		require.Contains(t, state(info)["message"], `whether agent "east" is connected is not known`)
+		require.EqualValues(t, 7, info["applicationsCount"], "what was known last")
+	}
+	w.directory.SetLost(time.Time{}, nil)
 	w.leave()
 	for _, key := range []string{plain, zipped} {
 		info := read(key)

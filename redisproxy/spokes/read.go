@@ -127,6 +127,7 @@ func (r *Read) waitClusterInfo(ctx context.Context) (value []byte, failure, err 
 	text, _ := resp.Text(own)
 	agent, _ := r.spokes.options.Directory.Agent(r.target.Agent)
 	state := clusterinfo.State{Agent: r.target.Agent, Connected: agent.Connected, Since: agent.Since}
+	state.Lost, state.Reason = r.spokes.options.Directory.Lost()
 	info, failure := clusterinfo.Compose(text, r.target.compressed, state, time.Now())
 	if failure != nil {
 		return nil, failure, nil

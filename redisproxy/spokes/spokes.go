@@ -45,6 +45,8 @@ type Directory interface {
 	All() []directory.Agent
 	// Changed returns a channel that is closed at the next change.
 	Changed() <-chan struct{}
+	// Lost returns nil while all this is up to date, and otherwise why it is not, and since when.
+	Lost() (since time.Time, reason error)
 }
 
 // Owners knows what on the hub is whose.

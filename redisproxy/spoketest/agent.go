@@ -207,6 +207,22 @@ type Directory struct {
 	changed chan struct{}
 	agents  map[string]directory.Agent
 	owners  map[string][2]string
+	lost    time.Time
+	reason  error
+}
+
+// SetLost sets since when the principal cannot be reached, and why; nil for one that can.
+func (d *Directory) SetLost(since time.Time, reason error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lost, d.reason = since, reason
+}
+
+// Lost returns why the principal cannot be reached, and since when.
+func (d *Directory) Lost() (since time.Time, reason error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lost, d.reason
 }
 
 // NewDirectory returns a directory without agents.

@@ -45,6 +45,7 @@ type Directory struct {
 	instances  map[assignment]string // the reverse
 	changed    chan struct{}         // closed at the next change
 	failure    error                 // why there is no connection to the principal; nil while there is
+	lost       time.Time             // since when; zero while there is
 }
 
 // assignment is the agent and the instance on its spoke of an application.
@@ -54,7 +55,7 @@ type assignment struct{ agent, instance string }
 func New(principal grpc.ClientConnInterface, logger *slog.Logger) *Directory {
 	d := &Directory{
 		client: tunnelv1.NewRelayClient(principal), logger: logger,
-		changed: make(chan struct{}), failure: errors.New("the principal has not answered yet"),
+		changed: make(chan struct{}), failure: errors.New("the principal has not answered yet"), lost: time.Now(),
 	}
 	d.clear()
 	return d
@@ -119,6 +120,9 @@ func (d *Directory) watch(ctx context.Context) (complete bool, err error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.failure == nil {
+		d.lost = time.Now()
+	}
 	d.failure = err
 	d.notify()
 	return complete, err
@@ -133,7 +137,7 @@ func (d *Directory) replace(parts []*tunnelv1.DirectoryUpdate) {
 	for _, part := range parts {
 		d.add(part)
 	}
-	d.failure = nil
+	d.failure, d.lost = nil, time.Time{}
 	d.notify()
 }
 
@@ -198,6 +202,17 @@ func (d *Directory) Ready() error {
 		return nil
 	}
 	return errors.New("principal: " + status.Convert(d.failure).Message())
+}
+
+// Lost returns nil while there is a connection to the principal, and otherwise why there is none, and since when. What the
+// directory says of the agents' connections is then what was true until that time.
+func (d *Directory) Lost() (since time.Time, reason error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.failure == nil {
+		return time.Time{}, nil
+	}
+	return d.lost, errors.New(status.Convert(d.failure).Message())
 }
 
 // Agent returns an agent, and whether there is one of that name.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -115,9 +116,15 @@ func TestDirectoryIsKeptWhileThePrincipalIsDown(t *testing.T) {
 	w := relaytest.Open(t)
 	r := follow(t, w.Hub)
 	until(t, r, func() bool { return len(r.All()) == 2 })
+	_, reason := r.Lost()
+	require.NoError(t, reason)
+	before := time.Now()
 	w.Drain()
 	until(t, r, func() bool { return r.Ready() != nil })
 	require.ErrorContains(t, r.Ready(), "shutting down")
+	since, reason := r.Lost()
+	require.ErrorContains(t, reason, "shutting down")
+	require.WithinRange(t, since, before, time.Now())
 	_, _, ok := r.Owner("a_guestbook")
 	require.True(t, ok)
 	known, err := r.Known("a")
@@ -208,11 +215,14 @@ func TestFirstUpdateInParts(t *testing.T) {
 	// Another call begins anew, and the old directory is kept until it is complete.
 	p.updates <- nil
 	until(t, r, func() bool { return r.Ready() != nil })
+	lost, _ := r.Lost()
 	p.updates <- part(true, "d")
 	p.updates <- nil
 	p.updates <- part(true, "d", "e")
 	require.Equal(t, "abcd", names(r))
-	require.Error(t, r.Ready())
+	since, reason := r.Lost()
+	require.ErrorContains(t, reason, "cut off")
+	require.Equal(t, lost, since, "attempts that fail change nothing of that")
 	p.updates <- part(false, "f")
 	until(t, r, func() bool { return r.Ready() == nil })
 	require.Equal(t, "def", names(r))

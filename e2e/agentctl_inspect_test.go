@@ -64,11 +64,14 @@ func TestAgentInspectReportsProblems(t *testing.T) {
 		"no certificate":  {with(func(_, tls map[string]any) { delete(tls, "certData") }), "it has no client certificate (certData)"},
 		"bad certificate": {with(func(_, tls map[string]any) { tls["certData"] = []byte("nonsense") }), "its client certificate (certData) cannot be read"},
 		"another key":     {with(func(_, tls map[string]any) { tls["keyData"] = strangers.PEM().Key }), "its client certificate: key pair: tls: private key does not match public key"},
-		"stranger":        {certificate(clientPair(t, strangers, "berlin", pki.Validity{})), "its client certificate: it was issued by CN=strangers"},
-		"another agent":   {certificate(clientPair(t, a.ca(t), "paris", pki.Validity{})), `its common name is "paris": the resource proxy takes Argo CD to that agent`},
-		"expired": {certificate(clientPair(t, a.ca(t), "berlin", pki.Validity{NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)})),
+		"stranger":        {certificate(callerPair(t, strangers, "berlin", pki.Validity{})), "its client certificate: it was issued by CN=strangers"},
+		"another agent":   {certificate(callerPair(t, a.ca(t), "paris", pki.Validity{})), "it is that of a caller of agent paris: replace it with: argocd-agentctl agent create berlin --upsert"},
+		"the agent's own": {certificate(clientPair(t, a.ca(t), "berlin", pki.Validity{})),
+			"its common name berlin is the agent's own identity: kubeproxy refuses it, and who reads it can pass for the agent: replace it with: argocd-agentctl agent create berlin --upsert"},
+		"somebody else": {certificate(clientPair(t, a.ca(t), "paris", pki.Validity{})), "it has not the URI spiffe://argocd-agent/caller/berlin"},
+		"expired": {certificate(callerPair(t, a.ca(t), "berlin", pki.Validity{NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)})),
 			"its client certificate: it expired at "},
-		"soon expired": {certificate(clientPair(t, a.ca(t), "berlin", pki.Validity{NotBefore: now.AddDate(0, 0, -180), NotAfter: now.AddDate(0, 0, 9)})),
+		"soon expired": {certificate(callerPair(t, a.ca(t), "berlin", pki.Validity{NotBefore: now.AddDate(0, 0, -180), NotAfter: now.AddDate(0, 0, 9)})),
 			"in 8 days: renew it"},
 		"an unverifiable token": {with(func(config, _ map[string]any) { config["bearerToken"] = "x" }),
 			"bearer token: it cannot be verified: Secret " + a.hub + "/argocd-agent-jwt on the hub (context hub): not found"},
@@ -190,7 +193,7 @@ func TestAgentCreateUsesCertificatesOfAnotherCA(t *testing.T) {
 	a := newAdmin(t)
 	require.NoError(t, shared.Hub.Apply(t.Context(), namespace("berlin")))
 	elsewhere := newCA(t, "elsewhere", pki.Validity{})
-	pair := clientPair(t, elsewhere, "berlin", pki.Validity{})
+	pair := callerPair(t, elsewhere, "berlin", pki.Validity{})
 	data := map[string][]byte{"tls.crt": pair.Certificate, "tls.key": pair.Key, "ca.crt": elsewhere.PEM().Certificate}
 	a.creates(t, "berlin-principal", data)
 	command := "agent create berlin --tls-from-secret berlin-principal --ca-from-secret " + a.hub + "/berlin-principal"
@@ -200,7 +203,7 @@ func TestAgentCreateUsesCertificatesOfAnotherCA(t *testing.T) {
 	require.Equal(t, "CN=elsewhere", got.Certificate.Issuer)
 	require.Contains(t, a.does(t, command).output, "unchanged")
 
-	renewed := clientPair(t, elsewhere, "berlin", pki.Validity{})
+	renewed := callerPair(t, elsewhere, "berlin", pki.Validity{})
 	a.changes(t, "berlin-principal", func(s *corev1.Secret) { s.Data["tls.crt"], s.Data["tls.key"] = renewed.Certificate, renewed.Key })
 	a.fails(t, command, "its certificates are not those of Secret "+a.hub+"/berlin-principal")
 	a.does(t, command+" --upsert")

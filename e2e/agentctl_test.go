@@ -110,7 +110,9 @@ func (a admin) isTheClusterOf(t *testing.T, name string, ca []byte) {
 	require.False(t, *config.TLS.Insecure)
 	pair, err := pki.Pair{Certificate: config.TLS.CertData, Key: config.TLS.KeyData}.TLS()
 	require.NoError(t, err)
-	require.Equal(t, "CN="+name, pair.Leaf.Subject.String())
+	require.Empty(t, pair.Leaf.Subject.String(), "it is not the agent's")
+	require.Len(t, pair.Leaf.URIs, 1)
+	require.Equal(t, "spiffe://argocd-agent/caller/"+name, pair.Leaf.URIs[0].String())
 }
 
 // Steps may be repeated: what is there stays, and is replaced when it is asked for.

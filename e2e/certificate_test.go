@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
@@ -83,6 +84,14 @@ func serverPair(t *testing.T, ca *pki.CA, validity pki.Validity) pki.Pair {
 func clientPair(t *testing.T, ca *pki.CA, name string, validity pki.Validity) pki.Pair {
 	t.Helper()
 	pair, err := ca.IssueClient(pki.ClientOptions{CommonName: name, Validity: validity})
+	require.NoError(t, err)
+	return pair
+}
+
+// callerPair is for Argo CD, which reaches an agent through kubeproxy by it.
+func callerPair(t *testing.T, ca *pki.CA, agent string, validity pki.Validity) pki.Pair {
+	t.Helper()
+	pair, err := ca.IssueClient(pki.ClientOptions{Caller: identity.Agent(agent), Validity: validity})
 	require.NoError(t, err)
 	return pair
 }

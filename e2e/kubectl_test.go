@@ -21,6 +21,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
@@ -30,10 +31,20 @@ type kubectl struct {
 	namespace  string
 }
 
-// newKubectl returns one for whoever has a certificate of that name. path is what follows the kubeproxy's address.
+// newKubectl returns one for the caller of an agent, or for lab.AllAgents. path is what follows the kubeproxy's address.
 func newKubectl(t *testing.T, name, path, namespace string) kubectl {
 	t.Helper()
-	pair, err := shared.CA.IssueClient(pki.ClientOptions{CommonName: name})
+	who := pki.ClientOptions{Caller: identity.Agent(name)}
+	if name == lab.AllAgents {
+		who = pki.ClientOptions{SPIFFEID: name}
+	}
+	return kubectlAs(t, who, path, namespace)
+}
+
+// kubectlAs returns one for whoever has such a certificate.
+func kubectlAs(t *testing.T, who pki.ClientOptions, path, namespace string) kubectl {
+	t.Helper()
+	pair, err := shared.CA.IssueClient(who)
 	require.NoError(t, err)
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config
@@ -279,4 +290,7 @@ func TestKubeproxySelectsAgent(t *testing.T) {
 		require.Error(t, err)
 		require.Contains(t, out, c.want)
 	}
+	out, err := kubectlAs(t, pki.ClientOptions{CommonName: "a"}, "", a.declared.Into).try(t, "", "get", "--raw=/version")
+	require.Error(t, err, "an agent's own certificate is not that of a caller")
+	require.Contains(t, out, "not that of a caller")
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/telemetry"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/token"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
@@ -46,10 +45,6 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	identify, err := identity.New(identity.Options{Auth: s.auth})
-	if err != nil {
-		return err
-	}
 	principal, err := s.principal.Connect(principalCerts, telemetry.DialOptions(registry)...)
 	if err != nil {
 		return err
@@ -57,7 +52,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	dialer := tunnel.NewDialer(principal, name)
 	dial := func(ctx context.Context, agent string) (net.Conn, error) { return dialer.Dial(ctx, agent, tunnel.Kube) }
 	agents := directory.New(principal, logging.Component(logger, "directory"))
-	options := callers.Options{Trust: serverCerts, Identify: identify, AllAgents: s.allAgents, Agents: agents}
+	options := callers.Options{Trust: serverCerts, TrustDomain: s.trustDomain, AllAgents: s.allAgents}
 	keys := token.NewSource(s.jwtKey, logging.Component(logger, "tokens"))
 	if s.jwtKey != "" {
 		options.Tokens = keys

@@ -23,10 +23,10 @@ type proxySettings struct {
 	tls    certs.Settings
 	policy certs.Policy
 
-	auth      string
-	allAgents []string
-	jwtKey    string
-	timeout   time.Duration
+	trustDomain string
+	allAgents   []string
+	jwtKey      string
+	timeout     time.Duration
 
 	metricsAgents int
 
@@ -68,11 +68,11 @@ func (s *proxySettings) declareCallers(set *settings.Set) {
 		Required: true,
 	})
 	s.policy.Declare(set, "ARGOCD_KUBEPROXY", "tls1.3")
-	set.String(&s.auth, "auth", "ARGOCD_KUBEPROXY_AUTH", identity.DefaultAuth,
-		"how a caller's certificate names an agent: mtls:subject:<regexp> or mtls:uri:<regexp>; the first group is the name", identity.CheckAuth)
+	set.String(&s.trustDomain, "caller-trust-domain", "ARGOCD_KUBEPROXY_CALLER_TRUST_DOMAIN", identity.CallerTrustDomain,
+		"trust domain of callers' certificates: the URI spiffe://<trust domain>/caller/<agent> may reach that agent, "+
+			"spiffe://<trust domain>/caller the one that a bearer token is for", settings.NonEmpty, settings.DNSSubdomain)
 	set.Strings(&s.allAgents, "all-agents-callers", "ARGOCD_KUBEPROXY_ALL_AGENTS_CALLERS", nil,
-		"callers who may reach every agent, by the path /agents/<name>/: common names, or SPIFFE IDs as in spiffe://example.org/argocd; "+
-			"no agent may have such a name", settings.Each(checkCaller))
+		"callers who may reach every agent, by the path /agents/<name>/: the URIs of their certificates, as in spiffe://example.org/argocd", settings.Each(checkCaller))
 	set.String(&s.jwtKey, "jwt-key", "ARGOCD_KUBEPROXY_JWT_KEY_PATH", "",
 		"file or folder of the keys that bearer tokens are verified with, private or public; bearer tokens are refused if empty")
 	set.Duration(&s.timeout, "request-timeout", "ARGOCD_KUBEPROXY_REQUEST_TIMEOUT", time.Minute,
@@ -80,10 +80,10 @@ func (s *proxySettings) declareCallers(set *settings.Set) {
 		settings.AtLeast(time.Second))
 }
 
-// checkCaller accepts a common name or a SPIFFE ID.
+// checkCaller accepts a SPIFFE ID. Common names are not for callers: a mesh that vouches for the URI lets anybody choose them.
 func checkCaller(name string) error {
-	if scheme, rest, ok := strings.Cut(name, "://"); ok && (scheme != "spiffe" || strings.HasPrefix(rest, "/") || rest == "") {
-		return errors.New("want a common name, or a SPIFFE ID as in spiffe://example.org/argocd")
+	if rest, ok := strings.CutPrefix(name, "spiffe://"); !ok || strings.HasPrefix(rest, "/") || rest == "" {
+		return errors.New("want the URI of a certificate, as in spiffe://example.org/argocd")
 	}
 	return nil
 }

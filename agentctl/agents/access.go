@@ -27,9 +27,9 @@ type Issued struct {
 	New ca.New
 }
 
-// Get issues a client certificate with the agent's name.
+// Get issues the certificate of a caller of the agent, which is not the agent's own.
 func (i Issued) Get(agent string) (argocd.ClusterTLS, error) {
-	pair, err := i.CA.Client(agent, i.New)
+	pair, err := i.CA.Sign(ca.Caller(agent), i.New)
 	if err != nil {
 		return argocd.ClusterTLS{}, err
 	}
@@ -38,7 +38,7 @@ func (i Issued) Get(agent string) (argocd.ClusterTLS, error) {
 
 // Differs says why certificates are not such as the CA would issue now.
 func (i Issued) Differs(existing argocd.ClusterTLS, agent string) []string {
-	differences := i.CA.Differs(pki.Pair{Certificate: existing.Certificate, Key: existing.Key}, ca.Certificate{CommonName: agent})
+	differences := i.CA.Differs(pki.Pair{Certificate: existing.Certificate, Key: existing.Key}, ca.Caller(agent))
 	if !bytes.Equal(existing.CAData, i.CA.Trusted.PEM) {
 		differences = append(differences, "its CA (caData) is not what is in "+i.CA.Trusted.Where)
 	}

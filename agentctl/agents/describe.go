@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
@@ -133,9 +134,8 @@ func (k *hubState) clientCertificate(c argocd.Cluster, cas []*x509.Certificate) 
 	for _, problem := range use.Problems(chain, time.Now()) {
 		problems = append(problems, whose+problem)
 	}
-	if name := chain[0].Subject.CommonName; name != c.Agent && c.Access.BearerToken == "" {
-		problems = append(problems, fmt.Sprintf("%sits common name is %q: the resource proxy takes Argo CD to that agent, unless its --auth reads another name",
-			whose, name))
+	if problem := ca.CallerProblem(chain[0], c.Agent, c.Access.BearerToken != ""); problem != "" {
+		problems = append(problems, fmt.Sprintf("%s%s: replace it with: argocd-agentctl agent create %s --upsert", whose, problem, c.Agent))
 	}
 	about := certificate.Describe(chain[0])
 	return &about, problems

@@ -12,6 +12,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
@@ -21,6 +22,8 @@ import (
 type Certificate struct {
 	SecretName string
 	CommonName string
+	// Caller is the agent whose caller the holder is, instead of a common name.
+	Caller identity.Agent
 	// Names and Addresses are those by which clients reach a server; a client's certificate has none.
 	Names     []string
 	Addresses []net.IP
@@ -46,7 +49,7 @@ func (a *CA) Issue(ctx context.Context, into *cluster.Client, c Certificate, n N
 			return a.Differs(pair, c)
 		},
 		Write: func(s *corev1.Secret) error {
-			pair, err := a.sign(c, n)
+			pair, err := a.Sign(c, n)
 			if err != nil {
 				return err
 			}
@@ -57,14 +60,13 @@ func (a *CA) Issue(ctx context.Context, into *cluster.Client, c Certificate, n N
 	})
 }
 
-// Client issues a certificate for a client, and returns it only.
-func (a *CA) Client(name string, n New) (pki.Pair, error) {
-	return a.sign(Certificate{CommonName: name}, n)
-}
+// Caller is the certificate by which Argo CD proves to kubeproxy that it may reach an agent. It is in no Secret of its own.
+func Caller(agent string) Certificate { return Certificate{Caller: identity.Agent(agent)} }
 
-func (a *CA) sign(c Certificate, n New) (pki.Pair, error) {
+// Sign issues a certificate, and returns it only.
+func (a *CA) Sign(c Certificate, n New) (pki.Pair, error) {
 	if c.as() == x509.ExtKeyUsageClientAuth {
-		return a.IssueClient(pki.ClientOptions{CommonName: c.CommonName, Validity: n.validity(), Key: n.Key})
+		return a.IssueClient(pki.ClientOptions{CommonName: c.CommonName, Caller: c.Caller, Validity: n.validity(), Key: n.Key})
 	}
 	return a.IssueServer(pki.ServerOptions{
 		CommonName: c.CommonName, Names: c.Names, Addresses: c.Addresses, Validity: n.validity(), Key: n.Key,
@@ -101,10 +103,16 @@ func (a *CA) Differs(pair pki.Pair, c Certificate) []string {
 		return []string{err.Error()}
 	}
 	var differences []string
-	if common := chain[0].Subject.CommonName; common != c.CommonName {
+	wanted := slices.Clone(c.Names)
+	common := chain[0].Subject.CommonName
+	switch {
+	case c.Caller != "":
+		if problem := CallerProblem(chain[0], string(c.Caller), false); problem != "" {
+			differences = append(differences, problem)
+		}
+	case common != c.CommonName:
 		differences = append(differences, fmt.Sprintf("its common name is %s, not %s", common, c.CommonName))
 	}
-	wanted := slices.Clone(c.Names)
 	for _, address := range c.Addresses {
 		wanted = append(wanted, address.String())
 	}
@@ -120,4 +128,22 @@ func (a *CA) Differs(pair pki.Pair, c Certificate) []string {
 // without returns the texts that are not among others.
 func without(texts, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return slices.Contains(others, text) })
+}
+
+// CallerProblem says why a certificate is not that of a caller of an agent, empty if it is. With a bearer token beside it, it may
+// also be that of a caller of several.
+func CallerProblem(leaf *x509.Certificate, agent string, token bool) string {
+	caller, err := identity.CallerOf(leaf)
+	switch {
+	case err == nil && string(caller.Agent) == agent, token && err == nil && caller.Agent == "":
+		return ""
+	case err == nil && caller.Agent != "":
+		return fmt.Sprintf("it is that of a caller of agent %s", caller.Agent)
+	case token && len(leaf.URIs) == 1: // one of --all-agents-callers
+		return ""
+	case leaf.Subject.CommonName == agent:
+		return fmt.Sprintf("its common name %s is the agent's own identity: kubeproxy refuses it, and who reads it can pass for the agent", agent)
+	default:
+		return fmt.Sprintf("it has not the URI %s", identity.Caller{TrustDomain: identity.CallerTrustDomain, Agent: identity.Agent(agent)}.URI())
+	}
 }

@@ -118,7 +118,10 @@ func printCertificate(out io.Writer, c *certificate.Info) {
 	if c == nil {
 		return
 	}
-	fmt.Fprintf(out, "  subject\t%s\n  issuer\t%s\n", c.Subject, c.Issuer)
+	if c.Subject != "" { // a caller's has none
+		fmt.Fprintf(out, "  subject\t%s\n", c.Subject)
+	}
+	fmt.Fprintf(out, "  issuer\t%s\n", c.Issuer)
 	if len(c.Names) > 0 {
 		fmt.Fprintf(out, "  for\t%s\n", certificate.List(c.Names))
 	}

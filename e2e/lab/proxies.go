@@ -28,8 +28,8 @@ type ProxyOptions struct {
 	Env       []string   // as KEY=value
 }
 
-// AllAgents is whose certificate lets a caller of a kubeproxy reach every agent, under /agents/.
-const AllAgents = "argocd-server"
+// AllAgents is the SPIFFE ID whose certificate lets a caller of a kubeproxy reach every agent, under /agents/.
+const AllAgents = "spiffe://example.org/argocd-server"
 
 // NewKubeproxy makes a kubeproxy on the hub, for the caller to Start.
 func (l *Lab) NewKubeproxy(ctx context.Context, options ProxyOptions) (*Proxy, error) {

@@ -122,6 +122,9 @@ func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
 // AgentOf returns the agent that a verified certificate names. Its errors wrap ErrUnauthenticated or ErrAgentName.
 func (a *Authenticator) AgentOf(certificate *x509.Certificate) (Agent, error) {
 	name, err := a.nameOf(certificate)
+	if refusal := refuseCaller(certificate); refusal != nil {
+		err = refusal
+	}
 	if err != nil {
 		return "", fmt.Errorf("%w: client certificate %q: %w", ErrUnauthenticated, certificate.Subject.String(), err)
 	}

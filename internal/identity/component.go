@@ -46,7 +46,7 @@ func (a *Authenticator) AuthenticateComponent(ctx context.Context) (Peer, error)
 // verified is for the caller to have seen to.
 func (a *Authenticator) ComponentOf(certificate *x509.Certificate) string {
 	name, err := a.component.read(certificate)
-	if _, ok := a.components[name]; err != nil || !ok {
+	if _, ok := a.components[name]; err != nil || !ok || refuseCaller(certificate) != nil {
 		return ""
 	}
 	return name

@@ -424,3 +424,50 @@ func TestParseComponents(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{kubeproxy}, authenticator.Unmatched())
 }
+
+// Whoever reads a cluster Secret on the hub has what is in it, which makes nobody an agent or a component.
+func TestCertificateOfACallerIsNobodyElses(t *testing.T) {
+	ca := newCA(t)
+	const caller = "spiffe://argocd-agent/caller/agent-a"
+	pair, err := ca.IssueClient(pki.ClientOptions{Caller: "agent-a"})
+	require.NoError(t, err)
+	issued, err := pair.TLS()
+	require.NoError(t, err)
+	found, err := identity.CallerOf(issued.Leaf)
+	require.NoError(t, err)
+	require.Equal(t, identity.Caller{TrustDomain: identity.CallerTrustDomain, Agent: "agent-a"}, found)
+	require.Equal(t, caller, found.URI().String())
+	require.Empty(t, issued.Leaf.Subject.CommonName)
+	certificates := map[string]tls.Certificate{
+		"as it is issued":           issued,
+		"with a common name":        issue(t, ca, holder{subject: named("agent-a").subject, uris: []string{caller}}),
+		"with a component's":        issue(t, ca, holder{subject: named(kubeproxy).subject, uris: []string{caller}}),
+		"of another trust domain":   issue(t, ca, holder{subject: named("agent-a").subject, uris: []string{"spiffe://example.org/caller/agent-a"}}),
+		"of no agent":               issue(t, ca, holder{subject: named("agent-a").subject, uris: []string{"spiffe://example.org/caller"}}),
+		"beside another URI":        issue(t, ca, holder{subject: named("agent-a").subject, uris: []string{"spiffe://example.org/sa/agent-a", caller}}),
+		"encoded":                   issue(t, ca, holder{subject: named("agent-a").subject, uris: []string{"spiffe://example.org/%63aller/agent-a"}}),
+		"of what can be no agent's": issue(t, ca, holder{subject: named("agent-a").subject, uris: []string{"spiffe://example.org/caller/a/b"}}),
+	}
+	for name, certificate := range certificates {
+		for _, auth := range append(whole(), "mtls:subject:CN=(.+)", "mtls:uri:/([^/]+)$") {
+			got := meet(t, auth, ca, certificate)
+			require.ErrorIs(t, got.err, identity.ErrUnauthenticated, "%s: %s", name, auth)
+			require.ErrorContains(t, got.err, "caller of kubeproxy")
+			authenticator, err := identity.New(identity.Options{Auth: auth, Components: identity.Components{kubeproxy: nil, caller: nil}})
+			require.NoError(t, err)
+			require.Empty(t, authenticator.ComponentOf(certificate.Leaf), "%s: %s", name, auth)
+		}
+	}
+}
+
+func TestOnlyTheWholeURIIsACallers(t *testing.T) {
+	ca := newCA(t)
+	for _, uris := range [][]string{
+		nil, {"spiffe://x/caller/a", "spiffe://x/caller/b"}, {"https://x/caller/a"}, {"spiffe://x/caller/"}, {"spiffe://x/caller/a/"},
+		{"spiffe://x/callers/a"}, {"spiffe://x/y/caller/a"}, {"spiffe://x/caller/A"}, {"spiffe://x/caller/a?b"}, {"spiffe://x/caller/%61"},
+		{"spiffe://x@y/caller/a"}, {"spiffe:x/caller/a"}, {"spiffe://x/caller/a#b"},
+	} {
+		_, err := identity.CallerOf(issue(t, ca, holder{subject: named("a").subject, uris: uris}).Leaf)
+		require.Error(t, err, "%v", uris)
+	}
+}

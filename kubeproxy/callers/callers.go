@@ -5,9 +5,11 @@
 package callers
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,25 +25,16 @@ type Tokens interface {
 	Verify(raw string) (token.Token, error)
 }
 
-// Agents knows which agents there are.
-type Agents interface {
-	// Known reports whether there is an agent of that name, connected or not.
-	Known(name string) (bool, error)
-}
-
 // Options configures Callers.
 type Options struct {
 	// Trust verifies client certificates. Without it there is no Bind.
 	Trust identity.Trust
-	// Identify finds the agent that a certificate names.
-	Identify *identity.Authenticator
+	// TrustDomain is that of the URIs by which certificates name callers; see identity.Caller.
+	TrustDomain string
 	// Tokens is nil if no key is configured. Then every token is refused.
 	Tokens Tokens
-	// AllAgents are the callers that may reach every agent: common names, or SPIFFE IDs such as
-	// spiffe://example.org/argocd. No agent may have such a name.
+	// AllAgents are the callers that may reach every agent, by SPIFFE IDs such as spiffe://example.org/argocd.
 	AllAgents []string
-	// Agents is asked whether the name of a certificate is an agent, if the token is for another one.
-	Agents Agents
 }
 
 // Callers identifies callers. It is safe for concurrent use.
@@ -65,12 +58,12 @@ type Call struct {
 	Path string
 }
 
-// certificate is whom a client certificate names.
+// certificate is whom a client certificate names: by its URI alone. The identity of an agent is not one of a caller.
 type certificate struct {
 	name      string         // for logs
-	agent     identity.Agent // empty if it names none
+	agent     identity.Agent // that it may reach; empty if a token, or for AllAgents the path, has to say
 	allAgents bool           // it names one of Options.AllAgents
-	noAgent   error          // why it names no agent
+	refusal   *apihttp.Error // why it names no caller
 }
 
 // Admit returns the agent and the path of a request, if the peer may reach that agent. Its error is an *apihttp.Error.
@@ -90,13 +83,16 @@ func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 	}
 	bearer, given := bearerToken(r.Header)
 	named := c.certificateOf(r.Context(), peer)
+	if named.refusal != nil {
+		return Call{}, named.refusal
+	}
 	if given {
 		return c.byToken(named, bearer, target)
 	}
 	return byCertificate(named, target)
 }
 
-// byToken takes the agent from the token. If the certificate names an agent, the token must be for the same one.
+// byToken takes the agent from the token. If the certificate is for one agent, the token must be for the same one.
 func (c *Callers) byToken(named *certificate, bearer string, target Target) (Call, error) {
 	if c.options.Tokens == nil {
 		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "bearer tokens are not accepted here: set --jwt-key, or come with the agent's own certificate and no token")
@@ -110,14 +106,8 @@ func (c *Callers) byToken(named *certificate, bearer string, target Target) (Cal
 			claims.Agent, target.Agent)
 	}
 	if named.agent != "" && named.agent != claims.Agent {
-		known, err := c.options.Agents.Known(string(named.agent))
-		if err != nil {
-			return Call{}, apihttp.Errorf(http.StatusBadGateway, "cannot find out whether the certificate's name %q is an agent's: %v", named.agent, err)
-		}
-		if known {
-			return Call{}, apihttp.Errorf(http.StatusForbidden, "the token is for agent %q, the certificate is that of agent %q: "+
-				"use the one's token with the one's certificate", claims.Agent, named.agent)
-		}
+		return Call{}, apihttp.Errorf(http.StatusForbidden, "the token is for agent %q, the certificate is that of a caller of agent %q: "+
+			"use the one's token with the one's certificate", claims.Agent, named.agent)
 	}
 	return Call{Caller: string(claims.Agent), Agent: claims.Agent, Path: target.Path}, nil
 }
@@ -129,13 +119,11 @@ func byCertificate(named *certificate, target Target) (Call, error) {
 		return Call{}, apihttp.Errorf(http.StatusBadRequest, "caller %q may reach every agent: say which by the path, %s<name>/…", named.name, agentsPrefix)
 	case named.allAgents:
 		return Call{Caller: named.name, Agent: target.Agent, Path: target.Path}, nil
-	case errors.Is(named.noAgent, identity.ErrAgentName):
-		return Call{}, apihttp.Errorf(http.StatusForbidden, "%v", named.noAgent)
-	case named.noAgent != nil:
-		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "%v", named.noAgent)
+	case named.agent == "":
+		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "the certificate is for any agent that a bearer token is for: come with a token")
 	case target.Agent != "" && target.Agent != named.agent:
-		return Call{}, apihttp.Errorf(http.StatusForbidden, "the certificate is that of agent %q, which may not reach agent %q: "+
-			"name the caller in --all-agents-callers if it is to reach every agent", named.agent, target.Agent)
+		return Call{}, apihttp.Errorf(http.StatusForbidden, "the certificate is that of a caller of agent %q, which may not reach agent %q: "+
+			"name its URI in --all-agents-callers if it is to reach every agent", named.agent, target.Agent)
 	default:
 		return Call{Caller: named.name, Agent: named.agent, Path: target.Path}, nil
 	}
@@ -154,23 +142,22 @@ func (c *Callers) certificateOf(ctx context.Context, peer identity.Peer) *certif
 
 // readCertificate returns whom a certificate names.
 func (c *Callers) readCertificate(x *x509.Certificate) *certificate {
-	common, commonErr := identity.CommonName(x)
-	id, idErr := identity.URI(x)
-	named := &certificate{name: common}
-	if commonErr != nil {
-		named.name = id
+	if id, err := identity.URI(x); err == nil && slices.Contains(c.options.AllAgents, id) {
+		return &certificate{name: id, allAgents: true}
+	}
+	caller, err := identity.CallerOf(x)
+	if err == nil && caller.TrustDomain != c.options.TrustDomain {
+		err = fmt.Errorf("its URI %q is of another trust domain than %q, the setting --caller-trust-domain", caller.URI(), c.options.TrustDomain)
 	}
 	switch {
-	case commonErr == nil && slices.Contains(c.options.AllAgents, common):
-		named.allAgents = true
-	case idErr == nil && slices.Contains(c.options.AllAgents, id):
-		named.name, named.allAgents = id, true
-	default:
-		if named.agent, named.noAgent = c.options.Identify.AgentOf(x); named.noAgent == nil {
-			named.name = string(named.agent)
-		}
+	case errors.Is(err, identity.ErrAgentName):
+		return &certificate{refusal: apihttp.Errorf(http.StatusForbidden, "client certificate %q: %v", x.Subject, err)}
+	case err != nil:
+		want := identity.Caller{TrustDomain: c.options.TrustDomain}.URI()
+		return &certificate{refusal: apihttp.Errorf(http.StatusUnauthorized, "client certificate %q is not that of a caller of the hub: %v: "+
+			"issue one with the URI %s/<agent>, as argocd-agentctl agent create --upsert does", x.Subject, err, want)}
 	}
-	return named
+	return &certificate{name: cmp.Or(string(caller.Agent), "caller"), agent: caller.Agent}
 }
 
 // bearerToken returns the bearer token, and whether there is one. Other authorization schemes are ignored, because the

@@ -28,36 +28,36 @@ func peerOf(t *testing.T, options pki.ClientOptions) identity.Peer {
 	return identity.Peer{Certificates: []*x509.Certificate{certificate.Leaf}}
 }
 
-func TestCallersAreKnownByCommonNameOrSPIFFEID(t *testing.T) {
+// Meshes vouch for the URI, and let anybody choose a common name. And what names an agent to the principal is no caller.
+func TestCallersAreKnownByTheirURIAlone(t *testing.T) {
 	const server = "spiffe://example.org/ns/argocd/sa/argocd-server"
-	for auth, c := range map[string]struct {
-		common, id, target string
-		want               callers.Call
-	}{
-		identity.DefaultAuth: {"a", "spiffe://example.org/x", "/api", callers.Call{Caller: "a", Agent: "a", Path: "/api"}},
-		`mtls:uri:^spiffe://example\.org/ns/argocd/sa/([^/]+)$`: {"x", "spiffe://example.org/ns/argocd/sa/b", "/api", callers.Call{Caller: "b", Agent: "b", Path: "/api"}},
-		"mtls:subject:^CN=([^,]+)":                              {"c", server, "/agents/d/api", callers.Call{Caller: server, Agent: "d", Path: "/api"}},
-		"mtls:subject:CN=(.+)":                                  {"argo", "", "/agents/e/api", callers.Call{Caller: "argo", Agent: "e", Path: "/api"}},
+	who := callers.New(callers.Options{TrustDomain: "example.org", AllAgents: []string{server, "argo"}})
+	admit := func(target string, o pki.ClientOptions) (callers.Call, error) {
+		return who.Admit(httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, http.NoBody), peerOf(t, o))
+	}
+	call, err := admit("/api", pki.ClientOptions{CommonName: "b", SPIFFEID: "spiffe://example.org/caller/a"})
+	require.NoError(t, err)
+	require.Equal(t, callers.Call{Caller: "a", Agent: "a", Path: "/api"}, call)
+	call, err = admit("/agents/d/api", pki.ClientOptions{SPIFFEID: server})
+	require.NoError(t, err)
+	require.Equal(t, callers.Call{Caller: server, Agent: "d", Path: "/api"}, call)
+	for name, o := range map[string]pki.ClientOptions{
+		"a common name":                   {CommonName: "a"},
+		"one of those for all agents":     {CommonName: "argo"},
+		"beside the URI of another":       {CommonName: "argo", SPIFFEID: "spiffe://example.org/ns/evil/sa/anything"},
+		"of the trust domain of nobody":   {Caller: "a"},
+		"a URI that begins as a caller's": {SPIFFEID: "spiffe://example.org/caller/a/b"},
 	} {
-		t.Run(auth, func(t *testing.T) {
-			identify, err := identity.New(identity.Options{Auth: auth})
-			require.NoError(t, err)
-			who := callers.New(callers.Options{Identify: identify, AllAgents: []string{server, "argo"}})
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, c.target, http.NoBody)
-			call, err := who.Admit(r, peerOf(t, pki.ClientOptions{CommonName: c.common, SPIFFEID: c.id}))
-			require.NoError(t, err)
-			require.Equal(t, c.want, call)
-		})
+		_, err := admit("/agents/a/api", o)
+		require.Error(t, err, name)
 	}
 }
 
 func TestTokenWithoutKeysIsUnauthorized(t *testing.T) {
-	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
-	require.NoError(t, err)
-	who := callers.New(callers.Options{Identify: identify})
+	who := callers.New(callers.Options{TrustDomain: identity.CallerTrustDomain})
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody)
 	r.Header.Set("Authorization", "Bearer x")
-	_, err = who.Admit(r, peerOf(t, pki.ClientOptions{CommonName: "a"}))
+	_, err := who.Admit(r, peerOf(t, pki.ClientOptions{Caller: "a"}))
 	refusal := new(apihttp.Error)
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, http.StatusUnauthorized, refusal.Code)
@@ -71,10 +71,9 @@ func (anyToken) Verify(string) (token.Token, error) { return token.Token{Agent: 
 
 // Callers remember the certificate of a connection, not the agent of a request.
 func TestRequestsOfOneConnectionMayMeanDifferentAgents(t *testing.T) {
-	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
-	require.NoError(t, err)
-	who := callers.New(callers.Options{Identify: identify, Tokens: anyToken{}, AllAgents: []string{"argo"}})
-	argo, agent := peerOf(t, pki.ClientOptions{CommonName: "argo"}), peerOf(t, pki.ClientOptions{CommonName: "a"})
+	const all = "spiffe://example.org/argo"
+	who := callers.New(callers.Options{TrustDomain: identity.CallerTrustDomain, Tokens: anyToken{}, AllAgents: []string{all}})
+	argo, agent := peerOf(t, pki.ClientOptions{SPIFFEID: all}), peerOf(t, pki.ClientOptions{Caller: "a"})
 	const first, second = 0, 1
 	connections := []context.Context{callers.WithConnection(t.Context(), nil), callers.WithConnection(t.Context(), nil)}
 	for _, c := range []struct {
@@ -83,12 +82,12 @@ func TestRequestsOfOneConnectionMayMeanDifferentAgents(t *testing.T) {
 		target, token string
 		want          callers.Call
 	}{
-		{first, argo, "/agents/d/api", "", callers.Call{Caller: "argo", Agent: "d", Path: "/api"}},
-		{first, argo, "/agents/e/api", "", callers.Call{Caller: "argo", Agent: "e", Path: "/api"}},
+		{first, argo, "/agents/d/api", "", callers.Call{Caller: all, Agent: "d", Path: "/api"}},
+		{first, argo, "/agents/e/api", "", callers.Call{Caller: all, Agent: "e", Path: "/api"}},
 		{first, argo, "/api", "x", callers.Call{Caller: "b", Agent: "b", Path: "/api"}},
-		{first, argo, "/agents/d/api", "", callers.Call{Caller: "argo", Agent: "d", Path: "/api"}},
+		{first, argo, "/agents/d/api", "", callers.Call{Caller: all, Agent: "d", Path: "/api"}},
 		{second, agent, "/api", "", callers.Call{Caller: "a", Agent: "a", Path: "/api"}},
-		{first, argo, "/agents/d/api", "", callers.Call{Caller: "argo", Agent: "d", Path: "/api"}},
+		{first, argo, "/agents/d/api", "", callers.Call{Caller: all, Agent: "d", Path: "/api"}},
 	} {
 		r := httptest.NewRequestWithContext(connections[c.connection], http.MethodGet, c.target, http.NoBody)
 		if c.token != "" {
@@ -99,6 +98,6 @@ func TestRequestsOfOneConnectionMayMeanDifferentAgents(t *testing.T) {
 		require.Equal(t, c.want, call)
 	}
 	r := httptest.NewRequestWithContext(connections[second], http.MethodGet, "/agents/d/api", http.NoBody)
-	_, err = who.Admit(r, agent)
+	_, err := who.Admit(r, agent)
 	require.ErrorContains(t, err, `may not reach agent "d"`)
 }

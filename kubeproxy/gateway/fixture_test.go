@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -38,7 +37,7 @@ const (
 	// testTimeout is how long a test waits for what must happen.
 	testTimeout = 2 * time.Minute
 	// allAgents is the name of a caller that may reach every agent.
-	allAgents = "argocd-server"
+	allAgents = "spiffe://example.org/argocd-server"
 )
 
 // hub is a running gateway with the agents that it reaches.
@@ -87,10 +86,8 @@ func open(t *testing.T) *hub {
 	var err error
 	h.keys, err = token.ParseKeys(newCA(t, "a key").PEM().Key)
 	require.NoError(t, err)
-	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
-	require.NoError(t, err)
 	who := callers.New(callers.Options{
-		Trust: h.material, Identify: identify, Tokens: h.keys, AllAgents: []string{allAgents}, Agents: h,
+		Trust: h.material, TrustDomain: identity.CallerTrustDomain, Tokens: h.keys, AllAgents: []string{allAgents},
 	})
 	g := gateway.New(gateway.Options{
 		Callers: who, Dial: h.dial, Timeout: testTimeout, HeaderTimeout: testTimeout, DrainTimeout: time.Second, MetricsAgents: 2, Registerer: h.registry,
@@ -146,16 +143,6 @@ func withTimeout(t *testing.T) context.Context {
 	return ctx
 }
 
-// Known implements callers.Agents.
-func (h *hub) Known(name string) (bool, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if _, connected := h.agents[name]; connected || errors.Is(h.away[name], tunnel.ErrNotConnected) {
-		return true, nil
-	}
-	return false, h.away[name]
-}
-
 // dial implements gateway.Dial.
 func (h *hub) dial(ctx context.Context, agent string) (net.Conn, error) {
 	h.mu.Lock()
@@ -209,10 +196,15 @@ func (h *hub) raw(t *testing.T, name string, serve func(conn net.Conn, reader *b
 	h.connect(name, listener.Addr().String())
 }
 
-// certificate issues one of that name.
+// certificate issues that of a caller of an agent, or of whoever has that SPIFFE ID, or after "CN=" that common name.
 func (h *hub) certificate(t *testing.T, name string, validity ...pki.Validity) *tls.Certificate {
 	t.Helper()
-	o := pki.ClientOptions{CommonName: name}
+	o := pki.ClientOptions{Caller: identity.Agent(name)}
+	if common, ok := strings.CutPrefix(name, "CN="); ok {
+		o = pki.ClientOptions{CommonName: common}
+	} else if strings.HasPrefix(name, "spiffe://") {
+		o = pki.ClientOptions{SPIFFEID: name}
+	}
 	if len(validity) > 0 {
 		o.Validity = validity[0]
 	}

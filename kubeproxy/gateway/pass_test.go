@@ -80,11 +80,11 @@ func TestAgentPathPrefixIsRemoved(t *testing.T) {
 	}
 	client := h.client(t, allAgents, true)
 	for target, want := range map[string]string{
-		"/agents/a/api/v1/x%2Fy?z=%2F": "a /api/v1/x%2Fy?z=%2F argocd-server",
-		"/agents/b/api":                "b /api argocd-server",
-		"/agents/b":                    "b / argocd-server",
-		"/agents/b/":                   "b / argocd-server",
-		"/agents/b/agents/a/api":       "b /agents/a/api argocd-server",
+		"/agents/a/api/v1/x%2Fy?z=%2F": "a /api/v1/x%2Fy?z=%2F " + allAgents,
+		"/agents/b/api":                "b /api " + allAgents,
+		"/agents/b":                    "b / " + allAgents,
+		"/agents/b/":                   "b / " + allAgents,
+		"/agents/b/agents/a/api":       "b /agents/a/api " + allAgents,
 	} {
 		_, body := h.get(t, client, target)
 		require.Equal(t, want, body)

@@ -52,6 +52,7 @@ func TestCertificatesAndTokensDecideWhichAgentIsReached(t *testing.T) {
 	expired, err := h.keys.Issue("a", time.Nanosecond)
 	require.NoError(t, err)
 
+	const shared = "spiffe://argocd-agent/caller"
 	const unsigned = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0."
 	for name, c := range map[string]struct {
 		certificate, target string
@@ -62,14 +63,23 @@ func TestCertificatesAndTokensDecideWhichAgentIsReached(t *testing.T) {
 		"its certificate":                       {"a", "/api", nil, 200, "", "a for a"},
 		"its token too":                         {"a", "/api", []string{"Bearer " + h.token(t, "a")}, 200, "", "a for a"},
 		"a token, its path":                     {"a", "/agents/a/api", []string{"bearer  " + h.token(t, "a")}, 200, "", "a for a"},
-		"a shared certificate":                  {"shared", "/api", []string{"Bearer " + h.token(t, "b")}, 200, "", "b for b"},
-		"one that is no name":                   {"Shared by all", "/api", []string{"Bearer " + h.token(t, "b")}, 200, "", "b for b"},
-		"all agents by path":                    {allAgents, "/agents/b/api", nil, 200, "", "b for argocd-server"},
+		"a shared certificate":                  {shared, "/api", []string{"Bearer " + h.token(t, "b")}, 200, "", "b for b"},
+		"a shared certificate without a token":  {shared, "/api", nil, 401, "Unauthorized", "come with a token"},
+		"its path without a token":              {shared, "/agents/b/api", nil, 401, "Unauthorized", "come with a token"},
+		"all agents by path":                    {allAgents, "/agents/b/api", nil, 200, "", "b for " + allAgents},
 		"all agents by token":                   {allAgents, "/api", []string{"Bearer " + h.token(t, "a")}, 200, "", "a for a"},
 		"another kind of authorization":         {"a", "/api", []string{"Basic YTpi"}, 200, "", "a for a"},
-		"the certificate of a connected agent":  {"b", "/api", []string{"Bearer " + h.token(t, "a")}, 403, "Forbidden", `the certificate is that of agent "b"`},
-		"of one that is away":                   {"c", "/api", []string{"Bearer " + h.token(t, "a")}, 403, "Forbidden", `the certificate is that of agent "c"`},
-		"of one that cannot be asked for":       {"unreachable", "/api", []string{"Bearer " + h.token(t, "a")}, 502, "BadGateway", "cannot find out"},
+		"the certificate of a connected agent":  {"b", "/api", []string{"Bearer " + h.token(t, "a")}, 403, "Forbidden", `the certificate is that of a caller of agent "b"`},
+		"of one that is away":                   {"c", "/api", []string{"Bearer " + h.token(t, "a")}, 403, "Forbidden", `the certificate is that of a caller of agent "c"`},
+		"of one that nobody knows":              {"nobody", "/api", []string{"Bearer " + h.token(t, "a")}, 403, "Forbidden", `the certificate is that of a caller of agent "nobody"`},
+		"an agent's own certificate":            {"CN=a", "/api", nil, 401, "Unauthorized", "agent create --upsert"},
+		"an agent's own, and its token":         {"CN=a", "/api", []string{"Bearer " + h.token(t, "a")}, 401, "Unauthorized", "is not that of a caller of the hub"},
+		"an unknown agent's own, and a token":   {"CN=nobody", "/api", []string{"Bearer " + h.token(t, "a")}, 401, "Unauthorized", "is not that of a caller of the hub"},
+		"anybody's, and a token":                {"CN=Shared by all", "/api", []string{"Bearer " + h.token(t, "a")}, 401, "Unauthorized", "is not that of a caller of the hub"},
+		"an agent's SPIFFE ID, and a token":     {"spiffe://example.org/ns/argocd/sa/a", "/api", []string{"Bearer " + h.token(t, "a")}, 401, "Unauthorized", "is not that of a caller"},
+		"a caller of another trust domain":      {"spiffe://example.org/caller/a", "/api", nil, 401, "Unauthorized", "--caller-trust-domain"},
+		"a caller by a longer path":             {"spiffe://argocd-agent/x/caller/a", "/api", nil, 401, "Unauthorized", "is not that of a caller"},
+		"a common name in place of the URI":     {"CN=" + allAgents, "/agents/b/api", nil, 401, "Unauthorized", "is not that of a caller"},
 		"a path beside the token":               {allAgents, "/agents/b/api", []string{"Bearer " + h.token(t, "a")}, 403, "Forbidden", `the token is for agent "a"`},
 		"a path beside the certificate":         {"a", "/agents/b/api", nil, 403, "Forbidden", "--all-agents-callers"},
 		"all agents without a path":             {allAgents, "/api", nil, 400, "BadRequest", "/agents/<name>/"},
@@ -80,7 +90,7 @@ func TestCertificatesAndTokensDecideWhichAgentIsReached(t *testing.T) {
 		"no token":                              {"a", "/api", []string{"Bearer"}, 401, "Unauthorized", "malformed"},
 		"a huge token":                          {"a", "/api", []string{"Bearer " + strings.Repeat("x", 10000)}, 401, "Unauthorized", "10000 characters"},
 		"two authorizations":                    {"a", "/api", []string{"Bearer " + h.token(t, "a"), "Bearer x"}, 400, "BadRequest", "2 headers Authorization"},
-		"a certificate that is no agent's name": {"Shared by all", "/api", nil, 403, "Forbidden", "Shared by all"},
+		"a certificate that is no agent's name": {"spiffe://argocd-agent/caller/Shared%20by%20all", "/api", nil, 403, "Forbidden", "Shared by all"},
 		"a certificate for no known agent":      {"nobody", "/api", nil, 404, "NotFound", `agent "nobody": there is no such agent`},
 		"an agent that is away":                 {"c", "/api", nil, 503, "ServiceUnavailable", "the agent is not connected"},
 		"a principal that cannot be reached":    {"unreachable", "/api", nil, 502, "BadGateway", "--principal-address"},

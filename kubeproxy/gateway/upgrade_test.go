@@ -163,7 +163,7 @@ func TestExecOverSPDYAndWebSocket(t *testing.T) {
 		}
 		serveSPDY(w, r)
 	})
-	pair, err := h.ca.IssueClient(pki.ClientOptions{CommonName: "a"})
+	pair, err := h.ca.IssueClient(pki.ClientOptions{Caller: "a"})
 	require.NoError(t, err)
 	config := &rest.Config{Host: "https://" + h.address, TLSClientConfig: rest.TLSClientConfig{
 		CAData: h.ca.PEM().Certificate, CertData: pair.Certificate, KeyData: pair.Key,

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/url"
 	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 )
 
 // ServerOptions says what a server certificate is for.
@@ -43,8 +45,11 @@ func (a *CA) IssueServer(options ServerOptions) (Pair, error) {
 
 // ClientOptions says whom a client certificate names.
 type ClientOptions struct {
-	// CommonName is required: the agent's name.
+	// CommonName is the agent's name, or that of a component of the hub. It may be empty if one of the others is set.
 	CommonName string
+	// Caller, when set, is the agent that Argo CD is to reach through kubeproxy. The certificate then has the URI of that caller, and
+	// nothing by which a principal would take it for the agent: no common name and no other URI.
+	Caller identity.Agent
 	// SPIFFEID, when set, becomes the certificate's one URI, e.g. spiffe://example.org/ns/argocd/sa/agent-a.
 	SPIFFEID string
 	Validity Validity
@@ -53,12 +58,18 @@ type ClientOptions struct {
 
 // IssueClient makes a key and signs a certificate for a TLS client.
 func (a *CA) IssueClient(options ClientOptions) (Pair, error) {
-	if options.CommonName == "" {
+	switch {
+	case options.Caller != "" && (options.CommonName != "" || options.SPIFFEID != ""):
+		return Pair{}, fmt.Errorf("client certificate of the caller of %q: it must not name anybody else: give no common name and no SPIFFE ID", options.Caller)
+	case options.CommonName == "" && options.SPIFFEID == "" && options.Caller == "":
 		return Pair{}, errors.New("client certificate: no common name: give the agent's name")
 	}
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: options.CommonName},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if options.Caller != "" {
+		template.URIs = []*url.URL{identity.Caller{TrustDomain: identity.CallerTrustDomain, Agent: options.Caller}.URI()}
 	}
 	if options.SPIFFEID != "" {
 		id, err := url.Parse(options.SPIFFEID)
@@ -77,6 +88,9 @@ func (a *CA) IssueClient(options ClientOptions) (Pair, error) {
 // issue completes the template, which names the holder and the use, with validity and a new key, and signs it.
 func (a *CA) issue(template *x509.Certificate, validity Validity, kind KeyKind) (Pair, error) {
 	holder := template.Subject.CommonName
+	if holder == "" {
+		holder = template.URIs[0].String()
+	}
 	validity, err := a.leafValidity(validity)
 	if err != nil {
 		return Pair{}, fmt.Errorf("certificate of %q: %w", holder, err)

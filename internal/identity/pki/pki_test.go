@@ -159,6 +159,8 @@ func TestCertificateWithoutNameIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "no common name")
 	_, err = ca.IssueServer(pki.ServerOptions{CommonName: "principal"})
 	require.ErrorContains(t, err, "no DNS name and no IP address")
+	_, err = ca.IssueClient(pki.ClientOptions{CommonName: "agent-a", Caller: "agent-a"})
+	require.ErrorContains(t, err, "must not name anybody else")
 	_, err = ca.IssueClient(pki.ClientOptions{})
 	require.ErrorContains(t, err, "agent's name")
 	_, err = ca.IssueClient(pki.ClientOptions{CommonName: "agent-a", SPIFFEID: "http://example.org/x"})

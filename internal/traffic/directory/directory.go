@@ -223,14 +223,6 @@ func (d *Directory) Agent(name string) (Agent, bool) {
 	return a, ok
 }
 
-// Known reports whether there is an agent of that name. It fails if there was none before and no principal can be asked.
-func (d *Directory) Known(name string) (bool, error) {
-	if _, ok := d.Agent(name); ok {
-		return true, nil
-	}
-	return false, d.Ready()
-}
-
 // Server returns the agent whose cluster has that address in Argo CD, if there is one.
 func (d *Directory) Server(url string) (Agent, bool) {
 	d.mu.RLock()

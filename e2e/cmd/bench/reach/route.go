@@ -69,9 +69,9 @@ func (g *ground) travel(ctx context.Context, contender string,
 	})
 }
 
-// through is for whoever has the agent's name on a certificate, as Argo CD's server does in the cluster's Secret.
+// through is for the agent's caller, as Argo CD's server is by the certificate in the cluster's Secret.
 func (g *ground) through(proxy *lab.Proxy) (*rest.Config, error) {
-	pair, err := g.Lab.CA.IssueClient(pki.ClientOptions{CommonName: spoke})
+	pair, err := g.Lab.CA.IssueClient(pki.ClientOptions{Caller: spoke})
 	if err != nil {
 		return nil, err
 	}

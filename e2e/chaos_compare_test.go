@@ -28,7 +28,7 @@ func (c *chaos) differences() map[string][]string {
 		case spoke == nil:
 			find(key, "it is on the hub only")
 		default:
-			compare(hub, spoke, func(format string, args ...any) { find(key, format, args...) })
+			compare(agent, hub, spoke, func(format string, args ...any) { find(key, format, args...) })
 		}
 	}
 	for _, p := range c.people {
@@ -43,8 +43,8 @@ const (
 	ownPrefix    = "argocd-agent.argoproj-labs.io/"
 )
 
-// compare finds what differs between an Application on the hub and on its spoke, and what is left over on either.
-func compare(hub, spoke *unstructured.Unstructured, find func(format string, args ...any)) {
+// compare finds what differs between an Application on the hub and on the spoke of its agent, and what is left over on either.
+func compare(agent string, hub, spoke *unstructured.Unstructured, find func(format string, args ...any)) {
 	if uid := spoke.GetAnnotations()[sourceUID]; uid != string(hub.GetUID()) {
 		find("it came from %q, and is %s on the hub", uid, hub.GetUID())
 	}
@@ -56,7 +56,7 @@ func compare(hub, spoke *unstructured.Unstructured, find func(format string, arg
 		{"labels", hub.GetLabels(), spoke.GetLabels()},
 		{"annotations", sharedAnnotations(hub), sharedAnnotations(spoke)},
 		{"finalizers", hub.GetFinalizers(), spoke.GetFinalizers()},
-		{"status", hub.Object["status"], spoke.Object["status"]},
+		{"status", hub.Object["status"], displayed(agent, spoke.Object["status"])},
 	} {
 		if !reflect.DeepEqual(part.hub, part.spoke) {
 			find("%s differs:\n  hub   %v\n  spoke %v", part.name, part.hub, part.spoke)

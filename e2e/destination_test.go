@@ -249,6 +249,66 @@ func TestApplicationMovesToAnotherAgent(t *testing.T) {
 	app.hub.edit(t, finalize())
 }
 
+// reportedBy has an agent's Application say on its spoke that it runs an operation of its own, and has run one before.
+func reportedBy(agent string) change {
+	return func(object *unstructured.Unstructured) {
+		source := map[string]any{"repoURL": "https://" + agent + ".example.com", "path": "evil"}
+		operation := map[string]any{
+			"sync": map[string]any{"manifests": []any{"evil"}, "source": source, "prune": true},
+			"info": []any{map[string]any{"name": "Reason", "value": agent}},
+		}
+		set(object, operation, "operation")
+		set(object, map[string]any{
+			"history": []any{map[string]any{"id": int64(0), "deployedAt": "2030-01-01T00:00:00Z", "revision": "abc", "source": source}},
+			"operationState": map[string]any{
+				"phase": "Running", "startedAt": "2030-01-01T00:00:00Z", "operation": operation, "syncResult": map[string]any{"revision": "abc", "source": source},
+			},
+		}, "status")
+	}
+}
+
+// What an agent reports of its operations the hub shows, so that no controller could run it; and none of it stays when the
+// Application is another's, whose spoke a rollback would deploy it on.
+func TestReportedOperationsLeaveWithTheAgent(t *testing.T) {
+	t.Parallel()
+	f := newFederation(t)
+	from, to := f.newSite(t, "teller", lab.AgentOptions{}), f.newSite(t, "next", lab.AgentOptions{Spoke: "a"})
+	stopped(t, to.agent.Stop)
+	unreported := func(object *unstructured.Unstructured) bool {
+		return absent("operation")(object) && absent("status", "operationState")(object) && absent("status", "history")(object)
+	}
+	for name, leaves := range map[string]change{
+		"to another agent": destined(to.name), "to a controller of the hub's": destined("in-cluster"), "unshared": label(ownPrefix+"ignore-sync", "true"),
+	} {
+		app := from.within(f.team(t, "told", from, to), "shop").create(t)
+		app.arrives(t)
+		app.spoke.edit(t, reportedBy(from.name))
+		shown := app.hub.becomes(t, phase("Running"), has("", "operation", "sync", "source", "path"), func(object *unstructured.Unstructured) bool {
+			return object.Object["operation"] != nil
+		})
+		require.True(t, absent("operation", "sync")(shown) && absent("status", "operationState", "operation", "sync")(shown), describe(shown))
+		app.hub.edit(t, leaves)
+		require.True(t, unreported(app.hub.becomes(t, unreported)), name)
+	}
+}
+
+// A principal that was not there when the Application moved finds what is left.
+func TestReportedOperationsLeaveAfterARestart(t *testing.T) {
+	t.Parallel()
+	f := newFederation(t)
+	from, to := f.newSite(t, "left", lab.AgentOptions{}), f.newSite(t, "later", lab.AgentOptions{Spoke: "a"})
+	stopped(t, to.agent.Stop)
+	app := from.within(f.team(t, "slow", from, to), "shop").create(t)
+	app.arrives(t)
+	app.spoke.edit(t, reportedBy(from.name))
+	app.hub.becomes(t, phase("Running"))
+	stopped(t, f.principal.Stop)
+	app.hub.edit(t, destined(to.name))
+	app.hub.becomes(t, phase("Running"))
+	start(t, f.principal.Start)
+	app.hub.becomes(t, absent("operation"), absent("status", "operationState"), absent("status", "history"))
+}
+
 // What was asked for before an Application moved, and was not begun, is done where it is now.
 func TestPendingSyncMovesWithApplication(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -311,7 +310,7 @@ func (g *guestbook) configMapOf(name string) side {
 func (h *hybrid) sameStatus(t *testing.T, app *guestbook) condition {
 	t.Helper()
 	return func(hub *unstructured.Unstructured) bool {
-		return reflect.DeepEqual(hub.Object["status"], app.spoke.get(t).Object["status"])
+		return equalStatus(hub.Object["status"], displayed(hybridAgent, app.spoke.get(t).Object["status"]))
 	}
 }
 

@@ -78,7 +78,7 @@ func New(o Options) (*Hub, error) {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
 	h.cluster = facets.Hub{Cluster: cluster, Server: o.Clusters.Server}
-	h.intentIDs = facets.NewIntentIDAssigner(cluster.Applications, o.Logger)
+	h.intentIDs = facets.NewIntentIDAssigner(cluster.Applications, (*owners)(h), o.Logger)
 	return h, nil
 }
 
@@ -107,8 +107,8 @@ func (h *Hub) Wait(ctx context.Context) bool { return h.cluster.Wait(ctx) }
 // Ready returns nil once all that is shared is known, and otherwise why it is not.
 func (h *Hub) Ready() error { return h.cluster.Ready() }
 
-// Sharing returns what to share with each agent. What is asked of its applications is given names from then on; those of
-// others, which belong to a controller on the hub, are left alone.
+// Sharing returns what to share with each agent. What is asked of its applications is given names from then on; what is asked
+// of others, which belong to a controller on the hub, is left alone.
 func (h *Hub) Sharing(resyncEvery time.Duration, observer func(agent string) converge.Observer,
 ) func(agent, mode string) converge.Options {
 	return func(agent, mode string) converge.Options {
@@ -117,11 +117,10 @@ func (h *Hub) Sharing(resyncEvery time.Duration, observer func(agent string) con
 		// With destination-based mapping only its mode says that an agent has a namespace of its own.
 		h.options.Directory.SetNamespace(agent, share.Namespace)
 		for app := range h.cluster.Store.Group(agent) {
-			if share.Has(app) {
-				h.intentIDs.Changed(app)
-			}
+			h.intentIDs.Changed(nil, app)
 			h.explainApplication(app)
 		}
+		h.intentIDs.Connected(agent)
 		return converge.Options{
 			Sources: share.Sources, Replicas: share.Replicas, Observer: observer(agent), ResyncEvery: resyncEvery,
 		}
@@ -159,6 +158,32 @@ func (h *Hub) agentOf(app *argocd.App) string {
 	return agent
 }
 
+// owners are the hub as it says whose applications are.
+type owners Hub
+
+var _ facets.Owners = &owners{}
+
+// OwnerOf implements facets.Owners.
+func (o *owners) OwnerOf(app *argocd.App) (agent string, isShared bool) {
+	h := (*Hub)(o)
+	agent = app.Annotations[argocd.AnnotationAgent]
+	if agent == "" {
+		meant, allowed := h.options.Mapping.Agent(app.Name, app.Destination())
+		if !allowed || !h.cluster.Selects(&app.Head) {
+			return "", false
+		}
+		agent = meant
+	}
+	share, connected := h.share(agent)
+	return agent, connected && share.Has(app)
+}
+
+// HasConnected implements facets.Owners.
+func (o *owners) HasConnected(agent string) bool {
+	_, connected := (*Hub)(o).share(agent)
+	return connected
+}
+
 func (h *Hub) share(agent string) (facets.Share, bool) {
 	found, _ := h.shares.Load(agent)
 	share, ok := found.(facets.Share)
@@ -181,11 +206,12 @@ func (e *events) hub() *Hub { return (*Hub)(e) }
 func (e *events) ApplicationChanged(old, now *argocd.App) {
 	h := e.hub()
 	elsewhere := old == nil || now == nil || h.agentOf(old) != h.agentOf(now)
+	h.intentIDs.Changed(old, now)
 	if now != nil {
-		h.application(now, true)
+		h.application(now)
 	}
 	if old != nil && elsewhere {
-		h.application(old, false)
+		h.application(old)
 	}
 	if now != nil {
 		h.assign(now, true)
@@ -198,16 +224,11 @@ func (e *events) ApplicationChanged(old, now *argocd.App) {
 }
 
 // application notifies listeners that an application of an agent changed.
-func (h *Hub) application(app *argocd.App, exists bool) {
+func (h *Hub) application(app *argocd.App) {
 	agent := h.agentOf(app)
-	share, ok := h.share(agent)
-	if !ok {
-		return
+	if share, ok := h.share(agent); ok {
+		h.notifyListeners(agent, share.Applications(app))
 	}
-	if exists && share.Has(app) {
-		h.intentIDs.Changed(app)
-	}
-	h.notifyListeners(agent, share.Applications(app))
 }
 
 // RecordChanged implements facets.Listener.
@@ -239,6 +260,7 @@ func (e *events) ApplicationsVanished(gone []*argocd.App) {
 	theirs := make(map[string][]*argocd.App)
 	for _, app := range gone {
 		h.assign(app, false)
+		h.intentIDs.Changed(app, nil)
 		agent := h.agentOf(app)
 		theirs[agent] = append(theirs[agent], app)
 	}

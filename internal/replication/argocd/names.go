@@ -46,8 +46,8 @@ const (
 	// object's own version differs, that follows. While the replica object still has that version, even a program that has
 	// just started knows that it is unchanged.
 	AnnotationApplied = ownPrefix + "applied"
-	// InfoIntent names an operation among the operation's infos, so that it is done once. Operations that run on the spoke
-	// without the hub's asking are shown on the hub with InfoMirror.
+	// InfoIntent names an operation among the operation's infos, so that it is done once: AGENT/ID, since it is asked of that
+	// agent. What runs or ran on the spoke is shown on the hub with InfoMirror, whose value begins with the agent's name.
 	InfoIntent = ownPrefix + "intent"
 	InfoMirror = ownPrefix + "mirror"
 	// ConditionAgent is the type of the conditions that say why an application, or an intent, does not get to the

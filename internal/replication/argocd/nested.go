@@ -18,7 +18,7 @@ func (m Move) Back() Move { return Move{m.To, m.From} }
 // Status returns a status in which applications that were moved are named as they are on the other side, and the version of
 // that.
 func (m Move) Status(s Status) (json.RawMessage, converge.Version, error) {
-	raw, err := s.Raw()
+	raw, err := s.Display()
 	if err != nil || !s.Nests {
 		return raw, s.Version, err
 	}
@@ -29,9 +29,6 @@ func (m Move) Status(s Status) (json.RawMessage, converge.Version, error) {
 	m.resources(status)
 	if state, ok := status["operationState"].(map[string]any); ok {
 		m.resources(state["syncResult"])
-		if operation, ok := state["operation"].(map[string]any); ok {
-			m.resources(operation["sync"])
-		}
 	}
 	if raw, err = json.Marshal(status); err != nil {
 		return nil, converge.Version{}, fmt.Errorf("status: %w", err)

@@ -21,7 +21,7 @@ func resources(kind, namespace string) string {
 func TestNestedApplicationsChangeNamespace(t *testing.T) {
 	move := argocd.Move{From: "argocd", To: "berlin"}
 	status := func(of string) string {
-		return `{"operationState":{"operation":{"sync":` + of + `},"syncResult":` + of + `},` + strings.TrimPrefix(of, "{")
+		return `{"operationState":{"operation":{},"syncResult":` + of + `},` + strings.TrimPrefix(of, "{")
 	}
 	for name, c := range map[string]struct{ on, shown string }{
 		"a child":                     {resources("Application", "argocd"), resources("Application", "berlin")},

@@ -22,7 +22,8 @@ const (
 
 // Status is what is kept of an application's status.
 type Status struct {
-	// Version is that of the status without the agent's conditions; the zero Version if nothing else is in it.
+	// Version is that of the status as the hub shows it, without the agent's conditions and without whose it is; the zero
+	// Version if nothing else is in it.
 	Version converge.Version
 	// Phase and StartedAt are those of the operation that runs or ran last.
 	Phase, StartedAt string
@@ -41,6 +42,9 @@ type Status struct {
 	// there is a status, whether it has a list of conditions, if an empty one, and which of them are the agent's.
 	present, listed bool
 	conditionAt     []int
+
+	shown      shown
+	hasHistory bool
 }
 
 // Condition is an application's condition.
@@ -58,16 +62,12 @@ func AgentCondition(message string, now time.Time) Condition {
 // excerpt is the part of a status that decisions need.
 type excerpt struct {
 	OperationState struct {
-		Phase     string    `json:"phase"`
-		StartedAt string    `json:"startedAt"`
-		Operation Operation `json:"operation"`
+		Phase     string          `json:"phase"`
+		StartedAt string          `json:"startedAt"`
+		Operation json.RawMessage `json:"operation"`
 	} `json:"operationState"`
-	Conditions []Condition `json:"conditions"`
-}
-
-// Operation is the part of an operation that is looked at.
-type Operation struct {
-	Info []Info `json:"info"`
+	History    json.RawMessage `json:"history"`
+	Conditions []Condition     `json:"conditions"`
 }
 
 // Info is one of an operation's infos.
@@ -89,6 +89,15 @@ func (s Status) Raw() (json.RawMessage, error) {
 		return nil, fmt.Errorf("unpack a status: %w", err)
 	}
 	return raw, nil
+}
+
+// Display returns the status as the hub shows it, without whose it is.
+func (s Status) Display() (json.RawMessage, error) {
+	raw, err := s.Raw()
+	if err != nil {
+		return nil, err
+	}
+	return DisplayStatus(raw, "")
 }
 
 // AtRest returns the status without an operation that was in progress: nobody would end it.
@@ -115,7 +124,8 @@ func reduceStatus(raw json.RawMessage, keep bool) Status {
 	}
 	s.present, s.listed = true, e.Conditions != nil
 	s.Phase, s.StartedAt = e.OperationState.Phase, e.OperationState.StartedAt
-	s.RanIntent = e.OperationState.Operation.info(InfoIntent)
+	s.RanIntent = OperationInfo(e.OperationState.Operation, InfoIntent)
+	s.shown, s.hasHistory = readShown(&e), e.History != nil
 	for i, c := range e.Conditions {
 		if c.Type == ConditionAgent {
 			s.AgentConditions, s.conditionAt = append(s.AgentConditions, c), append(s.conditionAt, i)
@@ -127,7 +137,9 @@ func reduceStatus(raw json.RawMessage, keep bool) Status {
 	if raw = present(raw); raw == nil {
 		return s
 	}
-	s.Version = converge.VersionOf(raw)
+	if display, err := DisplayStatus(raw, ""); err == nil && present(display) != nil {
+		s.Version = converge.VersionOf(display)
+	}
 	s.Nests = bytes.Contains(raw, []byte(`"kind":"`+kindApplication+`"`)) // as the API server writes it
 	if keep {
 		s.packed = slices.Clone(s2.Encode(nil, raw)) // Encode makes room for the worst case
@@ -135,8 +147,17 @@ func reduceStatus(raw json.RawMessage, keep bool) Status {
 	return s
 }
 
-func (o Operation) info(name string) string {
-	for _, i := range o.Info {
+// OperationInfo returns the value of one of an operation's infos, empty if it has none of that name. It looks at the decoded
+// operation: a name may be written with escapes.
+func OperationInfo(operation json.RawMessage, name string) string {
+	if len(operation) == 0 {
+		return ""
+	}
+	o, err := decodeObject(operation)
+	if err != nil {
+		return ""
+	}
+	for _, i := range infosOf(o) {
 		if i.Name == name {
 			return i.Value
 		}
@@ -144,16 +165,37 @@ func (o Operation) info(name string) string {
 	return ""
 }
 
-// OperationInfo returns the value of one of an operation's infos, empty if it has none of that name.
-func OperationInfo(operation json.RawMessage, name string) string {
-	if !bytes.Contains(operation, []byte(name)) {
-		return ""
+// WithoutInfo returns an operation without its infos of a name.
+func WithoutInfo(operation json.RawMessage, name string) (json.RawMessage, error) {
+	o, err := decodeObject(operation)
+	if err != nil {
+		return nil, fmt.Errorf("operation: %w", err)
 	}
-	var o Operation
-	if strictjson.Fields(operation, &o) != nil {
-		return ""
+	list, _ := o["info"].([]any)
+	rest := slices.DeleteFunc(list, func(item any) bool {
+		i, _ := item.(map[string]any)
+		return i["name"] == name
+	})
+	if o["info"] = rest; len(rest) == 0 {
+		delete(o, "info")
 	}
-	return o.info(name)
+	return json.Marshal(o)
+}
+
+// BringsContent reports whether an operation deploys something else than what the application's spec says: sources of its own,
+// as a rollback's from the history, or manifests.
+func BringsContent(operation json.RawMessage) bool {
+	o, err := decodeObject(operation)
+	if err != nil {
+		return true
+	}
+	sync, _ := o["sync"].(map[string]any)
+	for _, field := range []string{"source", "sources", "manifests"} {
+		if sync[field] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // WithInfo returns an operation with one more info.

@@ -26,7 +26,9 @@ func TestStatusIsKeptAsItCame(t *testing.T) {
 		raw, err := s.Raw()
 		require.NoError(t, err)
 		require.Equal(t, status, string(raw))
-		require.Equal(t, converge.VersionOf([]byte(status)), s.Version)
+		display, err := s.Display()
+		require.NoError(t, err)
+		require.Equal(t, converge.VersionOf(display), s.Version)
 		// The other side knows the version alone.
 		other := argocd.ReadStatus(json.RawMessage(status))
 		raw, err = other.Raw()

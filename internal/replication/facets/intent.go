@@ -30,17 +30,17 @@ type intents struct {
 	Terminate string `json:"terminate,omitempty"`
 }
 
-// intentsOf returns what is asked of a hub's application, in its JSON encoding; nil if nothing is, or nothing that has
-// its name yet.
-func intentsOf(app *argocd.App) []byte {
+// intentsOf returns what is asked of an agent's application on the hub, in its JSON encoding; nil if nothing is, or nothing
+// that has its name yet. What was asked of another agent is not asked of this one.
+func intentsOf(app *argocd.App, agent string) []byte {
 	var in intents
-	if name := argocd.OperationInfo(app.Operation, argocd.InfoIntent); name != "" {
+	if name := argocd.OperationInfo(app.Operation, argocd.InfoIntent); name != "" && isAskedOf(name, agent) {
 		in.Operation, in.OperationName = app.Operation, name
 	}
 	if kind, name, _ := refreshOf(app); name != "" {
 		in.Refresh, in.RefreshName, in.Hydrate = kind, name, app.Annotations[argocd.AnnotationHydrate]
 	}
-	if app.Status.Phase == argocd.PhaseTerminating {
+	if app.Status.Phase == argocd.PhaseTerminating && slices.Contains([]string{"", agent}, app.Status.ShownFor()) {
 		in.Terminate = app.Status.StartedAt
 	}
 	if app.Deleting || in.OperationName == "" && in.RefreshName == "" && in.Terminate == "" {
@@ -72,7 +72,7 @@ func (s intentSource) All() iter.Seq2[converge.Key, converge.State] { return s.a
 
 // intentState is the state of what is asked of a hub's application, zero if nothing is.
 func (s intentSource) intentState(app *argocd.App) converge.State {
-	payload := intentsOf(app)
+	payload := intentsOf(app, s.agent)
 	if payload == nil {
 		return converge.State{}
 	}
@@ -86,15 +86,15 @@ func (s intentSource) Project(key converge.Key) (converge.Object, bool) {
 		return converge.Object{}, false
 	}
 	state := s.intentState(app)
-	return converge.Object{State: state, Payload: intentsOf(app)}, state != converge.State{}
+	return converge.Object{State: state, Payload: intentsOf(app, s.agent)}, state != converge.State{}
 }
 
 // ReportResult withdraws what the spoke refuses to do. A condition on the application says so until something that is asked
 // later is taken. An answer while nothing is asked is to a withdrawal, of which there is nothing to report; whatever was taken
-// and is over by now has cleared the refusal along with itself, see showStatus.
+// and is over by now has cleared the refusal along with itself, see statusReplica.show.
 func (s intentSource) ReportResult(ctx context.Context, key converge.Key, r converge.Result) error {
 	_, err := s.changeShared(ctx, key, func(app *argocd.App) (argocd.Patch, error) {
-		if app == nil || intentsOf(app) == nil {
+		if app == nil || intentsOf(app, s.agent) == nil {
 			return nil, nil
 		}
 		var patch argocd.Patch

@@ -143,13 +143,13 @@ func (l *life) wipe() {
 // assignIDs is the principal's IntentIDAssigner.
 func (l *life) assignIDs() {
 	l.n++
-	l.hub.apply(withIntentIDs(l.hub.app(), fmt.Sprint("name", l.n)))
+	l.hub.apply(withIntentIDs(l.hub.app(), "a", fmt.Sprint("name", l.n)))
 }
 
 // deliver brings the hub's intents, or that there are none, to the spoke: as they are, or as they were when the last
 // message about them was made, which is still under way.
 func (l *life) deliver() {
-	payload := intentsOf(l.hub.app())
+	payload := intentsOf(l.hub.app(), "a")
 	if l.intents != nil {
 		payload, l.intents = *l.intents, nil
 	}
@@ -172,7 +172,7 @@ func (l *life) report() {
 	if l.status != nil {
 		p, l.status = *l.status, nil
 	}
-	patch, err := showStatus(l.hub.app(), p)
+	patch, err := statusReplica{Side: Side{agent: "a"}}.show(l.hub.app(), p)
 	require.NoError(l.t, err)
 	l.hub.apply(patch)
 }
@@ -186,7 +186,7 @@ func (l *life) said() statusPayload {
 // send makes the messages that arrive next; those that were made before arrive first.
 func (l *life) send() {
 	if l.intents == nil {
-		l.intents = new(intentsOf(l.hub.app()))
+		l.intents = new(intentsOf(l.hub.app(), "a"))
 	}
 	if l.status == nil {
 		l.status = new(l.said())
@@ -260,10 +260,10 @@ func (l *life) check() {
 	require.Empty(l.t, l.wanted, "a refresh was lost")
 	require.Nil(l.t, hub.Operation, "%s", hub.Operation)
 	require.Nil(l.t, spoke.Operation)
-	require.Empty(l.t, intentsOf(hub))
+	require.Empty(l.t, intentsOf(hub, "a"))
 	require.NotContains(l.t, hub.Annotations, argocd.AnnotationRefresh)
 	require.NotContains(l.t, spoke.Annotations, argocd.AnnotationIntent)
-	require.Equal(l.t, spoke.Status.Version, hub.Status.Version)
+	require.Equal(l.t, spoke.Status.Version, hub.Status.VersionOf("a"))
 	require.Equal(l.t, []string{argocd.AnnotationSourceUID}, slices.Collect(maps.Keys(spoke.Annotations)))
 }
 

@@ -27,6 +27,8 @@ type Side struct {
 	selector labels.Selector
 	// isSource says that applications come from this side. Both sides know an application by the UID of the source object.
 	isSource bool
+	// agent is the one that the hub shares them with. A spoke does not need it.
+	agent string
 	// other is what conditions and errors call the other side.
 	other string
 }
@@ -34,7 +36,7 @@ type Side struct {
 // hubSide returns the hub's applications as they are shared with an agent.
 func hubSide(a Applications, m mapping.Mapping, agent string, isSource bool) Side {
 	return Side{
-		Applications: a, group: agent, isSource: isSource, other: "spoke",
+		Applications: a, agent: agent, group: agent, isSource: isSource, other: "spoke",
 		place: func(key converge.Key) (types.NamespacedName, error) { return m.ToHub(agent, key) },
 		key: func(app *argocd.App) (converge.Key, bool) {
 			key := m.FromHub(app.Name)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/strictjson"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
@@ -34,7 +35,8 @@ func statusVersion(status converge.Version, mirror string, o finishedIntents) co
 	return converge.VersionOf(fmt.Appendf(status[:], "|%s|%s|%s", mirror, o.Operation, o.Refresh))
 }
 
-// mirrorOf names an operation of the spoke's own, empty if there is none.
+// mirrorOf names an operation of the spoke's own, empty if there is none. Only the spoke asks: what is an intent among its
+// operations the hub wrote there.
 func mirrorOf(operation json.RawMessage) string {
 	if operation == nil || argocd.OperationInfo(operation, argocd.InfoIntent) != "" {
 		return ""
@@ -113,7 +115,7 @@ func (s statusSource) Project(key converge.Key) (converge.Object, bool) {
 func (s statusSource) statusOf(app *argocd.App) (statusPayload, converge.State, error) {
 	status, version, err := s.status(app)
 	if err == nil && status == nil {
-		status, err = app.Status.Raw()
+		status, err = app.Status.Display()
 	}
 	p := statusPayload{Status: status, Finished: finishedOf(app)}
 	if mirrorOf(app.Operation) != "" {
@@ -155,7 +157,11 @@ func (r statusReplica) shownState(app *argocd.App) converge.State {
 	if app == nil {
 		return converge.State{}
 	}
-	return r.state(app, statusVersion(app.Status.Version, argocd.OperationInfo(app.Operation, argocd.InfoMirror), finishedIntents{}))
+	mirror := argocd.OperationInfo(app.Operation, argocd.InfoMirror)
+	if agent, operation, ok := strings.Cut(mirror, "/"); ok && agent == r.agent {
+		mirror = operation
+	}
+	return r.state(app, statusVersion(app.Status.VersionOf(r.agent), mirror, finishedIntents{}))
 }
 
 // Apply shows on the hub what the spoke says. It takes back intents that are over and no others.
@@ -172,7 +178,7 @@ func (r statusReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		default:
 			return nil, errNotThere
 		}
-		return showStatus(app, want)
+		return r.show(app, want)
 	})
 	r.report(ctx, key, err)
 	return r.shownState(app), err
@@ -188,17 +194,21 @@ func (r statusReplica) report(ctx context.Context, key converge.Key, err error) 
 	}
 }
 
-// showStatus returns the patch that makes the hub's application show what the spoke says.
-func showStatus(app *argocd.App, want statusPayload) (argocd.Patch, error) {
+// show returns the patch that makes the hub's application show what the spoke says. The operation that the spoke says is in
+// progress is one to show, whatever is in it, and nothing that is asked for.
+func (r statusReplica) show(app *argocd.App, want statusPayload) (argocd.Patch, error) {
 	var patch argocd.Patch
-	mirror, wanted := argocd.OperationInfo(app.Operation, argocd.InfoMirror), mirrorOf(want.Operation)
+	mirror, wanted := argocd.OperationInfo(app.Operation, argocd.InfoMirror), ""
+	if len(want.Operation) > 0 {
+		wanted = r.agent + "/" + converge.VersionOf(want.Operation).String()
+	}
 	intent := argocd.OperationInfo(app.Operation, argocd.InfoIntent)
 	operated := intent != "" && intent == want.Finished.Operation
 	switch {
 	case mirror != wanted && wanted != "" && (mirror != "" || app.Operation == nil):
-		operation, err := argocd.WithInfo(want.Operation, argocd.InfoMirror, wanted)
+		operation, err := argocd.DisplayOperation(want.Operation, wanted)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", converge.ErrRefused, err)
 		}
 		patch.Replace(operation, "operation")
 	case mirror != "" && wanted == "", operated:
@@ -209,7 +219,7 @@ func showStatus(app *argocd.App, want statusPayload) (argocd.Patch, error) {
 	if refreshed {
 		withdrawRefresh(app, &patch)
 	}
-	status, raw, err := overlay(app, want.Status)
+	status, raw, err := r.overlay(app, want.Status)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +228,7 @@ func showStatus(app *argocd.App, want statusPayload) (argocd.Patch, error) {
 	if operated || refreshed || terminated {
 		conditions = ofIntent.without(conditions) // what is over was taken
 	}
-	if status.Version == app.Status.Version {
+	if status.VersionOf(r.agent) == app.Status.VersionOf(r.agent) {
 		app.Status.PatchAgentConditions(&patch, conditions)
 		return patch, nil
 	}
@@ -231,7 +241,11 @@ func showStatus(app *argocd.App, want statusPayload) (argocd.Patch, error) {
 
 // overlay returns the status that the hub's application should have, without the agent's conditions, and that in JSON. What
 // the hub adds stays: that the operation is to be terminated, until it is over.
-func overlay(app *argocd.App, want json.RawMessage) (argocd.Status, json.RawMessage, error) {
+func (r statusReplica) overlay(app *argocd.App, want json.RawMessage) (argocd.Status, json.RawMessage, error) {
+	want, err := argocd.DisplayStatus(want, r.agent)
+	if err != nil {
+		return argocd.Status{}, nil, fmt.Errorf("%w: %w", converge.ErrRefused, err)
+	}
 	status := argocd.ReadStatus(want)
 	if app.Status.Phase == argocd.PhaseTerminating && status.Phase == argocd.PhaseRunning &&
 		app.Status.StartedAt == status.StartedAt {
@@ -250,7 +264,7 @@ func (r statusReplica) Remove(ctx context.Context, key converge.Key, uid string)
 		if app == nil || app.Deleting || uid != "" && r.uid(app) != uid {
 			return nil, nil
 		}
-		return showStatus(app, statusPayload{})
+		return r.show(app, statusPayload{})
 	})
 	if app != nil && app.Deleting {
 		return converge.State{}, err

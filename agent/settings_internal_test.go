@@ -90,3 +90,10 @@ func TestNamespacesNeedDestinationBasedMapping(t *testing.T) {
 		require.NoError(t, settingstest.Parse(new(agentSettings).Declare, nil, "--server-address=hub", flag, "--destination-based-mapping"))
 	}
 }
+
+func TestIntentSourcesAreAnAutonomousAgentsToRefuse(t *testing.T) {
+	t.Parallel()
+	err := settingstest.Parse(new(agentSettings).Declare, nil, "--server-address=hub", "--refuse-intent-sources")
+	require.ErrorContains(t, err, "only with --agent-mode=autonomous")
+	require.NoError(t, settingstest.Parse(new(agentSettings).Declare, nil, "--server-address=hub", "--refuse-intent-sources", "--agent-mode=autonomous"))
+}

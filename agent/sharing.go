@@ -24,6 +24,8 @@ type sharingSettings struct {
 	adoption         string
 	mismatch         string
 	recreate         string
+
+	refuseIntentSources bool
 }
 
 func (s *sharingSettings) declare(set *settings.Set) {
@@ -50,6 +52,14 @@ func (s *sharingSettings) declare(set *settings.Set) {
 	set.String(&s.recreate, "on-application-recreate", "ARGOCD_AGENT_ON_APPLICATION_RECREATE", facets.RecreateIgnore,
 		"what to do after an Application that somebody deleted here was created again: ignore, clear-status or resync",
 		settings.OneOf(facets.RecreateIgnore, facets.RecreateClearStatus, facets.RecreateResync))
+	set.Bool(&s.refuseIntentSources, "refuse-intent-sources", "ARGOCD_AGENT_REFUSE_INTENT_SOURCES", false,
+		"refuse a sync or rollback that the hub asks for with manifests or sources other than the Application's own; with --agent-mode=autonomous")
+	set.Rule(func() error {
+		if s.refuseIntentSources && s.mode != string(facets.Autonomous) {
+			return errors.New("set --refuse-intent-sources only with --agent-mode=autonomous: the Applications of a managed agent are the hub's")
+		}
+		return nil
+	}, "refuse-intent-sources", "agent-mode")
 	set.Rule(func() error {
 		if !s.byDestination && (s.createNamespaces || len(s.allowed) > 0) {
 			return errors.New("set --create-namespace and --allowed-namespaces only with --destination-based-mapping")

@@ -43,6 +43,8 @@ type Options struct {
 	Selector labels.Selector
 	// AdoptionPolicy says how the hub's applications are kept.
 	AdoptionPolicy facets.AdoptionPolicy
+	// RefuseIntentSources says, of an autonomous agent, that the hub may only have the applications' own sources deployed.
+	RefuseIntentSources bool
 	// Agent returns the name by which the hub knows the agent, once the hub has said so.
 	Agent func() string
 	// ResyncEvery is the time between resyncs with the hub.
@@ -58,7 +60,8 @@ func New(o Options) (*Spoke, error) {
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "spoke", Namespace: o.Namespace, ApplicationNamespace: o.ApplicationNamespace, Kinds: o.Mode.Kinds(),
 		KeepStatus: true, Mapping: o.Mapping, Selector: o.Selector, AdoptionPolicy: o.AdoptionPolicy, Agent: o.Agent,
-		Listener: (*events)(s), Reporter: o.Reporter,
+		RefuseIntentSources: o.RefuseIntentSources,
+		Listener:            (*events)(s), Reporter: o.Reporter,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("spoke: %w", err)

@@ -65,7 +65,9 @@ type Options struct {
 	// its labels.
 	Selector       labels.Selector
 	AdoptionPolicy AdoptionPolicy
-	Listener       Listener
+	// RefuseIntentSources says, of an autonomous spoke, that the hub may only have the applications' own sources deployed.
+	RefuseIntentSources bool
+	Listener            Listener
 	// Agent returns, on a spoke, the name by which the hub knows the agent. It is known once the hub has said so.
 	Agent func() string
 	// Reporter reports what one side could not apply of the other's.

@@ -166,6 +166,8 @@ type intentReplica struct {
 	taken *takenIntents
 	// toHub, if set, maps the spoke's namespace to the hub's. Intents name objects as the hub does.
 	toHub func() argocd.Move
+	// refuseSources says that operations are refused that deploy something else than the application's own sources.
+	refuseSources bool
 }
 
 // newIntentReplica returns the spoke's half of the application-intent facet.
@@ -280,6 +282,9 @@ func (r intentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		if app == nil || r.uid(app) == "" || r.uid(app) != obj.UID || app.Deleting {
 			return nil, errNotThere
 		}
+		if err := r.checkSources(app, in); err != nil {
+			return nil, err
+		}
 		return take(app, r.taken.read(key, app), r.taken.startedOf(key), in, obj.Version)
 	})
 	if err == nil {
@@ -290,6 +295,22 @@ func (r intentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 		err = errOccupied
 	}
 	return state, err
+}
+
+// checkSources returns why what is asked of an application is refused for what it would deploy, nil if it is not.
+func (r intentReplica) checkSources(app *argocd.App, in intents) error {
+	if !r.refuseSources || in.OperationName == "" {
+		return nil
+	}
+	field, err := argocd.OwnSources(in.Operation, app.Spec)
+	if err != nil {
+		return fmt.Errorf("%w: %w", converge.ErrRefused, err)
+	}
+	if field == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: its %s is not what the application %q has on the spoke, and the agent runs with --refuse-intent-sources: "+
+		"sync without manifests or sources, or change the application on the spoke", converge.ErrRefused, field, app.Name.Name)
 }
 
 // take returns the patch by which an application takes what is asked of it and was not taken before, nil if it has noted all

@@ -112,7 +112,7 @@ func (s Spoke) autonomous() Share {
 	side := spokeSide(s.Applications, s.options.Mapping.Autonomous(), true)
 	side.selector = s.options.Selector
 	intents := newIntentReplica(side)
-	intents.toHub = s.ToHub
+	intents.toHub, intents.refuseSources = s.ToHub, s.options.RefuseIntentSources
 	sources := statuses(statusSource{Side: side, toHub: s.ToHub, report: s.options.Reporter.StatusRefusedByHub})
 	sources[Application] = converge.SourceConfig{Source: applicationSource{Side: side, mirrored: true}}
 	sources[AppProject] = converge.SourceConfig{Source: objectSource{

@@ -21,6 +21,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/bounds"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/front"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spokes"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/upstream"
@@ -62,7 +63,8 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 			return dialer.Dial(ctx, agent, tunnel.Redis)
 		},
 		Directory: agents, Space: space, CacheSize: int64(s.cacheSize) << 20, Timeout: s.agentTimeout,
-		Registerer: registry, Logger: logging.Component(logger, "agents"),
+		ValueLimits: bounds.Limits{Bytes: int64(s.valueSize) << 20, Nodes: int64(s.valueNodes)},
+		Registerer:  registry, Logger: logging.Component(logger, "agents"),
 	})
 	clients := front.New(front.Options{
 		Upstream: upstream.Options{Address: s.redis.address, TLS: s.redis.config(m.redis), Timeout: redisTimeout},

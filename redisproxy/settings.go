@@ -10,6 +10,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/uplink"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/bounds"
 )
 
 // proxySettings are what an operator decides.
@@ -24,6 +25,9 @@ type proxySettings struct {
 
 	cacheSize    int // MiB
 	agentTimeout time.Duration
+
+	valueSize  int // MiB
+	valueNodes int
 }
 
 // redisSettings say how the hub's Redis is reached.
@@ -53,6 +57,10 @@ func (s *proxySettings) Declare(set *settings.Set) {
 	set.Int(&s.cacheSize, "cache-size", "ARGOCD_REDISPROXY_CACHE_SIZE", 64, "how many MiB of agents' values to keep, 0 for none", settings.NonNegative)
 	set.Duration(&s.agentTimeout, "agent-timeout", "ARGOCD_REDISPROXY_AGENT_TIMEOUT", 10*time.Second,
 		"how long an agent may take to answer; at least 100ms", settings.AtLeast(100*time.Millisecond))
+	set.Int(&s.valueSize, "max-value-size", "ARGOCD_REDISPROXY_MAX_VALUE_SIZE", bounds.DefaultBytes>>20,
+		"how many MiB a value of an agent's may inflate to; argocd-server holds all of it", settings.Positive)
+	set.Int(&s.valueNodes, "max-value-nodes", "ARGOCD_REDISPROXY_MAX_VALUE_NODES", bounds.DefaultNodes,
+		"how many JSON objects, arrays and members of these a value of an agent's may have", settings.Positive)
 	s.redis.declare(set)
 	s.principal.Declare(set, "ARGOCD_REDISPROXY")
 }

@@ -38,6 +38,8 @@ func TestFlags(t *testing.T) {
 			"log-level":                {Want: "want [component=]level", Bad: []string{"loud", "=info"}},
 			"log-format":               {Want: "want one of text, json", Bad: []string{"xml"}},
 			"cache-size":               {Want: "want", Bad: []string{"-1", "64MiB"}},
+			"max-value-size":           {Want: "want", Bad: []string{"0", "-1", "128MiB"}},
+			"max-value-nodes":          {Want: "want", Bad: []string{"0", "-1", "many"}},
 			"agent-timeout":            {Want: "want at least 100ms", Bad: []string{"0", "1ms", "-1s"}},
 			"redis-address":            {Want: "want", Bad: []string{"", "redis", ":6379", "redis:x", "redis:0"}},
 			"principal-address":        {Want: "want", Bad: []string{"", "hub:8443"}},

@@ -11,6 +11,7 @@ import (
 	"github.com/tidwall/redcon"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/bounds"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/cache"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/clusterinfo"
 )
@@ -26,8 +27,8 @@ type Read struct {
 
 // call is a read in flight, which all share who read the same key meanwhile.
 type call struct {
-	instance string
-	done     chan struct{} // closed when value and err are there
+	target Target
+	done   chan struct{} // closed when value and err are there
 
 	generation  uint64 // of the invalidation stream when the agent was asked; 0: there was none. Guarded by Spokes.mu
 	invalidated bool   // the key has changed since. Guarded by Spokes.mu
@@ -61,9 +62,9 @@ func (s *Spokes) StartRead(t Target) Read {
 	p.agentConnected() // Run may not know yet
 	p.ensureStream()
 	if r.call = p.calls[t.Path]; r.call == nil {
-		c := &call{instance: t.Instance, done: make(chan struct{})}
+		c := &call{target: t, done: make(chan struct{})}
 		r.call, p.calls[t.Path] = c, c
-		s.startTask(func(ctx context.Context) { p.fetch(ctx, c, t.Path) })
+		s.startTask(func(ctx context.Context) { p.fetch(ctx, c) })
 	}
 	return r
 }
@@ -84,6 +85,9 @@ func (r *Read) Wait(ctx context.Context) (value []byte, failure, err error) {
 var (
 	errDisconnected = errors.New("it is not connected")
 	errTimeout      = errors.New("it took too long")
+	// errRefused is wrapped by errors about what an agent answered that is not passed on. An older value is not shown in its place:
+	// nobody would learn why it does not change.
+	errRefused = errors.New("refused a value of the agent's Redis")
 )
 
 // wait waits for the value until the timeout, and falls back to the last one that is cached.
@@ -106,6 +110,9 @@ func (r *Read) wait(ctx context.Context, timeout time.Duration) (value []byte, f
 		}
 		if failure == nil {
 			return r.call.value, nil, nil
+		}
+		if errors.Is(failure, errRefused) {
+			return nil, failure, nil
 		}
 	}
 	s := r.spokes
@@ -136,9 +143,12 @@ func (r *Read) waitClusterInfo(ctx context.Context) (value []byte, failure, err 
 }
 
 // fetch reads a key from the agent, and releases all who wait for it.
-func (p *spoke) fetch(ctx context.Context, c *call, path string) {
-	began := time.Now()
+func (p *spoke) fetch(ctx context.Context, c *call) {
+	began, path := time.Now(), c.target.Path
 	c.value, c.err = p.readValue(ctx, c, path)
+	if c.err != nil {
+		c.value = nil
+	}
 	p.spokes.metrics.latency.Observe(time.Since(began).Seconds())
 	if c.err != nil {
 		p.spokes.metrics.failures.Inc()
@@ -150,9 +160,25 @@ func (p *spoke) fetch(ctx context.Context, c *call, path string) {
 	if c.err == nil {
 		p.store(c, path)
 	}
+	p.reportRefusal(path, c.err)
 	p.forgetIfGone()
 	p.spokes.mu.Unlock()
 	close(c.done)
+}
+
+// reportRefusal logs that a value is refused, once until it is not. It is called with mu held.
+func (p *spoke) reportRefusal(path string, err error) {
+	if !errors.Is(err, errRefused) {
+		if err == nil {
+			delete(p.refused, path)
+		}
+		return
+	}
+	if _, logged := p.refused[path]; logged || len(p.refused) >= maxRefused {
+		return
+	}
+	p.refused[path] = none{}
+	p.spokes.options.Logger.Warn("Refused a value of an agent's Redis", "agent", p.name, "key", path, "reason", err.Error())
 }
 
 // store puts a value into the cache. It is called with mu held.
@@ -161,7 +187,7 @@ func (p *spoke) store(c *call, path string) {
 		return // the agent was forgotten meanwhile
 	}
 	id := cache.ID{Agent: p.name, Path: path}
-	e := &cache.Entry{ID: id, Instance: c.instance, Value: c.value, Generation: c.generation, Invalidated: c.invalidated}
+	e := &cache.Entry{ID: id, Instance: c.target.Instance, Value: c.value, Generation: c.generation, Invalidated: c.invalidated}
 	if now := p.spokes.cache.Get(id); now != nil && p.fresh(now) && !p.fresh(e) {
 		return // which was read later, and answered earlier
 	}
@@ -218,31 +244,71 @@ func (p *spoke) readOver(ctx context.Context, at *conn, c *call, path string) (v
 	p.spokes.mu.Lock()
 	c.generation = p.currentGeneration()
 	p.spokes.mu.Unlock()
-	limit := p.spokes.options.Timeout
-	if err := at.SetDeadline(time.Now().Add(limit)); err != nil {
+	asked := time.Now()
+	if err := at.SetDeadline(asked.Add(p.spokes.options.Timeout)); err != nil {
 		return nil, err
 	}
 	if _, err := at.Write(command("GET", at.space.Prefix+path)); err != nil {
 		return nil, err
 	}
-	held := 0
-	defer func() { p.spokes.values.Release(int64(held)) }()
+	share := reading{spoke: p}
+	defer share.release()
 	reply, err := at.readReply(maxValue, func(n int) bool {
-		_ = at.SetReadDeadline(time.Now().Add(limit)) // as long as it comes, it may take
-		ok := p.spokes.values.TryAcquire(int64(n))
-		if ok {
-			held += n
+		if share.held == 0 { // it has begun; no byte pushes on when it must be over
+			_ = at.SetReadDeadline(asked.Add(wholeValue * p.spokes.options.Timeout)) // fails only if it is closed
 		}
-		return ok
+		return share.take(int64(n))
 	})
 	switch {
+	case share.refusal != nil:
+		return nil, share.refusal
 	case err != nil:
 		return nil, err
 	case resp.Null(reply):
 		return nil, nil
 	case reply[0] == '$':
-		return reply, nil
+		return reply, p.checkValue(c.target, reply)
 	default:
 		return nil, fmt.Errorf("%w: %.200q", errAgent, reply)
 	}
+}
+
+// checkValue refuses a value that would become too large in argocd-server.
+func (p *spoke) checkValue(t Target, reply []byte) error {
+	text, _ := resp.Text(reply)
+	if t.cluster {
+		return nil
+	}
+	if err := bounds.Check(text, t.compressed, p.spokes.options.ValueLimits); err != nil {
+		return fmt.Errorf("%w: %s: %w", errRefused, t.Path, err)
+	}
+	return nil
+}
+
+// reading is what a value takes of what may be read at once, while it is read.
+type reading struct {
+	spoke   *spoke
+	held    int64
+	refusal error // why nothing more may be taken
+}
+
+// take reports whether so many bytes more may be read. One agent cannot take what others need.
+func (r *reading) take(n int64) bool {
+	switch {
+	case r.held+n > maxValue:
+		r.refusal = fmt.Errorf("%w: it has more than %d MiB", errRefused, maxValue>>20)
+	case !r.spoke.share.TryAcquire(n):
+		r.refusal = fmt.Errorf("%w: more than %d MiB of this agent's values are being read at once: try again", errRefused, maxShare>>20)
+	case !r.spoke.spokes.values.TryAcquire(n):
+		r.spoke.share.Release(n)
+		r.refusal = fmt.Errorf("%w: more than %d MiB of all agents' values are being read at once: try again", errRefused, maxValues>>20)
+	default:
+		r.held += n
+	}
+	return r.refusal == nil
+}
+
+func (r *reading) release() {
+	r.spoke.share.Release(r.held)
+	r.spoke.spokes.values.Release(r.held)
 }

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/cache"
@@ -20,6 +22,9 @@ const (
 	// idleTimeout is how long an invalidation stream stays after the last read, when nobody subscribes to the agent's channels.
 	idleTimeout = 10 * time.Minute
 
+	// maxRefused is how many of an agent's values are remembered whose refusal was logged.
+	maxRefused = 100
+
 	minBackoff = 250 * time.Millisecond
 	maxBackoff = 30 * time.Second
 )
@@ -29,12 +34,14 @@ const (
 type spoke struct {
 	spokes    *Spokes
 	name      string
-	readSlots chan struct{} // limits reads to maxReads
+	readSlots chan struct{}       // limits reads to maxReads
+	share     *semaphore.Weighted // bytes that are being read from it
 
 	calls       map[string]*call // reads in flight that others may join, by path
 	idle        []*conn
-	lastRead    time.Time // when StartRead was last called
-	subscribers int       // how many of the agent's channels somebody subscribes to
+	lastRead    time.Time       // when StartRead was last called
+	refused     map[string]none // values whose refusal was logged, by path
+	subscribers int             // how many of the agent's channels somebody subscribes to
 
 	streaming     bool            // runStream runs
 	openAttempted chan struct{}   // closed unless a stream is being opened
@@ -50,7 +57,8 @@ func newSpoke(s *Spokes, name string) *spoke {
 	closed := make(chan struct{})
 	close(closed)
 	return &spoke{
-		spokes: s, name: name, readSlots: make(chan struct{}, maxReads), calls: make(map[string]*call),
+		spokes: s, name: name, readSlots: make(chan struct{}, maxReads), share: semaphore.NewWeighted(maxShare), refused: make(map[string]none),
+		calls:         make(map[string]*call),
 		openAttempted: closed, reconnected: signal.New(),
 	}
 }

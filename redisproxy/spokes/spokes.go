@@ -12,6 +12,7 @@ package spokes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -23,13 +24,19 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/bounds"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/cache"
 )
 
 const (
-	// maxValue bounds one value of an agent's, and maxValues all that are being read at once.
+	// maxValue bounds one value of an agent's, maxShare all that are being read from one agent at once, and maxValues those of all
+	// agents.
 	maxValue  = 64 << 20
+	maxShare  = 96 << 20
 	maxValues = 256 << 20
+	// wholeValue is how many times Options.Timeout a value may take to arrive whole. A client waits for one of them, but a large
+	// value that comes later is in the cache for the next.
+	wholeValue = 3
 	// clusterInfoTimeout is how long the state of a cluster waits for the agent's: a list of clusters is not to wait for the
 	// slowest of them.
 	clusterInfoTimeout = 2 * time.Second
@@ -71,6 +78,8 @@ type Options struct {
 	CacheSize int64
 	// Timeout is how long a client waits for an agent.
 	Timeout time.Duration
+	// ValueLimits are what a value may become in argocd-server. Zero means the defaults.
+	ValueLimits bounds.Limits
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
@@ -97,6 +106,7 @@ type none = struct{}
 
 // New returns Spokes. Until Run runs, no agent can be reached.
 func New(o Options) *Spokes {
+	o.ValueLimits = o.ValueLimits.Complete()
 	s := &Spokes{
 		options: o, metrics: newMetrics(o.Registerer), values: semaphore.NewWeighted(maxValues),
 		cache: cache.New(o.CacheSize), spokes: make(map[string]*spoke), channels: make(map[string]*channel),
@@ -172,7 +182,7 @@ type Target struct {
 	// Instance is the application that it is about, as the agent calls it.
 	Instance string
 
-	cluster    bool // it is the agent's cluster's state
+	cluster    bool // it is the agent's cluster's state, whose bounds are those of package clusterinfo
 	compressed bool
 }
 
@@ -181,7 +191,7 @@ func (s *Spokes) Find(key keys.Key) (Target, bool) {
 	switch key.Kind {
 	case keys.Tree, keys.Managed:
 		if agent, instance, ok := s.options.Directory.Owner(key.Name); ok {
-			return Target{Agent: agent, Path: key.Path(instance), Instance: instance}, true
+			return Target{Agent: agent, Path: key.Path(instance), Instance: instance, compressed: key.Compressed()}, true
 		}
 	case keys.Cluster:
 		if agent, ok := s.options.Directory.Server(key.Name); ok {
@@ -197,6 +207,9 @@ func (s *Spokes) Find(key keys.Key) (Target, bool) {
 // it has the application refreshed and waits until that is done, for as long as the user does: forever, if the agent is not
 // connected. An error it shows.
 func (s *Spokes) unavailable(name string, err error) error {
+	if errors.Is(err, errRefused) {
+		return fmt.Errorf("agent %q: %w", name, err)
+	}
 	if agent, known := s.options.Directory.Agent(name); known && !agent.Connected {
 		if agent.Since.IsZero() {
 			return fmt.Errorf("agent %q has not connected, and the key is not in redisproxy's cache", name)

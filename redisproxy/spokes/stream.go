@@ -199,7 +199,7 @@ func (p *spoke) applicationChanged(key keys.Key, payload []byte) {
 	defer s.mu.Unlock()
 	s.cache.Invalidate(p.name, key.Name)
 	for path, c := range p.calls {
-		if c.instance == key.Name {
+		if c.target.Instance == key.Name {
 			p.detachRead(path)
 		}
 	}

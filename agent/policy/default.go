@@ -3,34 +3,27 @@ package policy
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kjson "sigs.k8s.io/json"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/ownership"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
 // The API groups that the default rule names.
 const (
 	coreGroup   = ""
 	eventsGroup = "events.k8s.io"
-	rbacGroup   = "rbac.authorization.k8s.io"
 	argoGroup   = "argoproj.io"
 )
-
-// maxOwners bounds the owner references of a new object that are looked up.
-const maxOwners = 8
 
 // defaultRule allows what Argo CD's UI does to objects that belong to an Application.
 type defaultRule struct {
 	applications Applications
 	namespace    string // of the agent
+	client       cache.Getter
 }
 
 // decide returns a decision. The reason of a denial is completed by explain.
@@ -180,59 +173,6 @@ func (b defaultRule) events(ctx context.Context, q *Request, about string) (Deci
 		o.Group, o.AnyGroup = parsed.Group, false
 	}
 	return b.object(ctx, o)
-}
-
-// create allows objects whose owner belongs to an Application, such as the Job that an action creates from a CronJob. They
-// must be in the owner's namespace, or the garbage collector would delete them. They must not grant permissions.
-func (b defaultRule) create(ctx context.Context, q *Request) (Decision, error) {
-	switch {
-	case q.Namespace == "" || q.Resource == "namespaces":
-		return denied("only objects in a namespace can be created"), nil
-	case q.APIGroup == rbacGroup || q.APIGroup == coreGroup && (q.Resource == "secrets" || q.Resource == "serviceaccounts"):
-		return denied("objects that give rights cannot be created"), nil
-	case q.MediaType != "" && q.MediaType != runtime.ContentTypeJSON:
-		return denied("what is created must be JSON, so that its owner can be read"), nil
-	}
-	owners, err := readOwners(q)
-	if err != nil {
-		return Decision{}, err
-	}
-	for _, owner := range owners {
-		version, err := schema.ParseGroupVersion(owner.APIVersion)
-		if err != nil || owner.UID == "" || owner.Kind == "" || owner.Name == "" {
-			continue // the API server will say what is wrong with it
-		}
-		decision, err := b.object(ctx, ownership.Object{
-			Group: version.Group, Kind: owner.Kind, Namespace: q.Namespace, Name: owner.Name, UID: string(owner.UID),
-		})
-		if err != nil || decision.Allowed {
-			return decision, err
-		}
-	}
-	return denied("only objects can be created that have an ownerReference to an object in their namespace that belongs to an Argo CD application of this cluster"), nil
-}
-
-// readOwners returns the owners of the object in the body, parsed as the API server does: field names are case-sensitive, and
-// duplicate fields are an error.
-func readOwners(q *Request) ([]metav1.OwnerReference, error) {
-	body, err := q.Body()
-	if err != nil {
-		return nil, err
-	}
-	var object struct {
-		Metadata struct {
-			OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
-		} `json:"metadata"`
-	}
-	wrong, err := kjson.UnmarshalStrict(body, &object, kjson.DisallowDuplicateFields)
-	if err == nil && len(wrong) > 0 {
-		err = wrong[0]
-	}
-	if err != nil {
-		return nil, apihttp.Errorf(http.StatusBadRequest, "the agent cannot read the object that is to be created: %v", err)
-	}
-	owners := object.Metadata.OwnerReferences
-	return owners[:min(len(owners), maxOwners)], nil
 }
 
 func denied(format string, a ...any) Decision {

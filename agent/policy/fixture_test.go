@@ -37,12 +37,13 @@ func configMap(revision, text string) *corev1.ConfigMap {
 	}
 }
 
-// apiServer serves the policy's ConfigMap and nothing else.
+// apiServer serves the policy's ConfigMap, and the objects that a test gives it.
 type apiServer struct {
 	client  typed.CoreV1Interface
 	first   *corev1.ConfigMap // nil if there is none
 	denied  bool
 	changes chan change
+	objects map[string]string // JSON of others by path
 }
 
 type change struct {
@@ -69,6 +70,10 @@ func newAPIServer(tb testing.TB, first *corev1.ConfigMap) *apiServer {
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
+	if object, ok := s.objects[r.URL.Path]; ok {
+		_, _ = io.WriteString(w, object)
+		return
+	}
 	encoder, query := json.NewEncoder(w), r.URL.Query()
 	if s.denied || query.Get("fieldSelector") != "metadata.name="+policy.ConfigMap || r.URL.Path != "/api/v1/namespaces/"+namespace+"/configmaps" {
 		w.WriteHeader(http.StatusForbidden)

@@ -34,7 +34,8 @@ type Applications interface {
 
 // Options configure a Policy.
 type Options struct {
-	// Client reads the ConfigMap. It needs permission to list and watch only that one.
+	// Client reads the ConfigMap, of which it needs permission to list and watch only that one, and, where something is created,
+	// what the new object says that it is made from.
 	Client cache.Getter
 	// Namespace is the agent's.
 	Namespace string
@@ -75,7 +76,7 @@ func New(o Options) *Policy {
 		o.Name = ConfigMap
 	}
 	p := &Policy{
-		options: o, noRules: &Rules{}, fallback: defaultRule{applications: o.Applications, namespace: o.Namespace},
+		options: o, noRules: &Rules{}, fallback: defaultRule{applications: o.Applications, namespace: o.Namespace, client: o.Client},
 		rejected: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "argocd_agent_policy_rejected_total",
 			Help: "Invalid versions of the policy ConfigMap, for which the previous version or the default rule stays in force.",

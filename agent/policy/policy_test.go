@@ -189,53 +189,6 @@ func TestDenialSaysHowToAllowTheRequest(t *testing.T) {
 	require.Equal(t, &metav1.StatusDetails{Group: "apps", Kind: "deployments", Name: "other"}, forbidden.Details)
 }
 
-func TestCreateNeedsAnOwnerOfAnApplication(t *testing.T) {
-	p := follows(t, newAPIServer(t, nil), known()).policy
-	owner := func(kind, name, uid string) string {
-		return `{"metadata":{"name":"j","ownerReferences":[{"apiVersion":"batch/v1","kind":"` + kind + `","name":"` + name + `","uid":"` + uid + `"}]}}`
-	}
-	good := owner("CronJob", "nightly", "nightly-uid")
-	for _, c := range []struct {
-		target, body string
-		allowed      bool
-	}{
-		{"/apis/batch/v1/namespaces/a/jobs", good, true},
-		{"/apis/batch/v1/namespaces/a/jobs?dryRun=All", good, true},
-		{"/apis/batch/v1/namespaces/b/jobs", good, false},
-		{"/apis/batch/v1/namespaces/a/jobs", owner("CronJob", "nightly", "cluster"), false},
-		{"/apis/batch/v1/namespaces/a/jobs", owner("CronJob", "other", "nightly-uid"), false},
-		{"/apis/batch/v1/namespaces/a/jobs", owner("CronJob", "nightly", ""), false},
-		{"/apis/batch/v1/namespaces/a/jobs", owner("CronJob", "", "nightly-uid"), false},
-		{"/apis/batch/v1/namespaces/a/jobs", `{"metadata":{}}`, false},
-		{"/apis/batch/v1/namespaces/a/jobs", strings.Replace(good, "metadata", "Metadata", 1), false},
-		{"/apis/batch/v1/namespaces/a/jobs", strings.Replace(good, "ownerReferences", "OwnerReferences", 1), false},
-		{"/api/v1/namespaces", good, false},
-		{"/apis/rbac.authorization.k8s.io/v1/clusterroles", good, false},
-		{"/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings", good, false},
-		{"/api/v1/namespaces/a/secrets", good, false},
-		{"/api/v1/namespaces/a/serviceaccounts", good, false},
-		{"/api/v1/namespaces/argocd/configmaps", good, false},
-		{"/api/v1/namespaces/argocd/pods", `{"metadata":{"ownerReferences":[{"apiVersion":"argoproj.io/v1alpha1","kind":"Application",` +
-			`"name":"child","uid":"child-uid"}]}}`, false},
-		{"/apis/argoproj.io/v1alpha1/namespaces/a/applications", good, false},
-	} {
-		d, err := ask(t, p, "POST", c.target, c.body)
-		require.NoError(t, err)
-		require.Equal(t, c.allowed, d.Allowed, "%s %s: %s", c.target, c.body, d.Reason)
-	}
-	for _, body := range []string{"", "[", `"x"`, `{"metadata":{},"metadata":{"ownerReferences":[]}}`, `{"metadata":{"ownerReferences":7}}`} {
-		_, err := ask(t, p, "POST", "/apis/batch/v1/namespaces/a/jobs", body)
-		require.True(t, fails(err, http.StatusBadRequest), "%q: %v", body, err)
-	}
-	r := arriving("POST", "/apis/batch/v1/namespaces/a/jobs")
-	r.Header.Set("Content-Type", "application/vnd.kubernetes.protobuf")
-	q, err := policy.Parse(r)
-	require.NoError(t, err)
-	d, err := p.Decide(t.Context(), q)
-	require.NoError(t, err)
-	require.Contains(t, d.Reason, "must be JSON")
-}
-
 // The caller may try again.
 func TestLookupErrorIsNoDenial(t *testing.T) {
 	p := follows(t, newAPIServer(t, nil), nil).policy

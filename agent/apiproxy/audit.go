@@ -37,6 +37,7 @@ type auditRecord struct {
 	outcome  string
 	code     int
 	err      error
+	ctx      context.Context //nolint:containedctx // while it is forwarded, and allowed; it lives as long as the request
 }
 
 // Header implements http.ResponseWriter.
@@ -61,7 +62,12 @@ func (a *auditRecord) WriteHeader(code int) {
 // Hijack implements http.Hijacker, for upgrades.
 func (a *auditRecord) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	a.code = http.StatusSwitchingProtocols
-	return http.NewResponseController(a.writer).Hijack()
+	conn, buffered, err := http.NewResponseController(a.writer).Hijack()
+	if err == nil {
+		// The proxy closes the other side only, and waits for a hub that does not read.
+		context.AfterFunc(a.ctx, func() { _ = conn.Close() })
+	}
+	return conn, buffered, err
 }
 
 // Unwrap is for http.ResponseController.

@@ -26,10 +26,34 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testPolicy allows requests by their namespace, and reads the body of what is created in namespace read.
-type testPolicy struct{}
+type testPolicy struct {
+	mu      sync.Mutex
+	closed  string        // a namespace that is not allowed any more. Guarded by mu
+	changed chan struct{} // guarded by mu
+}
 
-func (testPolicy) Decide(ctx context.Context, q *policy.Request) (policy.Decision, error) {
+func (p *testPolicy) Changed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed
+}
+
+// forbid allows nothing in a namespace any more, but what it did before in others.
+func (p *testPolicy) forbid(namespace string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = namespace
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *testPolicy) Decide(ctx context.Context, q *policy.Request) (policy.Decision, error) {
+	p.mu.Lock()
+	closed := p.closed
+	p.mu.Unlock()
 	switch {
+	case q.Namespace == closed && closed != "":
+		return policy.Decision{Reason: "it is closed now"}, nil
 	case ctx.Err() != nil:
 		return policy.Decision{}, ctx.Err()
 	case q.Namespace == "unknown":
@@ -52,6 +76,7 @@ type spoke struct {
 	client   *http.Client
 	registry *prometheus.Registry
 	log      *lines
+	policy   *testPolicy
 }
 
 // lines is a log.
@@ -77,6 +102,18 @@ func (l *lines) last() string {
 	return l.all[len(l.all)-1]
 }
 
+// count returns how many lines have a text.
+func (l *lines) count(text string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.all {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
 // newSpoke starts an API server, which speaks HTTP/2 or HTTP/1.1 only, and a handler before it.
 func newSpoke(tb testing.TB, http2 bool, api http.HandlerFunc) *spoke {
 	tb.Helper()
@@ -95,9 +132,9 @@ func caOf(server *httptest.Server) []byte {
 // before starts a handler before an API server that is there already, or is not.
 func before(tb testing.TB, config *rest.Config) *spoke {
 	tb.Helper()
-	s := &spoke{registry: prometheus.NewRegistry(), log: &lines{}}
+	s := &spoke{registry: prometheus.NewRegistry(), log: &lines{}, policy: &testPolicy{changed: make(chan struct{})}}
 	handler, err := apiproxy.New(apiproxy.Options{
-		Config: config, Policy: testPolicy{}, Registerer: s.registry,
+		Config: config, Policy: s.policy, Registerer: s.registry,
 		Logger: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	require.NoError(tb, err)

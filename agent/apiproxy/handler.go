@@ -20,6 +20,8 @@ type Policy interface {
 	// Decide says whether a request is allowed. Its error is an *apihttp.Error if the request is invalid. Any other error
 	// means that the policy could not decide.
 	Decide(ctx context.Context, q *policy.Request) (policy.Decision, error)
+	// Changed returns a channel that is closed when decisions may be others than before.
+	Changed() <-chan struct{}
 }
 
 // Options configure a Handler.
@@ -79,6 +81,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body := &bufferedBody{handler: h, request: r, writer: w}
 	defer body.release()
 	q.Body = body.readAll
+	changed := h.options.Policy.Changed()
 	a.decision, err = h.options.Policy.Decide(r.Context(), q)
 	switch {
 	case err != nil:
@@ -90,7 +93,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(a, a.decision.Forbidden(q))
 		return
 	}
-	h.proxy.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), auditRecordKey{}, a)))
+	a.ctx = r.Context()
+	if goesOn(q) {
+		var end func() *apihttp.Error
+		a.ctx, end = h.whileAllowed(r.Context(), w, q, changed)
+		defer func() {
+			if why := end(); why != nil {
+				a.outcome, a.err, a.decision.Reason = denied, nil, why.Message
+			}
+		}()
+	}
+	h.proxy.ServeHTTP(a, r.WithContext(context.WithValue(a.ctx, auditRecordKey{}, a)))
 	if a.err == nil {
 		a.outcome = allowed
 	}
@@ -117,6 +130,10 @@ type auditRecordKey struct{}
 func (h *Handler) onError(w http.ResponseWriter, r *http.Request, err error) {
 	if a, ok := r.Context().Value(auditRecordKey{}).(*auditRecord); ok {
 		a.err = err
+	}
+	if why := denial(r.Context()); why != nil {
+		refuse(w, why)
+		return
 	}
 	refuse(w, upstreamError(err))
 }

@@ -51,7 +51,7 @@ func TestReplacedCAFileIsReloaded(t *testing.T) {
 					return client, nil
 				},
 			},
-			Policy: testPolicy{}, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+			Policy: &testPolicy{}, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 		})
 		require.NoError(t, err)
 		defer handler.Close()

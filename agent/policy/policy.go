@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -53,6 +54,9 @@ type Policy struct {
 	noRules  *Rules // while there is no ConfigMap
 	fallback defaultRule
 	rejected prometheus.Counter
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced when decisions may be others than before. Guarded by mu
 }
 
 // Decision is the policy's decision on a request.
@@ -67,7 +71,7 @@ type Decision struct {
 // loadedRules is what is kept of the ConfigMap.
 type loadedRules struct {
 	revision string
-	rules    *Rules
+	rules    *Rules // nil if they are invalid
 }
 
 // New returns a policy that allows nothing until Run has found out whether there is a ConfigMap.
@@ -76,10 +80,10 @@ func New(o Options) *Policy {
 		o.Name = ConfigMap
 	}
 	p := &Policy{
-		options: o, noRules: &Rules{}, fallback: defaultRule{applications: o.Applications, namespace: o.Namespace, client: o.Client},
+		options: o, changed: make(chan struct{}), noRules: &Rules{}, fallback: defaultRule{applications: o.Applications, namespace: o.Namespace, client: o.Client},
 		rejected: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "argocd_agent_policy_rejected_total",
-			Help: "Invalid versions of the policy ConfigMap, for which the previous version or the default rule stays in force.",
+			Help: "Invalid versions of the policy ConfigMap. While one is there, nothing is allowed.",
 		}),
 	}
 	o.Registerer.MustRegister(p.rejected)
@@ -89,6 +93,7 @@ func New(o Options) *Policy {
 		if now == nil {
 			o.Logger.Warn("Policy ConfigMap not found any more; using the default rule", "config_map", o.Name)
 		}
+		p.DecideAgain()
 	}
 	p.store = follow.New(follows)
 	return p
@@ -100,7 +105,23 @@ func (p *Policy) Run(ctx context.Context) { p.store.Run(ctx) }
 // Ready returns nil once the policy knows whether there is a ConfigMap, and otherwise why it does not.
 func (p *Policy) Ready() error { return p.store.Ready() }
 
-// load parses a version of the ConfigMap. An invalid one leaves the rules before in force.
+// Changed returns a channel that is closed when decisions may be others than before: take it before Decide.
+func (p *Policy) Changed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed
+}
+
+// DecideAgain reports that decisions may be others than before, by what Applications knows.
+func (p *Policy) DecideAgain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// load parses a version of the ConfigMap. An invalid one allows nothing: the rules before may have allowed what its author means to
+// forbid, and after a restart nobody knows them.
 func (p *Policy) load(m *corev1.ConfigMap, old *loadedRules) *loadedRules {
 	if old != nil && old.revision == m.ResourceVersion {
 		return old
@@ -114,13 +135,7 @@ func (p *Policy) load(m *corev1.ConfigMap, old *loadedRules) *loadedRules {
 		return next
 	}
 	p.rejected.Inc()
-	if old != nil {
-		logger.Error("Invalid policy ConfigMap; keeping the previous policy", "error", err)
-		next.rules = old.rules
-		return next
-	}
-	logger.Error("Invalid policy ConfigMap; using the default rule", "error", err)
-	next.rules = p.noRules
+	logger.Error("Invalid policy ConfigMap; the hub is allowed nothing until it is corrected or deleted", "error", err)
 	return next
 }
 
@@ -141,6 +156,9 @@ func (p *Policy) Decide(ctx context.Context, q *Request) (Decision, error) {
 	rules := p.noRules
 	if found, ok := p.store.Get(types.NamespacedName{Namespace: p.options.Namespace, Name: p.options.Name}); ok {
 		rules = found.rules
+	}
+	if rules == nil {
+		return p.explain(q, denied("the policy is invalid, so nothing is allowed: see the error in the agent's log")), nil
 	}
 	switch {
 	case q.Impersonates && !rules.impersonation():

@@ -53,29 +53,38 @@ func TestPolicyConfigMapIsReloaded(t *testing.T) {
 	require.Contains(t, <-f.lines, "Loaded policy")
 	require.Eventually(t, func() bool { return !f.allows(t, "/metrics") && !f.allows(t, "/version") }, waitFor, tick)
 
-	// An invalid policy keeps the last valid one, and is logged and counted.
-	server.changes <- change{watch.Modified, configMap("22", "rules: [{verb: [get]}]")}
+	// An invalid policy allows nothing, and is logged and counted.
+	server.changes <- change{watch.Modified, configMap("22", metricsOnly)}
+	require.Contains(t, <-f.lines, "Loaded policy")
+	require.Eventually(t, func() bool { return f.allows(t, "/metrics") }, waitFor, tick)
+	server.changes <- change{watch.Modified, configMap("23", "rules: [{verb: [get]}]")}
 	line := <-f.lines
 	require.Contains(t, line, "level=ERROR")
 	require.Contains(t, line, `rules[0].verb`)
+	require.Eventually(t, func() bool { return !f.allows(t, "/metrics") }, waitFor, tick)
 	require.False(t, f.allows(t, "/version"))
 	require.Equal(t, 1.0, f.rejected(t))
 
-	server.changes <- change{watch.Deleted, configMap("23", "rules: [{verb: [get]}]")}
+	server.changes <- change{watch.Deleted, configMap("24", "rules: [{verb: [get]}]")}
 	require.Contains(t, <-f.lines, "Policy ConfigMap not found any more")
-	require.True(t, f.allows(t, "/version"))
+	require.Eventually(t, func() bool { return f.allows(t, "/version") }, waitFor, tick)
 	problems, err := testutil.GatherAndLint(f.registry)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }
 
-func TestInvalidPolicyAtStartupIsTheDefaultRule(t *testing.T) {
-	broken := configMap("5", "applications: false\nunknown: 1")
+// It may have been stricter than the default rule when it was valid.
+func TestInvalidPolicyAtStartupAllowsNothing(t *testing.T) {
+	broken := configMap("5", "applications: true\nunknown: 1")
 	f := newFollowing(t, newAPIServer(t, broken), known())
-	require.Contains(t, <-f.lines, "using the default rule")
+	require.Contains(t, <-f.lines, "the hub is allowed nothing")
 	require.Eventually(t, func() bool { return f.policy.Ready() == nil }, waitFor, tick)
-	require.True(t, f.allows(t, "/version"))
-	require.False(t, f.allows(t, "/metrics"))
+	for _, target := range []string{"/version", "/metrics", "/api/v1/namespaces/a/pods/web-1"} {
+		d, err := ask(t, f.policy, "GET", target, "")
+		require.NoError(t, err)
+		require.False(t, d.Allowed)
+		require.Contains(t, d.Reason, "the policy is invalid")
+	}
 
 	empty := configMap("5", "")
 	empty.Data = map[string]string{"policy.yml": nothingAtAll}
@@ -94,4 +103,20 @@ func TestNothingIsAllowedBeforeThePolicyIsLoaded(t *testing.T) {
 		_, err = ask(t, f.policy, "GET", "/version", "")
 		return err != nil && strings.Contains(err.Error(), "configmaps is forbidden")
 	}, waitFor, tick)
+}
+
+func TestEachChangeOfThePolicyIsReported(t *testing.T) {
+	server := newAPIServer(t, nil)
+	f := follows(t, server, known())
+	for _, c := range []change{
+		{watch.Added, configMap("20", metricsOnly)}, {watch.Modified, configMap("21", "broken")}, {watch.Modified, configMap("22", nothingAtAll)},
+		{watch.Deleted, configMap("23", nothingAtAll)},
+	} {
+		changed := f.policy.Changed()
+		server.changes <- c
+		<-changed
+	}
+	changed := f.policy.Changed()
+	f.policy.DecideAgain()
+	<-changed
 }

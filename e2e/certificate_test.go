@@ -252,7 +252,7 @@ func TestConnectionEndsWhenCertificateExpires(t *testing.T) {
 	mark, seen := h.site.agent.Mark(), h.principal.Mark()
 	h.theirs.holds(t, nil, clientPair(t, h.ca, h.site.name, soon))
 	saysNow(t, h.site.agent, mark, lab.ConnectedAgentLine)
-	saysNow(t, h.principal, seen, "the agent's certificate has expired: connect again with a newer one")
+	saysNow(t, h.principal, seen, "the client's certificate has expired: connect again with a newer one")
 	saysNow(t, h.site.agent, mark, "it expired at")
 
 	h.theirs.holds(t, nil, clientPair(t, h.ca, h.site.name, pki.Validity{}))
@@ -273,7 +273,7 @@ func TestConnectionEndsWhenCAIsRemoved(t *testing.T) {
 
 	mark, seen := h.site.agent.Mark(), h.principal.Mark()
 	h.ours.holds(t, second.PEM().Certificate, pki.Pair{})
-	saysNow(t, h.site.agent, mark, "the agent's certificate is no longer trusted",
+	saysNow(t, h.site.agent, mark, "the client's certificate is no longer trusted",
 		"which is none of the CAs trusted here", "the other side refused our client certificate")
 	saysNow(t, h.principal, seen, "An agent disconnected\" component=agents agent="+h.site.name, "TLS handshake failed")
 	trusted.newTwin("undisturbed").create(t).arrives(t)

@@ -52,7 +52,8 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	dialer := tunnel.NewDialer(principal, name)
 	dial := func(ctx context.Context, agent string) (net.Conn, error) { return dialer.Dial(ctx, agent, tunnel.Kube) }
 	agents := directory.New(principal, logging.Component(logger, "directory"))
-	options := callers.Options{Trust: serverCerts, TrustDomain: s.trustDomain, AllAgents: s.allAgents}
+	unblocked := callers.Restrict(serverCerts, agents)
+	options := callers.Options{Trust: unblocked, Blocklist: agents, TrustDomain: s.trustDomain, AllAgents: s.allAgents}
 	keys := token.NewSource(s.jwtKey, logging.Component(logger, "tokens"))
 	if s.jwtKey != "" {
 		options.Tokens = keys
@@ -75,6 +76,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	if s.jwtKey != "" {
 		group.Go(func() error { return keys.Run(ctx) })
 	}
+	group.Go(func() error { unblocked.Run(ctx); return nil })
 	group.Go(func() error { admission.Run(ctx); return nil })
 	group.Go(func() error {
 		defer dialer.Wait()

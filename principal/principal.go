@@ -11,11 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
-	"k8s.io/client-go/kubernetes"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
@@ -26,16 +24,13 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/telemetry"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/telemetry/clientgo"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/syncmetrics"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/hub"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay"
@@ -72,14 +67,14 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	}
 	client := cluster.Client
 	metrics := syncmetrics.NewSync("argocd_principal", registry, s.metricsAgents)
-	certSource, admission, err := s.authenticator(client, registry, logger)
-	if err != nil {
-		return err
-	}
 	hubIdentity := hub.NewIdentity(client.CoreV1(), s.namespace, logging.Component(logger, "hub"))
 	// Data comes first, and then what reads it.
 	clusterStore := clusters.New(client.CoreV1().RESTClient(), s.namespace, logging.Component(logger, "clusters"))
 	directory := relay.NewDirectory(s.sharing.mapping(s.namespace).HubNamespace)
+	entrance, err := s.entrance(client, directory, registry, logger)
+	if err != nil {
+		return err
+	}
 	hubState, err := s.share(cluster, clusterStore, directory, metrics, logging.Component(logger, "hub"))
 	if err != nil {
 		return err
@@ -88,7 +83,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "guard"),
 	})
 	service := sessions.New(sessions.Options{
-		Authn: admission, Ready: awaitAll(hubState, hubIdentity, clusterStore), Modes: facets.Modes(),
+		Authn: entrance.authn, Ready: awaitAll(hubState, hubIdentity, clusterStore), Modes: facets.Modes(),
 		Knows: hubState.Knows, Mode: clusterStore.Mode, Hello: func() wire.Hello { return s.hello(hubIdentity.UID()) },
 		Share: hubState.Sharing(s.resyncEvery, func(agent string) converge.Observer {
 			return deletionGuard.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
@@ -97,27 +92,27 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
 	syncmetrics.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
-	relayService := relay.New(relay.Options{Authn: admission, Directory: directory, Registerer: registry})
+	relayService := relay.New(relay.Options{Authn: entrance.authn, Directory: directory, Registerer: registry})
 	// All listeners subscribe before anything runs.
 	clusterStore.Subscribe(directory)
 	clusterStore.Subscribe(hubState)
 	clusterStore.Subscribe(service)
 	hubState.Subscribe(service)
 	operations, err := s.operations.Serve(ctx, base,
-		ops.When("certificate", certSource.Ready), ops.When("applications", hubState.Ready), ops.When("identity", hubIdentity.Ready),
-		ops.When("clusters", clusterStore.Ready))
+		ops.When("certificate", entrance.certificates.Ready), ops.When("blocklist", entrance.admission.Ready),
+		ops.When("applications", hubState.Ready), ops.When("identity", hubIdentity.Ready), ops.When("clusters", clusterStore.Ready))
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
-	group.Go(func() error { return certSource.Run(ctx) })
+	group.Go(func() error { return entrance.certificates.Run(ctx) })
 	group.Go(func() error {
 		confirm := func(ctx context.Context) { deletionGuard.Run(ctx, service.ConfirmDeletions) }
-		together(ctx, admission.Run, clusterStore.Run, hubState.Run, hubIdentity.Run, confirm)
+		together(ctx, entrance.run, clusterStore.Run, hubState.Run, hubIdentity.Run, confirm)
 		return nil
 	})
-	server := s.newServer(ctx, certSource, telemetry.ServerOptions(registry), services(service, relayService))
+	server := s.newServer(ctx, entrance.certificates, telemetry.ServerOptions(registry), services(service, relayService))
 	group.Go(func() error { return s.serve(ctx, server, logger, service.Run, relayService.Run) })
 	return group.Wait()
 }
@@ -154,24 +149,6 @@ func (s *principalSettings) share(cluster kube.Cluster, clusterStore hub.Cluster
 		Reporter:  facets.NewLogReporter(logger, kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn, metrics.FailedWrite),
 		Directory: directory, Logger: logger,
 	})
-}
-
-// authenticator returns what admits agents and the hub's components, and where the certificates come from.
-func (s *principalSettings) authenticator(client kubernetes.Interface, registry *prometheus.Registry, logger *slog.Logger) (*certs.Source, *authn.Authenticator, error) {
-	certSource, err := s.tls.Source("principal", secret.Namespace{Client: client.CoreV1(), Name: s.namespace},
-		logging.Component(logger, "certificates"), certs.NewMetrics(registry))
-	if err != nil {
-		return nil, nil, err
-	}
-	identify, err := identity.New(identity.Options{Auth: s.auth, Reserved: []string{s.namespace}, Components: s.components})
-	if err != nil {
-		return nil, nil, err
-	}
-	if unmatched := identify.Unmatched(); len(unmatched) > 0 {
-		logger.Warn("Components of the hub cannot connect: they are named by a common name, and --auth reads URIs; name their URIs in --hub-components",
-			"components", unmatched)
-	}
-	return certSource, authn.New(authn.Options{Identify: identify, Trust: certSource, Logger: logging.Component(logger, "agents")}), nil
 }
 
 // hello is the principal's, of the hub that is known by that.

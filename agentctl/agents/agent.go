@@ -16,6 +16,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/signingkey"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/blocklist"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
@@ -124,6 +125,7 @@ type hubState struct {
 	trusted ca.Trusted          // empty without a CA
 	proxy   []*x509.Certificate // the resource proxy's chain; empty without a certificate
 	keys    tokenKeys
+	blocked blocklist.List
 	// hasNamespace reports whether the hub has a namespace.
 	hasNamespace func(ctx context.Context, name string) (bool, error)
 }
@@ -149,5 +151,10 @@ func loadHub(ctx context.Context, hub *cluster.Client) (*hubState, error) {
 		}
 	}
 	k.keys = readKeys(secrets[signingkey.SecretName], hub)
+	keys, err := hub.ConfigMapData(ctx, blocklist.ConfigMap)
+	if err != nil {
+		return nil, err
+	}
+	k.blocked, _ = blocklist.Parse(keys) // the principal says what cannot be read
 	return k, nil
 }

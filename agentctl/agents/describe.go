@@ -14,6 +14,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/blocklist"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
@@ -32,6 +33,9 @@ func (k *hubState) describe(ctx context.Context, s *corev1.Secret, name string) 
 	}
 	if _, unfit := ParseName(k.hub, name); unfit != nil {
 		agent.Problems = append(agent.Problems, unfit.Error())
+	}
+	if key := blocklist.Agent(identity.Agent(name)); k.blocked.Has(key) {
+		agent.Problems = append(agent.Problems, "it is blocked, which argocd-agentctl agent unblock "+name+" ends")
 	}
 	if err != nil {
 		agent.Problems = append(agent.Problems, err.Error())
@@ -136,6 +140,9 @@ func (k *hubState) clientCertificate(c argocd.Cluster, cas []*x509.Certificate) 
 	}
 	if problem := ca.CallerProblem(chain[0], c.Agent, c.Access.BearerToken != ""); problem != "" {
 		problems = append(problems, fmt.Sprintf("%s%s: replace it with: argocd-agentctl agent create %s --upsert", whose, problem, c.Agent))
+	}
+	if err := k.blocked.Refuses(chain[0], ""); err != nil {
+		problems = append(problems, whose+err.Error())
 	}
 	about := certificate.Describe(chain[0])
 	return &about, problems

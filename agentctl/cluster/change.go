@@ -20,6 +20,12 @@ const (
 	Replaced  Outcome = "replaced"
 )
 
+// What becomes of entries of the blocklist.
+const (
+	Blocked   Outcome = "blocked"
+	Unblocked Outcome = "unblocked"
+)
+
 // Change is the wanted state of a Secret. A good one stays as it is, so that a command may be repeated. A Secret that is not
 // as wanted is replaced only when the user asked for it.
 type Change struct {

@@ -21,8 +21,8 @@ import (
 
 func agentCommands(e *endpoints) *cobra.Command {
 	return e.alsoNamespace(group(&cobra.Command{
-		Use: "agent", Short: "Register agents on the hub, list and inspect them",
-	}, createCommand(e), listCommand(e), inspectCommand(e)))
+		Use: "agent", Short: "Register agents on the hub, list and inspect them, shut them out",
+	}, createCommand(e), listCommand(e), inspectCommand(e), blockCommand(e), unblockCommand(e)))
 }
 
 // createFlags are the flags of agent create.

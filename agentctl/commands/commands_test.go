@@ -46,6 +46,12 @@ func TestInvalidFlagsFailBeforeAnyRequest(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"pki isue":                     "did you mean issue?",
+		"agent block":                  "give one of an agent's name, --fingerprint and --spiffe-id",
+		"agent block a b":              "give one of an agent's name, --fingerprint and --spiffe-id",
+		"agent block a --spiffe-id=b":  "give one of an agent's name, --fingerprint and --spiffe-id",
+		"agent block Berlin":           "rename the agent",
+		"agent block --fingerprint=ab": "no SHA-256 fingerprint",
+		"agent unblock --spiffe-id=ab": "no URI such as spiffe://",
 		"frobnicate":                   "no such command; argocd-agentctl --help lists them",
 		"pki init now":                 `takes no argument, and "now" is one`,
 		"pki init --force --dyas=3":    "unknown flag: --dyas: did you mean --days? See argocd-agentctl pki init --help",

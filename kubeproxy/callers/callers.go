@@ -29,6 +29,8 @@ type Tokens interface {
 type Options struct {
 	// Trust verifies client certificates. Without it there is no Bind.
 	Trust identity.Trust
+	// Blocklist has the agents that may not be reached; nil if none.
+	Blocklist Blocklist
 	// TrustDomain is that of the URIs by which certificates name callers; see identity.Caller.
 	TrustDomain string
 	// Tokens is nil if no key is configured. Then every token is refused.
@@ -82,7 +84,18 @@ func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 		return Call{}, err
 	}
 	bearer, given := bearerToken(r.Header)
-	named := c.certificateOf(r.Context(), peer)
+	call, err := c.callOf(c.certificateOf(r.Context(), peer), bearer, given, target)
+	if err == nil {
+		err = c.checkAgent(call.Agent)
+	}
+	if err != nil {
+		return Call{}, err
+	}
+	return call, nil
+}
+
+// callOf returns the call of a caller with a certificate, and with a token if that is given.
+func (c *Callers) callOf(named *certificate, bearer string, given bool, target Target) (Call, error) {
 	if named.refusal != nil {
 		return Call{}, named.refusal
 	}

@@ -90,6 +90,9 @@ func CertificateError(ctx context.Context) *apihttp.Error {
 }
 
 func unauthorized(err error) *apihttp.Error {
+	if errors.Is(err, errUnknown) {
+		return apihttp.Errorf(http.StatusServiceUnavailable, "%v", err)
+	}
 	if wasGood(err) {
 		return apihttp.Errorf(http.StatusUnauthorized, "the client's %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
@@ -54,9 +55,10 @@ func request(t *testing.T, validFor time.Duration) *http.Request {
 	t.Helper()
 	ca, err := pki.NewCA(pki.CAOptions{CommonName: "CA"})
 	require.NoError(t, err)
-	pair, err := ca.IssueClient(pki.ClientOptions{CommonName: "a", Validity: pki.Validity{
-		NotBefore: time.Now(), NotAfter: time.Now().Add(validFor),
-	}})
+	pair, err := ca.IssueClient(pki.ClientOptions{
+		CommonName: "a", SPIFFEID: identity.Caller{TrustDomain: identity.CallerTrustDomain, Agent: "a"}.URI().String(),
+		Validity: pki.Validity{NotBefore: time.Now(), NotAfter: time.Now().Add(validFor)},
+	})
 	require.NoError(t, err)
 	certificate, err := pair.TLS()
 	require.NoError(t, err)

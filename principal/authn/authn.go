@@ -24,6 +24,9 @@ const (
 	refusalLogBurst    = 20
 )
 
+// readyTimeout is how long a caller waits for a principal that is starting.
+const readyTimeout = 3 * time.Second
+
 // MaxStreams is how many streams an agent may have open: one to synchronise, one to listen, and one for each tunnel
 // connection, such as those of users who watch logs and terminals. Each costs some 25 KiB even when it is idle.
 const MaxStreams = 1000
@@ -43,6 +46,9 @@ type Options struct {
 	Identify *identity.Authenticator
 	// Trust verifies that peer's certificate for as long as a stream is open.
 	Trust identity.Trust
+	// Ready, if set, waits until it is known who is refused, and returns why it is not if the context ends before that. Nobody
+	// is admitted until then.
+	Ready func(ctx context.Context) error
 	// Logger gets the refusals.
 	Logger *slog.Logger
 }
@@ -55,6 +61,7 @@ type Authenticator struct {
 
 	mu      sync.Mutex
 	streams map[identity.Agent]int // how many each agent has open. Guarded by mu
+	refused map[string]string      // why callers were refused last, by the subjects of their certificates. Guarded by mu
 }
 
 // New returns an authenticator.
@@ -62,6 +69,7 @@ func New(o Options) *Authenticator {
 	return &Authenticator{
 		options: o, monitor: identity.NewCertificateMonitor(o.Trust),
 		refusals: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst), streams: make(map[identity.Agent]int),
+		refused: make(map[string]string),
 	}
 }
 
@@ -86,7 +94,7 @@ func (a *Authenticator) Agent(ctx context.Context) (context.Context, Grant, erro
 	if !a.acquireStream(peer.Agent) {
 		grant.End()
 		err := status.Errorf(codes.ResourceExhausted, "the agent has %d streams open, which is the limit", MaxStreams)
-		a.LogRefusal(a.options.Logger.With("agent", string(peer.Agent), "address", peer.Address), err)
+		a.LogRefusal(peer.Subject, a.loggerOf(peer), err)
 		return nil, Grant{}, err
 	}
 	end := grant.End
@@ -126,36 +134,85 @@ func (a *Authenticator) MayDial(component Grant, target string) error {
 	}
 	err := status.Errorf(codes.PermissionDenied, "component %q may dial %s at agents, and not %s: give each component a certificate of its "+
 		"own name, or change the principal's setting --hub-components", component.Component, strings.Join(component.Targets, " and "), target)
-	a.LogRefusal(a.options.Logger.With("component", component.Component, "address", component.Address), err)
+	a.LogRefusal(component.Subject, a.loggerOf(component.Peer), err)
 	return err
 }
 
 // bind binds a stream to the certificate of its caller, unless that could not be identified.
 func (a *Authenticator) bind(ctx context.Context, peer identity.Peer, err error) (context.Context, Grant, error) {
 	if err != nil {
-		a.LogRefusal(a.options.Logger, err)
+		a.LogRefusal("", a.options.Logger, err)
 		return nil, Grant{}, status.Error(codes.Unauthenticated, err.Error())
+	}
+	if err := a.awaitReady(ctx); err != nil {
+		return nil, Grant{}, err
 	}
 	ctx, end, err := a.monitor.Bind(ctx, peer)
 	if err != nil {
 		err = Status(err)
-		a.LogRefusal(a.options.Logger.With("agent", string(peer.Agent), "address", peer.Address), err)
+		a.LogRefusal(peer.Subject, a.loggerOf(peer), err)
 		return nil, Grant{}, err
 	}
 	return ctx, Grant{peer, end}, nil
 }
 
-// LogRefusal logs that a caller was refused, unless many were lately.
-func (a *Authenticator) LogRefusal(logger *slog.Logger, err error) {
-	if a.refusals.Allow() {
-		logger.Warn("Refused connection", "reason", status.Convert(err).Message())
+// awaitReady waits until it is known who is refused: a caller that comes while the principal starts need not come again.
+func (a *Authenticator) awaitReady(ctx context.Context) error {
+	if a.options.Ready == nil {
+		return nil
 	}
+	ready, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	err := a.options.Ready(ready)
+	switch {
+	case ctx.Err() != nil:
+		return Status(context.Cause(ctx))
+	case err != nil:
+		return status.Error(codes.Unavailable, "the principal is not ready: "+err.Error())
+	}
+	return nil
+}
+
+// loggerOf returns the logger for what concerns a caller.
+func (a *Authenticator) loggerOf(peer identity.Peer) *slog.Logger {
+	if peer.Component != "" {
+		return a.options.Logger.With("component", peer.Component, "address", peer.Address)
+	}
+	return a.options.Logger.With("agent", string(peer.Agent), "address", peer.Address)
+}
+
+// maxRefused bounds of how many callers it is remembered why they were refused.
+const maxRefused = 10_000
+
+// LogRefusal logs that a caller was refused, unless many were lately. What repeats is logged once: subject is that of the
+// caller's certificate, empty if it has none, and counts until Admitted.
+func (a *Authenticator) LogRefusal(subject string, logger *slog.Logger, err error) {
+	reason := status.Convert(err).Message()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if subject != "" && a.refused[subject] == reason || !a.refusals.Allow() {
+		return
+	}
+	if subject != "" {
+		if len(a.refused) >= maxRefused {
+			clear(a.refused)
+		}
+		a.refused[subject] = reason
+	}
+	logger.Warn("Refused connection", "reason", reason)
+}
+
+// Admitted says that a caller with that subject is served: should it be refused later, that is news.
+func (a *Authenticator) Admitted(subject string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.refused, subject)
 }
 
 // Status returns the gRPC status that an error is or stands for, for the caller whose stream it ended.
 func Status(err error) error {
 	if errors.Is(err, identity.ErrExpired) || errors.Is(err, identity.ErrRevoked) {
-		return status.Error(codes.Unauthenticated, "the agent's "+err.Error())
+		return status.Error(codes.Unauthenticated, "the client's "+err.Error())
 	}
 	if _, ok := status.FromError(err); ok {
 		return err

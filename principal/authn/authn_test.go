@@ -129,7 +129,7 @@ func TestRevokedCertificateEndsStreams(t *testing.T) {
 	<-ctx.Done()
 	err = authn.Status(context.Cause(ctx))
 	require.Equal(t, codes.Unauthenticated, status.Code(err))
-	require.ErrorContains(t, err, "the agent's certificate is no longer trusted: blocked")
+	require.ErrorContains(t, err, "the client's certificate is no longer trusted: blocked")
 	_, _, err = a.Agent(stream(t, "berlin"))
 	require.ErrorContains(t, err, "no longer trusted")
 }
@@ -153,6 +153,52 @@ func TestStreamsPerAgentAreLimited(t *testing.T) {
 		end()
 	}
 	_, who, err = a.Agent(berlin)
+	require.NoError(t, err)
+	who.End()
+}
+
+// An agent that is refused comes again every half minute, over several streams.
+func TestRefusalsThatRepeatAreLoggedOnce(t *testing.T) {
+	a, s, log := open(t)
+	berlin := stream(t, "berlin")
+	s.change(errors.New("blocked"))
+	for range 5 {
+		_, _, err := a.Agent(berlin)
+		require.ErrorContains(t, err, "blocked")
+	}
+	_, _, err := a.Agent(stream(t, "paris"))
+	require.Error(t, err)
+	require.Equal(t, 2, strings.Count(log.String(), "Refused connection"))
+
+	s.change(errors.New("expired"))
+	_, _, err = a.Agent(berlin)
+	require.Error(t, err)
+	require.Equal(t, 3, strings.Count(log.String(), "Refused connection"))
+	s.change(nil)
+	_, who, err := a.Agent(berlin)
+	require.NoError(t, err)
+	a.Admitted(who.Subject)
+	who.End()
+	s.change(errors.New("expired"))
+	_, _, err = a.Agent(berlin)
+	require.Error(t, err)
+	require.Equal(t, 4, strings.Count(log.String(), "Refused connection"))
+}
+
+// It is not known yet who is blocked.
+func TestNobodyIsAdmittedBeforeThatIsPossible(t *testing.T) {
+	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
+	require.NoError(t, err)
+	ready := errors.New("the blocklist is not known")
+	a := authn.New(authn.Options{
+		Identify: identify, Trust: &trust{changed: make(chan struct{})}, Logger: slog.New(slog.DiscardHandler),
+		Ready: func(context.Context) error { return ready },
+	})
+	_, _, err = a.Agent(stream(t, "berlin"))
+	require.Equal(t, codes.Unavailable, status.Code(err))
+	require.ErrorContains(t, err, "the blocklist is not known")
+	ready = nil
+	_, who, err := a.Agent(stream(t, "berlin"))
 	require.NoError(t, err)
 	who.End()
 }

@@ -14,6 +14,8 @@ import (
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/blocklist"
 )
 
 // Directory holds which agents there are and which of the hub's applications belong to which agent. Whoever follows the hub
@@ -32,6 +34,7 @@ type Directory struct {
 	namespaces  map[string]string              // by agent, where namespaceOf does not apply. Guarded by mu
 	assignments map[string]assignment          // by instance. Guarded by mu
 	instances   map[string]map[string]struct{} // the same, by agent. Guarded by mu
+	blocked     []string                       // the keys of the blocklist. Guarded by mu
 	watchers    map[*watcher]struct{}          // Guarded by mu
 }
 
@@ -72,6 +75,17 @@ func (d *Directory) SetCluster(agent, server string) {
 // RemoveCluster records that an agent has no cluster Secret.
 func (d *Directory) RemoveCluster(agent string) {
 	d.change(agent, func(s *agentState) { s.hasCluster, s.server = false, "" })
+}
+
+// SetBlocked records the keys of the hub's blocklist.
+func (d *Directory) SetBlocked(keys []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.blocked = keys
+	for w := range d.watchers {
+		w.blocked = true
+	}
+	d.notify("", maps.Keys(map[string]struct{}(nil)))
 }
 
 // SetNamespace records the namespace on the hub whose applications all belong to an agent, empty if there is none.
@@ -180,6 +194,8 @@ func (d *Directory) absence(agent string) error {
 	s, ok := d.agents[agent]
 	since := time.Since(s.since).Round(time.Second)
 	switch {
+	case slices.Contains(d.blocked, blocklist.Agent(identity.Agent(agent))):
+		return status.Errorf(codes.FailedPrecondition, "it is blocked on the hub: unblock it with: argocd-agentctl agent unblock %s", agent)
 	case !ok:
 		return status.Error(codes.NotFound, "there is no such agent: create it with: argocd-agentctl agent create")
 	case !s.seen:
@@ -193,6 +209,7 @@ func (d *Directory) absence(agent string) error {
 type watcher struct {
 	agents    map[string]struct{} // that changed. Guarded by Directory.mu
 	instances map[string]struct{} // of applications that may belong to another agent. Guarded by Directory.mu
+	blocked   bool                // the blocklist changed. Guarded by Directory.mu
 	changed   signal.Signal
 }
 
@@ -200,7 +217,7 @@ type watcher struct {
 func (d *Directory) watch() *watcher {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	w := &watcher{agents: make(map[string]struct{}), instances: make(map[string]struct{}), changed: signal.New()}
+	w := &watcher{agents: make(map[string]struct{}), instances: make(map[string]struct{}), blocked: true, changed: signal.New()}
 	for agent := range d.agents {
 		w.agents[agent] = struct{}{}
 		if d.namespace(agent) == "" {
@@ -235,7 +252,10 @@ func (d *Directory) updates(w *watcher) []*tunnelv1.DirectoryUpdate {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var m messages
-	m.last()
+	if first := m.last(); w.blocked {
+		first.Blocklist, w.blocked = &tunnelv1.Blocklist{Keys: d.blocked}, false
+		m.size += proto.Size(first)
+	}
 	for _, name := range slices.Sorted(maps.Keys(w.agents)) {
 		update := m.last()
 		s, ok := d.agents[name]

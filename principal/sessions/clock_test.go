@@ -167,7 +167,7 @@ func TestStreamDoesNotOutliveTheTrustInItsCertificate(t *testing.T) {
 				err = <-ended
 				require.Zero(t, time.Since(began))
 				require.Equal(t, codes.Unauthenticated, status.Code(err))
-				require.ErrorContains(t, err, "the agent's certificate is no longer trusted")
+				require.ErrorContains(t, err, "the client's certificate is no longer trusted")
 				require.ErrorContains(t, err, "issue it by one of those")
 			})
 		})

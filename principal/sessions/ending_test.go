@@ -2,6 +2,7 @@ package sessions_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -148,18 +149,20 @@ func TestStreamsWithoutHelloAreNotLogged(t *testing.T) {
 }
 
 func TestRefusalsAreLoggedAtALimitedRate(t *testing.T) {
+	agents := 0 // what one of them repeats is logged once
+	next := func() string { agents++; return fmt.Sprintf("agent-%d", agents) }
 	for name, begin := range map[string]func(t *testing.T, o *fixture) <-chan error{
 		"no name for an agent": func(t *testing.T, o *fixture) <-chan error {
 			_, ended := o.callConnect(t, reserved, time.Hour)
 			return ended
 		},
 		"no hello": func(t *testing.T, o *fixture) <-chan error {
-			a, ended := o.callConnect(t, "a", time.Hour)
+			a, ended := o.callConnect(t, next(), time.Hour)
 			require.NoError(t, a.Send(converge.Digest{Facet: facet, Resync: 1}))
 			return ended
 		},
 		"another mode": func(t *testing.T, o *fixture) <-chan error {
-			a, ended := o.callConnect(t, "a", time.Hour)
+			a, ended := o.callConnect(t, next(), time.Hour)
 			h := hello()
 			h.Mode = "dependent"
 			require.NoError(t, a.SendHello(h))

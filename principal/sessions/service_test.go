@@ -129,7 +129,7 @@ func TestUntrustedAgentIsDisconnected(t *testing.T) {
 	for _, a := range []agent{agents["a"], stream(t, old)} {
 		err = a.endReason(t)
 		require.Equal(t, codes.Unauthenticated, status.Code(err), "%v", err)
-		require.ErrorContains(t, err, "the agent's certificate is no longer trusted")
+		require.ErrorContains(t, err, "the client's certificate is no longer trusted")
 		require.ErrorContains(t, err, "client certificate CN=a was issued by CN=test, which is none of the CAs trusted here")
 	}
 	o.change("b", "guestbook", "two")

@@ -305,7 +305,10 @@ type DirectoryUpdate struct {
 	// Instances, as in Assignment, that no longer belong to any agent.
 	Unassigned []string `protobuf:"bytes,4,rep,name=unassigned,proto3" json:"unassigned,omitempty"`
 	// More says that this is only part of the first update, and that the next message continues it.
-	More          bool `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
+	More bool `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
+	// Blocklist replaces the hub's blocklist, if it is set. The first update has it; one that has none says that nobody is
+	// blocked.
+	Blocklist     *Blocklist `protobuf:"bytes,6,opt,name=blocklist,proto3" json:"blocklist,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -375,6 +378,59 @@ func (x *DirectoryUpdate) GetMore() bool {
 	return false
 }
 
+func (x *DirectoryUpdate) GetBlocklist() *Blocklist {
+	if x != nil {
+		return x.Blocklist
+	}
+	return nil
+}
+
+// Blocklist is whom the hub refuses, whatever CA issued the certificate.
+type Blocklist struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Keys are as in the ConfigMap argocd-agent-tls-blocklist: fingerprints of certificates, "agent.NAME", and "uri.DIGEST".
+	Keys          []string `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Blocklist) Reset() {
+	*x = Blocklist{}
+	mi := &file_api_tunnel_v1_tunnel_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Blocklist) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Blocklist) ProtoMessage() {}
+
+func (x *Blocklist) ProtoReflect() protoreflect.Message {
+	mi := &file_api_tunnel_v1_tunnel_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Blocklist.ProtoReflect.Descriptor instead.
+func (*Blocklist) Descriptor() ([]byte, []int) {
+	return file_api_tunnel_v1_tunnel_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Blocklist) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
 // Agent is an agent as the hub knows it.
 type Agent struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -394,7 +450,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_api_tunnel_v1_tunnel_proto_msgTypes[5]
+	mi := &file_api_tunnel_v1_tunnel_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -406,7 +462,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_api_tunnel_v1_tunnel_proto_msgTypes[5]
+	mi := &file_api_tunnel_v1_tunnel_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -419,7 +475,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_api_tunnel_v1_tunnel_proto_rawDescGZIP(), []int{5}
+	return file_api_tunnel_v1_tunnel_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Agent) GetName() string {
@@ -478,7 +534,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_api_tunnel_v1_tunnel_proto_msgTypes[6]
+	mi := &file_api_tunnel_v1_tunnel_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +546,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_api_tunnel_v1_tunnel_proto_msgTypes[6]
+	mi := &file_api_tunnel_v1_tunnel_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +559,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_api_tunnel_v1_tunnel_proto_rawDescGZIP(), []int{6}
+	return file_api_tunnel_v1_tunnel_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Assignment) GetInstance() string {
@@ -542,7 +598,7 @@ const file_api_tunnel_v1_tunnel_proto_rawDesc = "" +
 	"\x03end\x18\x02 \x01(\x0e2\x1a.argocdagent.tunnel.v1.EndR\x03end\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04read\x18\x04 \x01(\x04R\x04read\"\x0e\n" +
-	"\fWatchRequest\"\xd4\x01\n" +
+	"\fWatchRequest\"\x94\x02\n" +
 	"\x0fDirectoryUpdate\x124\n" +
 	"\x06agents\x18\x01 \x03(\v2\x1c.argocdagent.tunnel.v1.AgentR\x06agents\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x12=\n" +
@@ -550,7 +606,10 @@ const file_api_tunnel_v1_tunnel_proto_rawDesc = "" +
 	"\n" +
 	"unassigned\x18\x04 \x03(\tR\n" +
 	"unassigned\x12\x12\n" +
-	"\x04more\x18\x05 \x01(\bR\x04more\"\xb7\x01\n" +
+	"\x04more\x18\x05 \x01(\bR\x04more\x12>\n" +
+	"\tblocklist\x18\x06 \x01(\v2 .argocdagent.tunnel.v1.BlocklistR\tblocklist\"\x1f\n" +
+	"\tBlocklist\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\tR\x04keys\"\xb7\x01\n" +
 	"\x05Agent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x120\n" +
@@ -588,7 +647,7 @@ func file_api_tunnel_v1_tunnel_proto_rawDescGZIP() []byte {
 }
 
 var file_api_tunnel_v1_tunnel_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_api_tunnel_v1_tunnel_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_api_tunnel_v1_tunnel_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_api_tunnel_v1_tunnel_proto_goTypes = []any{
 	(End)(0),                      // 0: argocdagent.tunnel.v1.End
 	(*ListenRequest)(nil),         // 1: argocdagent.tunnel.v1.ListenRequest
@@ -596,28 +655,30 @@ var file_api_tunnel_v1_tunnel_proto_goTypes = []any{
 	(*Frame)(nil),                 // 3: argocdagent.tunnel.v1.Frame
 	(*WatchRequest)(nil),          // 4: argocdagent.tunnel.v1.WatchRequest
 	(*DirectoryUpdate)(nil),       // 5: argocdagent.tunnel.v1.DirectoryUpdate
-	(*Agent)(nil),                 // 6: argocdagent.tunnel.v1.Agent
-	(*Assignment)(nil),            // 7: argocdagent.tunnel.v1.Assignment
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(*Blocklist)(nil),             // 6: argocdagent.tunnel.v1.Blocklist
+	(*Agent)(nil),                 // 7: argocdagent.tunnel.v1.Agent
+	(*Assignment)(nil),            // 8: argocdagent.tunnel.v1.Assignment
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
 }
 var file_api_tunnel_v1_tunnel_proto_depIdxs = []int32{
 	0, // 0: argocdagent.tunnel.v1.Frame.end:type_name -> argocdagent.tunnel.v1.End
-	6, // 1: argocdagent.tunnel.v1.DirectoryUpdate.agents:type_name -> argocdagent.tunnel.v1.Agent
-	7, // 2: argocdagent.tunnel.v1.DirectoryUpdate.assigned:type_name -> argocdagent.tunnel.v1.Assignment
-	8, // 3: argocdagent.tunnel.v1.Agent.since:type_name -> google.protobuf.Timestamp
-	1, // 4: argocdagent.tunnel.v1.Tunnel.Listen:input_type -> argocdagent.tunnel.v1.ListenRequest
-	3, // 5: argocdagent.tunnel.v1.Tunnel.Accept:input_type -> argocdagent.tunnel.v1.Frame
-	3, // 6: argocdagent.tunnel.v1.Relay.Dial:input_type -> argocdagent.tunnel.v1.Frame
-	4, // 7: argocdagent.tunnel.v1.Relay.Watch:input_type -> argocdagent.tunnel.v1.WatchRequest
-	2, // 8: argocdagent.tunnel.v1.Tunnel.Listen:output_type -> argocdagent.tunnel.v1.DialRequest
-	3, // 9: argocdagent.tunnel.v1.Tunnel.Accept:output_type -> argocdagent.tunnel.v1.Frame
-	3, // 10: argocdagent.tunnel.v1.Relay.Dial:output_type -> argocdagent.tunnel.v1.Frame
-	5, // 11: argocdagent.tunnel.v1.Relay.Watch:output_type -> argocdagent.tunnel.v1.DirectoryUpdate
-	8, // [8:12] is the sub-list for method output_type
-	4, // [4:8] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	7, // 1: argocdagent.tunnel.v1.DirectoryUpdate.agents:type_name -> argocdagent.tunnel.v1.Agent
+	8, // 2: argocdagent.tunnel.v1.DirectoryUpdate.assigned:type_name -> argocdagent.tunnel.v1.Assignment
+	6, // 3: argocdagent.tunnel.v1.DirectoryUpdate.blocklist:type_name -> argocdagent.tunnel.v1.Blocklist
+	9, // 4: argocdagent.tunnel.v1.Agent.since:type_name -> google.protobuf.Timestamp
+	1, // 5: argocdagent.tunnel.v1.Tunnel.Listen:input_type -> argocdagent.tunnel.v1.ListenRequest
+	3, // 6: argocdagent.tunnel.v1.Tunnel.Accept:input_type -> argocdagent.tunnel.v1.Frame
+	3, // 7: argocdagent.tunnel.v1.Relay.Dial:input_type -> argocdagent.tunnel.v1.Frame
+	4, // 8: argocdagent.tunnel.v1.Relay.Watch:input_type -> argocdagent.tunnel.v1.WatchRequest
+	2, // 9: argocdagent.tunnel.v1.Tunnel.Listen:output_type -> argocdagent.tunnel.v1.DialRequest
+	3, // 10: argocdagent.tunnel.v1.Tunnel.Accept:output_type -> argocdagent.tunnel.v1.Frame
+	3, // 11: argocdagent.tunnel.v1.Relay.Dial:output_type -> argocdagent.tunnel.v1.Frame
+	5, // 12: argocdagent.tunnel.v1.Relay.Watch:output_type -> argocdagent.tunnel.v1.DirectoryUpdate
+	9, // [9:13] is the sub-list for method output_type
+	5, // [5:9] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_api_tunnel_v1_tunnel_proto_init() }
@@ -631,7 +692,7 @@ func file_api_tunnel_v1_tunnel_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_tunnel_v1_tunnel_proto_rawDesc), len(file_api_tunnel_v1_tunnel_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

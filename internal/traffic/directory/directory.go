@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/blocklist"
 )
 
 // Agent is an agent as the hub knows it.
@@ -43,9 +44,11 @@ type Directory struct {
 	servers    map[string]string     // agents' names, by their servers
 	assigned   map[string]assignment // by instance
 	instances  map[assignment]string // the reverse
-	changed    chan struct{}         // closed at the next change
-	failure    error                 // why there is no connection to the principal; nil while there is
-	lost       time.Time             // since when; zero while there is
+	blocked    blocklist.List
+	complete   bool          // the principal has sent all of it once
+	changed    chan struct{} // closed at the next change
+	failure    error         // why there is no connection to the principal; nil while there is
+	lost       time.Time     // since when; zero while there is
 }
 
 // assignment is the agent and the instance on its spoke of an application.
@@ -66,6 +69,7 @@ func (d *Directory) clear() {
 	d.agents, d.servers = make(map[string]Agent), make(map[string]string)
 	d.namespaces, d.spaces = make(map[string]string), make(map[string]string)
 	d.assigned, d.instances = make(map[string]assignment), make(map[assignment]string)
+	d.blocked = blocklist.List{}
 }
 
 // Waits between attempts to reach the principal, doubled from the first up to the last.
@@ -137,7 +141,7 @@ func (d *Directory) replace(parts []*tunnelv1.DirectoryUpdate) {
 	for _, part := range parts {
 		d.add(part)
 	}
-	d.failure, d.lost = nil, time.Time{}
+	d.failure, d.lost, d.complete = nil, time.Time{}, true
 	d.notify()
 }
 
@@ -151,6 +155,9 @@ func (d *Directory) apply(update *tunnelv1.DirectoryUpdate) {
 
 // add adds an update to what is known. mu is held.
 func (d *Directory) add(update *tunnelv1.DirectoryUpdate) {
+	if blocked := update.GetBlocklist(); blocked != nil {
+		d.blocked = blocklist.Of(blocked.GetKeys())
+	}
 	for _, name := range update.GetRemoved() {
 		d.remove(name)
 	}
@@ -221,6 +228,17 @@ func (d *Directory) Agent(name string) (Agent, bool) {
 	defer d.mu.RUnlock()
 	a, ok := d.agents[name]
 	return a, ok
+}
+
+// Blocked returns the hub's blocklist. It fails while the principal has not sent it yet.
+func (d *Directory) Blocked() (blocklist.List, error) {
+	d.mu.RLock()
+	known, list := d.complete, d.blocked
+	d.mu.RUnlock()
+	if !known {
+		return list, d.Ready()
+	}
+	return list, nil
 }
 
 // Server returns the agent whose cluster has that address in Argo CD, if there is one.

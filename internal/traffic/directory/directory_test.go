@@ -20,6 +20,7 @@ import (
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory/directorytest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay/relaytest"
 )
 
@@ -226,4 +227,32 @@ func TestFirstUpdateInParts(t *testing.T) {
 	require.False(t, ok)
 	_, _, ok = r.Owner("a_guestbook")
 	require.False(t, ok)
+}
+
+// Components refuse whom the principal does, and nobody before they know.
+func TestDirectoryHasTheBlocklist(t *testing.T) {
+	w := relaytest.Open(t)
+	w.Directory.SetBlocked([]string{"agent.a"})
+	r := directory.New(w.Hub, slog.New(slog.DiscardHandler))
+	_, err := r.Blocked()
+	require.ErrorContains(t, err, "has not answered yet")
+	r = follow(t, w.Hub)
+	blocked := func(want ...string) func() bool {
+		return func() bool {
+			list, err := r.Blocked()
+			return err == nil && strings.Join(list.Keys(), " ") == strings.Join(want, " ")
+		}
+	}
+	until(t, r, blocked("agent.a"))
+	w.Directory.SetBlocked([]string{"agent.a", "agent.echo"})
+	until(t, r, blocked("agent.a", "agent.echo"))
+	w.Disconnect()
+	_, err = w.Dialer.Dial(t.Context(), "a", tunnel.Kube)
+	require.ErrorContains(t, err, "argocd-agentctl agent unblock a")
+	w.Directory.SetBlocked(nil)
+	until(t, r, blocked())
+	w.Drain()
+	until(t, r, func() bool { return r.Ready() != nil })
+	_, err = r.Blocked()
+	require.NoError(t, err, "what was known last")
 }

@@ -1,0 +1,53 @@
+package e2e_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+)
+
+// agentctl runs argocd-agentctl, which must work.
+func agentctl(t *testing.T, args ...string) {
+	t.Helper()
+	_, err := shared.Agentctl(t.Context(), args...)
+	require.NoError(t, err)
+}
+
+// refusals counts the lines by which a principal said since a mark that it refused an agent.
+func refusals(t *testing.T, p *lab.Principal, mark int64, agent string) (n int) {
+	t.Helper()
+	log, err := p.LogFrom(mark)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, "Refused connection") && strings.Contains(line, "agent="+agent+" ") {
+			n++
+		}
+	}
+	return n
+}
+
+// A stolen key is of no use once its agent is blocked, and all else goes on.
+func TestBlockedAgentIsShutOutUntilItIsUnblocked(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "blocked", lab.AgentOptions{}).connected(t)
+	other := newSite(t, "unblocked", lab.AgentOptions{}).connected(t)
+	s.newTwin("before").create(t).arrives(t)
+
+	seen, mark := shared.Principal.Mark(), s.agent.Mark()
+	agentctl(t, "agent", "block", s.name, "--reason", "its key was stolen")
+	saysNow(t, s.agent, mark, "agent "+s.name+" is blocked: unblock it with: argocd-agentctl agent unblock "+s.name)
+	saysNow(t, shared.Principal, seen, `An agent disconnected" component=agents agent=`+s.name, "agent "+s.name+" is blocked")
+	for range 3 { // attempts
+		mark = s.agent.Mark()
+		saysNow(t, s.agent, mark, "Connection to principal failed; retrying")
+	}
+	require.Equal(t, 1, refusals(t, shared.Principal, seen, s.name), "refused many times, logged once")
+	meanwhile := s.newTwin("meanwhile").create(t)
+	other.newTwin("undisturbed").create(t).arrives(t)
+
+	agentctl(t, "agent", "unblock", s.name)
+	meanwhile.arrives(t)
+}

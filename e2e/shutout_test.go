@@ -40,9 +40,9 @@ func TestBlockedAgentIsShutOutUntilItIsUnblocked(t *testing.T) {
 	agentctl(t, "agent", "block", s.name, "--reason", "its key was stolen")
 	saysNow(t, s.agent, mark, "agent "+s.name+" is blocked: unblock it with: argocd-agentctl agent unblock "+s.name)
 	saysNow(t, shared.Principal, seen, `An agent disconnected" component=agents agent=`+s.name, "agent "+s.name+" is blocked")
-	for range 3 { // attempts
-		mark = s.agent.Mark()
-		saysNow(t, s.agent, mark, "Connection to principal failed; retrying")
+	for range 2 {
+		require.NoError(t, s.agent.Restart(t.Context()))
+		says(t, s.agent, "agent "+s.name+" is blocked")
 	}
 	require.Equal(t, 1, refusals(t, shared.Principal, seen, s.name), "refused many times, logged once")
 	meanwhile := s.newTwin("meanwhile").create(t)
@@ -50,4 +50,23 @@ func TestBlockedAgentIsShutOutUntilItIsUnblocked(t *testing.T) {
 
 	agentctl(t, "agent", "unblock", s.name)
 	meanwhile.arrives(t)
+}
+
+// To delete the cluster Secret shuts an agent out as well, where that is wanted.
+func TestAgentIsShutOutWithItsClusterSecret(t *testing.T) {
+	t.Parallel()
+	principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{"--require-cluster-secret"}})
+	s := newSite(t, "deregistered", lab.AgentOptions{Principal: principal}).connected(t)
+	other := newSite(t, "registered", lab.AgentOptions{Principal: principal}).connected(t)
+	s.newTwin("before").create(t).arrives(t)
+
+	mark := s.agent.Mark()
+	core(shared.Hub, "secrets", lab.Namespace, "cluster-"+s.name).delete(t)
+	saysNow(t, s.agent, mark, "the hub has no cluster Secret of agent "+s.name)
+	require.NoError(t, s.agent.Restart(t.Context()))
+	says(t, s.agent, "argocd-agentctl agent create "+s.name)
+	other.newTwin("undisturbed").create(t).arrives(t)
+
+	require.NoError(t, shared.RegisterAgent(t.Context(), s.name))
+	s.newTwin("again").create(t).arrives(t)
 }

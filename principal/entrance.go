@@ -13,6 +13,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/admission"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay"
 )
 
@@ -24,7 +25,8 @@ type entrance struct {
 }
 
 // entrance returns what admits agents and the hub's components. The directory learns who is blocked.
-func (s *principalSettings) entrance(client kubernetes.Interface, directory *relay.Directory, registry *prometheus.Registry, logger *slog.Logger,
+func (s *principalSettings) entrance(client kubernetes.Interface, clusterStore *clusters.Clusters, directory *relay.Directory,
+	registry *prometheus.Registry, logger *slog.Logger,
 ) (*entrance, error) {
 	certSource, err := s.tls.Source("principal", secret.Namespace{Client: client.CoreV1(), Name: s.namespace},
 		logging.Component(logger, "certificates"), certs.NewMetrics(registry))
@@ -39,12 +41,17 @@ func (s *principalSettings) entrance(client kubernetes.Interface, directory *rel
 		logger.Warn("Components of the hub cannot connect: they are named by a common name, and --auth reads URIs; name their URIs in --hub-components",
 			"components", unmatched)
 	}
-	admitted := admission.New(admission.Options{
+	options := admission.Options{
 		Client: client.CoreV1().RESTClient(), Namespace: s.namespace, Trust: certSource, Identify: identify,
 		Blocked: directory.SetBlocked, Logger: logging.Component(logger, "blocklist"),
-	})
+	}
+	if s.requireCluster {
+		options.HasCluster = clusterStore.Has
+	}
+	admitted := admission.New(options)
+	clusterStore.Subscribe(admitted)
 	return &entrance{certSource, admitted, authn.New(authn.Options{
-		Identify: identify, Trust: admitted, Ready: awaitAll(admitted), Logger: logging.Component(logger, "agents"),
+		Identify: identify, Trust: admitted, Ready: awaitAll(admitted, clusterStore), Logger: logging.Component(logger, "agents"),
 	})}, nil
 }
 

@@ -71,7 +71,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	// Data comes first, and then what reads it.
 	clusterStore := clusters.New(client.CoreV1().RESTClient(), s.namespace, logging.Component(logger, "clusters"))
 	directory := relay.NewDirectory(s.sharing.mapping(s.namespace).HubNamespace)
-	entrance, err := s.entrance(client, directory, registry, logger)
+	entrance, err := s.entrance(client, clusterStore, directory, registry, logger)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type principalSettings struct {
 	operations program.Operations
 
 	auth                      string
+	requireCluster            bool
 	components                identity.Components
 	tls                       certs.Settings
 	policy                    certs.Policy
@@ -49,6 +50,8 @@ func (s *principalSettings) Declare(set *settings.Set) {
 	set.String(&s.auth, "auth", "ARGOCD_PRINCIPAL_AUTH", identity.DefaultAuth,
 		"how an agent's certificate names it: mtls:subject:<regexp> or mtls:uri:<regexp>; the first group is the name", identity.CheckAuth)
 	s.declareComponents(set)
+	set.Bool(&s.requireCluster, "require-cluster-secret", "ARGOCD_PRINCIPAL_REQUIRE_CLUSTER_SECRET", false,
+		"refuse agents that have no cluster Secret; deleting it shuts an agent out")
 	s.tls.DeclarePair(set, certs.Flags{
 		Files: []certs.Flag{
 			{Name: "tls-cert", Variable: "ARGOCD_PRINCIPAL_TLS_SERVER_CERT_PATH", Usage: "file of the principal's certificate, instead of the Secret"},

@@ -1,5 +1,5 @@
 // Package admission decides which of those who come with a certificate of a trusted CA the hub admits: nobody who is on its
-// blocklist. It follows the ConfigMap of the blocklist; what is in that is the business of package blocklist.
+// blocklist and, if that is wanted, no agent without a cluster Secret. It follows the ConfigMap of the blocklist; what is in that is the business of package blocklist.
 package admission
 
 import (
@@ -28,12 +28,15 @@ type Options struct {
 	Trust identity.Trust
 	// Identify finds the agent that a certificate names.
 	Identify *identity.Authenticator
+	// HasCluster, if set, reports whether an agent has a cluster Secret. Without one it is not admitted. Whoever learns of changes
+	// notifies the Admission, which is a clusters.Listener.
+	HasCluster func(agent string) bool
 	// Blocked is told the keys of the blocklist whenever it changes, before anybody is refused for them. It must not block.
 	Blocked func(keys []string)
 	Logger  *slog.Logger
 }
 
-// Admission is a Trust that refuses whoever is on the blocklist.
+// Admission is a Trust that refuses whoever is on the blocklist, and agents that lack a cluster Secret.
 type Admission struct {
 	*identity.Restriction
 
@@ -102,12 +105,27 @@ func (a *Admission) refuses(x *x509.Certificate) error {
 	if err := a.Ready(); err != nil {
 		return err
 	}
-	now := a.current()
-	if now == nil {
+	agent, _ := a.options.Identify.AgentOf(x) // what names no agent may be blocked in other ways
+	if now := a.current(); now != nil {
+		if err := now.list.Refuses(x, agent); err != nil {
+			return err
+		}
+	}
+	if agent == "" || a.options.HasCluster == nil || a.options.Identify.ComponentOf(x) != "" || a.options.HasCluster(string(agent)) {
 		return nil
 	}
-	agent, _ := a.options.Identify.AgentOf(x) // what names no agent may be blocked in other ways
-	return now.list.Refuses(x, agent)
+	return fmt.Errorf("the hub has no cluster Secret of agent %s, which the principal's setting --require-cluster-secret asks for: "+
+		"create it with: argocd-agentctl agent create %s", agent, agent)
+}
+
+// SetCluster implements clusters.Listener.
+func (a *Admission) SetCluster(string, string) {}
+
+// RemoveCluster implements clusters.Listener.
+func (a *Admission) RemoveCluster(string) {
+	if a.options.HasCluster != nil {
+		a.Recheck()
+	}
 }
 
 // load reads a version of the ConfigMap. If a key cannot be read, what was blocked before stays blocked, and so is what can be

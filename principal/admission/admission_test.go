@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -53,13 +55,15 @@ func configMap(revision string, keys ...string) *corev1.ConfigMap {
 	return m
 }
 
+func event(kind watch.EventType, object *corev1.ConfigMap) metav1.WatchEvent {
+	return metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Object: object}}
+}
+
 // send has the watch bring a change.
 func (s *apiServer) send(t *testing.T, kind watch.EventType, object *corev1.ConfigMap) {
 	t.Helper()
-	event := metav1.WatchEvent{Type: string(kind)}
-	event.Object.Object = object
 	select {
-	case s.changes <- event:
+	case s.changes <- event(kind, object):
 	case <-time.After(timeout):
 		require.FailNow(t, "nobody watches")
 	}
@@ -67,7 +71,7 @@ func (s *apiServer) send(t *testing.T, kind watch.EventType, object *corev1.Conf
 
 // ServeHTTP implements http.Handler.
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.FormValue("fieldSelector") != "metadata.name="+blocklist.ConfigMap || r.FormValue("sendInitialEvents") != "" {
+	if r.FormValue("fieldSelector") != "metadata.name="+blocklist.ConfigMap {
 		http.Error(w, "no such right", http.StatusBadRequest)
 		return
 	}
@@ -81,14 +85,25 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = answer.Encode(list)
 		return
 	}
+	bring := func(event metav1.WatchEvent) {
+		_ = answer.Encode(event)
+		_ = http.NewResponseController(w).Flush()
+	}
+	if r.FormValue("sendInitialEvents") != "" {
+		if s.first != nil {
+			bring(event(watch.Added, s.first))
+		}
+		mark := configMap("1")
+		mark.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		bring(event(watch.Bookmark, mark))
+	}
 	_ = http.NewResponseController(w).Flush()
 	for {
 		select {
 		case <-r.Context().Done():
 			return
 		case event := <-s.changes:
-			_ = answer.Encode(event)
-			_ = http.NewResponseController(w).Flush()
+			bring(event)
 		}
 	}
 }
@@ -130,7 +145,10 @@ type fixture struct {
 	told  chan []string // to Options.Blocked
 }
 
-func newFixture(t *testing.T, first *corev1.ConfigMap) *fixture {
+// component is the name of one of the hub.
+const component = "argocd-agent-kubeproxy"
+
+func newFixture(t *testing.T, first *corev1.ConfigMap, hasCluster ...func(string) bool) *fixture {
 	t.Helper()
 	f := &fixture{
 		api: &apiServer{first: first, changes: make(chan metav1.WatchEvent)}, trust: &trust{changed: make(chan struct{})},
@@ -142,12 +160,16 @@ func newFixture(t *testing.T, first *corev1.ConfigMap) *fixture {
 		&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}},
 		&http.Client{Transport: transport})
 	require.NoError(t, err)
-	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth})
+	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: identity.Components{component: {"kube"}}})
 	require.NoError(t, err)
-	f.Admission = admission.New(admission.Options{
+	options := admission.Options{
 		Client: client.RESTClient(), Namespace: namespace, Trust: f.trust, Identify: identify,
 		Blocked: func(keys []string) { f.told <- keys }, Logger: slog.New(slog.NewTextHandler(f.log, nil)),
-	})
+	}
+	for _, has := range hasCluster {
+		options.HasCluster = has
+	}
+	f.Admission = admission.New(options)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() { f.Run(ctx) })
@@ -157,9 +179,9 @@ func newFixture(t *testing.T, first *corev1.ConfigMap) *fixture {
 		server.Close()
 		transport.CloseIdleConnections()
 	})
-	ctx, cancel = context.WithTimeout(t.Context(), timeout)
-	defer cancel()
-	require.True(t, f.Wait(ctx))
+	soon, end := context.WithTimeout(t.Context(), timeout)
+	defer end()
+	require.True(t, f.Wait(soon))
 	return f
 }
 
@@ -253,4 +275,19 @@ func TestTrustThatIsWithdrawnCountsToo(t *testing.T) {
 	f.becomes(t, berlin, "unknown CA")
 	f.trust.change(nil)
 	f.becomes(t, berlin, "")
+}
+
+// Whoever deletes an agent's cluster Secret shuts it out, if that is wanted. The hub's components have none.
+func TestAgentsWithoutAClusterSecretAreRefused(t *testing.T) {
+	var gone atomic.Bool
+	f := newFixture(t, nil, func(agent string) bool { return agent == "berlin" && !gone.Load() })
+	berlin := certificate(t, "berlin")
+	f.becomes(t, berlin, "")
+	f.becomes(t, certificate(t, "paris"), "argocd-agentctl agent create paris")
+	f.becomes(t, certificate(t, component), "")
+	changed := f.Changed()
+	gone.Store(true)
+	f.RemoveCluster("berlin")
+	<-changed
+	f.becomes(t, berlin, "the hub has no cluster Secret of agent berlin")
 }

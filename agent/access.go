@@ -71,6 +71,6 @@ func (s *agentSettings) open(cluster kube.Cluster, shared *spoke.Spoke, registry
 	}
 	return spokeaccess.New(spokeaccess.Options{
 		Cluster: cluster, Namespace: s.namespace, PolicyName: s.access.policyName, Redis: access, KeyPrefix: s.access.keyPrefix,
-		Exists: shared.Has, ToHub: shared.ToHub(), Registerer: registry, Logger: logger,
+		Shared: shared.Has, Unshared: shared.Unshared(), Reshared: shared.Reshared(), ToHub: shared.ToHub(), Registerer: registry, Logger: logger,
 	})
 }

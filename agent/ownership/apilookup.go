@@ -46,7 +46,10 @@ func newAPILookup(x *Index) (*apiLookup, error) {
 // lookup returns the Application of an object with a name, the zero Owner if it has none.
 func (l *apiLookup) lookup(ctx context.Context, o Object) (Owner, error) {
 	if cached, ok := l.cached.Get(o); ok {
-		return cached.(Owner), nil //nolint:forcetypeassert // nothing else is in it
+		owner := cached.(Owner) //nolint:forcetypeassert // nothing else is in it
+		if owner.Application == "" || l.index.options.Shared(owner.Application) {
+			return owner, nil
+		}
 	}
 	select {
 	case l.slots <- struct{}{}:
@@ -66,7 +69,9 @@ func (l *apiLookup) lookup(ctx context.Context, o Object) (Owner, error) {
 	if owner.Application != "" {
 		ttl = foundTTL
 	}
-	l.cached.Add(o, owner, ttl)
+	if !s.unshared { // which may change at any time
+		l.cached.Add(o, owner, ttl)
+	}
 	return owner, nil
 }
 
@@ -75,6 +80,7 @@ type search struct {
 	lookup       *apiLookup
 	settings     *tracking
 	requestsLeft int
+	unshared     bool // an Application was found that is not shared
 }
 
 // object checks an object, and so many levels of owners above it.
@@ -100,8 +106,11 @@ func (s *search) object(ctx context.Context, o Object, levels int) (Owner, error
 	case o.UID != "" && string(object.UID) != o.UID:
 		return Owner{}, nil // another object of that name
 	}
-	if name := s.settings.owner(object, k); name != "" && s.lookup.index.options.Exists(name) {
-		return Owner{Application: name, Root: true}, nil
+	if name := s.settings.owner(object, k); name != "" {
+		if s.lookup.index.options.Shared(name) {
+			return Owner{Application: name, Root: true}, nil
+		}
+		s.unshared = true
 	}
 	if levels == 0 {
 		return Owner{}, nil
@@ -143,6 +152,7 @@ func (s *search) owner(ctx context.Context, o Object, levels int) (Owner, error)
 	if owner, _, _ := s.lookup.index.cachedOwner(q); owner.Application != "" {
 		return owner, nil
 	}
+	s.unshared = s.unshared || s.lookup.index.hidden(q)
 	return s.object(ctx, o, levels-1)
 }
 

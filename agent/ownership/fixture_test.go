@@ -274,7 +274,7 @@ func newIndex(tb testing.TB, s *store, api *apiServer, change ...func(*ownership
 	require.NoError(tb, err)
 	o := ownership.Options{
 		Redis: s.Client, Config: api.config, ConfigMaps: client.CoreV1().RESTClient(), Namespace: namespace,
-		Exists: func(name string) bool { return name != "deleted" }, Logger: slog.New(slog.DiscardHandler),
+		Shared: func(name string) bool { return name != "deleted" }, Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(&o)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,9 +32,9 @@ type Options struct {
 	ConfigMaps cache.Getter
 	// Namespace is that of the spoke's Argo CD.
 	Namespace string
-	// Exists reports whether the spoke has an Application of that instance name: its name, or namespace_name if it is not in
-	// Argo CD's namespace.
-	Exists func(application string) bool
+	// Shared reports whether the spoke has an Application of that instance name, its name, or namespace_name if it is not in Argo
+	// CD's namespace, and shares it with the hub. It may change its mind at any time.
+	Shared func(application string) bool
 	Logger *slog.Logger
 }
 
@@ -123,8 +124,8 @@ type query struct {
 	uid   uint64
 }
 
-// Lookup returns the Application that an object belongs to, the zero Owner if it belongs to none. An error means that it could
-// not find out.
+// Lookup returns the shared Application that an object belongs to, the zero Owner if it belongs to none. An error means that it
+// could not find out.
 func (x *Index) Lookup(ctx context.Context, o Object) (Owner, error) {
 	q, err := x.newQuery(ctx, o)
 	if err != nil || len(q.names) == 0 && q.uid == 0 {
@@ -183,9 +184,12 @@ func (x *Index) cachedOwner(q query) (owner Owner, stale []uint32, since uint64)
 	defer x.mu.RUnlock()
 	var buffer [4]ownerID
 	for _, m := range x.ownersOf(buffer[:0], q) {
-		if a := x.apps[m.application()]; !x.fresh(a, x.clock) {
+		a := x.apps[m.application()]
+		switch {
+		case !x.options.Shared(a.name):
+		case !x.fresh(a, x.clock):
 			stale = append(stale, m.application())
-		} else if owner.Application == "" || m.root() {
+		case owner.Application == "" || m.root():
 			owner = Owner{Application: a.name, Root: m.root()}
 		}
 	}
@@ -198,11 +202,19 @@ func (x *Index) ownerSince(q query, since uint64) (owner Owner) {
 	defer x.mu.RUnlock()
 	var buffer [4]ownerID
 	for _, m := range x.ownersOf(buffer[:0], q) {
-		if a := x.apps[m.application()]; x.fresh(a, since) && (owner.Application == "" || m.root()) {
+		if a := x.apps[m.application()]; x.fresh(a, since) && (owner.Application == "" || m.root()) && x.options.Shared(a.name) {
 			owner = Owner{Application: a.name, Root: m.root()}
 		}
 	}
 	return owner
+}
+
+// hidden reports whether an object belongs to an application that is not shared.
+func (x *Index) hidden(q query) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var buffer [4]ownerID
+	return slices.ContainsFunc(x.ownersOf(buffer[:0], q), func(m ownerID) bool { return !x.options.Shared(x.apps[m.application()].name) })
 }
 
 // ownersOf returns the owners of an object. The caller holds x.mu.

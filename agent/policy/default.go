@@ -127,7 +127,7 @@ func (b defaultRule) object(ctx context.Context, o ownership.Object) (Decision, 
 	case err != nil:
 		return Decision{}, err
 	case owner.Application == "":
-		return denied("the object belongs to no Argo CD application of this cluster"), nil
+		return denied("the object belongs to no Argo CD application that this cluster shares with the hub"), nil
 	case o.Namespace == "" && o.Name != "" && !owner.Root:
 		return denied("the object is in no namespace, and not itself part of an application"), nil
 	}

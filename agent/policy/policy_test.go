@@ -185,7 +185,7 @@ func TestDenialSaysHowToAllowTheRequest(t *testing.T) {
 	forbidden := d.Forbidden(q)
 	require.True(t, fails(forbidden, http.StatusForbidden))
 	require.EqualError(t, forbidden, "forbidden: the hub may not patch deployments.apps/scale other in namespace a: the object belongs to no"+
-		" Argo CD application of this cluster. If it should, allow it in this cluster's ConfigMap argocd/argocd-agent-policy")
+		" Argo CD application that this cluster shares with the hub. If it should, allow it in this cluster's ConfigMap argocd/argocd-agent-policy")
 	require.Equal(t, &metav1.StatusDetails{Group: "apps", Kind: "deployments", Name: "other"}, forbidden.Details)
 }
 

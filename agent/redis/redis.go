@@ -48,6 +48,8 @@ type Options struct {
 	KeyPrefix string
 	// Namespace is that of Argo CD on the spoke.
 	Namespace string
+	// Shared reports whether the spoke shares an Application of that instance name with the hub.
+	Shared func(application string) bool
 	// ToHub, if set, maps the spoke's namespace to the hub's.
 	ToHub func() argocd.Move
 	// Registerer takes the metrics.
@@ -59,11 +61,14 @@ type Options struct {
 type Server struct {
 	options  Options
 	commands *prometheus.CounterVec
+
+	mu        sync.Mutex
+	followers map[net.Conn]struct{} // connections by which the hub follows changes. Guarded by mu
 }
 
 // New returns a server.
 func New(o Options) *Server {
-	s := &Server{options: o, commands: prometheus.NewCounterVec(prometheus.CounterOpts{
+	s := &Server{options: o, followers: make(map[net.Conn]struct{}), commands: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "argocd_agent_redis_proxy_requests_total", Help: "Redis commands from the hub, by outcome.",
 	}, []string{"command", "outcome"})}
 	o.Registerer.MustRegister(s.commands)
@@ -109,6 +114,7 @@ func (s *Server) serveConn(ctx context.Context, hub net.Conn) {
 		return
 	}
 	defer spoke.Close()
+	spoke.replies = s.newPushFilter(spoke.replies)
 	if s.options.ToHub != nil {
 		spoke.replies = newRewriter(spoke.replies, s.options.ToHub())
 	}
@@ -129,7 +135,8 @@ func (s *Server) relay(ctx context.Context, hub net.Conn, spoke *connection, com
 		forwardReplies(hub, spoke.replies, unanswered)
 		hub.Close()
 	})
-	refusal := s.forwardCommands(spoke, commands, unanswered, gone)
+	defer s.ended(hub)
+	refusal := s.forwardCommands(hub, spoke, commands, unanswered, gone)
 	// The replies to earlier commands come first. Redis ends when it has read to the end.
 	spoke.setFinalReply(refusal)
 	_ = spoke.CloseWrite()
@@ -171,7 +178,8 @@ func forwardReplies(hub net.Conn, from io.Reader, unanswered <-chan struct{}) {
 
 // forwardCommands passes commands on, until there are no more, one is refused, or no more replies come. It returns the reply to
 // what it refused.
-func (s *Server) forwardCommands(spoke io.Writer, commands *commandReader, unanswered chan<- struct{}, gone <-chan struct{}) (refusal []byte) {
+func (s *Server) forwardCommands(hub net.Conn, spoke io.Writer, commands *commandReader, unanswered chan<- struct{}, gone <-chan struct{},
+) (refusal []byte) {
 	for subscriptions := 0; ; {
 		c, err := commands.read()
 		if err != nil {
@@ -195,8 +203,17 @@ func (s *Server) forwardCommands(spoke io.Writer, commands *commandReader, unans
 		if counted && !acquire(unanswered, gone) {
 			return nil
 		}
-		s.commands.WithLabelValues(name, "passed").Inc()
-		if _, err := spoke.Write(c.Raw); err != nil {
+		raw, outcome := c.Raw, "passed"
+		switch name {
+		case "get":
+			if !s.shared(c.Args[1]) {
+				raw, outcome = s.missing(), "not_shared"
+			}
+		case "client", "subscribe", "psubscribe":
+			s.follows(hub)
+		}
+		s.commands.WithLabelValues(name, outcome).Inc()
+		if _, err := spoke.Write(raw); err != nil {
 			return nil
 		}
 	}
@@ -213,7 +230,7 @@ func acquire(unanswered chan<- struct{}, gone <-chan struct{}) bool {
 }
 
 // allow returns nil if the hub may give a command. It may read an application's resource tree, its managed resources and the
-// cluster info, and subscribe to their changes.
+// cluster info, and subscribe to their changes. Which applications it finds is for shared to say.
 func (s *Server) allow(name string, args [][]byte) error {
 	space := keys.Space{Prefix: s.options.KeyPrefix}
 	allowed := func(arg string) bool { return space.Begins(arg, keys.Managed) } // the channels are called like them

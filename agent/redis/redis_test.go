@@ -33,11 +33,22 @@ const testTimeout = 2 * time.Minute
 // serve serves the hub until the test is over, and returns how it dials.
 func serve(t *testing.T, o redis.Options) func(t *testing.T) *caller {
 	t.Helper()
+	var server *redis.Server
+	return serveWith(t, o, &server)
+}
+
+// serveWith is serve for a test that needs the server too.
+func serveWith(t *testing.T, o redis.Options, made **redis.Server) func(t *testing.T) *caller {
+	t.Helper()
 	o.Namespace, o.Registerer = "argocd", prometheus.NewRegistry()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Shared == nil {
+		o.Shared = func(string) bool { return true }
+	}
 	server := redis.New(o)
+	*made = server
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -158,9 +169,9 @@ func TestKeyPrefixWithWildcards(t *testing.T) {
 	c.send(t, command("PSUBSCRIBE", pattern+"app|managed-resources|*"))
 	c.expect(t, ">3", "$10", "psubscribe", "$37", pattern+"app|managed-resources|*", ":1")
 	for _, channel := range []string{"xOyO^\\", "x**y]?^\\", prefix} {
-		require.NoError(t, client.Publish(t.Context(), channel+"app|managed-resources|a", channel).Err())
+		require.NoError(t, client.Publish(t.Context(), channel+"app|managed-resources|a|1.8.3", channel).Err())
 	}
-	c.expect(t, ">4", "$8", "pmessage", "$37", pattern+"app|managed-resources|*", "$31", prefix+"app|managed-resources|a", "$8", prefix)
+	c.expect(t, ">4", "$8", "pmessage", "$37", pattern+"app|managed-resources|*", "$37", prefix+"app|managed-resources|a|1.8.3", "$8", prefix)
 
 	for _, words := range [][]string{
 		{"PSUBSCRIBE", prefix + "app|managed-resources|*"}, {"PSUBSCRIBE", pattern + "*"}, {"PSUBSCRIBE", pattern + "app|managed-resource"},

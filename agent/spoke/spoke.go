@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
@@ -27,6 +28,9 @@ type Spoke struct {
 	share   facets.Share
 	peer    *converge.Peer
 	workers *converge.Workers
+
+	unshared signal.Signal // an application is not shared any more
+	reshared signal.Signal // one that was there before is shared now
 }
 
 // Options configure a Spoke.
@@ -56,7 +60,7 @@ type Options struct {
 
 // New returns a spoke, of which nothing is known until Run runs.
 func New(o Options) (*Spoke, error) {
-	s := &Spoke{options: o, workers: converge.NewWorkers(maxWrites)}
+	s := &Spoke{options: o, workers: converge.NewWorkers(maxWrites), unshared: signal.New(), reshared: signal.New()}
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "spoke", Namespace: o.Namespace, ApplicationNamespace: o.ApplicationNamespace, Kinds: o.Mode.Kinds(),
 		KeepStatus: true, Mapping: o.Mapping, Selector: o.Selector, AdoptionPolicy: o.AdoptionPolicy, Agent: o.Agent,
@@ -102,6 +106,12 @@ func (s *Spoke) ToHub() func() argocd.Move {
 	return s.cluster.ToHub
 }
 
+// Unshared gives a value after applications have ceased to be shared, for one receiver.
+func (s *Spoke) Unshared() <-chan struct{} { return s.unshared }
+
+// Reshared gives a value after applications have come to be shared that were there before, for one receiver.
+func (s *Spoke) Reshared() <-chan struct{} { return s.reshared }
+
 // Has reports whether the spoke has an application that may be shared, by what Argo CD calls it in Redis: NAMESPACE_NAME, or
 // NAME in Argo CD's own namespace.
 func (s *Spoke) Has(instance string) bool {
@@ -116,12 +126,24 @@ func (e *events) spoke() *Spoke { return (*Spoke)(e) }
 
 // ApplicationChanged implements facets.Listener.
 func (e *events) ApplicationChanged(old, now *argocd.App) {
+	e.spoke().noteSharing(old, now)
 	app := now
 	if app == nil {
 		app = old
 		e.share.Gone(old)
 	}
 	e.spoke().notifyPeer(e.share.Applications(app))
+}
+
+// noteSharing gives the signals of a change, which the cluster already shows. Both states may be nil.
+func (s *Spoke) noteSharing(old, now *argocd.App) {
+	had, has := old != nil && s.cluster.Selects(&old.Head), now != nil && s.cluster.Selects(&now.Head)
+	switch {
+	case had && !has:
+		s.unshared.Give()
+	case has && !had && old != nil:
+		s.reshared.Give()
+	}
 }
 
 // RecordChanged implements facets.Listener.
@@ -137,6 +159,7 @@ func (s *Spoke) notifyPeer(touched []facets.Touched) {
 
 // ApplicationsVanished implements facets.Listener.
 func (e *events) ApplicationsVanished(gone []*argocd.App) {
+	e.spoke().unshared.Give()
 	e.spoke().missing(e.share.Applications(gone...))
 }
 

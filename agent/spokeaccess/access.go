@@ -47,8 +47,10 @@ type Options struct {
 	Redis redis.Access
 	// KeyPrefix begins all of Argo CD's keys. It is usually empty.
 	KeyPrefix string
-	// Exists reports whether the spoke has an Application of that instance name.
-	Exists func(application string) bool
+	// Shared reports whether the spoke shares an Application of that instance name with the hub.
+	Shared func(application string) bool
+	// Unshared and Reshared give a value after Shared has come to say no, or yes, of an Application that was there before.
+	Unshared, Reshared <-chan struct{}
 	// ToHub, if set, maps the spoke's namespace to the hub's.
 	ToHub      func() argocd.Move
 	Registerer prometheus.Registerer
@@ -66,6 +68,8 @@ type Access struct {
 	redisClient *goredis.Client
 	apiProxy    *apiproxy.Handler
 	redisServer *redis.Server
+	unshared    <-chan struct{}
+	reshared    <-chan struct{}
 	logger      *slog.Logger
 }
 
@@ -74,13 +78,13 @@ func New(o Options) (*Access, error) {
 	a := &Access{
 		roots: o.Redis.Roots,
 		kube:  tunnel.NewListener(tunnel.Kube), redis: tunnel.NewListener(tunnel.Redis), redisClient: o.Redis.Client(),
-		logger: logging.Component(o.Logger, "spoke-access"),
+		unshared: o.Unshared, reshared: o.Reshared, logger: logging.Component(o.Logger, "spoke-access"),
 	}
 	a.tunnel = tunnel.NewServer(a.logger, a.kube, a.redis)
 	var err error
 	if a.ownership, err = ownership.New(ownership.Options{
 		Redis: a.redisClient, KeyPrefix: o.KeyPrefix, Config: o.Cluster.Config, ConfigMaps: o.Cluster.Client.CoreV1().RESTClient(),
-		Namespace: o.Namespace, Exists: o.Exists, Logger: a.logger,
+		Namespace: o.Namespace, Shared: o.Shared, Logger: a.logger,
 	}); err != nil {
 		return nil, errors.Join(err, a.redisClient.Close())
 	}
@@ -94,7 +98,7 @@ func New(o Options) (*Access, error) {
 		return nil, errors.Join(err, a.redisClient.Close())
 	}
 	a.redisServer = redis.New(redis.Options{
-		Access: o.Redis, KeyPrefix: o.KeyPrefix, Namespace: o.Namespace, ToHub: o.ToHub, Registerer: o.Registerer, Logger: a.logger,
+		Access: o.Redis, KeyPrefix: o.KeyPrefix, Namespace: o.Namespace, Shared: o.Shared, ToHub: o.ToHub, Registerer: o.Registerer, Logger: a.logger,
 	})
 	return a, nil
 }
@@ -119,6 +123,7 @@ func (a *Access) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { a.policy.Run(ctx); return nil })
 	group.Go(func() error { a.ownership.Run(ctx); return nil })
+	group.Go(func() error { a.followSharing(ctx); return nil })
 	group.Go(func() error { return a.redisServer.Serve(ctx, a.redis) })
 	group.Go(func() error { return a.serveAPI(ctx) })
 	group.Go(func() error {
@@ -126,6 +131,21 @@ func (a *Access) Run(ctx context.Context) error {
 		return a.redis.Close()
 	})
 	return group.Wait()
+}
+
+// followSharing has what is open end when it belongs to an Application that is no longer shared, and has the hub read again what is
+// shared anew.
+func (a *Access) followSharing(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.unshared:
+			a.policy.DecideAgain()
+		case <-a.reshared:
+			a.redisServer.Reset()
+		}
+	}
 }
 
 // serveAPI serves the API server.

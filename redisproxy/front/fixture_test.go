@@ -118,6 +118,7 @@ func agentsEnd(tb testing.TB, address, prefix string, logger *slog.Logger) func(
 	listener, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err)
 	end := agentredis.New(agentredis.Options{
+		Shared: func(string) bool { return true },
 		Access: agentredis.Access{Address: address}, KeyPrefix: prefix, Namespace: "argocd", Registerer: prometheus.NewRegistry(), Logger: logger,
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/policy"
@@ -73,8 +74,8 @@ func (a *auditRecord) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap is for http.ResponseController.
 func (a *auditRecord) Unwrap() http.ResponseWriter { return a.writer }
 
-// log writes the audit log line: at level info for requests that change or run something or are denied, at level debug for
-// the others, which are most. It has no body and no value of a query, because they may hold secrets: of a command only the
+// log writes the audit log line: at level info for requests that change or run something, read Secrets or are denied, at level
+// debug for the others, which are most. It has no body and no value of a query, because they may hold secrets: of a command only the
 // number of its words.
 func (a *auditRecord) log(ctx context.Context) {
 	verb := "unknown"
@@ -84,7 +85,7 @@ func (a *auditRecord) log(ctx context.Context) {
 	}
 	if a.request != nil {
 		verb = a.request.Verb
-		if a.outcome == allowed && readOnly(a.request) {
+		if a.outcome == allowed && routine(a.request) {
 			level = slog.LevelDebug
 		}
 	}
@@ -96,8 +97,11 @@ func (a *auditRecord) log(ctx context.Context) {
 	logger.LogAttrs(ctx, level, "Request from the hub", a.attributes(verb)...)
 }
 
-// readOnly reports whether a request changes nothing and runs nothing.
-func readOnly(q *policy.Request) bool {
+// routine reports whether a request changes nothing, runs nothing and reads no Secret.
+func routine(q *policy.Request) bool {
+	if q.APIGroup == "" && q.Resource == "secrets" {
+		return false
+	}
 	switch q.Verb {
 	case "get", "list", "watch", "head":
 		return q.Subresource == "" || q.Subresource == "log" || q.Subresource == "status" || q.Subresource == "scale"
@@ -116,7 +120,9 @@ func (a *auditRecord) attributes(verb string) []slog.Attr {
 			all = append(all, slog.String(key, truncate(value)))
 		}
 	}
-	add("impersonates", a.header.Get("Impersonate-User"))
+	// Who asks is what the hub says: nobody here can verify it.
+	add("impersonated_user", a.header.Get("Impersonate-User"))
+	add("impersonated_groups", strings.Join(a.header["Impersonate-Group"], ","))
 	if q := a.request; q != nil {
 		if q.IsResourceRequest {
 			add("group", q.APIGroup)

@@ -28,14 +28,15 @@ func goesOn(q *policy.Request) bool {
 
 // whileAllowed returns a context that ends when the policy does not allow a request any more, with an *apihttp.Error as its cause.
 // changed is the policy's from before it allowed the request. The caller must call end, which returns that error, if there is one.
-func (h *Handler) whileAllowed(parent context.Context, w http.ResponseWriter, q *policy.Request, changed <-chan struct{},
+func (h *Handler) whileAllowed(parent context.Context, w http.ResponseWriter, a *auditRecord, changed <-chan struct{},
 ) (ctx context.Context, end func() *apihttp.Error) {
 	ctx, cancel := context.WithCancelCause(parent)
 	done := make(chan struct{})
 	control := http.NewResponseController(w)
+	q, first := a.request, a.decision
 	go func() {
 		defer close(done)
-		if why := h.awaitDenial(ctx, q, changed); why != nil {
+		if why := h.awaitDenial(ctx, q, first, changed); why != nil {
 			cancel(why)
 			_ = control.SetWriteDeadline(time.Now().Add(endTimeout)) // fails only if it is closed
 		}
@@ -53,7 +54,7 @@ func (h *Handler) whileAllowed(parent context.Context, w http.ResponseWriter, q 
 
 // awaitDenial decides again whenever the policy has changed, and returns why a request is not allowed any more, nil at the end of
 // the context. Who cannot be told that it still is allowed is not let on: the caller may ask anew.
-func (h *Handler) awaitDenial(ctx context.Context, q *policy.Request, changed <-chan struct{}) *apihttp.Error {
+func (h *Handler) awaitDenial(ctx context.Context, q *policy.Request, first policy.Decision, changed <-chan struct{}) *apihttp.Error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -69,6 +70,8 @@ func (h *Handler) awaitDenial(ctx context.Context, q *policy.Request, changed <-
 			return decisionError(err)
 		case !decision.Allowed:
 			return decision.Forbidden(q)
+		case decision.Impersonates != first.Impersonates:
+			return apihttp.Errorf(http.StatusForbidden, "forbidden: the policy's impersonation has changed: ask again")
 		}
 	}
 }

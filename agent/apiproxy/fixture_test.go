@@ -58,7 +58,9 @@ func (p *testPolicy) Decide(ctx context.Context, q *policy.Request) (policy.Deci
 		return policy.Decision{}, ctx.Err()
 	case q.Namespace == "unknown":
 		return policy.Decision{}, errors.New("redis is away")
-	case q.Impersonates && q.Namespace != "anybody":
+	case q.Impersonates && q.Namespace == "anybody":
+		return policy.Decision{Allowed: true, Impersonates: true}, nil
+	case q.Impersonates && q.Namespace != "recorded":
 		return policy.Decision{Reason: "nobody may act as another"}, nil
 	case q.Namespace == "bad":
 		return policy.Decision{Reason: "it is bad"}, nil

@@ -96,7 +96,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.ctx = r.Context()
 	if goesOn(q) {
 		var end func() *apihttp.Error
-		a.ctx, end = h.whileAllowed(r.Context(), w, q, changed)
+		a.ctx, end = h.whileAllowed(r.Context(), w, a, changed)
 		defer func() {
 			if why := end(); why != nil {
 				a.outcome, a.err, a.decision.Reason = denied, nil, why.Message

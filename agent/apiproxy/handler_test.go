@@ -94,12 +94,17 @@ func TestCredentialsOfTheHubAreDropped(t *testing.T) {
 
 func TestImpersonationNeedsThePolicy(t *testing.T) {
 	s := newSpoke(t, true, func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, r.Header.Get("Impersonate-User"), r.Header["Impersonate-Group"], r.Header.Get("Impersonate-Extra-Scopes"))
+		fmt.Fprint(w, r.Header.Get("Impersonate-User"), r.Header["Impersonate-Group"], r.Header.Get("Impersonate-Extra-Scopes"),
+			r.Header.Get("Impersonate-Uid"), r.Header.Get("Impersonate-Other"))
 	})
 	as := []string{"Impersonate-User", "jane", "Impersonate-Group", "a", "Impersonate-Group", "b", "Impersonate-Extra-Scopes", "c"}
 	_, text := s.ask(t, "GET", "/api/v1/namespaces/anybody/pods/p", http.NoBody, as...)
 	require.Equal(t, "jane[a b]c", text)
-	require.Contains(t, s.log.last(), "impersonates=jane")
+	require.Contains(t, s.log.last(), "impersonated_user=jane impersonated_groups=a,b")
+	_, text = s.ask(t, "DELETE", "/api/v1/namespaces/recorded/pods/p", http.NoBody, append(as, "Impersonate-Uid", "u", "impersonate-other", "o")...)
+	require.Equal(t, "[]", text, "none of it reaches the API server")
+	require.Contains(t, s.log.last(), "level=INFO")
+	require.Contains(t, s.log.last(), "impersonated_user=jane impersonated_groups=a,b")
 	answer, text := s.ask(t, "GET", pod, http.NoBody, as...)
 	require.Equal(t, http.StatusForbidden, answer.code)
 	require.Contains(t, status(t, answer, text).Message, "nobody may act as another")

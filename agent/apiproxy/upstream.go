@@ -89,4 +89,7 @@ func (u *upstream) rewrite(r *httputil.ProxyRequest) {
 	out.URL.Path = strings.TrimSuffix(u.base.Path, "/") + r.In.URL.Path
 	out.Host = ""
 	apihttp.DropCredentials(out.Header)
+	if a, ok := out.Context().Value(auditRecordKey{}).(*auditRecord); !ok || !a.decision.Impersonates {
+		apihttp.DropImpersonation(out.Header)
+	}
 }

@@ -66,6 +66,8 @@ type Decision struct {
 	Reason string
 	// Application is the one that the object belongs to, empty if a rule of the ConfigMap allows the request.
 	Application string
+	// Impersonates says that an allowed request is made as the user that the hub names. Otherwise the user must be left out.
+	Impersonates bool
 }
 
 // loadedRules is what is kept of the ConfigMap.
@@ -160,9 +162,20 @@ func (p *Policy) Decide(ctx context.Context, q *Request) (Decision, error) {
 	if rules == nil {
 		return p.explain(q, denied("the policy is invalid, so nothing is allowed: see the error in the agent's log")), nil
 	}
-	switch {
-	case q.Impersonates && !rules.impersonation():
+	if q.Impersonates && rules.impersonation() == denyImpersonation {
 		return p.explain(q, denied("impersonation is not allowed")), nil
+	}
+	decision, err := p.decide(ctx, rules, q)
+	if err != nil {
+		return Decision{}, err
+	}
+	decision.Impersonates = decision.Allowed && q.Impersonates && rules.impersonation() == allowImpersonation
+	return decision, nil
+}
+
+// decide says whether a request is allowed by whoever asks.
+func (p *Policy) decide(ctx context.Context, rules *Rules, q *Request) (Decision, error) {
+	switch {
 	case rules.allows(q):
 		return Decision{Allowed: true}, nil
 	case !rules.defaultRule():

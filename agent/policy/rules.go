@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -14,16 +15,18 @@ import (
 
 // The values of impersonation in the ConfigMap.
 const (
-	denyImpersonation  = "deny"
-	allowImpersonation = "allow"
+	denyImpersonation   = "deny"
+	recordImpersonation = "record"
+	allowImpersonation  = "allow"
 )
 
 // Rules is the content of the ConfigMap.
 type Rules struct {
 	// Applications turns the default rule on or off. It is on by default.
 	Applications *bool `json:"applications,omitempty"`
-	// Impersonation is allow or deny. The default is deny. If it is allowed, the API server's RBAC also decides, for the
-	// impersonated user.
+	// Impersonation is what becomes of requests in which the hub names a user: deny, the default, refuses them; record leaves the user
+	// out and only logs it, so that the request has the agent's permissions, as any other; with allow the API server's RBAC also
+	// decides, for that user.
 	Impersonation string `json:"impersonation,omitempty"`
 	// Rules allow requests, in addition to the default rule.
 	Rules []Rule `json:"rules,omitempty"`
@@ -49,9 +52,10 @@ func ParseRules(text []byte) (*Rules, error) {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
 	switch rules.Impersonation {
-	case "", denyImpersonation, allowImpersonation:
+	case "", denyImpersonation, recordImpersonation, allowImpersonation:
 	default:
-		wrong = append(wrong, fmt.Errorf("impersonation: want %s or %s, not %q", allowImpersonation, denyImpersonation, rules.Impersonation))
+		wrong = append(wrong, fmt.Errorf("impersonation: want %s, %s or %s, not %q", allowImpersonation, recordImpersonation, denyImpersonation,
+			rules.Impersonation))
 	}
 	for i, rule := range rules.Rules {
 		if err := rule.check(); err != nil {
@@ -92,7 +96,8 @@ func (r Rule) check() error {
 // defaultRule reports whether the default rule is on.
 func (r *Rules) defaultRule() bool { return r.Applications == nil || *r.Applications }
 
-func (r *Rules) impersonation() bool { return r.Impersonation == allowImpersonation }
+// impersonation returns what becomes of requests in which the hub names a user.
+func (r *Rules) impersonation() string { return cmp.Or(r.Impersonation, denyImpersonation) }
 
 // allows reports whether one of the rules allows a request.
 func (r *Rules) allows(q *Request) bool {

@@ -19,7 +19,7 @@ func TestParseRulesListsMistakes(t *testing.T) {
 		"rules: [{verb: [get]}]":                                          `unknown field "rules[0].verb"`,
 		"applications: maybe":                                             "applications",
 		"applications: true\napplications:":                               "already set",
-		"impersonation: yes please":                                       `impersonation: want allow or deny, not "yes please"`,
+		"impersonation: yes please":                                       `impersonation: want allow, record or deny, not "yes please"`,
 		"rules: [{apiGroups: [''], resources: [pods]}]":                   "rules[0]: verbs:",
 		"rules: [{verbs: [get]}]":                                         "rules[0]: apiGroups and resources:",
 		"rules: [{verbs: [get], resources: [pods]}]":                      "rules[0]: apiGroups and resources:",
@@ -141,7 +141,9 @@ func TestDocumentedPolicies(t *testing.T) {
 }
 
 func TestImpersonation(t *testing.T) {
-	for text, allowed := range map[string]bool{"{}": false, "impersonation: deny": false, "impersonation: allow": true} {
+	for text, allowed := range map[string]bool{
+		"{}": false, "impersonation: deny": false, "impersonation: allow": true, "impersonation: record": true,
+	} {
 		p := follows(t, newAPIServer(t, configMap("1", text)), known()).policy
 		for _, target := range []string{"/api/v1/namespaces/a/pods/web-1", "/api/v1/namespaces/a/pods/web-2"} {
 			r := arriving("GET", target)
@@ -151,6 +153,7 @@ func TestImpersonation(t *testing.T) {
 			d, err := p.Decide(t.Context(), q)
 			require.NoError(t, err)
 			require.Equal(t, allowed && q.Name == "web-1", d.Allowed, "%s: %s", text, target)
+			require.Equal(t, d.Allowed && text == "impersonation: allow", d.Impersonates, "%s: %s", text, target)
 		}
 	}
 }

@@ -86,6 +86,15 @@ func DropCredentials(header http.Header) {
 	}
 }
 
+// DropImpersonation removes the headers that ask the API server to act as another user.
+func DropImpersonation(header http.Header) {
+	for name := range header {
+		if strings.HasPrefix(name, "Impersonate-") {
+			delete(header, name)
+		}
+	}
+}
+
 // HasBearerProtocol reports whether a bearer token is among the WebSocket subprotocols.
 func HasBearerProtocol(header http.Header) bool {
 	return slices.ContainsFunc(slices.Collect(listed(header[protocolsHeader])), func(protocol string) bool {

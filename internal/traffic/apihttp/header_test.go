@@ -73,3 +73,10 @@ func TestCredentialsAreDropped(t *testing.T) {
 	apihttp.DropCredentials(header)
 	require.Empty(t, header)
 }
+
+func TestImpersonationIsDropped(t *testing.T) {
+	t.Parallel()
+	header := http.Header{"Accept": {"*/*"}, "Impersonate-User": {"jane"}, "Impersonate-Group": {"a", "b"}, "Impersonate-Extra-X": {"y"}, "Impersonate-": {"z"}}
+	apihttp.DropImpersonation(header)
+	require.Equal(t, http.Header{"Accept": {"*/*"}}, header)
+}

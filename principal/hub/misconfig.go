@@ -28,7 +28,11 @@ func (h *Hub) explainRecord(kind facets.Kind, old, now *argocd.Record) {
 		h.explainSecret(old, now)
 	case facets.Project:
 		if (old == nil || old.AppliedVersion() != now.AppliedVersion()) && h.isForNobody(now) {
-			h.options.Logger.Info("AppProject matches no connected agent; check its destinations and sourceNamespaces", "name", now.Name.Name)
+			logger := h.options.Logger.With("name", now.Name.Name)
+			if err := now.ProjectFault(); err != nil {
+				logger = logger.With("error", err)
+			}
+			logger.Info("AppProject matches no connected agent; check its destinations and sourceNamespaces")
 		}
 	case facets.ConfigMap:
 	}

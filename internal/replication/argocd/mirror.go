@@ -38,12 +38,16 @@ func MirrorProject(agent, name string, c Content) (Content, error) {
 	if err != nil {
 		return c, fmt.Errorf("the project's spec: %w", err)
 	}
+	if err := checkShown(spec); err != nil {
+		return c, err
+	}
 	p, err := readProject(c.Spec)
 	if err != nil {
 		return c, err
 	}
 	spec["sourceNamespaces"] = []any{agent}
-	permitted, err := p.permits(inClusterNames())
+	cluster := inClusterNames()
+	permitted, err := p.permits(cluster)
 	if err != nil {
 		return c, err
 	}
@@ -55,7 +59,10 @@ func MirrorProject(agent, name string, c Content) (Content, error) {
 		delete(spec, "destinations")
 	}
 	// On the hub an agent's applications have its name for their destination.
-	inClusterNames().translate(spec, "*?"+agentParameter+"="+agent, agent)
+	cluster.translate(spec, "*?"+agentParameter+"="+agent, agent)
+	if cluster.work.Spent() {
+		return c, errTooMuchWork
+	}
 	if roles, ok := spec["roles"].([]any); ok {
 		roleMirror{agent: agent, project: name, onHub: agent + "-" + name}.mirror(roles)
 	}
@@ -103,7 +110,7 @@ func (p *project) permits(c clusterNames) ([]string, error) {
 		listed[text] = true
 	}
 	for _, s := range some {
-		if !listed[s.text] && !slices.ContainsFunc(denied, s.meets) {
+		if !listed[s.text] && !slices.ContainsFunc(denied, func(d pattern) bool { return s.meets(c.work, d) }) {
 			listed[s.text] = true
 			out = append(out, s.text)
 		}

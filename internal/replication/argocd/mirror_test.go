@@ -143,36 +143,45 @@ func TestMirroredProjectWithManyDestinations(t *testing.T) {
 	require.Len(t, got.Destinations, 1, "all but a list")
 }
 
-// Nor does the time grow with a power of how long a text is: what cannot be told in time counts as denied.
-func TestMirroredProjectWithLongTextsAndWildcards(t *testing.T) {
+// Nor does the time grow with a power of how long a text is, here or where Argo CD matches the patterns that the hub shows.
+func TestMirroredProjectWithPatternsThatTakeTooLongIsRefused(t *testing.T) {
 	t.Parallel()
-	long, wildcards := strings.Repeat("a", 63), "*b"+strings.Repeat("*a", 14)
-	destination := func(server, namespace string) map[string]string {
-		return map[string]string{"server": server + "https://kubernetes.default.svc", "namespace": namespace}
-	}
-	for name, c := range map[string]struct {
-		permitted, denied string
-		want              []string
-	}{
-		"a long permission": {long, wildcards, []string{"b"}},
-		"a long denial":     {wildcards, long, []string{"b"}},
-		"another beginning": {"x" + wildcards, "b" + long, []string{"b"}},
+	const here = `"server":"https://kubernetes.default.svc"`
+	slow, braces := "*b"+strings.Repeat("*a", 14), strings.Repeat("{,?}", 20)
+	for name, spec := range map[string]string{
+		"permission":      `{"destinations":[{` + here + `,"namespace":"` + slow + `"}]}`,
+		"denial":          `{"destinations":[{` + here + `,"namespace":"!` + slow + `"}]}`,
+		"denied server":   `{"destinations":[{"server":"!https://kubernetes.default.svc","namespace":"x` + slow + `"}]}`,
+		"server":          `{"destinations":[{"server":"` + braces + `","namespace":"a"}]}`,
+		"source":          `{"sourceRepos":["https://` + slow + `"]}`,
+		"kind":            `{"clusterResourceWhitelist":[{"group":"*","kind":"` + slow + `"}]}`,
+		"denied kind":     `{"namespaceResourceBlacklist":[{"group":"` + slow + `","kind":"*"}]}`,
+		"service account": `{"destinationServiceAccounts":[{` + here + `,"namespace":"` + slow + `","defaultServiceAccount":"a"}]}`,
+		"window":          `{"syncWindows":[{"kind":"deny","schedule":"* * * * *","duration":"1h","applications":["` + slow + `"]}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spec, err := json.Marshal(map[string]any{"destinations": []any{
-				destination("", c.permitted), destination("", "b"), destination("!", c.denied),
-			}})
-			require.NoError(t, err)
-			content, err := argocd.MirrorProject("berlin", "own", argocd.Content{Spec: spec})
-			require.NoError(t, err)
-			var got struct{ Destinations []struct{ Namespace string } }
-			require.NoError(t, json.Unmarshal(content.Spec, &got))
-			var namespaces []string
-			for _, d := range got.Destinations {
-				namespaces = append(namespaces, d.Namespace)
+			_, err := argocd.MirrorProject("berlin", "own", argocd.Content{Spec: json.RawMessage(spec)})
+			require.ErrorContains(t, err, "want a glob")
+		})
+	}
+}
+
+// What takes long together is refused too.
+func TestMirroredProjectWithTooMuchToMatchIsRefused(t *testing.T) {
+	t.Parallel()
+	server := "https://kubernetes.*a*a*a*a*a*a*a*a*a.svc"
+	for name, pattern := range map[string]string{"matched": server, "read": strings.Repeat("{a,b}", 8)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			destinations := make([]map[string]string, 20_000)
+			for i := range destinations {
+				destinations[i] = map[string]string{"server": pattern, "namespace": "a"}
 			}
-			require.Equal(t, c.want, namespaces)
+			spec, err := json.Marshal(map[string]any{"destinations": destinations})
+			require.NoError(t, err)
+			_, err = argocd.MirrorProject("berlin", "own", argocd.Content{Spec: spec})
+			require.ErrorContains(t, err, "it takes too long to match all of them")
 		})
 	}
 }

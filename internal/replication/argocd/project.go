@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/strictjson"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/glob"
@@ -17,7 +18,7 @@ import (
 type project struct {
 	spec             map[string]any
 	destinations     []destination
-	sourceNamespaces namespaces.List
+	sourceNamespaces func() namespaces.List // made when it is first asked for: nobody asks for an agent's, which may be expressions
 }
 
 type destination struct {
@@ -46,26 +47,29 @@ func readGlob(text string) pattern {
 	return pattern{text: text, glob: compiled}
 }
 
-func (p pattern) matches(text string) bool {
+// matches reports whether it is for a text. What cannot be told within the budget is not.
+func (p pattern) matches(work *glob.Budget, text string) bool {
 	if p.text == "" || text == "" {
 		return false
 	}
-	matches, ok := p.glob.Match(text)
+	matches, ok := work.Match(p.glob, text)
 	return ok && matches != p.denies
 }
 
-// refuses reports whether it denies a text.
-func (p pattern) refuses(text string) bool { return p.denies && text != "" && !p.matches(text) }
+// refuses reports whether it denies a text, or may.
+func (p pattern) refuses(work *glob.Budget, text string) bool {
+	return p.denies && text != "" && !p.matches(work, text)
+}
 
 // meets reports whether there may be a text that both match. Neither denies.
-func (p pattern) meets(other pattern) bool {
+func (p pattern) meets(work *glob.Budget, other pattern) bool {
 	mine, theirs := glob.Beginning(p.text), glob.Beginning(other.text)
 	switch {
 	case mine == p.text:
-		matches, ok := other.glob.Match(mine)
+		matches, ok := work.Match(other.glob, mine)
 		return matches || !ok
 	case theirs == other.text:
-		matches, ok := p.glob.Match(theirs)
+		matches, ok := work.Match(p.glob, theirs)
 		return matches || !ok
 	}
 	return strings.HasPrefix(mine, theirs) || strings.HasPrefix(theirs, mine)
@@ -99,12 +103,19 @@ func readProject(raw json.RawMessage) (*project, error) {
 			namespace: readPattern(d.Namespace),
 		})
 	}
-	for _, n := range known.SourceNamespaces {
-		if list, err := namespaces.Parse([]string{n}); err == nil { // one that does not compile matches nothing, in Argo CD too
-			p.sourceNamespaces = append(p.sourceNamespaces, list...)
+	p.sourceNamespaces = sync.OnceValue(func() namespaces.List { return readNamespaces(known.SourceNamespaces) })
+	return p, nil
+}
+
+// readNamespaces reads a list of which what does not compile matches nothing, as in Argo CD.
+func readNamespaces(patterns []string) namespaces.List {
+	var all namespaces.List
+	for _, n := range patterns {
+		if list, err := namespaces.Parse([]string{n}); err == nil {
+			all = append(all, list...)
 		}
 	}
-	return p, nil
+	return all
 }
 
 // checkPatterns returns an error if a pattern would take too long to match.
@@ -144,9 +155,9 @@ func (p *project) destinationsOf(c clusterNames) []destination {
 	for _, d := range p.destinations {
 		denied := d.deniesAddress(c)
 		switch {
-		case d.name.refuses(c.name), denied && (d.namespace.text == "*" || c.server == ""):
+		case d.name.refuses(c.work, c.name), denied && (d.namespace.text == "*" || c.server == ""):
 			return nil
-		case d.name.matches(c.name), d.hasAddress(c):
+		case d.name.matches(c.work, c.name), d.hasAddress(c):
 			one = true
 			mine = append(mine, d)
 		case denied:
@@ -161,7 +172,7 @@ func (p *project) destinationsOf(c clusterNames) []destination {
 
 // hasAddress reports whether it matches the address of a cluster, which may name an agent.
 func (d destination) hasAddress(c clusterNames) bool {
-	return d.agentName.matches(c.agent) || d.server.matches(c.server) || d.server.text == "*"
+	return d.agentName.matches(c.work, c.agent) || d.server.matches(c.work, c.server) || d.server.text == "*"
 }
 
 // deniesNamespaces reports whether it denies namespaces of a cluster, by a pattern that begins with "!". In Argo CD only one that
@@ -173,9 +184,9 @@ func (d destination) deniesNamespaces(c clusterNames) bool {
 // deniesAddress reports whether it denies the address of a cluster, which may name an agent.
 func (d destination) deniesAddress(c clusterNames) bool {
 	if d.agentName.denies {
-		return d.agentName.refuses(c.agent)
+		return d.agentName.refuses(c.work, c.agent)
 	}
-	return d.server.refuses(c.server) || d.server.denies && c.server == ""
+	return d.server.refuses(c.work, c.server) || d.server.denies && c.server == ""
 }
 
 // onSpoke returns a destination as it reads on the spoke of the agent whose it is.
@@ -199,10 +210,16 @@ type Recipient struct {
 	Namespace string
 }
 
+// ProjectFault says why a project is for nobody, whatever its destinations are; nil if nothing is wrong with it.
+func (r *Record) ProjectFault() error {
+	_, err := r.project()
+	return err
+}
+
 // IsFor reports whether a project is for an agent, by its destinations and by where applications that use it may be.
 func (r *Record) IsFor(to Recipient) bool {
 	p, err := r.project()
-	return err == nil && (to.Namespace == "" || p.sourceNamespaces.Has(to.Namespace)) && len(p.destinationsOf(to.clusterNames())) > 0
+	return err == nil && (to.Namespace == "" || p.sourceNamespaces().Has(to.Namespace)) && len(p.destinationsOf(to.clusterNames())) > 0
 }
 
 // ForAgent returns a project as an agent should have it, and whether it should: of the destinations its own, and of what
@@ -228,12 +245,13 @@ func (r *Record) specFor(to Recipient) (map[string]any, bool) {
 	spec := make(map[string]any, len(p.spec))
 	maps.Copy(spec, p.spec)
 	var destinations []any
-	for _, d := range p.destinationsOf(to.clusterNames()) {
-		destinations = append(destinations, d.onSpoke(to.clusterNames()))
+	cluster := to.clusterNames()
+	for _, d := range p.destinationsOf(cluster) {
+		destinations = append(destinations, d.onSpoke(cluster))
 	}
 	spec["destinations"] = destinations
 	// The replica objects are for in-cluster by name. What they deploy may be applications of the same project, by either.
-	to.clusterNames().translate(spec, inClusterServer, InCluster, inClusterServer)
+	cluster.translate(spec, inClusterServer, InCluster, inClusterServer)
 	delete(spec, "roles")
 	if to.Namespace != "" {
 		delete(spec, "sourceNamespaces")

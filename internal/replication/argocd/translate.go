@@ -8,7 +8,7 @@ import (
 // hasAddress reports whether a pattern that cannot deny is for the cluster's address.
 func (c clusterNames) hasAddress(text string) bool {
 	agent := agentIn(text)
-	return text == "*" || readGlob(text).matches(c.server) || !agent.denies && agent.matches(c.agent)
+	return text == "*" || readGlob(text).matches(c.work, c.server) || !agent.denies && agent.matches(c.work, c.agent)
 }
 
 // translate makes a spec say of one cluster alone, besides its destinations, what it says of clusters, as the other side
@@ -34,7 +34,7 @@ func (c clusterNames) keepWindow(window map[string]any, names []any) bool {
 	}
 	for _, cluster := range clusters {
 		text, _ := cluster.(string)
-		if readGlob(text).matches(c.name) || c.hasAddress(text) {
+		if readGlob(text).matches(c.work, c.name) || c.hasAddress(text) {
 			window["clusters"] = names
 			return true
 		}

@@ -8,7 +8,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/gobwas/glob"
+	"github.com/gobwas/glob/compiler"
+	"github.com/gobwas/glob/syntax"
 )
 
 // Limits of a pattern. Those of names and addresses do not come close.
@@ -17,22 +18,13 @@ const (
 	maxWildcards = 16
 )
 
-// maxWork limits how long it takes to match: to some milliseconds. In the worst case the library tries each star at each place
-// in the text, and each alternative in braces after each before, so that the time grows as the length of the text to the power
-// of the number of stars: with sixteen, 63 letters would take days. Four pass for such a text, five for one of half the length.
-const maxWork = 20_000_000
-
 // ErrTooComplex means that it would take too long to match a pattern. What has one has to be refused: it may be a denial.
 var ErrTooComplex = fmt.Errorf("want a glob of at most %d bytes and %d wildcards", maxLength, maxWildcards)
 
 var errPanic = errors.New("it is no glob")
 
 // Glob is a pattern. The zero value matches nothing.
-type Glob struct {
-	compiled glob.Glob
-	stars    int // in the pattern
-	choices  int // how many ways there are to choose among all alternatives, or more than maxWork
-}
+type Glob struct{ compiled *counted }
 
 // Compile reads a pattern.
 func Compile(text string) (g Glob, err error) {
@@ -44,11 +36,15 @@ func Compile(text string) (g Glob, err error) {
 			g, err = Glob{}, errPanic
 		}
 	}()
-	compiled, err := glob.Compile(text)
+	tree, err := syntax.Parse(text)
 	if err != nil {
 		return Glob{}, err
 	}
-	return Glob{compiled, stars(text), choices(text)}, nil
+	matcher, err := compiler.Compile(tree, nil)
+	if err != nil {
+		return Glob{}, err
+	}
+	return Glob{count(matcher)}, nil
 }
 
 // wildcards counts what may match several texts. Two stars in a row are one.
@@ -63,37 +59,12 @@ func wildcards(text string) int {
 // stars counts what may match texts of any length.
 func stars(text string) int { return strings.Count(text, "*") - strings.Count(text, "**") }
 
-// choices returns in how many ways one may choose among the alternatives in braces, at most, or more than maxWork.
-func choices(text string) int {
-	braces, n := strings.Count(text, "{"), 1
-	for range braces {
-		n = min(n*(strings.Count(text, ",")+2*braces-1)/braces, maxWork+1)
-	}
-	return n
-}
-
 // Compiled reports whether the glob was read without an error.
 func (g Glob) Compiled() bool { return g.compiled != nil }
 
-// Match reports whether a text matches. ok is false where the library panics, or would take too long: then nobody can tell.
-func (g Glob) Match(text string) (matches, ok bool) {
-	if g.compiled == nil {
-		return false, true
-	}
-	work := g.choices
-	for range g.stars {
-		work = min(work*max(len(text), 1), maxWork+1)
-	}
-	if work > maxWork {
-		return false, false
-	}
-	defer func() {
-		if recover() != nil {
-			matches, ok = false, false
-		}
-	}()
-	return g.compiled.Match(text), true
-}
+// Match reports whether a text matches. ok is false where the library panics, or would take too long: then nobody can tell. It
+// takes some milliseconds at most. Where somebody else says how many patterns there are, see [Budget].
+func (g Glob) Match(text string) (matches, ok bool) { return new(Budget).Match(g, text) }
 
 // Beginning returns how every text begins that a pattern matches: the whole pattern if nothing in it has a meaning.
 func Beginning(pattern string) string {

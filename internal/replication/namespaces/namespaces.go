@@ -21,34 +21,43 @@ import (
 // List is a list of namespaces: globs, and regular expressions between slashes, as in Argo CD's application.namespaces and in
 // the sourceNamespaces of its projects. Both are matched by the packages that Argo CD uses, in the same
 // versions.
-type List []func(namespace string) bool
+type List []matcher
 
-// matchTimeout bounds how long one regular expression is matched. These have lookarounds, so matching may backtrack for long.
-const matchTimeout = time.Second
+// matcher reports whether a namespace matches, with an error where it would take too long to tell.
+type matcher func(namespace string) (bool, error)
+
+// matchTimeout bounds how long a list is matched with regular expressions that match nothing in that time. They have lookarounds, so
+// matching may backtrack for long. maxExpression is how long each may be.
+const (
+	matchTimeout  = time.Second
+	maxExpression = 4096
+)
+
+var errTooLong = fmt.Errorf("want a regular expression of at most %d bytes", maxExpression)
 
 // Parse reads a list.
 func Parse(patterns []string) (List, error) {
 	var list List
 	for _, text := range patterns {
 		if expression, ok := enclosed(text); ok {
+			if len(expression) > maxExpression {
+				return nil, fmt.Errorf("%.100s: %w", text, errTooLong)
+			}
 			compiled, err := regexp2.Compile(expression, regexp2.None)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", text, err)
 			}
 			compiled.MatchTimeout = matchTimeout
-			list = append(list, func(namespace string) bool {
-				matches, err := compiled.MatchString(namespace)
-				return err == nil && matches
-			})
+			list = append(list, compiled.MatchString)
 			continue
 		}
 		compiled, err := glob.Compile(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", text, err)
 		}
-		list = append(list, func(namespace string) bool {
+		list = append(list, func(namespace string) (bool, error) {
 			matches, _ := compiled.Match(namespace)
-			return matches
+			return matches, nil
 		})
 	}
 	return list, nil
@@ -70,11 +79,13 @@ func enclosed(text string) (string, bool) {
 	return text[1 : len(text)-1], true
 }
 
-// Has reports whether a namespace is in the list.
+// Has reports whether a namespace is in the list. Once one of its expressions takes too long, no other is tried: a thousand of these
+// would take a thousand times as long.
 func (l List) Has(namespace string) bool {
-	for _, matches := range l {
-		if matches(namespace) {
-			return true
+	for _, match := range l {
+		matches, err := match(namespace)
+		if matches || err != nil {
+			return matches
 		}
 	}
 	return false

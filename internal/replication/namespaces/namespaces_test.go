@@ -52,6 +52,9 @@ func TestRegularExpressionTimesOut(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, list.Has(strings.Repeat("a", 60)+"!"))
 	require.True(t, list.Has("b"))
+	list, err = namespaces.Parse([]string{"/^(a+)+$/", "*"})
+	require.NoError(t, err)
+	require.False(t, list.Has(strings.Repeat("a", 60)+"!"), "the time is for all of a list")
 }
 
 func TestBadPatternIsNamedInError(t *testing.T) {
@@ -61,6 +64,12 @@ func TestBadPatternIsNamedInError(t *testing.T) {
 		require.ErrorContains(t, err, bad+": ")
 		require.ErrorContains(t, namespaces.Check([]string{bad}), "want globs or /regular expressions/: "+bad+": ")
 	}
+}
+
+func TestLongRegularExpressionIsRefused(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, namespaces.Check([]string{"/" + strings.Repeat("a", 4096) + "/"}))
+	require.ErrorContains(t, namespaces.Check([]string{"/" + strings.Repeat("a", 4097) + "/"}), "want a regular expression of at most 4096 bytes")
 }
 
 // creating returns a creator on an API server that has one answer to a creation, and which namespaces it was to create.

@@ -85,9 +85,9 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	service := sessions.New(sessions.Options{
 		Authn: entrance.authn, Ready: awaitAll(hubState, hubIdentity, clusterStore), Modes: facets.Modes(),
 		Knows: hubState.Knows, Mode: clusterStore.Mode, Hello: func() wire.Hello { return s.hello(hubIdentity.UID()) },
-		Share: hubState.Sharing(s.resyncEvery, func(agent string) converge.Observer {
+		Share: s.limits.limit(hubState.Sharing(s.resyncEvery, func(agent string) converge.Observer {
 			return deletionGuard.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
-		}),
+		}), logging.Component(logger, "agents")),
 		HasCluster: clusterStore.Has, Forget: hubState.Forget,
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})

@@ -30,6 +30,7 @@ type principalSettings struct {
 	sharing                   sharingSettings
 	keepAliveMin, resyncEvery time.Duration
 	metricsAgents             int
+	limits                    limitSettings
 }
 
 func newCommand(environment []string) *cobra.Command {
@@ -79,6 +80,7 @@ func (s *principalSettings) Declare(set *settings.Set) {
 	set.Int(&s.metricsAgents, "metrics-agents", "ARGOCD_PRINCIPAL_METRICS_AGENTS", 1000,
 		"how many agents have series of their own in argocd_principal_sync_guarded_deletions; deletions of others are added up without a name",
 		settings.NonNegative)
+	s.limits.declare(set)
 	s.sharing.declare(set)
 }
 

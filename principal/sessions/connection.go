@@ -26,6 +26,10 @@ const (
 	readyTimeout = 5 * time.Second
 )
 
+// maxSyncStreams is how many Sync streams an agent may have open. It needs one, and those that end may still be there when it connects
+// again. Each may have a message in memory that nobody has looked at.
+const maxSyncStreams = 16
+
 var (
 	errNoHello = status.Error(codes.DeadlineExceeded, "no hello came")
 	errNotRead = status.Error(codes.DeadlineExceeded, "the agent did not take the answer to its hello")
@@ -80,6 +84,12 @@ func (s *Service) open(c *connection) error {
 	if !s.serving {
 		return authn.ErrDraining
 	}
+	if s.streamsOf[c.agent] >= maxSyncStreams {
+		err := status.Errorf(codes.ResourceExhausted, "the agent has %d Sync streams open, which is the limit", maxSyncStreams)
+		s.options.Authn.LogRefusal(c.subject, c.logger, err)
+		return err
+	}
+	s.streamsOf[c.agent]++
 	s.connections[c] = struct{}{}
 	s.streams.Add(1)
 	s.streams.Go(c.stream.Run)
@@ -96,6 +106,9 @@ func (c *connection) close() {
 	defer s.mu.Unlock()
 	if _, opened := s.connections[c]; opened {
 		delete(s.connections, c)
+		if s.streamsOf[c.agent]--; s.streamsOf[c.agent] == 0 {
+			delete(s.streamsOf, c.agent)
+		}
 		s.streams.Done()
 	}
 }
@@ -197,7 +210,7 @@ func (c *connection) exchangeHellos() error {
 		return status.Errorf(codes.FailedPrecondition, "mapping: the agent maps applications by %q, the principal by %q: "+
 			"set --destination-based-mapping on both or on neither", theirs.Mapping, mine.Mapping)
 	case theirs.Selector != mine.Selector:
-		return status.Errorf(codes.FailedPrecondition, "label selector: the agent's is %q, the principal's %q: "+
+		return status.Errorf(codes.FailedPrecondition, "label selector: the agent's is %.300q, the principal's %.300q: "+
 			"set --label-selector to the same on both", theirs.Selector, mine.Selector)
 	}
 	mine.Mode = theirs.Mode

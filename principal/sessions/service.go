@@ -57,6 +57,7 @@ type Service struct {
 	mu          sync.RWMutex
 	serving     bool                     // Run runs. Guarded by mu
 	connections map[*connection]struct{} // that are open. Guarded by mu
+	streamsOf   map[string]int           // how many of these an agent has. Guarded by mu
 	agents      map[string]*agent        // that have a session, or have had one and have a cluster Secret. Guarded by mu
 }
 
@@ -73,7 +74,7 @@ type agent struct {
 func New(o Options) *Service {
 	return &Service{
 		options: o, metrics: newMetrics(o.Registerer), workers: converge.NewWorkers(maxWrites),
-		connections: make(map[*connection]struct{}), agents: make(map[string]*agent),
+		connections: make(map[*connection]struct{}), streamsOf: make(map[string]int), agents: make(map[string]*agent),
 	}
 }
 

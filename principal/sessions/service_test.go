@@ -284,6 +284,27 @@ func TestStreamThatDoesNotBeginWithHello(t *testing.T) {
 }
 
 // An agent that misses its heartbeats is disconnected, so that it does not count as connected.
+// Before its hello each stream may hold a message of megabytes that nobody has looked at.
+func TestStreamsOfAnAgentWithoutHelloAreBounded(t *testing.T) {
+	o := open(t)
+	connection := o.dial(t, o.ca, o.issue(t, "berlin"))
+	streams := make([]agent, 40)
+	for i := range streams {
+		streams[i] = stream(t, connection)
+	}
+	refused := make(chan error, len(streams))
+	for _, a := range streams {
+		go func() {
+			_, err := a.RecvHello()
+			refused <- err
+		}()
+	}
+	for range 40 - 16 {
+		require.Equal(t, codes.ResourceExhausted, status.Code(<-refused))
+	}
+	o.connectServed(t, "paris") // another agent is not concerned
+}
+
 func TestSilentAgentIsDisconnected(t *testing.T) {
 	o := open(t)
 	h := hello()

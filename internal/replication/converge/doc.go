@@ -73,6 +73,12 @@
 // hold any more, the source may know that somebody revoked the peer's access ([SourceConfig].AccessRevoked): that is
 // deleted whatever else is.
 //
+// # Limits
+//
+// Nobody believes a peer. Messages and their payloads, the objects and names that are remembered, and how often they come are
+// bounded for each peer (see [Limits]). What is beyond is refused by an Ack, waits, or is left to the next resync. A peer that reaches
+// a limit delays nobody but itself. A payload is JSON, whatever is in it, and that is all that this package knows of it.
+//
 // # What a facet provides
 //
 // A [Source] or a [Replica], each a view of one cache. This package knows nothing of Kubernetes, of the wire, or of

@@ -50,6 +50,7 @@ type resync struct {
 	count     int                      // how many objects the replica says it holds
 	awaited   map[Bucket]map[Key]State // the buckets whose BucketEntries are still to come, with what they should hold
 	deletions map[Key]State            // what the replica holds and the source does not have
+	bytes     int                      // that these take, about
 }
 
 // newOutbox returns the outbox of a facet for a session, which is woken when there may be something to send.
@@ -224,12 +225,13 @@ func (o *outbox) handleBucketEntries(h BucketEntries) {
 		want, ok := mine[e.Key]
 		switch {
 		case BucketOf(e.Key) != h.Bucket: // and not where it was asked for
-		case !ok && len(o.resync.deletions) >= maxUnknown: // for the next resync
+		case !ok && o.resync.bytes > maxUnknownBytes/len(o.session.facets): // for the next resync
 		case !ok && o.pendingDelete[e.Key]: // its deletion was seen, and is pending
 			o.markHeld(e.Key, e.State)
 			o.backlog.add(e.Key)
 		case !ok:
 			o.resync.deletions[e.Key] = e.State
+			o.resync.bytes += len(e.Key) + len(e.UID) + unknownOverhead
 		case want != e.State:
 			o.markDifferent(e.Key)
 		default:
@@ -249,10 +251,6 @@ func (o *outbox) handleBucketEntries(h BucketEntries) {
 // reportEvery is after how many failures in a row the source gets a report, which it can show to users: the first six take
 // some five seconds, all others three minutes.
 const reportEvery = 6
-
-// maxUnknown is how many objects that the source does not have are noted in one resync. More are for the next one: what a
-// peer can make this side remember is bounded.
-const maxUnknown = 100_000
 
 // markDifferent has a key sent that the peer does not hold as it should. o.mu is held.
 func (o *outbox) markDifferent(k Key) {

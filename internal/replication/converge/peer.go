@@ -18,6 +18,8 @@ type Options struct {
 	// ResyncEvery is the time between resyncs of a facet, of which up to half is taken off at random. Zero means five
 	// minutes.
 	ResyncEvery time.Duration
+	// Limits are what the peer may make this side do.
+	Limits Limits
 }
 
 // Peer is the other side, as seen from this one: everything that is shared with it. It lives across connections, until it
@@ -26,6 +28,7 @@ type Peer struct {
 	options  Options
 	replicas map[Facet]*replicaState
 	work     map[Facet]*taskQueue
+	budget   *budget
 
 	running int // tasks. Guarded by Workers.mu
 
@@ -82,6 +85,7 @@ func NewPeer(o Options) *Peer {
 	}
 	p := &Peer{
 		options:  o,
+		budget:   newBudget(o.Limits),
 		replicas: make(map[Facet]*replicaState, len(o.Replicas)),
 		work:     make(map[Facet]*taskQueue, len(o.Sources)+len(o.Replicas)),
 	}
@@ -90,7 +94,7 @@ func NewPeer(o Options) *Peer {
 	}
 	for f, config := range o.Replicas {
 		p.work[f] = p.newQueue()
-		p.replicas[f] = newReplicaState(config)
+		p.replicas[f] = newReplicaState(config, o.Limits.Objects)
 	}
 	return p
 }
@@ -180,7 +184,7 @@ func (p *Peer) applyRequest(ctx context.Context, t task, r request) {
 	ack, gone := Ack{Facet: t.facet, Key: t.key}, false
 	switch m := r.message.(type) {
 	case Put:
-		ack.Seq, ack.Result = m.Seq, replica.apply(ctx, t.key, m.Object)
+		ack.Seq, ack.Result = m.Seq, p.applyPut(ctx, t.objectKey, m.Object)
 		gone = ack.Absent
 	case Delete:
 		ack.Seq, ack.Result = m.Seq, replica.remove(ctx, t.key, m.UID)
@@ -203,6 +207,20 @@ func (p *Peer) applyRequest(ctx context.Context, t task, r request) {
 	}
 	p.work[t.facet].backlog.done(t)
 	signal(r.session.room)
+}
+
+// applyPut makes a replica hold an object, once there is memory for that.
+func (p *Peer) applyPut(ctx context.Context, o objectKey, obj Object) Result {
+	replica := p.replicas[o.facet]
+	if !replica.hasRoom(o.key) {
+		return Result{Code: Refused, Reason: p.budget.errFull(o.facet).Error()}
+	}
+	release, err := p.budget.take(ctx, p.options.Workers.memory, obj.Payload)
+	if err != nil {
+		return resultOf(err)
+	}
+	defer release()
+	return replica.apply(ctx, o.key, obj)
 }
 
 // reportResult reports a result to its source.
@@ -230,7 +248,7 @@ func (p *Peer) restoreReplica(ctx context.Context, t task) {
 		backlog.later(t, check.wait)
 		return
 	case restore:
-		r := replica.apply(ctx, t.key, check.object)
+		r := p.applyPut(ctx, t.objectKey, check.object)
 		if r.Code != Done || !r.Absent {
 			p.options.Observer.Repaired(t.facet, t.key, r)
 		}

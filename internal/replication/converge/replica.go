@@ -30,6 +30,8 @@ func (h ReplicaConfig) isStale(key Key) bool { return h.Stale != nil && h.Stale(
 type replicaState struct {
 	ReplicaConfig
 
+	limit int // how many keys may have records, 0 for any number
+
 	mu       sync.Mutex
 	records  sparse[Key, record]  // guarded by mu; a key without a record has the zero record
 	backoffs sparse[Key, backoff] // guarded by mu: the keys that were restored of late
@@ -66,8 +68,17 @@ func (r record) sourceState(seen State) State {
 	return seen
 }
 
-func newReplicaState(h ReplicaConfig) *replicaState {
-	return &replicaState{ReplicaConfig: h}
+func newReplicaState(h ReplicaConfig, limit int) *replicaState {
+	return &replicaState{ReplicaConfig: h, limit: limit}
+}
+
+// hasRoom reports whether an object may be applied: all that is held has a record since the session's first resync, and so has what
+// is owed to the source.
+func (k *replicaState) hasRoom(key Key) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, known := k.records[key]
+	return known || k.limit <= 0 || len(k.records) < k.limit
 }
 
 // setRecord replaces a key's record. k.mu is held.
@@ -100,7 +111,8 @@ func (k *replicaState) advertiseAll(include func(Bucket) bool) iter.Seq2[Key, St
 		defer k.mu.Unlock()
 		for key, r := range k.records {
 			if !held[key] && include(BucketOf(key)) {
-				r.advertised = State{}
+				// The source learns now that nothing is held, and knows best what to send again: nothing is owed any more.
+				r.advertised, r.retryPending = State{}, false
 				k.setRecord(key, r)
 			}
 		}

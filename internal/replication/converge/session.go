@@ -228,6 +228,7 @@ func (s *session) enqueueControl(m Message) {
 // receive handles a message, and waits until there is room for the next. After stopReceiving it does nothing: what a session
 // that is over still received must not pass for known in the next one.
 func (s *session) receive(m Message) {
+	s.peer.budget.await(s.ctx, m)
 	s.receiving.Lock()
 	if !s.over {
 		s.handleMessage(m)
@@ -307,6 +308,12 @@ func (s *session) acceptRequest(f Facet, k Key, seq uint64, m Message) {
 		return
 	}
 	s.lastSeq.set(f, seq)
+	if put, ok := m.(Put); ok {
+		if err := s.peer.budget.check(put.Payload); err != nil {
+			s.enqueueControl(Ack{Facet: f, Key: k, Seq: seq, Result: Result{Code: Refused, Reason: err.Error()}})
+			return
+		}
+	}
 	s.peer.enqueueRequest(objectKey{f, k}, request{session: s, message: m})
 }
 

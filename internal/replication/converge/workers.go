@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 const (
@@ -24,8 +26,9 @@ const (
 // leaves half of the workers to others, and two a third. Of a peer's half its facets share in the same way, and none has more
 // than workersPerFacet.
 type Workers struct {
-	limit int
-	tasks sync.WaitGroup
+	limit  int
+	memory *semaphore.Weighted // for payloads that are being decoded
+	tasks  sync.WaitGroup
 
 	mu      sync.Mutex
 	start   func(*taskQueue) // begins the next task of a queue; nil while Run does not run. Guarded by mu, as are all fields below
@@ -43,7 +46,9 @@ type taskQueue struct {
 }
 
 // NewWorkers returns workers that run at most so many tasks at a time, and none until Run runs.
-func NewWorkers(limit int) *Workers { return &Workers{limit: limit} }
+func NewWorkers(limit int) *Workers {
+	return &Workers{limit: limit, memory: semaphore.NewWeighted(totalMemory)}
+}
 
 // Run lets the workers work until the context ends, and returns when all that they had begun is over.
 func (w *Workers) Run(ctx context.Context) {

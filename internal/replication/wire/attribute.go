@@ -7,6 +7,7 @@ import (
 
 	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/jsonsize"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/strictjson"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
@@ -69,6 +70,9 @@ func keyOf(e *pb.CloudEvent) (converge.Facet, converge.Key, error) {
 }
 
 func unmarshal(e *pb.CloudEvent, v any) error {
+	if err := jsonsize.CheckValues(e.GetBinaryData()); err != nil { // before they take memory
+		return fmt.Errorf("%s: %w", e.GetType(), err)
+	}
 	if err := strictjson.Unmarshal(e.GetBinaryData(), v); err != nil {
 		return fmt.Errorf("%s: %w", e.GetType(), err)
 	}

@@ -184,9 +184,15 @@ func decodeHello(e *pb.CloudEvent) (any, error) {
 	if err := unmarshal(e, &h); err != nil {
 		return nil, err
 	}
-	for name, s := range map[string]string{"agent": h.Agent, "mode": h.Mode, "mapping": h.Mapping} {
-		if len(s) > maxSmall {
-			return nil, errTooLong(e, name, len(s), maxSmall)
+	for _, field := range []struct {
+		name, text string
+		limit      int
+	}{
+		{"agent", h.Agent, maxSmall}, {"mode", h.Mode, maxSmall}, {"mapping", h.Mapping, maxSmall},
+		{"selector", h.Selector, maxSelector}, {"hub", h.Hub, maxUID},
+	} {
+		if len(field.text) > field.limit {
+			return nil, errTooLong(e, field.name, len(field.text), field.limit)
 		}
 	}
 	h.Build = cut(h.Build, maxSmall) // whoever builds may call it anything

@@ -37,12 +37,15 @@ type Hello struct {
 // NewHello returns a Hello with the versions of this build.
 func NewHello() Hello { return Hello{Oldest: OldestProtocol, Newest: NewestProtocol} }
 
+// maxHeartbeat is the longest interval, in milliseconds: a day. What is longer would overflow.
+const maxHeartbeat = 24 * 60 * 60 * 1000
+
 // Every returns the interval between heartbeats, 0 if there are none. It is never so short that it is a burden.
 func (h Hello) Every() time.Duration {
 	if h.Heartbeat <= 0 {
 		return 0
 	}
-	return max(time.Duration(h.Heartbeat)*time.Millisecond, 100*time.Millisecond)
+	return max(time.Duration(min(h.Heartbeat, maxHeartbeat))*time.Millisecond, 100*time.Millisecond)
 }
 
 // Agree returns the version that two peers speak, or an error that says which of them to upgrade.

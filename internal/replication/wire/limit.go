@@ -11,9 +11,12 @@ import (
 // Limits on what a peer may have us keep, in bytes. Payloads are bounded by gRPC's own limit on a message. No name that
 // Kubernetes gives is as long as these.
 const (
-	maxFacet  = 64
-	maxKey    = 512
-	maxUID    = 128
+	maxFacet = 64
+	maxKey   = 512
+	maxUID   = 128
+	// maxSelector is of a label selector, which an operator writes. It ends in logs and statuses, which show less of it.
+	maxSelector = 4 << 10
+
 	maxReason = 4 << 10 // what is longer is cut: it is for users, and what it is about must get through
 	maxSmall  = 64      // of a result, a number, a digest, a mode and the like
 

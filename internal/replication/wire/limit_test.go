@@ -2,8 +2,10 @@ package wire_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
@@ -119,6 +121,24 @@ func TestLongReasonIsCut(t *testing.T) {
 	require.Len(t, m.(converge.Ack).Reason, 4<<10)
 }
 
+// Such an event would take hundreds of megabytes once it is decoded.
+func TestEventWithTooManyValuesIsSkipped(t *testing.T) {
+	for _, name := range []string{"hello", "digest", "bucket-request", "bucket-entries"} {
+		e := encoded(t, converge.BucketEntries{Facet: "application"})
+		e.Type = "io.argoproj-labs.argocd-agent." + name
+		e.Data = &pb.CloudEvent_BinaryData{BinaryData: []byte(`{"entries":[` + strings.Repeat("{},", 400_000) + `{}]}`)}
+		_, ok := received(t, e)
+		require.False(t, ok, name)
+	}
+}
+
+func TestHeartbeatIntervalIsBounded(t *testing.T) {
+	for _, milliseconds := range []int64{math.MaxInt64, math.MaxInt64 / 1000, 1 << 40} {
+		require.Equal(t, 24*time.Hour, wire.Hello{Heartbeat: milliseconds}.Every())
+	}
+	require.Equal(t, time.Minute, wire.Hello{Heartbeat: 60_000}.Every())
+}
+
 func TestHelloIsBounded(t *testing.T) {
 	greeting := func(h wire.Hello) (wire.Hello, error) {
 		sender, receiver := newCable(), newCable()
@@ -136,15 +156,17 @@ func TestHelloIsBounded(t *testing.T) {
 		return recvHello(t, b, receiver.end)
 	}
 	h := wire.NewHello()
-	h.Agent, h.Mode, h.Mapping, h.Build = long(64), long(64), long(64), long(1<<20)
+	h.Agent, h.Mode, h.Mapping, h.Build, h.Selector, h.Hub = long(64), long(64), long(64), long(1<<20), long(4096), long(128)
 	got, err := greeting(h)
 	require.NoError(t, err)
 	h.Build = long(64)
 	require.Equal(t, h, got)
 	for name, change := range map[string]func(*wire.Hello){
-		"agent":   func(h *wire.Hello) { h.Agent += "a" },
-		"mode":    func(h *wire.Hello) { h.Mode += "a" },
-		"mapping": func(h *wire.Hello) { h.Mapping += "a" },
+		"agent":    func(h *wire.Hello) { h.Agent += "a" },
+		"mode":     func(h *wire.Hello) { h.Mode += "a" },
+		"mapping":  func(h *wire.Hello) { h.Mapping += "a" },
+		"selector": func(h *wire.Hello) { h.Selector += "a" },
+		"hub":      func(h *wire.Hello) { h.Hub += "a" },
 	} {
 		other := h
 		change(&other)

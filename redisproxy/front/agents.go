@@ -46,6 +46,7 @@ func (r *replies) reply(ctx context.Context, read *agentRead, hub []byte, kind b
 	if string(hub) == "+QUEUED\r\n" {
 		return r.out.appendReply(hub, false)
 	}
+	r.accept() // at once: an agent may take longer than a client has to authenticate
 	read.ask(r.server.options.Spokes)
 	values := make([][]byte, len(read.targets))
 	for i, target := range read.targets {

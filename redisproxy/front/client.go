@@ -1,6 +1,7 @@
 package front
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"io"
@@ -33,6 +34,11 @@ type client struct {
 	accepted atomic.Bool // Redis has authenticated the client: it has done something for it
 
 	closing atomic.Bool // the client sends no more
+
+	// place is the client's among those who have not authenticated, nil if it has. Guarded by the server's mu.
+	place *list.Element
+	// stranger ends the client unless it has authenticated by then.
+	stranger *time.Timer
 }
 
 func newClient(server *Server, conn net.Conn) *client {
@@ -45,15 +51,16 @@ func (c *client) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = c.conn.Close() })()
+	c.stranger = time.AfterFunc(c.server.options.AuthTimeout, func() {
+		if !c.accepted.Load() {
+			c.server.reportStranger("it did not authenticate in time", c.conn)
+			cancel()
+		}
+	})
+	defer c.stranger.Stop()
 	requests := newRequests(c)
 	defer requests.release()
-	if requests.readMore() != nil { // who says nothing takes no connection of Redis
-		return
-	}
-	hub, err := c.server.options.Upstream.Dial(ctx)
-	if ctx.Err() == nil {
-		c.server.reportUpstream(err)
-	}
+	hub, first, err := requests.enter(ctx)
 	if err != nil {
 		return
 	}
@@ -70,7 +77,7 @@ func (c *client) run(ctx context.Context) {
 		c.pending.close()
 		c.out.close()
 	})
-	if !c.drain(requests.run()) {
+	if !c.drain(requests.run(first)) {
 		cancel()
 	}
 	_ = hub.Close()

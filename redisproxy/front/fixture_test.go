@@ -38,6 +38,7 @@ type setup struct {
 	limits                 front.Limits
 	timeout                time.Duration // of agents
 	drain                  time.Duration
+	auth                   time.Duration // that a client has to authenticate
 	tls                    *tls.Config
 	agentsEnd              bool // of the tunnel is the one that agents have, not the test's
 }
@@ -77,6 +78,9 @@ func begin(tb testing.TB, c setup) *world {
 	if c.drain == 0 {
 		c.drain = testTimeout
 	}
+	if c.auth == 0 {
+		c.auth = testTimeout
+	}
 	w.registry = prometheus.NewRegistry()
 	logger := slog.New(slog.NewTextHandler(tb.Output(), nil))
 	reach := func(ctx context.Context, _ string) (net.Conn, error) { return w.agent.Dial(ctx) }
@@ -90,7 +94,7 @@ func begin(tb testing.TB, c setup) *world {
 	})
 	proxy := front.New(front.Options{
 		Upstream: upstream.Options{Address: w.hub.Address, Timeout: testTimeout},
-		Space:    keys.Space{Prefix: c.hubPrefix}, Spokes: agents, Limits: c.limits, DrainTimeout: c.drain, Registerer: w.registry, Logger: logger,
+		Space:    keys.Space{Prefix: c.hubPrefix}, Spokes: agents, Limits: c.limits, DrainTimeout: c.drain, AuthTimeout: c.auth, Registerer: w.registry, Logger: logger,
 	})
 	var config net.ListenConfig
 	listener, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")

@@ -5,6 +5,8 @@ import "github.com/prometheus/client_golang/prometheus"
 type metrics struct {
 	clients          prometheus.Gauge
 	refused, overrun prometheus.Counter
+	strangers        prometheus.Counter
+	unauthenticated  prometheus.Counter
 
 	passed, answered, failed, denied, readOnly prometheus.Counter
 }
@@ -24,12 +26,17 @@ func newMetrics(r prometheus.Registerer) metrics {
 		overrun: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "argocd_redisproxy_clients_overrun_total", Help: "Clients that were disconnected because they did not read what agents announced.",
 		}),
-		passed:   requests.WithLabelValues("hub", "passed"),
-		answered: requests.WithLabelValues("agent", "answered"),
-		failed:   requests.WithLabelValues("agent", "failed"),
-		denied:   requests.WithLabelValues("agent", "denied"),
-		readOnly: requests.WithLabelValues("agent", "read_only"),
+		unauthenticated: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "argocd_redisproxy_clients_unauthenticated_total",
+			Help: "Clients that were disconnected because they did not authenticate in time, or before others needed their place.",
+		}),
+		strangers: requests.WithLabelValues("hub", "unauthenticated"),
+		passed:    requests.WithLabelValues("hub", "passed"),
+		answered:  requests.WithLabelValues("agent", "answered"),
+		failed:    requests.WithLabelValues("agent", "failed"),
+		denied:    requests.WithLabelValues("agent", "denied"),
+		readOnly:  requests.WithLabelValues("agent", "read_only"),
 	}
-	r.MustRegister(requests, m.clients, m.refused, m.overrun)
+	r.MustRegister(requests, m.clients, m.refused, m.overrun, m.unauthenticated)
 	return m
 }

@@ -194,12 +194,18 @@ func (r *replies) updateState(kind byte) {
 		r.resp3.Store(false)
 		r.queueing.Store(false)
 		r.accepted.Store(false)
+		r.stranger.Reset(r.server.options.AuthTimeout)
 		clear(r.subscribed) // RESET ends them without confirmations
 		r.server.options.Spokes.UnsubscribeAll(r.client)
 		return
 	}
-	if !r.accepted.Load() {
-		r.accepted.Store(true)
+	r.accept()
+}
+
+// accept notes that Redis has authenticated the client.
+func (r *replies) accept() {
+	if !r.accepted.Swap(true) {
+		r.server.keepPlace(r.client)
 	}
 }
 

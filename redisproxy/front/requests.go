@@ -35,8 +35,13 @@ func newRequests(c *client) *requests {
 	return &requests{client: c, scanner: resp.NewCommandScanner(c.server.limits), buffer: make([]byte, firstBuffer)}
 }
 
-// run sends the client's commands to Redis, and returns why it stopped.
-func (r *requests) run() error {
+// run sends the client's commands to Redis, of which one may be there already, and returns why it stopped.
+func (r *requests) run(first resp.Command) error {
+	if len(first.Args) > 0 {
+		if err := r.handleCommand(first); err != nil {
+			return err
+		}
+	}
 	for {
 		command, err := r.nextCommand()
 		if err != nil || len(command.Args) == 0 {
@@ -197,13 +202,34 @@ func (r *requests) handleAgentCommand(command resp.Command, name string, known c
 		read.ask(r.server.options.Spokes)
 	}
 	e := expected{count: 1, read: read}
-	if name == "exists" { // Redis is not to count what it has under agents' keys
-		if raw := withoutAgentKeys(command.Args, targets); raw != nil {
-			read.hubCounts = true
-			return r.send(raw, e)
-		}
+	if name == "exists" {
+		return r.handleExists(command, targets, e)
 	}
 	return r.forward(command, e)
+}
+
+// handleExists handles an EXISTS. Redis is not to count what it has under agents' keys, and so is only asked for the others; but
+// first, by the whole command, whether the client may.
+func (r *requests) handleExists(command resp.Command, targets []spokes.Target, e expected) error {
+	hubs := withoutAgentKeys(command.Args, targets)
+	if hubs == nil {
+		return r.forward(command, e)
+	}
+	if err := r.awaitReplies(); err != nil {
+		return err
+	}
+	if !r.queueing.Load() { // what a transaction has is Redis' alone
+		var verdict []byte
+		if err := errors.Join(r.send(command.Raw, expected{count: 1, into: &verdict}), r.awaitReplies()); err != nil {
+			return err
+		}
+		if verdict[0] == '-' {
+			r.server.metrics.denied.Inc()
+			return r.out.appendReply(verdict, false)
+		}
+	}
+	e.read.hubCounts = true
+	return r.send(hubs, e)
 }
 
 // forward sends a command to Redis, with the next flush.

@@ -12,6 +12,7 @@
 package front
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"log/slog"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
@@ -30,18 +32,21 @@ import (
 
 // Limits are what a client may cause to be kept. Zero means the default.
 type Limits struct {
-	Clients int // at once; 10000
-	Args    int // of one command; 1 Mi, like Redis
-	Bulk    int // bytes of one argument; 128 MiB
-	Large   int // bytes of all clients' commands that are larger than most; 256 MiB
-	Backlog int // bytes that a client has not read yet; 64 MiB
+	Clients   int // at once; 10000
+	Strangers int // clients that have not authenticated, at once and besides those; 256
+	Args      int // of one command; 1 Mi, like Redis
+	Bulk      int // bytes of one argument; 128 MiB
+	Large     int // bytes of all clients' commands that are larger than most; 256 MiB
+	Backlog   int // bytes that a client has not read yet; 64 MiB
 }
 
 func (l Limits) complete() Limits {
 	for _, d := range []struct {
 		value    *int
 		fallback int
-	}{{&l.Clients, 10_000}, {&l.Args, 1 << 20}, {&l.Bulk, 128 << 20}, {&l.Large, 256 << 20}, {&l.Backlog, 64 << 20}} {
+	}{
+		{&l.Clients, 10_000}, {&l.Strangers, 256}, {&l.Args, 1 << 20}, {&l.Bulk, 128 << 20}, {&l.Large, 256 << 20}, {&l.Backlog, 64 << 20},
+	} {
 		if *d.value == 0 {
 			*d.value = d.fallback
 		}
@@ -62,6 +67,9 @@ type Options struct {
 	// the client may take to read each piece of what is left. Zero means 30 seconds: the kernel takes more only when megabytes
 	// of what it has are read, for which a client far away needs some seconds.
 	DrainTimeout time.Duration
+	// AuthTimeout is how long a client may take until Redis has authenticated it, after it has connected or sent RESET. Zero means 10
+	// seconds.
+	AuthTimeout time.Duration
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
@@ -75,10 +83,13 @@ type Server struct {
 	metrics  metrics
 	large    atomic.Int64 // bytes of commands that are larger than most
 	down     atomic.Bool  // the hub's Redis could not be reached
+	door     *door
+	warnings rate.Sometimes // about clients that do not authenticate
 
 	clients sync.WaitGroup
 	mu      sync.Mutex
 	open    map[net.Conn]struct{} // Guarded by mu
+	waiting list.List             // of *client: those in open that have not authenticated, the oldest first. Guarded by mu
 	closed  bool                  // Guarded by mu
 }
 
@@ -88,9 +99,13 @@ func New(o Options) *Server {
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = 30 * time.Second
 	}
+	if o.AuthTimeout == 0 {
+		o.AuthTimeout = 10 * time.Second
+	}
 	return &Server{
 		options: o, commands: newCommands(), metrics: newMetrics(o.Registerer),
 		limits: resp.Limits{Args: o.Limits.Args, Bulk: o.Limits.Bulk, Inline: 64 << 10}, open: make(map[net.Conn]struct{}),
+		door: newDoor(), warnings: rate.Sometimes{Interval: time.Minute},
 	}
 }
 
@@ -129,14 +144,19 @@ func rest(ctx context.Context) {
 	}
 }
 
-// admit begins to serve a client, if there are not too many.
+// admit begins to serve a client, if there are not too many. Those who have authenticated keep their places. One who has not makes room
+// for the next when there are too many of them, so that nobody is kept out by connections that say nothing.
 func (s *Server) admit(ctx context.Context, conn net.Conn) {
 	s.mu.Lock()
-	full := len(s.open) >= s.options.Limits.Clients
-	if !full && !s.closed {
+	client := newClient(s, conn)
+	refused := s.closed || len(s.open)-s.waiting.Len() >= s.options.Limits.Clients
+	if !refused {
+		if s.waiting.Len() >= s.options.Limits.Strangers {
+			s.dismissOldest()
+		}
 		s.open[conn] = struct{}{}
+		client.place = s.waiting.PushBack(client)
 	}
-	refused := full || s.closed
 	s.mu.Unlock()
 	if refused {
 		_ = conn.Close()
@@ -145,11 +165,49 @@ func (s *Server) admit(ctx context.Context, conn net.Conn) {
 	}
 	s.metrics.clients.Inc()
 	s.clients.Go(func() {
-		newClient(s, conn).run(ctx)
+		client.run(ctx)
 		s.mu.Lock()
 		delete(s.open, conn)
+		s.leaveWaiting(client)
 		s.mu.Unlock()
 		s.metrics.clients.Dec()
+	})
+}
+
+// dismissOldest disconnects the client that has been waiting longest for Redis to authenticate it. It is called with mu held.
+func (s *Server) dismissOldest() {
+	oldest, _ := s.waiting.Front().Value.(*client)
+	s.leaveWaiting(oldest)
+	delete(s.open, oldest.conn)
+	_ = oldest.conn.Close()
+	s.reportStranger("too many others have not authenticated", oldest.conn)
+}
+
+// leaveWaiting takes a client off those that wait. It is called with mu held.
+func (s *Server) leaveWaiting(c *client) {
+	if c.place != nil {
+		s.waiting.Remove(c.place)
+		c.place = nil
+	}
+}
+
+// keepPlace gives a client that Redis has authenticated one of the places for those, or disconnects it when there is none.
+func (s *Server) keepPlace(c *client) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leaveWaiting(c)
+	if len(s.open)-s.waiting.Len() > s.options.Limits.Clients {
+		_ = c.conn.Close()
+		s.metrics.refused.Inc()
+	}
+}
+
+// reportStranger counts a client that is disconnected before it has authenticated, and logs some.
+func (s *Server) reportStranger(why string, conn net.Conn) {
+	s.metrics.unauthenticated.Inc()
+	s.warnings.Do(func() {
+		s.options.Logger.Warn("Disconnected a client that had not authenticated; more within a minute are only counted",
+			"reason", why, "address", conn.RemoteAddr().String())
 	})
 }
 
@@ -161,6 +219,15 @@ func (s *Server) closeAll() {
 	for conn := range s.open {
 		_ = conn.Close()
 	}
+}
+
+// dialUpstream connects to the hub's Redis.
+func (s *Server) dialUpstream(ctx context.Context) (net.Conn, error) {
+	hub, err := s.options.Upstream.Dial(ctx)
+	if ctx.Err() == nil {
+		s.reportUpstream(err)
+	}
+	return hub, err
 }
 
 // reportUpstream logs when the hub's Redis cannot be reached any more, and when it can again.

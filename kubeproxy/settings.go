@@ -27,6 +27,8 @@ type proxySettings struct {
 	allAgents   []string
 	jwtKey      string
 	timeout     time.Duration
+	// maxResponse is in MiB.
+	maxResponse int
 
 	metricsAgents int
 
@@ -78,6 +80,9 @@ func (s *proxySettings) declareCallers(set *settings.Set) {
 	set.Duration(&s.timeout, "request-timeout", "ARGOCD_KUBEPROXY_REQUEST_TIMEOUT", time.Minute,
 		"how long an agent may take to begin its answer, except to a watch, log, exec, attach or port-forward; at least 1s",
 		settings.AtLeast(time.Second))
+	set.Int(&s.maxResponse, "max-response-size", "ARGOCD_KUBEPROXY_MAX_RESPONSE_SIZE", 256,
+		"how many MiB an agent's answer may have, except to a watch, log, exec, attach or port-forward, 0 for any number; argocd-server holds all of it",
+		settings.NonNegative)
 }
 
 // checkCaller accepts a SPIFFE ID. Common names are not for callers: a mesh that vouches for the URI lets anybody choose them.

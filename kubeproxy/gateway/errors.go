@@ -33,6 +33,8 @@ func responseError(ctx context.Context, agent string, err error) *apihttp.Error 
 		return apihttp.Errorf(apihttp.StatusClientClosedRequest, "the caller went away")
 	}
 	switch { // dial errors name the agent
+	case errors.As(err, &own):
+		return own
 	case errors.Is(err, tunnel.ErrUnknownAgent):
 		return apihttp.Errorf(http.StatusNotFound, "%v: list those that there are with: argocd-agentctl agent list", err)
 	case errors.Is(err, apihttp.ErrRedirect):

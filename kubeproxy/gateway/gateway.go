@@ -44,6 +44,8 @@ type Options struct {
 	Dial    Dial
 	// Timeout is how long an agent may take to begin its response, except to watches, logs and upgrades.
 	Timeout time.Duration
+	// MaxResponse bounds an agent's answer in bytes, except to watches, logs and upgrades; 0 for no bound.
+	MaxResponse int64
 	// HeaderTimeout is how long a caller may take for its handshake, and for the headers of a request. Zero means ten seconds.
 	HeaderTimeout time.Duration
 	// DrainTimeout is how long open requests may take to end by themselves at shutdown.
@@ -79,7 +81,7 @@ func New(options Options) *Gateway {
 	}
 	g.transport = newTransport(options.Dial, g.metrics)
 	g.proxy = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: g.transport, ModifyResponse: onResponse, ErrorHandler: g.onError,
+		Rewrite: rewrite, Transport: g.transport, ModifyResponse: g.onResponse, ErrorHandler: g.onError,
 		// Responses without a length, such as watches, are flushed at once in any case. The others are best written in few pieces.
 		FlushInterval: 0,
 		BufferPool:    apihttp.NewBufferPool(bufferSize),
@@ -183,9 +185,12 @@ func (g *Gateway) forward(w http.ResponseWriter, r *http.Request, f *forwarded) 
 }
 
 // onResponse is called when the response of an agent begins.
-func onResponse(response *http.Response) error {
+func (g *Gateway) onResponse(response *http.Response) error {
 	f := forwardedOf(response.Request.Context())
 	if err := apihttp.RefuseRedirect(response); err != nil {
+		return err
+	}
+	if err := g.bound(response, f); err != nil {
 		return err
 	}
 	if f.duplex && response.Close {

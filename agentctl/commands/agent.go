@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
 func agentCommands(e *endpoints) *cobra.Command {
@@ -30,6 +32,7 @@ type createFlags struct {
 	issueFlags
 
 	proxy               string
+	mode                string
 	labels              []string
 	tlsSecret, caSecret string
 }
@@ -41,11 +44,13 @@ func createCommand(e *endpoints) *cobra.Command {
 		Long: `Register an agent on the hub: create the Secret cluster-NAME, by which Argo CD and the principal know its cluster. Argo CD
 reaches that cluster through the resource proxy, with a client certificate that has the agent's name.`,
 		Example: `  argocd-agentctl agent create berlin --principal-context hub --label region=eu
+  argocd-agentctl agent create tokyo --mode autonomous
   argocd-agentctl agent create berlin --tls-from-secret berlin-tls --ca-from-secret berlin-tls`,
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd, e, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&c.proxy, "resource-proxy-server", agents.DefaultProxy, "host:port of the resource proxy, as Argo CD on the hub reaches it")
+	flags.StringVar(&c.mode, "mode", "", "managed or autonomous: the one mode that the principal takes the agent in; what the Secret says if empty, else managed")
 	flags.StringSliceVarP(&c.labels, "label", "l", nil, "labels of the Secret, as key=value")
 	flags.StringVar(&c.tlsSecret, "tls-from-secret", "", "Secret, as [namespace/]name, of a certificate that is issued already; needs --ca-from-secret")
 	flags.StringVar(&c.caSecret, "ca-from-secret", "", "Secret, as [namespace/]name, of the CA that the resource proxy's certificate comes from")
@@ -75,6 +80,9 @@ func (c *createFlags) run(cmd *cobra.Command, e *endpoints, name string) error {
 	if wanted.Labels, err = parseLabels(c.labels); err != nil {
 		return fmt.Errorf("--label: %w", err)
 	}
+	if err := pin(&wanted, c.mode); err != nil {
+		return err
+	}
 	hub, err := e.hub()
 	if err != nil {
 		return err
@@ -86,6 +94,23 @@ func (c *createFlags) run(cmd *cobra.Command, e *endpoints, name string) error {
 		return err
 	}
 	return resultPrinter(cmd)(agents.Create(cmd.Context(), hub, wanted))
+}
+
+// pin adds the mode that an agent is to have to its labels, if that is given.
+func pin(wanted *agents.Spec, mode string) error {
+	if mode == "" {
+		return nil
+	}
+	if err := settings.OneOf("managed", "autonomous")(mode); err != nil {
+		return fmt.Errorf("--mode: %q: %w", mode, err)
+	}
+	if other, ok := wanted.Labels[argocd.LabelMode]; ok && other != mode {
+		return fmt.Errorf("--mode is %s and --label %s=%s: set one", mode, argocd.LabelMode, other)
+	}
+	labels := map[string]string{argocd.LabelMode: mode}
+	maps.Copy(labels, wanted.Labels)
+	wanted.Labels = labels
+	return nil
 }
 
 // access returns where the certificates come from.

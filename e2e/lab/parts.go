@@ -10,12 +10,17 @@ import (
 	"path/filepath"
 	"strconv"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/host"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/link"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/process"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	hubargocd "github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
 // Parts of this project, as they are called in the names of processes.
@@ -105,6 +110,9 @@ func (l *Lab) NewAgent(ctx context.Context, options AgentOptions) (*Agent, error
 	if err != nil {
 		return nil, err
 	}
+	if err := l.pinMode(ctx, options); err != nil {
+		return nil, err
+	}
 	name := l.Host.Unique("spoke-" + options.Spoke + agentPart)
 	a := &Agent{}
 	var principal, kubeconfig string
@@ -139,6 +147,16 @@ func (l *Lab) NewAgent(ctx context.Context, options AgentOptions) (*Agent, error
 		l.agents[options.Name] = a
 	}
 	return a, nil
+}
+
+// pinMode has the hub take an agent in its mode, if the hub knows the agent: nobody else says that an agent is autonomous.
+func (l *Lab) pinMode(ctx context.Context, options AgentOptions) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"%s":"%s"}}}`, hubargocd.LabelMode, options.Mode)
+	_, err := l.Hub.Kubernetes.CoreV1().Secrets(Namespace).Patch(ctx, hubargocd.ClusterSecretName(options.Name), types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("agent %s: mode: %w", options.Name, err)
+	}
+	return nil
 }
 
 // complete fills in what the options of an agent leave to the lab.

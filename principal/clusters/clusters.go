@@ -39,7 +39,7 @@ type cluster struct {
 	id     types.NamespacedName
 	agent  string
 	server string
-	mode   string // that the agent is to have; empty for any
+	mode   string // that the agent is to have; empty if it does not say
 	fault  string // why it is passed over; empty if it is not
 }
 
@@ -81,7 +81,7 @@ func (c *Clusters) Has(agent string) bool {
 	return false
 }
 
-// Mode returns the one mode that an agent may have, empty if it may have any. Also a Secret that is passed over otherwise says so:
+// Mode returns the mode that an agent is to have, empty if no Secret says so. Also a Secret that is passed over otherwise says so:
 // what binds an agent is not lost with its address.
 func (c *Clusters) Mode(agent string) string {
 	if all := c.validOf(agent); len(all) > 0 {

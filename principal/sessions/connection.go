@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -203,9 +204,8 @@ func (c *connection) exchangeHellos() error {
 	case !slices.Contains(s.options.Modes, theirs.Mode):
 		return status.Errorf(codes.FailedPrecondition, "mode: the agent's is %q, this principal serves %s: set --agent-mode",
 			theirs.Mode, strings.Join(s.options.Modes, " and "))
-	case !slices.Contains([]string{"", theirs.Mode}, s.options.Mode(c.agent)):
-		return status.Errorf(codes.FailedPrecondition, "mode: the agent's is %q, and the label %s of its cluster Secret on the hub says %q: "+
-			"set --agent-mode to that, or change the label", theirs.Mode, argocd.LabelMode, s.options.Mode(c.agent))
+	case theirs.Mode != s.modeOf(c.agent):
+		return s.wrongMode(c.agent, theirs.Mode)
 	case theirs.Mapping != mine.Mapping:
 		return status.Errorf(codes.FailedPrecondition, "mapping: the agent maps applications by %q, the principal by %q: "+
 			"set --destination-based-mapping on both or on neither", theirs.Mapping, mine.Mapping)
@@ -230,6 +230,22 @@ func (c *connection) errIfUnknown(ctx context.Context) error {
 			c.agent, c.agent)
 	}
 	return nil
+}
+
+// modeOf returns the one mode that an agent may have.
+func (s *Service) modeOf(agent string) string {
+	return cmp.Or(s.options.Mode(agent), s.options.Modes[0])
+}
+
+// wrongMode says, as a status, that an agent has another mode than it may have, and what to do.
+func (s *Service) wrongMode(agent, mode string) error {
+	if pinned := s.options.Mode(agent); pinned != "" {
+		return status.Errorf(codes.FailedPrecondition, "mode: the agent's is %q, and the label %s of its cluster Secret on the hub says %q: "+
+			"set --agent-mode to that, or change the label", mode, argocd.LabelMode, pinned)
+	}
+	return status.Errorf(codes.FailedPrecondition, "mode: the agent's is %q, which the hub must allow, since it is %s otherwise: set --agent-mode=%s, "+
+		"or on the hub the label %s=%s of its cluster Secret, as with: argocd-agentctl agent create %s --mode %s",
+		mode, s.options.Modes[0], s.options.Modes[0], argocd.LabelMode, mode, agent, mode)
 }
 
 // sendHello answers a hello. It does not wait for ever, nor until after a shutdown, for an agent that reads nothing.

@@ -112,6 +112,8 @@ type fixture struct {
 	forgotten      chan string // agents
 	unknown        sync.Map    // agents => why nobody knows whether they are known, nil if they are not
 
+	modes sync.Map // agents => what the hub says of theirs
+
 	synced chan struct{} // closed when all of the hub's objects are known
 
 	mu      sync.Mutex
@@ -129,6 +131,7 @@ func newFixture(t *testing.T) *fixture {
 		forgotten: make(chan string, 100), synced: make(chan struct{}),
 	}
 	close(o.synced)
+	o.modes.Store("settled", "autonomous")
 	pair, err := ca.IssueServer(pki.ServerOptions{CommonName: "principal", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	require.NoError(t, err)
 	o.roots = &roots{texts: make(chan []byte, 10)}
@@ -140,7 +143,7 @@ func newFixture(t *testing.T) *fixture {
 	o.Service = sessions.New(sessions.Options{
 		Authn: o.authn, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
 		Knows:      o.knows,
-		Mode:       func(agent string) string { return map[string]string{"settled": "autonomous"}[agent] },
+		Mode:       o.modeOf,
 		Logger:     slog.New(slog.NewTextHandler(o.log, nil)),
 		HasCluster: func(string) bool { return !o.withoutCluster.Load() }, Forget: func(agent string) { o.forgotten <- agent },
 		Share: func(agent, _ string) converge.Options {
@@ -152,6 +155,12 @@ func newFixture(t *testing.T) *fixture {
 		},
 	})
 	return o
+}
+
+func (o *fixture) modeOf(agent string) string {
+	mode, _ := o.modes.Load(agent)
+	text, _ := mode.(string)
+	return text
 }
 
 // run has the service run until the test is over.

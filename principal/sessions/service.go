@@ -34,7 +34,7 @@ type Options struct {
 	HasCluster func(agent string) bool
 	// Forget is called when an agent has neither a session nor a cluster Secret any more.
 	Forget func(agent string)
-	// Modes are those that agents may have.
+	// Modes are those that agents may have. The first is that of an agent of which the hub does not say so.
 	Modes []string
 	// Mode returns the one that the hub says an agent has, empty if it says nothing.
 	Mode func(agent string) string
@@ -207,13 +207,25 @@ func (s *Service) leave(c *connection, a *agent) {
 	s.forget(c.agent)
 }
 
-// SetCluster implements clusters.Listener.
-func (s *Service) SetCluster(string, string) {}
+// SetCluster implements clusters.Listener. The Secret may say another mode than before.
+func (s *Service) SetCluster(agent, _ string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checkMode(agent)
+}
+
+// checkMode ends the session of an agent that may no longer have its mode. s.mu is held.
+func (s *Service) checkMode(name string) {
+	if a := s.agents[name]; a != nil && a.newest != nil && a.mode != s.modeOf(name) {
+		a.newest.end(s.wrongMode(name, a.mode))
+	}
+}
 
 // RemoveCluster implements clusters.Listener. The agent may still have a Secret that is invalid.
 func (s *Service) RemoveCluster(agent string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.checkMode(agent)
 	s.forget(agent)
 }
 

@@ -148,6 +148,12 @@ func TestModeLabelOfClusterSecretIsEnforced(t *testing.T) {
 	h.Mode = "autonomous"
 	_, err = o.connectAndGreet(t, "settled", h).RecvHello()
 	require.NoError(t, err)
+
+	// What the hub does not say is not for the agent to say.
+	err = o.connectAndGreet(t, "a", h).endReason(t)
+	require.Equal(t, codes.FailedPrecondition, status.Code(err), "%v", err)
+	require.ErrorContains(t, err, "set --agent-mode=managed, or on the hub the label argocd-agent.argoproj-labs.io/agent-mode=autonomous of its "+
+		"cluster Secret, as with: argocd-agentctl agent create a --mode autonomous")
 }
 
 // A hub that never heard of an agent would have it delete all that it holds. Once the hub has, the agent need not be restarted.
@@ -234,6 +240,26 @@ func TestOneOfManyAgentsOfTheSameNameIsServed(t *testing.T) {
 	require.InDelta(t, 1, o.metric(t, "argocd_principal_connected_agents"), 0)
 	o.stop()
 	all.Wait()
+}
+
+// A mode that an agent may no longer have ends its session.
+func TestModeThatIsTakenBackEndsTheSession(t *testing.T) {
+	o := open(t)
+	h := hello()
+	h.Mode = "autonomous"
+	settled := o.connectAndGreet(t, "settled", h)
+	_, err := settled.RecvHello()
+	require.NoError(t, err)
+	o.SetCluster("settled", "https://settled") // of the same mode
+	other := o.connectServed(t, "a")
+	o.modes.Store("settled", "managed")
+	o.SetCluster("settled", "https://settled")
+	err = settled.endReason(t)
+	require.Equal(t, codes.FailedPrecondition, status.Code(err), "%v", err)
+	require.ErrorContains(t, err, `says "managed"`)
+	other.reportEmpty(t)
+	o.change("a", "guestbook", "one")
+	other.requirePut(t, "guestbook", "one")
 }
 
 func TestIncompatibleAgentsAreRefused(t *testing.T) {

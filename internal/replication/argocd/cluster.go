@@ -15,7 +15,7 @@ import (
 const (
 	// LabelAgent, on a cluster Secret, names the agent whose cluster it is.
 	LabelAgent = ownPrefix + "agent-name"
-	// LabelMode, on a cluster Secret, is the one mode that its agent may have. Without it the agent says which it has.
+	// LabelMode, on a cluster Secret, is the one mode that its agent may have. Without it that is managed.
 	LabelMode = ownPrefix + "agent-mode"
 	// LabelSelfRegistered marks cluster Secrets that a principal made, and looks after.
 	LabelSelfRegistered = ownPrefix + "self-registered-cluster"

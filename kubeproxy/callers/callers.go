@@ -108,7 +108,7 @@ func (c *Callers) callOf(named *certificate, bearer string, given bool, target T
 // byToken takes the agent from the token. If the certificate is for one agent, the token must be for the same one.
 func (c *Callers) byToken(named *certificate, bearer string, target Target) (Call, error) {
 	if c.options.Tokens == nil {
-		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "bearer tokens are not accepted here: set --jwt-key, or come with the agent's own certificate and no token")
+		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "bearer tokens are not accepted here: set --jwt-key, or come with the certificate of a caller of the agent and no token")
 	}
 	claims, err := c.options.Tokens.Verify(bearer)
 	switch {

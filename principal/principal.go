@@ -88,7 +88,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		Share: s.limits.limit(hubState.Sharing(s.resyncEvery, func(agent string) converge.Observer {
 			return deletionGuard.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
 		}), logging.Component(logger, "agents")),
-		HasCluster: clusterStore.Has, Forget: hubState.Forget,
+		HasCluster: clusterStore.Has, Forget: hubState.Forget, Connected: hubState.SetConnected,
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
 	syncmetrics.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
@@ -147,6 +147,7 @@ func (s *principalSettings) share(cluster kube.Cluster, clusterStore hub.Cluster
 		Config: cluster.Config, API: cluster.Client.CoreV1().RESTClient(), Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
 		CreateNamespace: s.sharing.creator(cluster.Client.CoreV1()).Create, Clusters: clusterStore,
 		Reporter:  facets.NewLogReporter(logger, kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn, metrics.FailedWrite),
+		Warn:      kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn,
 		Directory: directory, Logger: logger,
 	})
 }

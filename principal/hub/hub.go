@@ -50,6 +50,8 @@ type Options struct {
 	CreateNamespace func(ctx context.Context, namespace string) error
 	Clusters        Clusters
 	Reporter        facets.Reporter
+	// Warn writes an Event.
+	Warn facets.WarnFunc
 	// Directory takes which applications belong to which agent.
 	Directory Directory
 	Logger    *slog.Logger
@@ -62,13 +64,16 @@ type Hub struct {
 	intentIDs *facets.IntentIDAssigner
 	listeners []Listener // only changed before Run
 	unmanaged unmanaged
+	note      facets.Note // that this principal sets
+	notes     *facets.Notes
+	presence  presence
 
 	shares sync.Map // what is shared, a facets.Share, by agent
 }
 
 // New returns a hub, of which nothing is known until Run runs.
 func New(o Options) (*Hub, error) {
-	h := &Hub{options: o}
+	h := &Hub{options: o, note: facets.NoteOf(o.Mapping.Name()), presence: presence{agents: make(map[string]present)}}
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Kinds(),
 		Group: h.agentOf, AdoptionPolicy: facets.AdoptionPolicy{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h),
@@ -79,6 +84,9 @@ func New(o Options) (*Hub, error) {
 	}
 	h.cluster = facets.Hub{Cluster: cluster, Server: o.Clusters.Server}
 	h.intentIDs = facets.NewIntentIDAssigner(cluster.Applications, (*owners)(h), o.Logger)
+	h.notes = facets.NewNotes(facets.NotesOptions{
+		Note: h.note, Applications: cluster.Applications, Want: h.wantNote, Agent: h.noteAgent, Warn: o.Warn, Logger: o.Logger,
+	})
 	return h, nil
 }
 
@@ -92,6 +100,7 @@ func (h *Hub) Run(ctx context.Context) {
 	var parts sync.WaitGroup
 	parts.Go(func() { h.cluster.Run(ctx) })
 	parts.Go(func() { h.intentIDs.Run(ctx) })
+	parts.Go(func() { h.notes.Run(ctx) })
 	parts.Go(func() {
 		if h.Wait(ctx) && h.options.Clusters.Wait(ctx) {
 			h.StartupDone()
@@ -141,6 +150,7 @@ func (h *Hub) RemoveCluster(agent string) { h.clusterChanged(agent) }
 
 // clusterChanged takes in that the hub knows an agent's cluster by another address: projects are for agents by that too.
 func (h *Hub) clusterChanged(agent string) {
+	h.noteAgent(agent)
 	for app := range h.cluster.Store.Group(agent) {
 		h.explainApplication(app)
 	}
@@ -220,6 +230,9 @@ func (e *events) ApplicationChanged(old, now *argocd.App) {
 	}
 	if now != nil && elsewhere {
 		h.explainApplication(now)
+	}
+	if now != nil {
+		h.notes.Changed(now, noteAfter)
 	}
 }
 

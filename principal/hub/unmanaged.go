@@ -53,6 +53,7 @@ func (h *Hub) StartupDone() {
 		h.explainApplication(app)
 	}
 	h.explainOrphans(h.cluster.Secrets.Store.All())
+	h.noteAll()
 }
 
 // explainApplication logs that an application is unmanaged, and why.

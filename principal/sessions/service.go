@@ -32,6 +32,8 @@ type Options struct {
 	Share func(agent, mode string) converge.Options
 	// HasCluster reports whether the hub has a cluster Secret of an agent, valid or not: it may be away, and is remembered.
 	HasCluster func(agent string) bool
+	// Connected, if set, is called when an agent's session begins, and when its last one ends. It must not block.
+	Connected func(agent string, connected bool)
 	// Forget is called when an agent has neither a session nor a cluster Secret any more.
 	Forget func(agent string)
 	// Modes are those that agents may have. The first is that of an agent of which the hub does not say so.
@@ -193,6 +195,7 @@ func (s *Service) enter(c *connection) (*agent, error) {
 	}
 	a.newest = c
 	a.sessions++
+	s.connected(c.agent, true)
 	return a, nil
 }
 
@@ -203,8 +206,15 @@ func (s *Service) leave(c *connection, a *agent) {
 	a.sessions--
 	if a.newest == c {
 		a.newest = nil
+		s.connected(c.agent, false)
 	}
 	s.forget(c.agent)
+}
+
+func (s *Service) connected(agent string, connected bool) {
+	if s.options.Connected != nil {
+		s.options.Connected(agent, connected)
+	}
 }
 
 // SetCluster implements clusters.Listener. The Secret may say another mode than before.

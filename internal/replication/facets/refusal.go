@@ -50,8 +50,16 @@ func (r refusal) without(conditions []argocd.Condition) []argocd.Condition {
 	return slices.DeleteFunc(slices.Clone(conditions), r.owns)
 }
 
-func (r refusal) owns(c argocd.Condition) bool {
-	return strings.HasPrefix(c.Message, string(ofIntent)) == (r == ofIntent)
+func (r refusal) owns(c argocd.Condition) bool { return kindOf(c.Message) == kindOf(string(r)) }
+
+// kindOf returns how a message begins, if that is one by which a condition is known.
+func kindOf(message string) refusal {
+	for _, known := range []refusal{ofIntent, noteKinds["namespace"], noteKinds["destination"]} {
+		if strings.HasPrefix(message, string(known)) {
+			return known
+		}
+	}
+	return ""
 }
 
 // longest is how many bytes a message may have. The reason comes from the spoke, and everybody on the hub carries it about.

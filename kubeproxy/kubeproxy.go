@@ -17,6 +17,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/telemetry"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/token"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
@@ -89,6 +90,9 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	return group.Wait()
 }
 
+// maxConnectionsOfOne is how many connections may come with one certificate: argocd-server has a few, and one for each terminal.
+const maxConnectionsOfOne = 1000
+
 // serve serves callers until the context ends.
 func (s *proxySettings) serve(ctx context.Context, requests *gateway.Gateway, serverCerts *certs.Source, logger *slog.Logger) error {
 	var config net.ListenConfig
@@ -97,5 +101,9 @@ func (s *proxySettings) serve(ctx context.Context, requests *gateway.Gateway, se
 		return fmt.Errorf("--listen-host and --listen-port: %w", err)
 	}
 	logger.Info("Listening for API requests", "address", listener.Addr().String())
-	return requests.Serve(ctx, listener, certs.ServerTLS(certs.ServerOptions{Source: serverCerts, Policy: s.policy}))
+	limit := connlimit.New(connlimit.Options{
+		Total: s.maxConnections, Setting: "--max-connections", PerCertificate: maxConnectionsOfOne, Logger: logger,
+	})
+	secure := connlimit.Config(certs.ServerTLS(certs.ServerOptions{Source: serverCerts, Policy: s.policy}))
+	return requests.Serve(ctx, limit.Listen(listener), secure)
 }

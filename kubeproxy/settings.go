@@ -30,7 +30,8 @@ type proxySettings struct {
 	// maxResponse is in MiB.
 	maxResponse int
 
-	metricsAgents int
+	metricsAgents  int
+	maxConnections int
 
 	principal uplink.Settings
 }
@@ -49,6 +50,8 @@ func (s *proxySettings) Declare(set *settings.Set) {
 	set.Int(&s.metricsAgents, "metrics-agents", "ARGOCD_KUBEPROXY_METRICS_AGENTS", 1000,
 		"how many agents have series of their own in argocd_kubeproxy_requests_total; requests to others are counted without a name",
 		settings.NonNegative)
+	set.Int(&s.maxConnections, "max-connections", "ARGOCD_KUBEPROXY_MAX_CONNECTIONS", 20_000,
+		"how many connections of callers there may be, TLS handshakes included; more are closed at once", settings.Positive)
 	s.declareCallers(set)
 	s.principal.Declare(set, "ARGOCD_KUBEPROXY")
 }

@@ -26,6 +26,7 @@ func TestFlags(t *testing.T) {
 		Declare:  func(set *settings.Set) { new(proxySettings).Declare(set) },
 		Required: required(),
 		Flags: map[string]settingstest.Flag{
+			"max-connections":          {Want: "want", Bad: []string{"0", "-1", "many"}},
 			"metrics-agents":           {Want: "want", Bad: []string{"-1", "many"}},
 			"listen-host":              {Want: "want a host name", Bad: []string{"0.0.0.0:9090", "https://hub"}},
 			"listen-port":              {Want: "want", Bad: []string{"0", "65536", "https"}},

@@ -2,13 +2,19 @@ package main
 
 import (
 	"log/slog"
+	"net"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
 )
 
 // limitSettings are what an operator decides about how much one agent may make the principal do.
-type limitSettings struct{ objects, changes int }
+type limitSettings struct{ objects, changes, connections int }
+
+// maxConnectionsOfOne is how many connections may come with one certificate. An agent needs one, and of those that broke off, the
+// principal notices within twenty seconds.
+const maxConnectionsOfOne = 64
 
 func (s *limitSettings) declare(set *settings.Set) {
 	set.Int(&s.objects, "max-objects-per-agent", "ARGOCD_PRINCIPAL_MAX_OBJECTS_PER_AGENT", 20_000,
@@ -16,6 +22,15 @@ func (s *limitSettings) declare(set *settings.Set) {
 	set.Int(&s.changes, "agent-changes-per-second", "ARGOCD_PRINCIPAL_AGENT_CHANGES_PER_SECOND", 500,
 		"how many changes of one agent are taken in a second, after a burst of twenty times as many; an agent that sends more is read more "+
 			"slowly; 0 for no limit", settings.NonNegative)
+	set.Int(&s.connections, "max-connections", "ARGOCD_PRINCIPAL_MAX_CONNECTIONS", 20_000,
+		"how many connections of agents and components there may be, TLS handshakes included; more are closed at once", settings.Positive)
+}
+
+// listen bounds the connections that a listener accepts.
+func (s *limitSettings) listen(listener net.Listener, logger *slog.Logger) net.Listener {
+	return connlimit.New(connlimit.Options{
+		Total: s.connections, Setting: "--max-connections", PerCertificate: maxConnectionsOfOne, Logger: logger,
+	}).Listen(listener)
 }
 
 // limit adds the limits to what is shared with agents.

@@ -45,6 +45,9 @@ const (
 	linger = time.Second
 )
 
+// maxIdle is how long a connection without any stream is kept. An agent's has one for as long as it works, and so has a component's.
+const maxIdle = 5 * time.Minute
+
 // maxStreams is how many streams may be open over one connection. A component of the hub has one for each tunnel connection to
 // any spoke. Agents are held to less, see authn.MaxStreams.
 const maxStreams = 50_000
@@ -201,6 +204,7 @@ func (s *principalSettings) serve(ctx context.Context, server *grpc.Server, logg
 		return fmt.Errorf("--listen-host and --listen-port: %w", err)
 	}
 	logger.Info("Listen for agents", "address", listener.Addr().String())
+	listener = s.limits.listen(listener, logging.Component(logger, "agents"))
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		if err := server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
@@ -252,7 +256,7 @@ func (s *principalSettings) transport() []grpc.ServerOption {
 		grpc.ForceServerCodecV2(relay.NewCodec(wire.NewCodec())),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(drain),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: maxIdle}),
 		grpc.KeepaliveEnforcementPolicy(s.enforcement()),
 	)
 }

@@ -37,6 +37,7 @@ func TestFlags(t *testing.T) {
 			"tls-ca-secret-name":       {Bad: []string{"", "a/b"}},
 			"keepalive-min-interval":   {Want: "want", Bad: []string{"-1s", "5"}},
 			"metrics-agents":           {Want: "want", Bad: []string{"-1", "many"}},
+			"max-connections":          {Want: "want", Bad: []string{"0", "-1", "many"}},
 			"max-objects-per-agent":    {Want: "want", Bad: []string{"-1", "many"}},
 			"agent-changes-per-second": {Want: "want", Bad: []string{"-1", "fast"}},
 		},

@@ -16,6 +16,7 @@ import (
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
 )
 
 // reason says, for operators, why a session ended with err. ctx is gRPC's own. When that ends gRPC says no more than that,
@@ -82,7 +83,21 @@ func (c watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := admit(raw, info); err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
 	return &watched{Conn: conn}, info, nil
+}
+
+// admit counts a connection for its certificate, if the server's listener counts connections.
+func admit(raw net.Conn, info credentials.AuthInfo) error {
+	counted, isCounted := raw.(*connlimit.Conn)
+	secure, isSecure := info.(credentials.TLSInfo)
+	if !isCounted || !isSecure || len(secure.State.PeerCertificates) == 0 {
+		return nil
+	}
+	return counted.Admit(secure.State.PeerCertificates[0])
 }
 
 func (c watchedCredentials) Clone() credentials.TransportCredentials {

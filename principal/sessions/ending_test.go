@@ -2,7 +2,10 @@ package sessions_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -21,6 +24,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
 
@@ -200,4 +204,50 @@ func TestHelloThatCannotBeUnderstood(t *testing.T) {
 		require.ErrorContains(t, err, "1 events came that cannot be decoded")
 		require.Contains(t, o.log.String(), "1 events came that cannot be decoded")
 	})
+}
+
+// One agent's connections cost descriptors and memory for all, also without a stream.
+func TestConnectionsOfOneCertificateAreBounded(t *testing.T) {
+	o := newFixture(t)
+	secure := certs.ServerCredentials(certs.ServerOptions{Source: o.material})
+	server := grpc.NewServer(sessions.ServerOptions(t.Context(), secure)...)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	limit := connlimit.New(connlimit.Options{Total: 100, PerCertificate: 3, Logger: slog.New(slog.DiscardHandler)})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(limit.Listen(listener)) }()
+	defer func() { server.Stop(); require.NoError(t, <-served) }()
+
+	var connections []net.Conn
+	defer func() { // before the server stops, which waits for those that have not spoken yet
+		for _, conn := range connections {
+			_ = conn.Close()
+		}
+	}()
+	// connect reports whether a connection is served: gRPC's server speaks first.
+	connect := func(own tls.Certificate) bool {
+		roots := x509.NewCertPool()
+		roots.AddCert(o.ca.Certificate())
+		dialer := tls.Dialer{Config: &tls.Config{
+			Certificates: []tls.Certificate{own}, RootCAs: roots, ServerName: "127.0.0.1", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13,
+		}}
+		conn, err := dialer.DialContext(t.Context(), "tcp", listener.Addr().String())
+		require.NoError(t, err)
+		connections = append(connections, conn)
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))
+		_, err = conn.Read(make([]byte, 1))
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+		return err == nil
+	}
+	berlin, err := o.issue(t, "berlin").TLS()
+	require.NoError(t, err)
+	paris, err := o.issue(t, "paris").TLS()
+	require.NoError(t, err)
+	for range 3 {
+		require.True(t, connect(berlin))
+	}
+	for range 5 {
+		require.False(t, connect(berlin))
+	}
+	require.True(t, connect(paris))
 }

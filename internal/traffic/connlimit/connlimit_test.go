@@ -1,0 +1,137 @@
+package connlimit_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
+)
+
+// server is a TLS server with limits, which says "hello" to whom it admits and keeps the connection.
+type server struct {
+	ca      *pki.CA
+	address string
+	log     *bytes.Buffer
+	stop    func()
+}
+
+func serve(t *testing.T, total, perCertificate int) *server {
+	t.Helper()
+	ca, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
+	require.NoError(t, err)
+	pair, err := ca.IssueServer(pki.ServerOptions{CommonName: "server", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	require.NoError(t, err)
+	own, err := pair.TLS()
+	require.NoError(t, err)
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.Certificate())
+	s := &server{ca: ca, log: &bytes.Buffer{}}
+	limit := connlimit.New(connlimit.Options{
+		Total: total, Setting: "--max-connections", PerCertificate: perCertificate, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
+	})
+	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s.address = raw.Addr().String()
+	listener := limit.Listen(raw)
+	config := connlimit.Config(&tls.Config{Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots, MinVersion: tls.VersionTLS13})
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() {
+				secure := tls.Server(conn, config)
+				defer func() { _ = secure.Close() }()
+				if _, err := io.WriteString(secure, "hello"); err == nil {
+					_, _ = io.Copy(io.Discard, secure)
+				}
+			})
+		}
+	})
+	s.stop = func() { _ = raw.Close(); work.Wait() }
+	t.Cleanup(s.stop)
+	return s
+}
+
+// connect returns a connection that is served, or why it is not.
+func (s *server) connect(t *testing.T, own tls.Certificate) (net.Conn, error) {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AddCert(s.ca.Certificate())
+	conn, err := tls.Dial("tcp", s.address, &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: roots, MinVersion: tls.VersionTLS13})
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = io.ReadFull(conn, make([]byte, len("hello")))
+	return conn, err
+}
+
+func (s *server) client(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	pair, err := s.ca.IssueClient(pki.ClientOptions{CommonName: name})
+	require.NoError(t, err)
+	own, err := pair.TLS()
+	require.NoError(t, err)
+	return own
+}
+
+// One certificate's connections keep out nobody else's, and one that is closed makes room.
+func TestConnectionsOfACertificateAreBounded(t *testing.T) {
+	t.Parallel()
+	s := serve(t, 100, 3)
+	berlin, paris := s.client(t, "berlin"), s.client(t, "paris")
+	first, err := s.connect(t, berlin)
+	require.NoError(t, err)
+	for range 2 {
+		_, err = s.connect(t, berlin)
+		require.NoError(t, err)
+	}
+	for range 5 {
+		_, err = s.connect(t, berlin)
+		require.Error(t, err)
+	}
+	_, err = s.connect(t, paris)
+	require.NoError(t, err)
+	require.NoError(t, first.Close())
+	require.Eventually(t, func() bool { _, err = s.connect(t, berlin); return err == nil }, 2*time.Minute, time.Millisecond)
+	s.stopAndCount(t, "its certificate has as many as it may", "berlin")
+}
+
+// Also those whose handshake is not over count.
+func TestConnectionsAreBoundedInAll(t *testing.T) {
+	t.Parallel()
+	s := serve(t, 5, 100)
+	for range 5 {
+		conn, err := net.Dial("tcp", s.address)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	for range 5 {
+		_, err := s.connect(t, s.client(t, "berlin"))
+		require.Error(t, err)
+	}
+	s.stopAndCount(t, "there are as many as may be", "--max-connections")
+}
+
+// stopAndCount requires that a refusal was logged once, with a detail.
+func (s *server) stopAndCount(t *testing.T, message, detail string) {
+	t.Helper()
+	t.Cleanup(func() {
+		require.Equal(t, 1, strings.Count(s.log.String(), message), s.log.String())
+		require.Contains(t, s.log.String(), detail)
+	})
+}

@@ -104,8 +104,8 @@ func (s *agentSettings) share(cluster kube.Cluster, hub *hubIdentity, metrics *s
 		Config: cluster.Config, Namespace: s.namespace, ApplicationNamespace: s.sharing.applicationNamespace(s.namespace),
 		Mode: facets.Mode(s.sharing.mode), Mapping: s.sharing.mapping(s.namespace), Selector: selector,
 		AdoptionPolicy: s.sharing.adoptionPolicy(cluster.Client.CoreV1(), hub), Agent: hub.agent,
-		RefuseIntentSources: s.sharing.refuseIntentSources,
-		ResyncEvery:         s.resyncEvery, Observer: observer,
+		ClosedNamespace: s.sharing.closedNamespace(s.namespace), RefuseIntentSources: s.sharing.refuseIntentSources,
+		ResyncEvery: s.resyncEvery, Observer: observer,
 		Reporter: facets.NewLogReporter(logger, kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn, metrics.FailedWrite), Logger: logger,
 	})
 }

@@ -26,6 +26,7 @@ type sharingSettings struct {
 	recreate         string
 
 	refuseIntentSources bool
+	allowOwnNamespace   bool
 }
 
 func (s *sharingSettings) declare(set *settings.Set) {
@@ -54,6 +55,8 @@ func (s *sharingSettings) declare(set *settings.Set) {
 		settings.OneOf(facets.RecreateIgnore, facets.RecreateClearStatus, facets.RecreateResync))
 	set.Bool(&s.refuseIntentSources, "refuse-intent-sources", "ARGOCD_AGENT_REFUSE_INTENT_SOURCES", false,
 		"refuse a sync or rollback that the hub asks for with manifests or sources other than the Application's own; with --agent-mode=autonomous")
+	set.Bool(&s.allowOwnNamespace, "allow-own-namespace", "ARGOCD_AGENT_ALLOW_OWN_NAMESPACE", false,
+		"let the hub's Applications deploy into the agent's own namespace too, where its policy, its Deployment and Argo CD's settings are")
 	set.Rule(func() error {
 		if s.refuseIntentSources && s.mode != string(facets.Autonomous) {
 			return errors.New("set --refuse-intent-sources only with --agent-mode=autonomous: the Applications of a managed agent are the hub's")
@@ -75,6 +78,15 @@ func (s *sharingSettings) mapping(namespace string) mapping.Mapping {
 	}
 	allowed, _ := namespaces.Parse(s.allowed) // which was checked
 	return mapping.ByDestination{Spoke: namespace, Allowed: allowed.Has}
+}
+
+// closedNamespace is the one that the hub's Applications may not deploy into, empty if there is none. What is in the agent's own
+// decides what the hub may do here.
+func (s *sharingSettings) closedNamespace(own string) string {
+	if s.allowOwnNamespace {
+		return ""
+	}
+	return own
 }
 
 // applicationNamespace is that of the Applications that are followed, empty for all. With destination-based

@@ -72,7 +72,10 @@ func TestProjectsReachAgentsThatTheirDestinationsPermit(t *testing.T) {
 	hub := project(shared.Hub, lab.Namespace, name).declare(t, "AppProject", projectFor(s.name), label("team", "blue"))
 	uid := string(hub.get(t).GetUID())
 	arrived := there.becomes(t, annotated(sourceUID, uid), labelled("team", "blue"), absent("spec", "roles"), absent("spec", "sourceNamespaces"))
-	require.Equal(t, []any{map[string]any{"name": "in-cluster", "server": "https://kubernetes.default.svc", "namespace": "prod-*"}},
+	require.Equal(t, []any{
+		map[string]any{"name": "in-cluster", "server": "https://kubernetes.default.svc", "namespace": "prod-*"},
+		map[string]any{"server": "!**", "namespace": s.name}, // the agent's own
+	},
 		arrived.Object["spec"].(map[string]any)["destinations"])
 
 	there.edit(t, func(object *unstructured.Unstructured) {

@@ -263,7 +263,7 @@ func (h *hybrid) syncProject(t *testing.T) {
 	there := project(h.spoke(), lab.Namespace, hybridProject).becomes(t, labelled(hybridLabel, "true"))
 	destinations, _, err := unstructured.NestedSlice(there.Object, "spec", "destinations")
 	require.NoError(t, err)
-	require.Len(t, destinations, 1, "what is for the hub's own cluster stays there")
+	require.Len(t, destinations, 2, "what is for the hub's own cluster stays there, and the agent's own namespace is denied")
 }
 
 func (h *hybrid) syncRepository(t *testing.T) {

@@ -47,6 +47,8 @@ type Options struct {
 	Selector labels.Selector
 	// AdoptionPolicy says how the hub's applications are kept.
 	AdoptionPolicy facets.AdoptionPolicy
+	// ClosedNamespace is the one that the hub's applications may not deploy into, empty if there is none.
+	ClosedNamespace string
 	// RefuseIntentSources says, of an autonomous agent, that the hub may only have the applications' own sources deployed.
 	RefuseIntentSources bool
 	// Agent returns the name by which the hub knows the agent, once the hub has said so.
@@ -64,8 +66,8 @@ func New(o Options) (*Spoke, error) {
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "spoke", Namespace: o.Namespace, ApplicationNamespace: o.ApplicationNamespace, Kinds: o.Mode.Kinds(),
 		KeepStatus: true, Mapping: o.Mapping, Selector: o.Selector, AdoptionPolicy: o.AdoptionPolicy, Agent: o.Agent,
-		RefuseIntentSources: o.RefuseIntentSources,
-		Listener:            (*events)(s), Reporter: o.Reporter,
+		ClosedNamespace: o.ClosedNamespace, RefuseIntentSources: o.RefuseIntentSources,
+		Listener: (*events)(s), Reporter: o.Reporter,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("spoke: %w", err)

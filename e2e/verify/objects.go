@@ -48,8 +48,14 @@ func (s sides) replicaOf(facet converge.Facet, key converge.Key, payload []byte)
 		return argocd.MirrorDefinition(s.pair.Agent, d)
 	}
 	var c argocd.Content
-	if err := json.Unmarshal(payload, &c); err != nil || s.pair.Mode == facets.Managed {
+	if err := json.Unmarshal(payload, &c); err != nil {
 		return c, err
+	}
+	switch {
+	case s.pair.Mode == facets.Managed && facet == facets.AppProject:
+		return argocd.CloseNamespace(s.pair.Spoke.Namespace)(c)
+	case s.pair.Mode == facets.Managed:
+		return c, nil
 	}
 	return argocd.MirrorProject(s.pair.Agent, string(key), c)
 }

@@ -173,15 +173,20 @@ func (a *App) AppliedVersion() converge.Version { return a.appliedVersion(a.defi
 
 // appliedVersion returns the version that a replica object was made from, by its annotation. own is its own version.
 func (h *Head) appliedVersion(own converge.Version) converge.Version {
+	if of, ok := h.unchangedSince(own); ok {
+		return of
+	}
+	return own
+}
+
+// unchangedSince returns the version that a replica object was made from, if its own version still is the one that it was given.
+func (h *Head) unchangedSince(own converge.Version) (converge.Version, bool) {
 	of, made, differ := strings.Cut(h.Annotations[AnnotationApplied], " ")
 	if !differ {
 		made = of
 	}
 	version, err := converge.ParseVersion(of)
-	if err != nil || made != own.String() {
-		return own
-	}
-	return version
+	return version, err == nil && made == own.String()
 }
 
 // Applied is the annotation of a replica object that was made from a version and has its own.

@@ -46,6 +46,8 @@ const (
 	// object's own version differs, that follows. While the replica object still has that version, even a program that has
 	// just started knows that it is unchanged.
 	AnnotationApplied = ownPrefix + "applied"
+	// AnnotationClosed, on a replica object of a project on the spoke, is the namespace that its agent has closed to it.
+	AnnotationClosed = ownPrefix + "closed-namespace"
 	// InfoIntent names an operation among the operation's infos, so that it is done once: AGENT/ID, since it is asked of that
 	// agent. What runs or ran on the spoke is shown on the hub with InfoMirror, whose value begins with the agent's name.
 	InfoIntent = ownPrefix + "intent"

@@ -82,6 +82,12 @@ func (r *Record) Content() Content { return r.content }
 // the object's own version.
 func (r *Record) AppliedVersion() converge.Version { return r.appliedVersion(r.encoded().version) }
 
+// IsUnchanged reports whether the object still is as it was when it was applied, by its own annotation.
+func (r *Record) IsUnchanged() bool {
+	_, ok := r.unchangedSince(r.encoded().version)
+	return ok
+}
+
 // SecretType returns what Argo CD uses a Secret for.
 func (r *Record) SecretType() string { return r.Labels[LabelSecretType] }
 

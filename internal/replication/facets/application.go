@@ -108,11 +108,13 @@ type applicationReplica struct {
 
 	adoption   AdoptionPolicy
 	sourceRefs *sourceRefs
+	// check, if set, returns why an application may not be here as the other side would have it.
+	check func(argocd.Definition) error
 }
 
 // newApplicationReplica returns the half of the application facet on the side that has replica objects.
 func newApplicationReplica(s Side, k AdoptionPolicy) applicationReplica {
-	return applicationReplica{s, k, newSourceRefs()}
+	return applicationReplica{Side: s, adoption: k, sourceRefs: newSourceRefs()}
 }
 
 var _ converge.Replica = applicationReplica{}
@@ -210,6 +212,11 @@ func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 	}
 	if want.Deleting {
 		return r.delete(ctx, key, id, want)
+	}
+	if r.check != nil {
+		if err := r.check(want.Definition); err != nil {
+			return r.Held(key), err
+		}
 	}
 	app, exists := r.get(key)
 	if exists {

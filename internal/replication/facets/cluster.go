@@ -65,6 +65,8 @@ type Options struct {
 	// its labels.
 	Selector       labels.Selector
 	AdoptionPolicy AdoptionPolicy
+	// ClosedNamespace, on a spoke, is the one that the hub's applications may not deploy into, empty if there is none.
+	ClosedNamespace string
 	// RefuseIntentSources says, of an autonomous spoke, that the hub may only have the applications' own sources deployed.
 	RefuseIntentSources bool
 	Listener            Listener

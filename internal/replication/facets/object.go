@@ -92,7 +92,9 @@ type objectReplica struct {
 	// adoption says which hub replica objects come from. The rest of it is for applications.
 	adoption AdoptionPolicy
 	// adopt says whether an object that is there and is no replica object becomes one.
-	adopt      bool
+	adopt bool
+	// closed, if set, is the namespace that render closes to projects. What was made under another rule is made again.
+	closed     string
 	sourceRefs *sourceRefs
 	// detach has the replica objects that are never deleted. Each function returns the patch that makes it an ordinary object
 	// instead.
@@ -136,6 +138,9 @@ func (r objectReplica) replicaStateOf(record *argocd.Record) converge.State {
 	version := record.AppliedVersion()
 	if r.finalizersPatch(record) != nil { // the source is asked for it, and then it has none
 		version = converge.VersionOf([]byte("finalizers"))
+	}
+	if record.Annotations[argocd.AnnotationClosed] != r.closed { // likewise
+		version = converge.VersionOf([]byte("closed " + version.String()))
 	}
 	return converge.State{UID: record.SourceUID(), Version: version}
 }
@@ -186,14 +191,21 @@ func (r objectReplica) get(key converge.Key) (*argocd.Record, bool) {
 	return r.Store.Get(id)
 }
 
-// Recall returns what was last applied, if the object is still that and it was applied as it was sent.
+// Recall returns what was last applied, if the object is still that and applying it again would not make it anything else.
 func (r objectReplica) Recall(key converge.Key) (converge.Object, bool) {
 	record, ok := r.get(key)
 	if !ok || record.Deleting || r.replicaStateOf(record) == (converge.State{}) {
 		return converge.Object{}, false
 	}
 	payload, version, err := record.Content().Encode()
-	if err != nil || record.Annotations[argocd.AnnotationApplied] != version.String() {
+	if err != nil || !record.IsUnchanged() || record.Annotations[argocd.AnnotationClosed] != r.closed {
+		return converge.Object{}, false
+	}
+	again, err := r.render(key, record.Content())
+	if err != nil {
+		return converge.Object{}, false
+	}
+	if _, made, err := again.Encode(); err != nil || made != version {
 		return converge.Object{}, false
 	}
 	r.sourceRefs.note(key, &record.Head)
@@ -222,6 +234,9 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	marks := map[string]string{argocd.AnnotationSourceUID: obj.UID, argocd.AnnotationApplied: argocd.Applied(obj.Version, version)}
 	maps.Copy(marks, r.adoption.annotations())
 	maps.Copy(marks, r.ownAnnotations)
+	if r.closed != "" {
+		marks[argocd.AnnotationClosed] = r.closed
+	}
 	create := func() (*argocd.Record, error) {
 		return r.create(ctx, &argocd.Object{
 			ObjectMeta: metav1.ObjectMeta{
@@ -323,6 +338,9 @@ func contentDifference(record *argocd.Record, want argocd.Content, marks map[str
 		patch.Replace(orEmpty(want.Labels), "metadata", "labels")
 	}
 	annotations := copyAnnotations(record.Annotations, want.Annotations, marks)
+	if marks[argocd.AnnotationClosed] == "" {
+		delete(annotations, argocd.AnnotationClosed)
+	}
 	if !maps.Equal(record.Annotations, annotations) {
 		patch.Replace(annotations, "metadata", "annotations")
 	}
@@ -383,7 +401,7 @@ func (r objectReplica) finalizersPatch(record *argocd.Record) argocd.Patch {
 // detachPatch returns the patch that removes the annotations of a replica object, nil if there are none.
 func detachPatch(record *argocd.Record) argocd.Patch {
 	var patch argocd.Patch
-	for _, a := range []string{argocd.AnnotationSourceUID, argocd.AnnotationPrincipalUID, argocd.AnnotationApplied} {
+	for _, a := range []string{argocd.AnnotationSourceUID, argocd.AnnotationPrincipalUID, argocd.AnnotationApplied, argocd.AnnotationClosed} {
 		if _, ok := record.Annotations[a]; ok {
 			patch.Remove("metadata", "annotations", a)
 		}

@@ -3,6 +3,8 @@ package facets
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 )
@@ -21,6 +23,7 @@ func (s Spoke) Share(mode Mode) Share {
 func (s Spoke) managed() Share {
 	side := spokeSide(s.Applications, s.options.Mapping, false)
 	intents, applications := newIntentReplica(side), newApplicationReplica(side, s.options.AdoptionPolicy)
+	applications.check = s.checkTarget
 	replicas := map[converge.Facet]converge.ReplicaConfig{
 		Application: retained(applications),
 		Intent:      {Replica: intents},
@@ -74,10 +77,38 @@ func (s Spoke) credentials(use string, secrets *sourceRefs) objectReplica {
 // projects are the hub's. The project default stays as it is when it is withdrawn: Argo CD makes it when it starts, and
 // Applications that name no project are in it, also the spoke's own.
 func (s Spoke) projects() objectReplica {
-	r := s.replicaObjects(s.Projects, argocd.SharedProject)
-	r.adopt = true
+	rule := argocd.Rule(argocd.SharedProject)
+	if s.options.ClosedNamespace != "" {
+		rule = argocd.CloseNamespace(s.options.ClosedNamespace)
+	}
+	r := s.replicaObjects(s.Projects, rule)
+	r.adopt, r.closed = true, s.options.ClosedNamespace
 	r.detach = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.DefaultProject: detachPatch}
 	return r
+}
+
+// checkTarget returns why an application of the hub's may not be here for where it deploys, nil if it may. In a project of the hub's
+// Argo CD itself denies the closed namespace. A project of the spoke's own may become one of the hub's, so that is waited for.
+func (s Spoke) checkTarget(d argocd.Definition) error {
+	closed := s.options.ClosedNamespace
+	if closed == "" {
+		return nil
+	}
+	target, err := argocd.ReadTarget(d.Spec)
+	if err != nil {
+		return fmt.Errorf("%w: %w", converge.ErrRefused, err)
+	}
+	if target.Namespace == closed {
+		return fmt.Errorf("%w: its destination is namespace %q, where the spoke's Argo CD and its agent are, and which is closed to the hub: "+
+			"choose another one, or have the agent run with --allow-own-namespace", converge.ErrRefused, closed)
+	}
+	project, ok := s.Projects.Store.Get(types.NamespacedName{Namespace: s.options.Namespace, Name: target.Project})
+	if ok && project.PermitsOnSpoke(closed) {
+		return fmt.Errorf("its project %q on the spoke permits namespace %q, where the spoke's Argo CD and its agent are, and which is closed to the hub: "+
+			"let the hub share its project of that name with this agent, deny the namespace in the spoke's, or have the agent run with --allow-own-namespace",
+			target.Project, closed)
+	}
+	return nil
 }
 
 // keys are the hub's GPG keys. Argo CD's repository server does not start without their ConfigMap, so one that is withdrawn

@@ -84,3 +84,11 @@ func TestCompressedAnswerIsPassedOnWithinTheBound(t *testing.T) {
 	}
 	require.Equal(t, 3, strings.Count(h.log.String(), "its answer is larger than 16 MiB"))
 }
+
+func TestTooLargeHeadersOfAnAnswerAreRefused(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	h.agent(t, "a", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Big", strings.Repeat("x", 1100<<10)) })
+	response, body := do(t, h.client(t, "a", true), h.request(t, http.MethodGet, "/api", http.NoBody))
+	requireStatus(t, response, body, http.StatusBadGateway, "BadGateway", "response headers exceeded")
+}

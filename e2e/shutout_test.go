@@ -70,3 +70,20 @@ func TestAgentIsShutOutWithItsClusterSecret(t *testing.T) {
 	require.NoError(t, shared.RegisterAgent(t.Context(), s.name))
 	s.newTwin("again").create(t).arrives(t)
 }
+
+// Whoever takes over the principal, which reads the Secrets of its namespace, does not get the CA's private key.
+func TestCAKeyInANamespaceOfItsOwn(t *testing.T) {
+	t.Parallel()
+	a := newAdmin(t)
+	place := a.hub + "-ca"
+	require.NoError(t, shared.Hub.Apply(t.Context(), namespace(place)))
+	in := " --ca-namespace " + place
+	a.does(t, "pki init"+in, "pki init"+in)
+	data := a.secret(t, "argocd-agent-ca").Data
+	require.NotContains(t, data, "tls.key")
+	require.Contains(t, data, "ca.crt")
+	require.Contains(t, secretOf(t, shared.Hub, place, "argocd-agent-ca").Data, "tls.key")
+	a.does(t, "pki issue principal"+in, "pki issue resource-proxy"+in, "agent create berlin"+in, "pki issue agent berlin --agent-context=spoke-b"+in)
+	require.NotContains(t, a.does(t, "pki inspect"+in).output, "PROBLEM")
+	a.fails(t, "pki issue principal --upsert", "it has no private key", "--ca-namespace")
+}

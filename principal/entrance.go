@@ -28,8 +28,13 @@ type entrance struct {
 func (s *principalSettings) entrance(client kubernetes.Interface, clusterStore *clusters.Clusters, directory *relay.Directory,
 	registry *prometheus.Registry, logger *slog.Logger,
 ) (*entrance, error) {
-	certSource, err := s.tls.Source("principal", secret.Namespace{Client: client.CoreV1(), Name: s.namespace},
-		logging.Component(logger, "certificates"), certs.NewMetrics(registry))
+	certLogger := logging.Component(logger, "certificates")
+	keyFound := func(where string) {
+		certLogger.Warn("The CA's private key is where the principal reads it, so who takes over the principal can be any agent; "+
+			"keep it in a namespace of its own: argocd-agentctl pki init --ca-namespace", "secret", where)
+	}
+	certSource, err := s.tls.Source("principal", secret.Namespace{Client: client.CoreV1(), Name: s.namespace, KeyFound: keyFound},
+		certLogger, certs.NewMetrics(registry))
 	if err != nil {
 		return nil, err
 	}

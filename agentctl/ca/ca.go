@@ -18,7 +18,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-// SecretName is the Secret of the CA: on the hub with its private key, on spokes without.
+// SecretName is the Secret of the CA: in one place on the hub with its private key, elsewhere without.
 const SecretName = "argocd-agent-ca"
 
 // commonName is the issuer of all certificates.
@@ -142,7 +142,7 @@ func load(data map[string][]byte) (*CA, error) {
 		return nil, err
 	}
 	if len(data[secret.PrivateKeyKey]) == 0 {
-		return nil, fmt.Errorf("it has no private key (%s), as on a spoke, so nothing can be issued with it: is this the hub? "+
+		return nil, fmt.Errorf("it has no private key (%s), as on a spoke, so nothing can be issued with it: is this the hub, and is the key elsewhere on it (--ca-namespace)? "+
 			"If another CA issues certificates, see --tls-from-secret of argocd-agentctl agent create", secret.PrivateKeyKey)
 	}
 	issuer, err := pki.LoadCA(data[secret.CertificateKey], data[secret.PrivateKeyKey])

@@ -31,14 +31,14 @@ type Entry struct {
 	Problems    []string          `json:"problems"`
 }
 
-// Inspect describes the CA and the hub's certificates, and their problems.
-func Inspect(ctx context.Context, hub *cluster.Client) (Report, error) {
-	found, err := get(ctx, hub)
+// Inspect describes the CA, which is in that place, and the hub's certificates, and their problems.
+func Inspect(ctx context.Context, place, hub *cluster.Client) (Report, error) {
+	found, err := get(ctx, place)
 	if err != nil {
 		return Report{}, err
 	}
-	report := Report{Secret: hub.Namespace + "/" + SecretName, PrivateKey: len(found.Data[secret.PrivateKeyKey]) > 0, Problems: []string{}}
-	trusted, err := ReadTrusted(found, hub)
+	report := Report{Secret: place.Namespace + "/" + SecretName, PrivateKey: len(found.Data[secret.PrivateKeyKey]) > 0, Problems: []string{}}
+	trusted, err := ReadTrusted(found, place)
 	if err != nil {
 		return Report{}, err
 	}
@@ -48,6 +48,15 @@ func Inspect(ctx context.Context, hub *cluster.Client) (Report, error) {
 	}
 	if _, err := load(found.Data); err != nil {
 		report.Problems = append(report.Problems, err.Error())
+	}
+	if !place.Same(hub) {
+		there, err := LoadTrusted(ctx, hub)
+		if err != nil {
+			return Report{}, err
+		}
+		for _, problem := range trusted.Differs(there) {
+			report.Problems = append(report.Problems, there.Where+": "+problem)
+		}
 	}
 	for _, wanted := range hubCertificates() {
 		s, err := hub.Get(ctx, wanted.secret)

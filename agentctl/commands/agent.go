@@ -90,7 +90,7 @@ func (c *createFlags) run(cmd *cobra.Command, e *endpoints, name string) error {
 	if _, err := agents.ParseName(hub, name); err != nil {
 		return err
 	}
-	if wanted.Access, err = c.access(cmd, hub); err != nil {
+	if wanted.Access, err = c.access(cmd, e, hub); err != nil {
 		return err
 	}
 	return resultPrinter(cmd)(agents.Create(cmd.Context(), hub, wanted))
@@ -114,14 +114,14 @@ func pin(wanted *agents.Spec, mode string) error {
 }
 
 // access returns where the certificates come from.
-func (c *createFlags) access(cmd *cobra.Command, hub *cluster.Client) (agents.Access, error) {
+func (c *createFlags) access(cmd *cobra.Command, e *endpoints, hub *cluster.Client) (agents.Access, error) {
 	n, err := c.certificate(cmd)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case c.tlsSecret == "" && c.caSecret == "":
-		issuer, err := ca.Load(cmd.Context(), hub)
+		issuer, err := ca.Load(cmd.Context(), e.ca(hub))
 		return agents.Issued{CA: issuer, New: n}, err
 	case c.tlsSecret == "" || c.caSecret == "":
 		return nil, errors.New("--tls-from-secret and --ca-from-secret: set both or neither")

@@ -25,6 +25,7 @@ type endpoints struct {
 	principalContext, principalNamespace string
 	agentContext, agentNamespace         string
 	namespace                            string // the principal's, by its other flag
+	caNamespace                          string // of the CA's private key; the principal's if empty
 }
 
 // declare declares the flags that all commands have.
@@ -36,6 +37,8 @@ func (e *endpoints) declare(set *settings.Set) {
 		"context of the hub's cluster in the kubeconfig; the current one if empty")
 	set.String(&e.principalNamespace, principalNamespaceFlag, "ARGOCD_AGENT_PRINCIPAL_NAMESPACE", "argocd",
 		"namespace of the principal and Argo CD on the hub", settings.NonEmpty, settings.DNSLabel)
+	set.String(&e.caNamespace, "ca-namespace", "ARGOCD_AGENT_CA_NAMESPACE", "",
+		"namespace on the hub that holds the CA with its private key, where the principal may read nothing; the principal's if empty", settings.DNSLabel)
 	set.String(&e.agentContext, agentContextFlag, "ARGOCD_AGENT_AGENT_CONTEXT", "",
 		"context of the agent's cluster in the kubeconfig; the current one if empty")
 	set.String(&e.agentNamespace, agentNamespaceFlag, "ARGOCD_AGENT_AGENT_NAMESPACE", "argocd",
@@ -70,6 +73,14 @@ func (e *endpoints) hub() (*cluster.Client, error) {
 		Title: "the hub", Kubeconfig: e.kubeconfig, Context: e.principalContext, Namespace: e.principalNamespace,
 		ContextFlag: "--" + principalContextFlag,
 	})
+}
+
+// ca returns a client for where the CA is, with its private key.
+func (e *endpoints) ca(hub *cluster.Client) *cluster.Client {
+	if e.caNamespace == "" {
+		return hub
+	}
+	return hub.In(e.caNamespace)
 }
 
 // spoke returns a client for the agent's cluster.

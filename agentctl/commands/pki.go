@@ -17,8 +17,9 @@ func pkiCommands(e *endpoints) *cobra.Command {
 		Use: "pki", Short: "Keep a CA on the hub, and issue certificates by it",
 		Long: `Keep a CA on the hub, and issue certificates by it.
 
-The CA's private key is in a Secret on the hub. Whoever can read that Secret can be any agent: where that is not
-good enough, have another CA issue the certificates, into the same Secrets.`,
+The CA's private key is in a Secret on the hub. Whoever can read that Secret can be any agent, and the principal reads all
+Secrets of its namespace: so give the key a namespace of its own, by --ca-namespace. Where that is not good enough, have
+another CA issue the certificates, into the same Secrets.`,
 	}, initCommand(e), issueCommands(e), pkiInspectCommand(e), propagateCommand(e))
 }
 
@@ -26,8 +27,9 @@ func initCommand(e *endpoints) *cobra.Command {
 	var m issueFlags
 	cmd := &cobra.Command{
 		Use: "init", Short: "Create the CA", Args: program.NoArguments,
-		Long:    "Create the CA, in the Secret " + ca.SecretName + " on the hub. A good one stays.",
-		Example: "  argocd-agentctl pki init --principal-context hub",
+		Long: "Create the CA, in the Secret " + ca.SecretName + " on the hub. A good one stays.\n" +
+			"With --ca-namespace it is there, and Argo CD's namespace gets a Secret of that name with the certificate only.",
+		Example: "  argocd-agentctl pki init --principal-context hub --ca-namespace argocd-ca",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			n, err := m.certificate(cmd)
 			if err != nil {
@@ -37,7 +39,16 @@ func initCommand(e *endpoints) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return resultPrinter(cmd)(ca.Init(cmd.Context(), hub, n))
+			printed := resultPrinter(cmd)
+			place := e.ca(hub)
+			if err := printed(ca.Init(cmd.Context(), place, n)); err != nil || place.Same(hub) {
+				return err
+			}
+			trusted, err := ca.LoadTrusted(cmd.Context(), place)
+			if err != nil {
+				return err
+			}
+			return printed(ca.Propagate(cmd.Context(), trusted, hub, m.replace))
 		},
 	}
 	m.declareCertificate(cmd, pki.CALifetime)
@@ -84,7 +95,7 @@ func pkiInspectCommand(e *endpoints) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report, err := ca.Inspect(cmd.Context(), hub)
+			report, err := ca.Inspect(cmd.Context(), e.ca(hub), hub)
 			if err != nil {
 				return err
 			}

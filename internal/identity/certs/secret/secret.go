@@ -33,23 +33,26 @@ const (
 type Namespace struct {
 	Client typed.SecretsGetter
 	Name   string
+	// KeyFound, if set, is told of each version of a Secret of Roots that holds a private key too, which nobody needs who only trusts it.
+	KeyFound func(secret string)
 }
 
 var _ certs.Secrets = Namespace{}
 
 // Pair returns an Origin that reads a certificate and its key from tls.crt and tls.key of a Secret. It needs the right to
 // list and watch that one Secret only.
-func (n Namespace) Pair(name string) certs.Origin { return origin{n, name, PairBlocks} }
+func (n Namespace) Pair(name string) certs.Origin { return origin{n, name, PairBlocks, false} }
 
 // Roots returns an Origin that reads trusted CAs from a Secret: from tls.crt when that is a CA's certificate (so a CA's own
 // Secret will do), else from ca.crt. It needs the right to list and watch that one Secret only.
-func (n Namespace) Roots(name string) certs.Origin { return origin{n, name, RootsBlocks} }
+func (n Namespace) Roots(name string) certs.Origin { return origin{n, name, RootsBlocks, true} }
 
 // origin is one Kubernetes Secret.
 type origin struct {
 	namespace Namespace
 	name      string
 	blocks    func(data map[string][]byte) (certs.Blocks, error)
+	roots     bool
 }
 
 func (s origin) String() string { return "Secret " + s.namespace.Name + "/" + s.name }
@@ -140,6 +143,9 @@ func (s store) Add(object any) error {
 	found, ok := object.(*corev1.Secret)
 	if !ok || found.Name != s.name {
 		return nil
+	}
+	if s.roots && len(found.Data[PrivateKeyKey]) > 0 && s.namespace.KeyFound != nil {
+		s.namespace.KeyFound(s.String())
 	}
 	s.report(s.blocks(found.Data))
 	return nil

@@ -80,8 +80,18 @@ func (a admin) fails(t *testing.T, command string, why ...string) {
 func decoded[T any](t *testing.T, a admin, command string) T {
 	t.Helper()
 	var into T
-	require.NoError(t, json.Unmarshal([]byte(a.does(t, command+" -o json").output), &into))
+	require.NoError(t, json.Unmarshal([]byte(a.shows(t, command+" -o json")), &into))
 	return into
+}
+
+// shows runs a command that shows something, and fails if that has problems.
+func (a admin) shows(t *testing.T, command string) string {
+	t.Helper()
+	got, err := a.try(t, command)
+	if err != nil {
+		require.Contains(t, got.warnings, "problems found: ", "argocd-agentctl %s\n%s", command, got.output)
+	}
+	return got.output
 }
 
 // agentReport is what argocd-agentctl prints of an agent, for programs.

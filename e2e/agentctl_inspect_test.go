@@ -79,7 +79,8 @@ func TestAgentInspectReportsProblems(t *testing.T) {
 		a.changes(t, "cluster-berlin", c.change)
 		got := a.inspects(t, "berlin")
 		require.Contains(t, strings.Join(got.Problems, "\n"), c.want, name)
-		require.Contains(t, a.does(t, "agent inspect berlin").output, "PROBLEM", name)
+		require.Contains(t, a.shows(t, "agent inspect berlin"), "PROBLEM", name)
+		a.fails(t, "agent inspect berlin", "agent berlin: problems found: ")
 		a.changes(t, "cluster-berlin", func(s *corev1.Secret) { s.Labels, s.Annotations, s.Data = good.Labels, good.Annotations, good.Data })
 	}
 	a.creates(t, "second", nil)
@@ -99,14 +100,14 @@ func TestAgentInspectChecksBearerToken(t *testing.T) {
 		raw, err := keys.Issue(agent, time.Hour)
 		require.NoError(t, err)
 		a.changes(t, "cluster-berlin", access(t, func(config, _ map[string]any) { config["bearerToken"] = raw }))
-		require.NotContains(t, a.does(t, "agent inspect berlin -o yaml").output, raw)
+		require.NotContains(t, a.shows(t, "agent inspect berlin -o yaml"), raw)
 		return a.inspects(t, "berlin")
 	}
 	good := show("berlin")
 	require.Empty(t, good.Problems)
 	require.Equal(t, "berlin", good.Token.Agent)
 	require.WithinDuration(t, time.Now().Add(time.Hour), good.Token.NotAfter, time.Minute)
-	require.Contains(t, a.does(t, "agent inspect berlin").output, "bearer token")
+	require.Contains(t, a.shows(t, "agent inspect berlin"), "bearer token")
 	require.Contains(t, strings.Join(show("paris").Problems, "\n"), "bearer token: it is for agent paris")
 	a.does(t, "jwt create-key --key-algorithm ecdsa-p256 --upsert")
 	require.Contains(t, strings.Join(show("berlin").Problems, "\n"), "it was not signed by a key that is known here")
@@ -129,7 +130,7 @@ func TestAgentInspectChecksSpokeSecrets(t *testing.T) {
 	require.Contains(t, wrong.Problems[0], `its common name is "paris"`)
 	require.Equal(t, "CN=paris", wrong.Spoke.Certificate.Subject)
 	require.Equal(t, "CN=argocd-agent-ca", wrong.Spoke.CAs[0].Subject)
-	require.Contains(t, a.does(t, "agent inspect berlin --agent-context spoke-b").output, "the agent's client certificate for the principal:\n  subject  CN=paris")
+	require.Contains(t, a.shows(t, "agent inspect berlin --agent-context spoke-b"), "the agent's client certificate for the principal:\n  subject  CN=paris")
 }
 
 func TestAgentListFiltersByLabels(t *testing.T) {

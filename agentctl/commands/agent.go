@@ -177,12 +177,23 @@ func listCommand(e *endpoints) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(all) == 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: there is no agent in namespace %s on %s%s\n", hub.Namespace, hub, withSelector(selector))
+			}
 			return f.print(cmd, all, func(out io.Writer) { printList(out, all) })
 		},
 	}
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "only agents whose cluster Secrets have these labels, as kubectl takes them")
 	f.declare(cmd)
 	return cmd
+}
+
+// withSelector says which agents were asked for, if not all.
+func withSelector(selector string) string {
+	if selector == "" {
+		return ": is that where Argo CD is? --" + principalNamespaceFlag + " chooses another"
+	}
+	return " with labels " + selector
 }
 
 func printList(out io.Writer, all []agents.Agent) {
@@ -207,7 +218,7 @@ func inspectCommand(e *endpoints) *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
 		Use: "inspect NAME", Short: "Show an agent and its problems", Args: one("the agent's name"),
-		Long:    "Show an agent on the hub and, with --agent-context, on its cluster, and its problems.",
+		Long:    "Show an agent on the hub and, with --agent-context, on its cluster, and its problems. With any, the exit code is 1.",
 		Example: "  argocd-agentctl agent inspect berlin --principal-context hub --agent-context berlin -o yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hub, err := e.hub()
@@ -224,7 +235,11 @@ func inspectCommand(e *endpoints) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return f.print(cmd, agent, func(out io.Writer) { printAgent(out, agent) })
+			err = f.print(cmd, agent, func(out io.Writer) { printAgent(out, agent) })
+			if n := len(agent.Problems); err == nil && n > 0 {
+				err = fmt.Errorf("agent %s: problems found: %d", agent.Name, n)
+			}
+			return err
 		},
 	}
 	f.declare(cmd)

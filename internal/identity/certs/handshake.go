@@ -1,6 +1,8 @@
 package certs
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -117,8 +119,8 @@ func (s side) explainVerification(err *tls.CertificateVerificationError) *Handsh
 		result.Reason, result.text = s.explainTime(leaf, invalid.Cert)
 	case errors.As(err.Err, &unknown):
 		result.Reason = UnknownAuthority
-		result.text = fmt.Sprintf("%s %s was issued by %s, which is none of the CAs trusted here (%s): "+
-			"issue it by one of those, or add its CA to them", s.peer, describe(leaf), quote(leaf.Issuer.String()), s.trusted())
+		result.text = fmt.Sprintf("%s %s was issued by %s, which is none of the CAs trusted here (%s)%s: "+
+			"issue it by one of those, or add its CA to them", s.peer, describe(leaf), quote(leaf.Issuer.String()), s.trusted(), s.namesake(leaf))
 	case errors.As(err.Err, &name):
 		result.Reason = WrongName
 		result.text = fmt.Sprintf("%s %s is for %s, but %s was wanted: connect by one of its names, or issue one that has this name",
@@ -182,6 +184,19 @@ func (s side) trusted() string {
 		return "those of the operating system"
 	}
 	return strings.Join(subjects, ", ")
+}
+
+// namesake tells a CA that we trust from the issuer of a certificate that has the same name and another key, as after a CA was
+// replaced. The fingerprint is as argocd-agentctl pki inspect shows it. It is empty if there is no such CA.
+func (s side) namesake(leaf *x509.Certificate) string {
+	for _, ca := range s.material.CAs {
+		if !bytes.Equal(ca.RawSubject, leaf.RawIssuer) || bytes.Equal(ca.SubjectKeyId, leaf.AuthorityKeyId) {
+			continue
+		}
+		return fmt.Sprintf(", which has the same name and another key: trusted is the CA with the SHA-256 fingerprint %x and the key ID %x, and the certificate's is %x",
+			sha256.Sum256(ca.Raw), ca.SubjectKeyId, leaf.AuthorityKeyId)
+	}
+	return ""
 }
 
 // trustedThere lists the CAs that the peer said it accepts, if it said so.

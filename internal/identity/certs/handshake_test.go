@@ -2,9 +2,11 @@ package certs_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -321,6 +323,18 @@ func TestVerifyClientAfterCAChange(t *testing.T) {
 	require.ErrorContains(t, missing.VerifyClient(agent), "has not been read yet")
 	rootless := run(t, certs.Options{Pair: newMemory(pairBlocks(serverPair(t, first, pki.Validity{})))}).ready(t)
 	require.ErrorContains(t, rootless.VerifyClient(agent), "this side needs trusted CAs")
+}
+
+// After a CA was replaced by one of the same name, whoever reads the log must know which is meant.
+func TestCAsOfOneNameAreToldApart(t *testing.T) {
+	first, second := newCA(t, "CA"), newCA(t, "CA")
+	principal := newEnd(t, serverPair(t, second, pki.Validity{}), second)
+	loaded, err := clientPair(t, first, "agent-a", pki.Validity{}).TLS()
+	require.NoError(t, err)
+	err = principal.VerifyClient([]*x509.Certificate{loaded.Leaf})
+	require.ErrorContains(t, err, fmt.Sprintf("none of the CAs trusted here (CN=CA), which has the same name and another key: trusted is the CA with the "+
+		"SHA-256 fingerprint %x and the key ID %x, and the certificate's is %x: issue it",
+		sha256.Sum256(second.Certificate().Raw), second.Certificate().SubjectKeyId, first.Certificate().SubjectKeyId))
 }
 
 func TestHandshakeWithoutCertificatesFails(t *testing.T) {

@@ -28,7 +28,8 @@ type Options struct {
 // Limit bounds the connections of one server. It is safe for concurrent use.
 type Limit struct {
 	options Options
-	logs    map[bool]*rate.Limiter // of what is logged: whether it is about one certificate
+
+	logTotal, logCertificate *rate.Limiter // of what is logged
 
 	mu            sync.Mutex
 	total         int                       // guarded by mu
@@ -42,7 +43,7 @@ const logInterval = time.Minute
 func New(o Options) *Limit {
 	return &Limit{
 		options: o, byCertificate: make(map[[sha256.Size]byte]int),
-		logs: map[bool]*rate.Limiter{false: rate.NewLimiter(rate.Every(logInterval), 1), true: rate.NewLimiter(rate.Every(logInterval), 1)},
+		logTotal: rate.NewLimiter(rate.Every(logInterval), 1), logCertificate: rate.NewLimiter(rate.Every(logInterval), 1),
 	}
 }
 
@@ -77,16 +78,13 @@ func (l *Limit) take(raw net.Conn) *Conn {
 	}
 	l.mu.Unlock()
 	if full {
-		l.log(false, raw.RemoteAddr(), "Refused connection: there are as many as may be", "limit", l.options.Total, "setting", l.options.Setting)
+		if l.logTotal.Allow() {
+			l.options.Logger.Warn("Refused connection: there are as many as may be", "address", raw.RemoteAddr().String(),
+				"limit", l.options.Total, "setting", l.options.Setting)
+		}
 		return nil
 	}
 	return &Conn{Conn: raw, limit: l}
-}
-
-func (l *Limit) log(ofCertificate bool, peer net.Addr, message string, details ...any) {
-	if l.logs[ofCertificate].Allow() {
-		l.options.Logger.Warn(message, append([]any{"address", peer.String()}, details...)...)
-	}
 }
 
 // Conn is a connection that is counted until it is closed.
@@ -116,8 +114,10 @@ func (c *Conn) Admit(certificate *x509.Certificate) error {
 	}
 	l.mu.Unlock()
 	if full {
-		l.log(true, c.RemoteAddr(), "Refused connection: its certificate has as many as it may", "limit", l.options.PerCertificate,
-			"certificate", certificate.Subject.String())
+		if l.logCertificate.Allow() {
+			l.options.Logger.Warn("Refused connection: its certificate has as many as it may", "address", c.RemoteAddr().String(),
+				"limit", l.options.PerCertificate, "certificate", certificate.Subject.String())
+		}
 		return fmt.Errorf("there are %d connections with this certificate, which is the limit: close some", l.options.PerCertificate)
 	}
 	return nil

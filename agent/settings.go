@@ -11,6 +11,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
 )
 
 // agentSettings are what an operator decides. The names are those of the documentation of argocd-agent.
@@ -31,6 +32,7 @@ type agentSettings struct {
 	keepAlive, heartbeat, resyncEvery time.Duration
 
 	access accessSettings
+	guard  guard.Settings
 }
 
 func newCommand(environment []string) *cobra.Command {
@@ -79,6 +81,7 @@ func (s *agentSettings) Declare(set *settings.Set) {
 	set.Duration(&s.resyncEvery, "compare-interval", "ARGOCD_AGENT_COMPARE_INTERVAL", 5*time.Minute,
 		"how often everything is compared with the hub, less up to half of it at random; at least 1s", settings.AtLeast(time.Second))
 	s.access.read(set)
+	s.guard.Declare(set, "ARGOCD_AGENT")
 }
 
 // checkCredentials accepts "mtls:" followed by anything, as the documentation of argocd-agent has it.

@@ -151,6 +151,8 @@ func TestCredentialChangesWhilePrincipalIsDown(t *testing.T) {
 	hub := core(shared.Hub, "secrets", lab.Namespace, name).declare(t, "Secret", content, label(secretType, "repository"), put("password", "swordfish"))
 	there := core(s.spoke, "secrets", s.name, name)
 	there.becomes(t, has(inBase64("swordfish"), "data", "password"))
+	core(shared.Hub, "secrets", lab.Namespace, name+"-besides").declare(t, "Secret", content, label(secretType, "repository"))
+	core(s.spoke, "secrets", s.name, name+"-besides").becomes(t) // the deletion guard would hold the only one
 
 	stopped(t, principal.Stop)
 	hub.edit(t, put("password", "tunafish"))

@@ -96,11 +96,17 @@ func (p guardedSource) deleteWhileStopped(t *testing.T, name string, objects []s
 	start(t, p.program.Start)
 	saysNow(t, p.program, mark, fmt.Sprintf("Resync would delete %d of ", len(objects)))
 	says(t, p.program, "deletions paused. Run the command in")
-	lines := regexp.MustCompile(` confirm_with="([^"]+)"`).FindAllStringSubmatch(p.program.Tail(50), -1)
-	require.NotEmpty(t, lines)
-	command = lines[len(lines)-1][1]
+	command = p.command(t)
 	require.Contains(t, command, "--from-literal="+name+"=")
 	return command
+}
+
+// command returns the last command that the program says to confirm deletions with.
+func (p guardedSource) command(t *testing.T) string {
+	t.Helper()
+	lines := regexp.MustCompile(` confirm_with="([^"]+)"`).FindAllStringSubmatch(p.program.Tail(50), -1)
+	require.NotEmpty(t, lines)
+	return lines[len(lines)-1][1]
 }
 
 // hubObjects are the hub's objects of some applications.

@@ -88,6 +88,7 @@ func TestDeleteThroughArgoCDServer(t *testing.T) {
 // Somebody takes the finalizer away while it holds the hub's Application: then the resources are to stay.
 func TestRemovingFinalizerCancelsCascadingDelete(t *testing.T) {
 	app := deployed(t, newTwin("b", "called-off"), finalize(cascadeFinalizer))
+	newTwin("b", "besides").create(t).arrives(t) // the deletion guard would hold the only one
 	disconnect(t, "b")
 	app.hub.delete(t)
 	app.hub.becomes(t, beingDeleted)

@@ -1,13 +1,17 @@
 package e2e_test
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
 )
 
 // pruned ends the deletion of the Application on its spoke, as an application controller does that has deleted the resources.
@@ -15,6 +19,26 @@ func (a *twin) pruned(t *testing.T) {
 	t.Helper()
 	a.spoke.becomes(t, beingDeleted)
 	a.spoke.edit(t, finalize())
+}
+
+// prunes is pruned for each time that the Application is being deleted, until the test is over. The agent makes one again that went before
+// it heard of the deletion on the hub, and deletes that then.
+func (a *twin) prunes(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for ctx.Err() == nil {
+			held := func(object *unstructured.Unstructured) bool {
+				return object != nil && beingDeleted(object) && len(object.GetFinalizers()) > 0
+			}
+			if _, err := a.spoke.cluster.Wait(ctx, a.spoke.selection, held); err == nil {
+				_ = a.spoke.cluster.Update(ctx, a.spoke.selection, finalize()) // if it fails it is seen again
+			}
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-over })
 }
 
 // remains fails if the object is gone, is about to go, or is another one than this.
@@ -49,10 +73,10 @@ func TestConcurrentDeleteOnBothSides(t *testing.T) {
 				}
 				require.NoError(t, both.Wait())
 				if finalizers != nil {
-					app.pruned(t)
+					app.prunes(t)
 				}
-				app.spoke.vanishes(t)
 				app.hub.vanishes(t)
+				app.spoke.vanishes(t)
 				share(t, s, "later")
 				app.spoke.vanishes(t)
 				app.hub.vanishes(t)
@@ -91,24 +115,108 @@ func TestAutonomousDeletesAreAppliedAfterReconnect(t *testing.T) {
 	stays.hub.becomes(t, anew(shown))
 }
 
-// With its namespace on the hub all applications of a managed agent are deleted, each as its finalizers say. The agent is
-// there for what comes next.
+// With its namespace on the hub go all applications of a managed agent, which few people mean. So the agent is told nothing of it
+// until an operator says that it is meant. Then each is deleted as its finalizers say. The agent is there for what comes next.
 func TestHubNamespaceOfManagedAgentDeleted(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "evicted", lab.AgentOptions{}).connected(t)
+	principal := newPrincipal(t, lab.PrincipalOptions{})
+	s := newSite(t, "evicted", lab.AgentOptions{Principal: principal}).connected(t)
 	share := sharing()["managed"]
-	alone, cascading := share(t, s, "alone"), share(t, s, "cascading", finalize(cascadeFinalizer))
+	alone, cascading, single := share(t, s, "alone"), share(t, s, "cascading", finalize(cascadeFinalizer)), share(t, s, "single")
+	single.hub.delete(t)
+	single.spoke.vanishes(t) // as what somebody deletes by itself does
+	before := []*unstructured.Unstructured{alone.spoke.get(t), cascading.spoke.get(t)}
 	there := namespaceOf(shared.Hub, s.name)
 	there.delete(t)
+	says(t, principal, "The deletion of a namespace or CustomResourceDefinition would delete 2 of ", alone.hub.selection.Name+", "+cascading.hub.selection.Name)
+	alone.hub.vanishes(t)
+	cascading.hub.becomes(t, beingDeleted)
+	alone.spoke.remains(t, before[0])
+	cascading.spoke.remains(t, before[1])
+
+	hub := guardedSource{shared.Hub, lab.Namespace, principal.Process}
+	hub.inShell(t, hub.command(t))
 	alone.spoke.vanishes(t)
 	cascading.spoke.becomes(t, beingDeleted)
-	cascading.hub.becomes(t, beingDeleted)
 	cascading.pruned(t)
 	cascading.spoke.vanishes(t)
 	there.vanishes(t)
+	says(t, principal, "No deletions are paused any more")
 
 	require.NoError(t, shared.RegisterAgent(t.Context(), s.name))
 	share(t, s, "next")
+}
+
+// A principal that starts while its namespaces go knows of nothing that went before, but that nothing is left. argocd-agentctl shows
+// what is held, and releases it.
+func TestDeletedHubNamespaceIsHeldAfterARestart(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	const name = "solo"
+	own, err := lab.Start(ctx, lab.Options{Spokes: []string{name}, Agents: true, Pods: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, own.Close()) })
+	var apps []*twin
+	for _, app := range []string{"alone", "cascading"} {
+		a := &twin{
+			hub: side{own.Hub, argocd.Named(name, app)}, spoke: side{own.Spoke(name), argocd.Named(lab.Namespace, app)},
+			declared: argocd.Application{Namespace: name, Name: app, RepoURL: "git://127.0.0.1/none", Path: "none", Destination: name, Into: app, Manual: true},
+		}
+		a.create(t)
+		apps = append(apps, a)
+	}
+	alone, cascading := apps[0], apps[1]
+	cascading.hub.edit(t, finalize(cascadeFinalizer))
+	cascading.spoke.becomes(t, finalized(cascadeFinalizer))
+	before := []*unstructured.Unstructured{alone.arrives(t), cascading.arrives(t)}
+	namespaceOf(own.Hub, name).delete(t)
+	const held = "would delete 2 of 2 objects; deletions paused"
+	says(t, own.Principal, held)
+	alone.hub.vanishes(t)
+	require.NoError(t, own.Principal.Restart(ctx))
+	says(t, own.Principal, held)
+	for i, app := range apps {
+		app.spoke.remains(t, before[i])
+	}
+	var shown string
+	require.Eventually(t, func() bool { // the ConfigMap is written after the log
+		shown, err = own.Agentctl(ctx, "agent", "deletions", name)
+		return err == nil && strings.Contains(shown, held)
+	}, timeout, 100*time.Millisecond, "%s", shown)
+	require.Contains(t, shown, "  alone\n  cascading\n")
+	listed, err := own.Agentctl(ctx, "agent", "inspect", name)
+	require.NoError(t, err)
+	require.Contains(t, listed, held+": show them with: argocd-agentctl agent deletions "+name)
+	_, err = own.Agentctl(ctx, "agent", "deletions", name, "--release")
+	require.NoError(t, err)
+	alone.spoke.vanishes(t)
+	cascading.pruned(t)
+	cascading.spoke.vanishes(t)
+	namespaceOf(own.Hub, name).vanishes(t)
+}
+
+// With the definition of Applications go all of them, of all agents.
+func TestHubDefinitionOfApplicationsDeleted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	const name = "undefined"
+	own, err := lab.Start(ctx, lab.Options{Spokes: []string{name}, Agents: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, own.Close()) })
+	a := &twin{
+		hub: side{own.Hub, argocd.Named(name, "app")}, spoke: side{own.Spoke(name), argocd.Named(lab.Namespace, "app")},
+		declared: argocd.Application{Namespace: name, Name: "app", RepoURL: "git://127.0.0.1/none", Path: "none", Destination: name, Into: "app", Manual: true},
+	}
+	a.create(t)
+	replica := a.arrives(t)
+	defined := side{own.Hub, definition()}
+	defined.delete(t)
+	defined.vanishes(t)
+	require.NoError(t, argocd.Define(ctx, own.Hub.Cluster, own.Tools))
+	says(t, own.Principal, "would delete 1 of 1 objects; deletions paused")
+	a.spoke.remains(t, replica)
 }
 
 // What an autonomous agent has is shown again as soon as there is somewhere to show it.

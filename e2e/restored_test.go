@@ -24,12 +24,12 @@ type hubOfItsOwn struct {
 }
 
 // newHubOfItsOwn returns one with so many Applications, a project, a repository and GPG keys.
-func newHubOfItsOwn(t *testing.T, name string, applications int) *hubOfItsOwn {
+func newHubOfItsOwn(t *testing.T, name string, applications int, args ...string) *hubOfItsOwn {
 	t.Helper()
 	home := unique(name)
 	h := &hubOfItsOwn{identity: core(shared.Hub, "configmaps", home, "argocd-agent-principal-identity")}
 	h.principal = newPrincipal(t, lab.PrincipalOptions{
-		Args:         []string{"--namespace=" + home},
+		Args:         append([]string{"--namespace=" + home}, args...),
 		Certificates: certificates(shared.CA, serverPair(t, shared.CA, pki.Validity{})),
 	})
 	s := newSite(t, "outliving", lab.AgentOptions{Principal: h.principal}).connected(t)
@@ -78,10 +78,10 @@ func TestHubRestoredFromBackup(t *testing.T) {
 	}
 }
 
-// A principal that is up before its hub has been restored would have few things deleted at once, which no deletion guard pauses.
+// A principal that is up before its hub has been restored would have everything deleted, if its deletion guard is off.
 func TestPartlyRestoredHubDeletesNothing(t *testing.T) {
 	t.Parallel()
-	h := newHubOfItsOwn(t, "empty-hub", 3)
+	h := newHubOfItsOwn(t, "empty-hub", 3, "--deletion-guard-share=100")
 	var saved []*unstructured.Unstructured
 	mark := h.site.agent.Mark()
 	h.rebuilt(t, func(t *testing.T, originals []side) { t.Helper(); saved = save(t, originals) })

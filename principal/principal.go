@@ -83,7 +83,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 		return err
 	}
 	deletionGuard := guard.New(guard.Options{
-		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "guard"),
+		Client: client.CoreV1(), Namespace: s.namespace, Component: name, ShowHeld: true,
+		Logger: logging.Component(logger, "guard"),
 	})
 	service := sessions.New(sessions.Options{
 		Authn: entrance.authn, Ready: awaitAll(hubState, hubIdentity, clusterStore), Modes: facets.Modes(),
@@ -139,7 +140,7 @@ func services(service *sessions.Service, relayService *relay.Relay) func(grpc.Se
 }
 
 // share returns what of the hub is shared with agents.
-func (s *principalSettings) share(cluster kube.Cluster, clusterStore hub.Clusters, directory hub.Directory, metrics *syncmetrics.Sync,
+func (s *principalSettings) share(cluster kube.Cluster, clusterStore *clusters.Clusters, directory hub.Directory, metrics *syncmetrics.Sync,
 	logger *slog.Logger,
 ) (*hub.Hub, error) {
 	selector, err := facets.ParseSelector(s.sharing.selector)
@@ -149,6 +150,7 @@ func (s *principalSettings) share(cluster kube.Cluster, clusterStore hub.Cluster
 	return hub.New(hub.Options{
 		Config: cluster.Config, API: cluster.Client.CoreV1().RESTClient(), Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
 		CreateNamespace: s.sharing.creator(cluster.Client.CoreV1()).Create, Clusters: clusterStore,
+		Guard:     func(agent string) converge.Guard { return clusterStore.Guard(agent, s.guard.Limits) },
 		Reporter:  facets.NewLogReporter(logger, kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn, metrics.FailedWrite),
 		Warn:      kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn,
 		Directory: directory, Logger: logger,

@@ -10,6 +10,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
@@ -31,6 +32,7 @@ type principalSettings struct {
 	keepAliveMin, resyncEvery time.Duration
 	metricsAgents             int
 	limits                    limitSettings
+	guard                     guard.Settings
 }
 
 func newCommand(environment []string) *cobra.Command {
@@ -81,6 +83,7 @@ func (s *principalSettings) Declare(set *settings.Set) {
 		"how many agents have series of their own in argocd_principal_sync_guarded_deletions; deletions of others are added up without a name",
 		settings.NonNegative)
 	s.limits.declare(set)
+	s.guard.Declare(set, "ARGOCD_PRINCIPAL")
 	s.sharing.declare(set)
 }
 

@@ -36,6 +36,8 @@ func TestFlags(t *testing.T) {
 			"hub-components":           {Want: "NAME=kube or NAME=redis", Bad: []string{"argocd-agent-kubeproxy", "a=kube,b=shell", "=redis"}, Good: []string{"spiffe://example.org/kubeproxy=kube"}},
 			"tls-ca-secret-name":       {Bad: []string{"", "a/b"}},
 			"keepalive-min-interval":   {Want: "want", Bad: []string{"-1s", "5"}},
+			"deletion-guard-floor":     {Want: "want", Bad: []string{"-1", "few"}, Good: []string{"0", "1"}},
+			"deletion-guard-share":     {Want: "want", Bad: []string{"-1", "101", "20%"}, Good: []string{"0", "100"}},
 			"metrics-agents":           {Want: "want", Bad: []string{"-1", "many"}},
 			"max-connections":          {Want: "want", Bad: []string{"0", "-1", "many"}},
 			"max-objects-per-agent":    {Want: "want", Bad: []string{"-1", "many"}},

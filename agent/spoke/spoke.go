@@ -55,9 +55,11 @@ type Options struct {
 	Agent func() string
 	// ResyncEvery is the time between resyncs with the hub.
 	ResyncEvery time.Duration
-	Observer    converge.Observer
-	Reporter    facets.Reporter
-	Logger      *slog.Logger
+	// Guard returns the limits of the deletion guard; nil is the default ones.
+	Guard    func() converge.Guard
+	Observer converge.Observer
+	Reporter facets.Reporter
+	Logger   *slog.Logger
 }
 
 // New returns a spoke, of which nothing is known until Run runs.
@@ -76,7 +78,7 @@ func New(o Options) (*Spoke, error) {
 	s.share = s.cluster.Share(o.Mode)
 	s.peer = converge.NewPeer(converge.Options{
 		Sources: s.share.Sources, Replicas: s.share.Replicas, Observer: o.Observer, Workers: s.workers,
-		ResyncEvery: o.ResyncEvery,
+		ResyncEvery: o.ResyncEvery, Guard: o.Guard,
 	})
 	return s, nil
 }

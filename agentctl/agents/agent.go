@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
@@ -18,6 +19,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/blocklist"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
 )
 
 // Agent describes an agent. It holds no key and no token.
@@ -126,6 +128,7 @@ type hubState struct {
 	proxy   []*x509.Certificate // the resource proxy's chain; empty without a certificate
 	keys    tokenKeys
 	blocked blocklist.List
+	held    map[string][]guard.Held // deletions that the principal's guard holds, by agent
 	// hasNamespace reports whether the hub has a namespace.
 	hasNamespace func(ctx context.Context, name string) (bool, error)
 }
@@ -156,5 +159,8 @@ func loadHub(ctx context.Context, hub *cluster.Client) (*hubState, error) {
 		return nil, err
 	}
 	k.blocked, _ = blocklist.Parse(keys) // the principal says what cannot be read
-	return k, nil
+	if k.held, err = heldDeletions(ctx, hub); apierrors.IsForbidden(err) {
+		err = nil // whoever may read Secrets only is told the rest
+	}
+	return k, err
 }

@@ -26,7 +26,7 @@ func (k *hubState) describe(ctx context.Context, s *corev1.Secret, name string) 
 	agent := Agent{
 		Name: name, Secret: s.Namespace + "/" + s.Name, Server: cluster.Server, Labels: maps.Clone(s.Labels),
 		SelfRegistered: s.Labels[argocd.LabelSelfRegistered] == "true",
-		Problems:       secretProblems(s, cluster, name),
+		Problems:       append(secretProblems(s, cluster, name), k.heldProblems(name)...),
 	}
 	for _, label := range []string{argocd.LabelSecretType, argocd.LabelAgent, argocd.LabelSelfRegistered} {
 		delete(agent.Labels, label)

@@ -24,7 +24,7 @@ import (
 func agentCommands(e *endpoints) *cobra.Command {
 	return e.alsoNamespace(group(&cobra.Command{
 		Use: "agent", Short: "Register agents on the hub, list and inspect them, shut them out",
-	}, createCommand(e), listCommand(e), inspectCommand(e), blockCommand(e), unblockCommand(e)))
+	}, createCommand(e), listCommand(e), inspectCommand(e), blockCommand(e), unblockCommand(e), deletionsCommand(e)))
 }
 
 // createFlags are the flags of agent create.

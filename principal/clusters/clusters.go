@@ -40,6 +40,7 @@ type cluster struct {
 	agent  string
 	server string
 	mode   string // that the agent is to have; empty if it does not say
+	guard  guardLimits
 	fault  string // why it is passed over; empty if it is not
 }
 
@@ -133,7 +134,7 @@ func (c *Clusters) Ready() error {
 func reduce(s *corev1.Secret, _ *cluster) *cluster {
 	c := &cluster{
 		id:    types.NamespacedName{Namespace: s.Namespace, Name: s.Name},
-		agent: s.Labels[argocd.LabelAgent], mode: s.Labels[argocd.LabelMode],
+		agent: s.Labels[argocd.LabelAgent], mode: s.Labels[argocd.LabelMode], guard: readGuardLimits(s.Annotations),
 	}
 	server := argocd.ServerOf(s)
 	if _, err := identity.ParseAgent(c.agent); err != nil {
@@ -153,6 +154,10 @@ func (c *Clusters) changed(old, now *cluster) {
 	if now != nil && now.lacksServer() && (old == nil || !old.lacksServer()) {
 		c.logger.Warn("Cluster Secret has no server, so Argo CD does not know the agent's cluster; write its address there",
 			"secret", now.id.String(), "agent", now.agent, "key", "server")
+	}
+	if now != nil && now.guard.fault != "" && (old == nil || old.guard.fault != now.guard.fault) {
+		c.logger.Warn("Ignored invalid limit of the deletion guard; the principal's own holds", "secret", now.id.String(), "agent", now.agent,
+			"reason", now.guard.fault)
 	}
 	if old != nil && (now == nil || now.agent != old.agent) {
 		c.notifyListeners(old.agent)

@@ -39,7 +39,7 @@ type Clusters interface {
 // Options configure a Hub.
 type Options struct {
 	Config *rest.Config
-	// API is the hub's API server.
+	// API is the hub's API server. It is asked why objects go. If it is nil, somebody deleted each of them.
 	API rest.Interface
 	// Namespace is that of Argo CD.
 	Namespace string
@@ -49,7 +49,9 @@ type Options struct {
 	// CreateNamespace, if set, creates the namespace for an agent's applications.
 	CreateNamespace func(ctx context.Context, namespace string) error
 	Clusters        Clusters
-	Reporter        facets.Reporter
+	// Guard returns the limits of the deletion guard for an agent; nil for the default ones.
+	Guard    func(agent string) converge.Guard
+	Reporter facets.Reporter
 	// Warn writes an Event.
 	Warn facets.WarnFunc
 	// Directory takes which applications belong to which agent.
@@ -59,21 +61,22 @@ type Options struct {
 
 // Hub is the hub's cluster, as far as it is shared.
 type Hub struct {
-	options   Options
-	cluster   facets.Hub
-	intentIDs *facets.IntentIDAssigner
-	listeners []Listener // only changed before Run
-	unmanaged unmanaged
-	note      facets.Note // that this principal sets
-	notes     *facets.Notes
-	presence  presence
+	options    Options
+	cluster    facets.Hub
+	intentIDs  *facets.IntentIDAssigner
+	listeners  []Listener // only changed before Run
+	unmanaged  unmanaged
+	note       facets.Note // that this principal sets
+	notes      *facets.Notes
+	presence   presence
+	collateral *collateral
 
 	shares sync.Map // what is shared, a facets.Share, by agent
 }
 
 // New returns a hub, of which nothing is known until Run runs.
 func New(o Options) (*Hub, error) {
-	h := &Hub{options: o, note: facets.NoteOf(o.Mapping.Name()), presence: presence{agents: make(map[string]present)}}
+	h := &Hub{options: o, collateral: newCollateral(o.API, o.Logger), note: facets.NoteOf(o.Mapping.Name()), presence: presence{agents: make(map[string]present)}}
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Kinds(),
 		Group: h.agentOf, AdoptionPolicy: facets.AdoptionPolicy{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h),
@@ -82,7 +85,7 @@ func New(o Options) (*Hub, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	h.cluster = facets.Hub{Cluster: cluster, Server: o.Clusters.Server}
+	h.cluster = facets.Hub{Cluster: cluster, Server: o.Clusters.Server, Collateral: h.collateral}
 	h.intentIDs = facets.NewIntentIDAssigner(cluster.Applications, (*owners)(h), o.Logger)
 	h.notes = facets.NewNotes(facets.NotesOptions{
 		Note: h.note, Applications: cluster.Applications, Want: h.wantNote, Agent: h.noteAgent, Warn: o.Warn, Logger: o.Logger,
@@ -101,6 +104,7 @@ func (h *Hub) Run(ctx context.Context) {
 	parts.Go(func() { h.cluster.Run(ctx) })
 	parts.Go(func() { h.intentIDs.Run(ctx) })
 	parts.Go(func() { h.notes.Run(ctx) })
+	parts.Go(func() { h.collateral.Run(ctx) })
 	parts.Go(func() {
 		if h.Wait(ctx) && h.options.Clusters.Wait(ctx) {
 			h.StartupDone()
@@ -130,9 +134,13 @@ func (h *Hub) Sharing(resyncEvery time.Duration, observer func(agent string) con
 			h.explainApplication(app)
 		}
 		h.intentIDs.Connected(agent)
-		return converge.Options{
+		options := converge.Options{
 			Sources: share.Sources, Replicas: share.Replicas, Observer: observer(agent), ResyncEvery: resyncEvery,
 		}
+		if h.options.Guard != nil {
+			options.Guard = func() converge.Guard { return h.options.Guard(agent) }
+		}
+		return options
 	}
 }
 
@@ -217,10 +225,15 @@ func (e *events) ApplicationChanged(old, now *argocd.App) {
 	h := e.hub()
 	elsewhere := old == nil || now == nil || h.agentOf(old) != h.agentOf(now)
 	h.intentIDs.Changed(old, now)
-	if now != nil {
+	switch {
+	case now == nil:
+		h.collateral.depart(true, departingApplications(old), func() { h.application(old) })
+	case now.Deleting:
+		h.collateral.depart(false, departingApplications(now), func() { h.application(now) })
+	default:
 		h.application(now)
 	}
-	if old != nil && elsewhere {
+	if old != nil && now != nil && elsewhere {
 		h.application(old)
 	}
 	if now != nil {
@@ -248,8 +261,15 @@ func (h *Hub) application(app *argocd.App) {
 func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
 	h := e.hub()
 	h.explainRecord(kind, old, now)
-	for agent, share := range h.all() {
-		h.notifyListeners(agent, share.Records(kind, old, now))
+	notify := func() {
+		for agent, share := range h.all() {
+			h.notifyListeners(agent, share.Records(kind, old, now))
+		}
+	}
+	if now == nil {
+		h.collateral.depart(true, departingRecords(kind, old), notify)
+	} else {
+		notify()
 	}
 }
 
@@ -277,19 +297,23 @@ func (e *events) ApplicationsVanished(gone []*argocd.App) {
 		agent := h.agentOf(app)
 		theirs[agent] = append(theirs[agent], app)
 	}
-	for agent, apps := range theirs {
-		if share, ok := h.share(agent); ok {
-			h.missing(agent, share, share.Applications(apps...))
+	h.collateral.depart(true, departingApplications(gone...), func() {
+		for agent, apps := range theirs {
+			if share, ok := h.share(agent); ok {
+				h.missing(agent, share, share.Applications(apps...))
+			}
 		}
-	}
+	})
 }
 
 // RecordsVanished implements facets.Listener.
 func (e *events) RecordsVanished(kind facets.Kind, gone []*argocd.Record) {
 	h := e.hub()
-	for agent, share := range h.all() {
-		h.missing(agent, share, share.Records(kind, gone...))
-	}
+	h.collateral.depart(true, departingRecords(kind, gone...), func() {
+		for agent, share := range h.all() {
+			h.missing(agent, share, share.Records(kind, gone...))
+		}
+	})
 }
 
 // missing learns what a new list lacked, as far as it concerns an agent.

@@ -21,6 +21,10 @@ const (
 	LabelSelfRegistered = ownPrefix + "self-registered-cluster"
 	// AnnotationSkipReconcile, if "true", keeps the hub's own application controller away from a cluster.
 	AnnotationSkipReconcile = "argocd.argoproj.io/skip-reconcile"
+	// AnnotationGuardFloor and AnnotationGuardShare, on a cluster Secret, are the limits of the deletion guard for its agent: a number of
+	// objects, and a percentage. Without them the principal's settings hold.
+	AnnotationGuardFloor = ownPrefix + "deletion-guard-floor"
+	AnnotationGuardShare = ownPrefix + "deletion-guard-share"
 	// AnnotationManagedBy says who made a cluster Secret: ManagedByAgent.
 	AnnotationManagedBy = "managed-by"
 	ManagedByAgent      = "argocd-agent"

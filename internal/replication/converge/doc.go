@@ -63,11 +63,14 @@
 //
 // # The deletion guard
 //
-// A resync that would delete more than a fifth of what the replica holds, and more than ten objects, is far more often
-// an accident than intended: an empty cluster was restored, a selector mistyped. Then nothing is deleted, the [Observer]
+// A resync that would delete all that the replica holds, or more than a fifth of it and more than ten objects ([Guard]), is far more
+// often an accident than intended: an empty cluster was restored, a selector mistyped. Then nothing is deleted, the [Observer]
 // is told, and the deletions wait until an operator confirms them by their token ([Peer.ConfirmDeletions]). Nothing gets
 // past the guard: a key is deleted only if the source saw its object go, or if a resync found it and the guard let it
 // pass. If a ReplicaChanged names an object that the source does not have, the source requests a resync.
+//
+// Of an object that was seen to go, or that is going, the source may know that nobody deleted it by itself: it went with its namespace
+// ([Collateral]). The guard holds each of these.
 //
 // The guard is against objects that are gone by accident. Of an object that is still there, and that the peer should not
 // hold any more, the source may know that somebody revoked the peer's access ([SourceConfig].AccessRevoked): that is

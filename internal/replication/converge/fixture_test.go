@@ -370,6 +370,8 @@ type pairOptions struct {
 	accessRevoked       func(key converge.Key, uid string) bool
 	stale               func(key converge.Key) bool
 	resyncEvery         time.Duration
+	collateral          converge.Collateral
+	guard               func() converge.Guard
 }
 
 // newPair returns a pair that runs and is not connected. Everything is over when the test is.
@@ -380,8 +382,8 @@ func newPair(tb testing.TB, s pairOptions) *pair {
 	}
 	p := &pair{t: tb, source: newMemoryStore(), replica: newMemoryStore(), observer: newRecordingObserver()}
 	p.left = runPeer(tb, converge.Options{
-		Sources:  map[converge.Facet]converge.SourceConfig{facet: {Source: p.source, GuardExempt: s.guardExempt, AccessRevoked: s.accessRevoked}},
-		Observer: p.observer, ResyncEvery: s.resyncEvery,
+		Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: p.source, GuardExempt: s.guardExempt, AccessRevoked: s.accessRevoked, Collateral: s.collateral}},
+		Guard:   s.guard, Observer: p.observer, ResyncEvery: s.resyncEvery,
 	})
 	var replica converge.Replica = p.replica
 	if s.wrap != nil {

@@ -42,7 +42,9 @@ func TestGuardPausesDeletionsAndReportsOnce(t *testing.T) {
 		require.Len(t, p.replica.states(), 100)
 		require.Len(t, p.observer.pausedDeletions(), 1)
 		b := p.observer.pausedDeletions()[0]
-		require.Equal(t, converge.PausedDeletions{Facet: facet, Deletions: 30, Total: 100, Token: b.Token}, b)
+		require.Equal(t, converge.PausedDeletions{Facet: facet, Deletions: 30, Total: 100, Keys: b.Keys, Token: b.Token}, b)
+		require.Len(t, b.Keys, 30)
+		require.Equal(t, key(29), b.Keys[29])
 		require.NotEmpty(t, b.Token)
 		require.Zero(t, p.observer.resumedCount())
 	})
@@ -131,7 +133,10 @@ func TestGuardAllowsFewDeletions(t *testing.T) {
 		held, lost int
 		passes     bool
 	}{
-		{10, 10, true}, // all, but ten
+		{1, 1, false}, // all
+		{10, 10, false},
+		{2, 1, true},
+		{11, 10, true},
 		{11, 11, false},
 		{55, 11, true}, // a fifth
 		{54, 11, false},
@@ -210,7 +215,7 @@ func TestGuardDoesNotCountRevokedAccess(t *testing.T) {
 				require.False(t, p.replica.has(key(50)))
 				require.True(t, p.replica.has(key(51)))
 				paused := p.observer.pausedDeletions()
-				require.Equal(t, []converge.PausedDeletions{{Facet: facet, Deletions: 11, Total: 50, Token: paused[0].Token}}, paused)
+				require.Equal(t, []converge.PausedDeletions{{Facet: facet, Deletions: 11, Total: 50, Keys: paused[0].Keys, Token: paused[0].Token}}, paused)
 				p.left.Resync(facet)
 				synctest.Wait()
 				require.Equal(t, paused, p.observer.pausedDeletions(), "the token is for what is gone alone")

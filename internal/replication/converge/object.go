@@ -52,6 +52,8 @@ type State struct {
 type Object struct {
 	State
 	Payload []byte
+	// Deleting says that a source object is being deleted, and that the payload says so. It is not sent.
+	Deleting bool
 }
 
 // String says which object it is, and nothing of the payload, which may be a secret: so do all messages that carry one.

@@ -27,9 +27,7 @@ type outbox struct {
 	unknownAtReplica bool                 // the peer holds, or may hold, what the source does not have: a resync is to decide
 	resyncRequested  bool                 // by a BucketRequest, and not begun yet
 	resync           *resync              // the one under way, if any
-	paused           *PausedDeletions     // the deletions that wait for an operator, if any
-	pausedKeys       map[Key]State        // their keys
-	confirmed        sparse[string, bool] // the tokens that were confirmed
+	heldBack         heldBack             // the deletions that wait for an operator
 }
 
 // unacked is a message without an Ack yet: which one, when it was sent, and what the peer holds after it. After a Delete,
@@ -80,18 +78,27 @@ func (o *outbox) nextMessage() (Message, bool) {
 		}
 		key, ok := o.backlog.take()
 		if !ok {
+			if o.heldBack.stale {
+				o.heldBack.total = max(o.heldBack.total, len(o.held)) // which was nothing when the session began, say
+				o.updatePaused()
+			}
 			return nil, false
 		}
 		obj, exists := o.source.Project(key)
 		peer := o.held[key]
 		if peer == obj.State && !o.uncertain[key] {
 			o.pendingDelete.remove(key)
+			o.heldBack.drop(key)
 			o.backlog.done(key)
 			continue
 		}
 		if !exists && !o.pendingDelete[key] {
 			// It was missing in a new list, and nobody saw its deletion: a resync decides.
 			o.unknownAtReplica = true
+			o.backlog.done(key)
+			continue
+		}
+		if o.holdsBack(key, obj, exists, peer) {
 			o.backlog.done(key)
 			continue
 		}
@@ -156,7 +163,7 @@ func (o *outbox) handleReplicaChanged(k Key, s State) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	_, flying := o.inFlight[k]
-	_, held := o.pausedKeys[k]
+	held := o.heldBack.has(k)
 	switch {
 	case flying:
 	case exists && obj.State != s: // even if BucketEntries of an older state are still to come
@@ -291,20 +298,23 @@ func (o *outbox) finishResync() {
 	}
 	decided := o.source.takeRevoked(r.deletions)
 	o.scheduleDeletes(decided)
-	paused := guardDeletions(o.facet, r.deletions, r.count-len(decided))
-	if paused == nil || o.source.GuardExempt || o.confirmed[paused.Token] {
-		o.resumeDeletions(r.deletions)
-		return
+	h := &o.heldBack
+	o.takeAlong(r.deletions)
+	h.found, h.total = nil, r.count-len(decided)
+	if o.guardHolds(len(r.deletions)) && !h.passed[newPausedDeletions(o.facet, r.deletions, h.along, h.total).Token] {
+		h.found = r.deletions
+	} else {
+		o.scheduleDeletes(r.deletions)
 	}
-	o.paused, o.pausedKeys = paused, r.deletions
-	o.session.peer.notePaused(o.facet, paused)
+	o.updatePaused()
 }
 
-// resumeDeletions has keys deleted. No deletions are paused after it. o.mu is held.
-func (o *outbox) resumeDeletions(deletion map[Key]State) {
-	o.scheduleDeletes(deletion)
-	o.paused, o.pausedKeys = nil, nil
-	o.session.peer.notePaused(o.facet, nil)
+// guardHolds reports whether an operator has to confirm so many deletions that a resync found. Together with those that wait they
+// may be all that the replica holds. o.mu is held.
+func (o *outbox) guardHolds(found int) bool {
+	h := &o.heldBack
+	all := !o.source.OnlyShown && found+len(h.along) >= h.total
+	return !o.source.GuardExempt && o.session.peer.guard().holds(found, h.total, all)
 }
 
 // scheduleDeletes has keys deleted. o.mu is held.
@@ -318,18 +328,6 @@ func (o *outbox) scheduleDeletes(deletion map[Key]State) {
 		o.pendingDelete.set(k, true)
 		o.backlog.add(k)
 	}
-}
-
-// confirmDeletions lets the deletions go that wait for this token, and reports whether there were any.
-func (o *outbox) confirmDeletions(token string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.paused == nil || o.paused.Token != token {
-		return false
-	}
-	o.confirmed.set(token, true)
-	o.resumeDeletions(o.pausedKeys)
-	return true
 }
 
 // size returns the number of keys that may differ from what the peer holds.

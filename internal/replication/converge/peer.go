@@ -13,6 +13,8 @@ type Options struct {
 	Sources  map[Facet]SourceConfig
 	Replicas map[Facet]ReplicaConfig
 	Observer Observer
+	// Guard returns the limits of the deletion guard, which may change. Nil is DefaultGuard.
+	Guard func() Guard
 	// Workers do the peer's work. Their Run must run.
 	Workers *Workers
 	// ResyncEvery is the time between resyncs of a facet, of which up to half is taken off at random. Zero means five
@@ -80,6 +82,9 @@ var errSessionRunning = errors.New("a session with this peer is running")
 
 // NewPeer returns a peer that nothing is known of yet.
 func NewPeer(o Options) *Peer {
+	if o.Guard == nil {
+		o.Guard = DefaultGuard
+	}
 	if o.ResyncEvery <= 0 {
 		o.ResyncEvery = 5 * time.Minute
 	}
@@ -104,6 +109,9 @@ func (p *Peer) newQueue() *taskQueue {
 	q.backlog = newBacklog[task](func() { p.options.Workers.add(q) })
 	return q
 }
+
+// guard returns the limits of the deletion guard.
+func (p *Peer) guard() Guard { return p.options.Guard() }
 
 // Close forgets all work that is not begun; what was begun goes on. The peer is of no use afterwards.
 func (p *Peer) Close() {

@@ -75,6 +75,9 @@ func TestApplyOutlivesItsSession(t *testing.T) {
 					slow := pausing(10 * time.Second)
 					p.replica.apply = func(ctx context.Context, k converge.Key, _ converge.Object) error { return slow(ctx, k) }
 					p.source.fill(1)
+					for _, s := range []*memoryStore{p.source, p.replica} {
+						s.set(key(1), object("uid1", "v1")) // if the other were all, the guard would hold its deletion
+					}
 					p.connect()
 					pass(time.Second)
 					p.disconnect()

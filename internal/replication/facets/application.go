@@ -57,7 +57,7 @@ func (s applicationSource) Project(key converge.Key) (converge.Object, bool) {
 	if err != nil {
 		return converge.Object{}, false
 	}
-	return converge.Object{State: s.state(app, version), Payload: payload}, true
+	return converge.Object{State: s.state(app, version), Payload: payload, Deleting: app.Deleting}, true
 }
 
 // ReportResult lets go of an application whose deletion is over on the other side. It sets a condition on the source object if the

@@ -17,6 +17,8 @@ type Hub struct {
 
 	// Server returns the address of an agent's cluster in Argo CD, empty if it has none.
 	Server func(agent string) string
+	// Collateral knows which objects of the hub went with their namespace, or with the definition of their kind; nil if nobody does.
+	Collateral converge.Collateral
 }
 
 // Share returns what the hub shares with an agent.
@@ -31,13 +33,17 @@ func (h Hub) withManaged(agent string) Share {
 	side := hubSide(h.Applications, h.options.Mapping, agent, true)
 	side.selector = h.options.Selector
 	sources := map[converge.Facet]converge.SourceConfig{
-		Application: {Source: applicationSource{Side: side}},
+		Application: {Source: applicationSource{Side: side}, AccessRevoked: h.isElsewhere(agent, side)},
 		Intent:      {Source: intentSource{Side: side}, GuardExempt: true},
 		AppProject:  h.projects(agent),
 		GPGKeys:     h.keys(agent),
 	}
 	for use, facet := range credentials() {
 		sources[facet] = h.credentials(agent, use)
+	}
+	for facet, config := range sources {
+		config.Collateral = h.Collateral
+		sources[facet] = config
 	}
 	return Share{
 		Sources:  sources,
@@ -47,6 +53,20 @@ func (h Hub) withManaged(agent string) Share {
 		records: map[Kind]func(*argocd.Record) []Touched{
 			Project: h.touchesProject, Secret: touchesCredentials, ConfigMap: touches(GPGKeys, named),
 		},
+	}
+}
+
+// isElsewhere returns what reports whether the very application that a replica object came from is there, and somebody gave it to
+// another agent. It must not be on both spokes.
+func (h Hub) isElsewhere(agent string, side Side) func(converge.Key, string) bool {
+	return func(key converge.Key, uid string) bool {
+		id, err := side.place(key)
+		app, ok := h.Store.Get(id)
+		if err != nil || !ok || string(app.UID) != uid || !h.Selects(&app.Head) {
+			return false
+		}
+		now, allowed := h.options.Mapping.Agent(app.Name, app.Destination())
+		return now != "" && now != agent && allowed
 	}
 }
 

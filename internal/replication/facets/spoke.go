@@ -145,8 +145,8 @@ func (s Spoke) autonomous() Share {
 	intents := newIntentReplica(side)
 	intents.toHub, intents.refuseSources = s.ToHub, s.options.RefuseIntentSources
 	sources := statuses(statusSource{Side: side, toHub: s.ToHub, report: s.options.Reporter.StatusRefusedByHub})
-	sources[Application] = converge.SourceConfig{Source: applicationSource{Side: side, mirrored: true}}
-	sources[AppProject] = converge.SourceConfig{Source: objectSource{
+	sources[Application] = converge.SourceConfig{Source: applicationSource{Side: side, mirrored: true}, OnlyShown: true}
+	sources[AppProject] = converge.SourceConfig{OnlyShown: true, Source: objectSource{
 		Records: s.Projects, namespace: s.options.Namespace, report: s.reports("", Project),
 		offer: func(r *argocd.Record) ([]byte, converge.Version, bool) { return s.offer(r, argocd.SharedProject, true) },
 	}}

@@ -35,7 +35,9 @@ type apiServer struct {
 	changes  chan change       // what the watch brings then
 	revision int               // of the last change
 	events   chan *corev1.Event
-	denied   bool // Events are refused
+	denied   bool                   // Events are refused
+	held     chan map[string]string // what HeldConfigMap is made to show
+	hasHeld  bool                   // there is one. The handler's own
 }
 
 type change struct {
@@ -45,7 +47,7 @@ type change struct {
 
 func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
-	s := &apiServer{changes: make(chan change), revision: 10, events: make(chan *corev1.Event, 100)}
+	s := &apiServer{changes: make(chan change), revision: 10, events: make(chan *corev1.Event, 100), held: make(chan map[string]string, 100)}
 	server := httptest.NewServer(s)
 	transport := &http.Transport{}
 	config := &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
@@ -95,6 +97,20 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = encode(event)
 		s.events <- event
+	case r.Method == http.MethodPatch && r.URL.Path == "/api/v1/namespaces/"+namespace+"/configmaps/"+guard.HeldConfigMap:
+		var patch []struct{ Value map[string]string }
+		if !s.hasHeld || json.NewDecoder(r.Body).Decode(&patch) != nil {
+			w.WriteHeader(http.StatusNotFound)
+			_ = encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound})
+			return
+		}
+		_ = encode(s.configMap())
+		s.held <- patch[0].Value
+	case r.Method == http.MethodPost && r.URL.Path == "/api/v1/namespaces/"+namespace+"/configmaps":
+		object := &corev1.ConfigMap{}
+		s.hasHeld = json.NewDecoder(r.Body).Decode(object) == nil && object.Name == guard.HeldConfigMap
+		_ = encode(object)
+		s.held <- object.Data
 	case r.URL.Path != "/api/v1/namespaces/"+namespace+"/configmaps", !query.Has("sendInitialEvents"),
 		query.Get("fieldSelector") != "metadata.name="+guard.ConfigMap:
 		w.WriteHeader(http.StatusForbidden)
@@ -142,7 +158,7 @@ func runs(t *testing.T, server *apiServer) *fixture {
 		apiServer: server, confirmed: make(chan string, 100), lines: make(chan string, 100), passed: make(chan string, 100),
 	}
 	r.controller = guard.New(guard.Options{
-		Client: server.client, Namespace: namespace, Component: "principal", Logger: slog.New(slog.NewTextHandler(write, nil)),
+		Client: server.client, Namespace: namespace, Component: "principal", ShowHeld: true, Logger: slog.New(slog.NewTextHandler(write, nil)),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended, drained := make(chan struct{}), make(chan struct{})

@@ -4,13 +4,18 @@ package guard
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -28,7 +33,9 @@ type Options struct {
 	Client    typed.CoreV1Interface
 	Namespace string // that the ConfigMap and the Events are in
 	Component string // that reports the Events
-	Logger    *slog.Logger
+	// ShowHeld says that HeldConfigMap shows what is held. The program may create and patch it.
+	ShowHeld bool
+	Logger   *slog.Logger
 }
 
 // Controller reports paused deletions, and resumes those that an operator confirms.
@@ -37,8 +44,11 @@ type Controller struct {
 	tokens  *follow.Store[*corev1.ConfigMap, *corev1.ConfigMap]
 	wake    signal.Signal
 
-	mu     sync.Mutex
-	paused map[target]*state // guarded by mu
+	mu      sync.Mutex
+	paused  map[target]*state // guarded by mu
+	changed bool              // paused has changed since it was shown. Guarded by mu
+
+	unshown bool // it could not be shown the last time. Run's own
 }
 
 // target is a facet of an agent.
@@ -58,7 +68,9 @@ func (n target) String() string {
 // state is what deletions are paused, and whether that was reported.
 type state struct {
 	converge.PausedDeletions
+	reportAt time.Time // what a namespace takes along comes one by one, and is reported together
 	reported bool
+	due      bool // it is to be reported now
 }
 
 // Confirm lets the paused deletions with a token go, and reports whether there were any. The agent is empty where there is
@@ -88,7 +100,11 @@ type observer struct {
 
 func (o observer) DeletionsPaused(p converge.PausedDeletions) {
 	o.Observer.DeletionsPaused(p)
-	o.guard.setPaused(target{o.agent, p.Facet}, &state{PausedDeletions: p})
+	s := &state{PausedDeletions: p, reportAt: time.Now()}
+	if p.TakenAlong > 0 {
+		s.reportAt = s.reportAt.Add(settle)
+	}
+	o.guard.setPaused(target{o.agent, p.Facet}, s)
 }
 
 func (o observer) DeletionsResumed(f converge.Facet) {
@@ -99,36 +115,65 @@ func (o observer) DeletionsResumed(f converge.Facet) {
 func (c *Controller) setPaused(n target, s *state) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.wake.Give()
+	c.changed = true
 	if s == nil {
 		delete(c.paused, n)
 		return
 	}
+	if before := c.paused[n]; before != nil && !before.reported && before.reportAt.Before(s.reportAt) {
+		s.reportAt = before.reportAt
+	}
 	c.paused[n] = s
-	c.wake.Give()
 }
+
+// settle is how long what is taken along is waited for before it is reported.
+const settle = time.Second
 
 // Run reports paused deletions and resumes those that are confirmed, until the context ends.
 func (c *Controller) Run(ctx context.Context, confirm Confirm) {
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { c.tokens.Run(ctx) })
+	later := time.NewTimer(0)
+	defer later.Stop()
+	c.setChanged() // what an earlier life of the program showed is no longer held
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.wake:
+		case <-later.C:
 		}
+		var next time.Time
 		for n, s := range c.takePaused() {
 			if c.isConfirmed(s.Token) {
 				c.options.Logger.Info("Deletions confirmed by token", "facet", n.facet, "agent", n.agent, "token", s.Token)
 				confirm(n.agent, n.facet, s.Token)
 				continue
 			}
-			if !s.reported {
+			switch {
+			case s.due:
 				c.report(ctx, n, s.PausedDeletions)
+			case !s.reported:
+				next = earliest(next, s.reportAt)
 			}
 		}
+		if c.options.ShowHeld && !c.show(ctx) {
+			next = earliest(next, time.Now().Add(showAgain))
+		}
+		if !next.IsZero() {
+			later.Reset(time.Until(next))
+		}
 	}
+}
+
+// earliest returns the earlier of two times, of which the first may be none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // isConfirmed reports whether a token is a value of the ConfigMap.
@@ -137,16 +182,80 @@ func (c *Controller) isConfirmed(token string) bool {
 	return ok && slices.Contains(slices.Collect(maps.Values(m.Data)), token)
 }
 
-// takePaused returns what deletions are paused, and counts them as reported.
+// takePaused returns what deletions are paused, and counts those as reported whose time has come.
 func (c *Controller) takePaused() map[target]state {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := make(map[target]state, len(c.paused))
 	for n, s := range c.paused {
-		out[n] = *s
-		s.reported = true
+		due := *s
+		due.due = !s.reported && !time.Now().Before(s.reportAt)
+		out[n] = due
+		s.reported = s.reported || due.due
 	}
 	return out
+}
+
+func (c *Controller) setChanged() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changed = true
+}
+
+// takeShown returns what is to be shown if that has changed since it was shown, and counts it as shown.
+func (c *Controller) takeShown() (map[string]string, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.changed {
+		return nil, false
+	}
+	c.changed = false
+	return data(c.paused), true
+}
+
+// showAgain is how long to wait until what could not be shown is tried again.
+const showAgain = 10 * time.Second
+
+// show has HeldConfigMap show what is paused, and reports whether it does.
+func (c *Controller) show(ctx context.Context) bool {
+	shows, changed := c.takeShown()
+	if !changed {
+		return true
+	}
+	err := c.writeHeld(ctx, shows)
+	if err == nil || ctx.Err() != nil {
+		c.unshown = false
+		return true
+	}
+	if !c.unshown {
+		c.options.Logger.Warn("Held deletions cannot be shown to argocd-agentctl; retrying. The principal has to create and patch this ConfigMap",
+			"configmap", HeldConfigMap, "error", err)
+	}
+	c.unshown = true
+	c.setChanged()
+	return false
+}
+
+// writeHeld makes this the data of HeldConfigMap. It is not created for nothing.
+func (c *Controller) writeHeld(ctx context.Context, data map[string]string) error {
+	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/data", "value": data}})
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	client := c.options.Client.ConfigMaps(c.options.Namespace)
+	_, err = client.Patch(ctx, HeldConfigMap, types.JSONPatchType, patch, metav1.PatchOptions{})
+	if !apierrors.IsNotFound(err) || len(data) == 0 {
+		return ignoreNotFound(err)
+	}
+	_, err = client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: HeldConfigMap}, Data: data}, metav1.CreateOptions{})
+	return err
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // report reports paused deletions to operators.
@@ -157,11 +266,13 @@ func (c *Controller) report(ctx context.Context, n target, p converge.PausedDele
 		" | kubectl -n %[1]s apply --server-side --force-conflicts --field-manager=%[4]s -f -",
 		c.options.Namespace, ConfigMap, n, p.Token)
 	//nolint:sloglint // the sentence is what operators read and search for, with its numbers
-	c.options.Logger.Error(fmt.Sprintf("Resync would delete %d of %d objects; deletions paused. Run the command in \"confirm_with\" to allow exactly these",
-		p.Deletions, p.Total), "facet", p.Facet, "agent", n.agent, "token", p.Token, "confirm_with", command)
+	c.options.Logger.Error(summary(p)+". Run the command in \"confirm_with\" to allow exactly these",
+		"facet", p.Facet, "agent", n.agent, "token", p.Token, "objects", listed(p, 20), "confirm_with", command)
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: c.options.Namespace, Name: ConfigMap}
-	message := fmt.Sprintf("Resync would delete %d of %d objects of %s; deletions paused. To allow exactly these, run: %s",
-		p.Deletions, p.Total, n, command)
+	message := fmt.Sprintf("%s. To allow exactly these, run: %s", strings.Replace(summary(p), " objects;", fmt.Sprintf(" objects of %s;", n), 1), command)
+	if objects := listed(p, 1); objects != "" {
+		message += " (" + objects + ")"
+	}
 	events := kube.Events{Client: c.options.Client, Component: c.options.Component}
 	if err := events.Warn(ctx, about, "DeletionsPaused", message); err != nil && ctx.Err() == nil {
 		c.options.Logger.Warn("Failed to create Event", "error", err)

@@ -24,7 +24,7 @@ type Sync struct {
 func NewSync(namespace string, registerer prometheus.Registerer, agents int) *Sync {
 	paused := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: namespace, Subsystem: "sync", Name: "guarded_deletions",
-		Help: "Deletions that wait for an operator to confirm them, because a resync would delete more than a fifth of a facet. The agent is empty in an agent's own metrics, and for agents beyond the principal's --metrics-agents.",
+		Help: "Deletions that wait for an operator to confirm them, because a resync would delete too much or they went with a namespace. The agent is empty in an agent's own metrics, and for agents beyond the principal's --metrics-agents.",
 	}, []string{"facet", "agent"})
 	s := &Sync{
 		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{

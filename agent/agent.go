@@ -68,6 +68,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		KeepAlive:   s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(), OnHello: hub.setHello, Renewed: certSource.Changed,
 		Dial: telemetry.DialOptions(registry), Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})
+	s.operations.Authorize(kube.Authorize(cluster.Client))
 	operations, err := s.operations.Serve(ctx, base,
 		ops.When("applications", spokeState.Ready), ops.When("certificate", certSource.Ready), ops.When("connection", principal.Connected))
 	if err != nil {

@@ -51,6 +51,7 @@ func (s *agentSettings) Declare(set *settings.Set) {
 		settings.NonEmpty, settings.Host)
 	set.Int(&s.serverPort, "server-port", "ARGOCD_AGENT_REMOTE_PORT", 443, "port of the principal", settings.Port)
 	s.operations.Declare(set, "ARGOCD_AGENT", 8181, 8002)
+	s.operations.DeclareAuthorization(set, "ARGOCD_AGENT")
 	set.String(&s.credentials, "creds", "ARGOCD_AGENT_CREDS", "mtls:any", "how the agent proves who it is: mtls:any, by its certificate", checkCredentials)
 	s.tls.DeclarePair(set, certs.Flags{
 		Files: []certs.Flag{

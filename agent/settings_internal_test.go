@@ -17,6 +17,11 @@ func TestFlags(t *testing.T) {
 		Flags: map[string]settingstest.Flag{
 			"kubeconfig":                 {Want: "want a file that can be read", Bad: []string{"/no/such/file"}},
 			"namespace":                  {Bad: []string{"", "Argo", "a.b", "-a"}},
+			"metrics-host":               {Want: "want a host name or an IP address", Bad: []string{"0.0.0.0:80", "http://hub"}},
+			"healthz-host":               {Want: "want a host name or an IP address", Bad: []string{"0.0.0.0:80", "http://hub"}},
+			"metrics-tls-cert":           {Want: "want a file that can be read", Bad: []string{"/no/such/file"}},
+			"metrics-tls-key":            {Want: "want a file that can be read", Bad: []string{"/no/such/file"}},
+			"metrics-client-ca-path":     {Want: "want a file that can be read", Bad: []string{"/no/such/file"}},
 			"metrics-port":               {Want: "want", Bad: []string{"-1", "65536", "http", "1.5"}},
 			"healthz-port":               {Want: "want", Bad: []string{"-1", "65536", "http"}},
 			"pprof-port":                 {Want: "want", Bad: []string{"-1", "65536", "yes"}},

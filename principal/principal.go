@@ -102,6 +102,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error {
 	clusterStore.Subscribe(hubState)
 	clusterStore.Subscribe(service)
 	hubState.Subscribe(service)
+	s.operations.Authorize(kube.Authorize(cluster.Client))
 	operations, err := s.operations.Serve(ctx, base,
 		ops.When("certificate", entrance.certificates.Ready), ops.When("blocklist", entrance.admission.Ready),
 		ops.When("applications", hubState.Ready), ops.When("identity", hubIdentity.Ready), ops.When("clusters", clusterStore.Ready))

@@ -50,6 +50,7 @@ func (s *principalSettings) Declare(set *settings.Set) {
 		settings.Host)
 	set.Int(&s.listenPort, "listen-port", "ARGOCD_PRINCIPAL_LISTEN_PORT", 8443, "port to listen on for agents", settings.Port)
 	s.operations.Declare(set, "ARGOCD_PRINCIPAL", 8000, 8003)
+	s.operations.DeclareAuthorization(set, "ARGOCD_PRINCIPAL")
 	set.String(&s.auth, "auth", "ARGOCD_PRINCIPAL_AUTH", identity.DefaultAuth,
 		"how an agent's certificate names it: mtls:subject:<regexp> or mtls:uri:<regexp>; the first group is the name", identity.CheckAuth)
 	s.declareComponents(set)

@@ -32,6 +32,11 @@ func TestFlags(t *testing.T) {
 		Flags: map[string]settingstest.Flag{
 			"listen-host":              {Want: "want a host name", Bad: []string{"0.0.0.0:6379", "redis://hub"}},
 			"listen-port":              {Want: "want", Bad: []string{"0", "65536", "redis"}},
+			"metrics-host":             {Want: "want a host name or an IP address", Bad: []string{"0.0.0.0:80", "http://hub"}},
+			"healthz-host":             {Want: "want a host name or an IP address", Bad: []string{"0.0.0.0:80", "http://hub"}},
+			"metrics-tls-cert":         {Want: "want a file that can be read", Bad: []string{"/no/such/file"}},
+			"metrics-tls-key":          {Want: "want a file that can be read", Bad: []string{"/no/such/file"}},
+			"metrics-client-ca-path":   {Want: "want a file that can be read", Bad: []string{"/no/such/file"}},
 			"metrics-port":             {Want: "want", Bad: []string{"-1", "http"}},
 			"healthz-port":             {Want: "want", Bad: []string{"-1", "1.5"}},
 			"pprof-port":               {Want: "want", Bad: []string{"-1", "yes"}},

@@ -193,8 +193,8 @@ func TestNewFailureClosesPorts(t *testing.T) {
 
 func TestPortZeroDisablesEndpoint(t *testing.T) {
 	options := everything()
-	options.Health = ops.Port("--healthz-port", 0)
-	options.Metrics = ops.Port("--metrics-port", 0)
+	options.Health = ops.Port("--healthz-port", "", 0)
+	options.Metrics = ops.Port("--metrics-port", "", 0)
 	options.Profiles = ops.LoopbackPort("--pprof-port", 0)
 	bubble.Test(t, func(t *testing.T) {
 		server, err := ops.New(t.Context(), options)
@@ -210,7 +210,8 @@ func TestPortZeroDisablesEndpoint(t *testing.T) {
 		require.NoError(t, <-ended)
 	})
 
-	require.Equal(t, ":8003", ops.Port("--healthz-port", 8003).Address)
+	require.Equal(t, ":8003", ops.Port("--healthz-port", "", 8003).Address)
+	require.Equal(t, "10.0.0.1:8000", ops.Port("--metrics-port", "10.0.0.1", 8000).Address)
 	require.Equal(t, "127.0.0.1:6060", ops.LoopbackPort("--pprof-port", 6060).Address)
 }
 

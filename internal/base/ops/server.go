@@ -6,6 +6,7 @@ package ops
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,9 +33,9 @@ type Endpoint struct {
 	Flag string
 }
 
-// Port is the endpoint at that port on every interface; port 0 turns it off.
-func Port(flag string, port int) Endpoint {
-	return endpoint(flag, "", port)
+// Port is the endpoint at that port of a host, on every interface if that is empty; port 0 turns it off.
+func Port(flag, host string, port int) Endpoint {
+	return endpoint(flag, host, port)
 }
 
 // LoopbackPort is the endpoint at that port on 127.0.0.1 only; port 0 turns it off.
@@ -57,6 +58,10 @@ type Options struct {
 	Metrics Endpoint
 	// Profiles serves /debug/pprof/. Its address must be a loopback one: a profile shows the program's memory.
 	Profiles Endpoint
+	// TLS is the certificate of the server of /metrics.
+	TLS TLSFiles
+	// Filter, if set, decides who gets /metrics.
+	Filter func(next http.Handler) http.Handler
 
 	// Checks decide /readyz, and are named in its answer.
 	Checks []Check
@@ -79,6 +84,7 @@ type served struct {
 	path     string
 	listener net.Listener
 	handler  http.Handler
+	secure   *tls.Config // nil for none
 }
 
 // New opens the ports, so that one that is taken is known before anything else starts. The Server owns them until Run
@@ -88,10 +94,14 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err := loopbackOnly(options.Profiles); err != nil {
 		return nil, err
 	}
+	var metrics http.Handler = metricsMux(options.Registry, options.Libraries)
+	if options.Filter != nil {
+		metrics = options.Filter(metrics)
+	}
 	err := errors.Join(
-		s.open(ctx, options.Health, healthPath, healthMux(options.Checks)),
-		s.open(ctx, options.Metrics, metricsPath, metricsMux(options.Registry, options.Libraries)),
-		s.open(ctx, options.Profiles, profilesPath, profilesMux()),
+		s.open(ctx, options.Health, healthPath, healthMux(options.Checks), nil),
+		s.open(ctx, options.Metrics, metricsPath, metrics, options.TLS.config()),
+		s.open(ctx, options.Profiles, profilesPath, profilesMux(), nil),
 	)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -99,8 +109,8 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	return s, nil
 }
 
-// open listens at the endpoint, unless it is turned off.
-func (s *Server) open(ctx context.Context, at Endpoint, path string, handler http.Handler) error {
+// open listens at the endpoint, unless it is turned off; with TLS if that is configured.
+func (s *Server) open(ctx context.Context, at Endpoint, path string, handler http.Handler, secure *tls.Config) error {
 	if at.Address == "" {
 		return nil
 	}
@@ -109,7 +119,7 @@ func (s *Server) open(ctx context.Context, at Endpoint, path string, handler htt
 	if err != nil {
 		return fmt.Errorf("%s: %w: choose another port with %s", path, err, at.Flag)
 	}
-	s.servers = append(s.servers, served{path: path, listener: listener, handler: handler})
+	s.servers = append(s.servers, served{path: path, listener: listener, handler: handler, secure: secure})
 	return nil
 }
 
@@ -141,10 +151,15 @@ func (s *Server) Run(ctx context.Context) error {
 			Handler:           one.handler,
 			ReadHeaderTimeout: headerTimeout,
 			IdleTimeout:       idleTimeout,
+			TLSConfig:         one.secure,
 			ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
 		}
 		group.Go(func() error {
-			if err := server.Serve(one.listener); !errors.Is(err, http.ErrServerClosed) {
+			serve := server.Serve
+			if one.secure != nil {
+				serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+			}
+			if err := serve(one.listener); !errors.Is(err, http.ErrServerClosed) {
 				return fmt.Errorf("serve %s: %w", one.path, err)
 			}
 			return nil

@@ -76,8 +76,12 @@ func absent(path ...string) condition {
 
 func TestAutonomousApplicationsAreMirroredToHub(t *testing.T) {
 	t.Parallel()
-	s, app := newAutonomous(t, "autonomous", lab.AgentOptions{}, label("team", "blue"), finalize(cascadeFinalizer))
-	app.shown(t, labelled("team", "blue"), finalized(),
+	principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{"--mirror-labels=team", "--mirror-annotations=*"}})
+	const subscription = "notifications.argoproj.io/subscribe.on-sync-failed.slack"
+	s, app := newAutonomous(t, "autonomous", lab.AgentOptions{Principal: principal}, label("team", "blue"), label("secret", "x"),
+		annotate("example.com/owner", "me"), annotate(subscription, "x"), finalize(cascadeFinalizer))
+	app.shown(t, labelled("team", "blue"), annotated("example.com/owner", "me"), annotated(subscription, ""), finalized(),
+		func(object *unstructured.Unstructured) bool { return len(object.GetLabels()) == 1 },
 		has(s.name+"-default", "spec", "project"), has(s.name, "spec", "destination", "name"), absent("spec", "destination", "server"))
 
 	app.spoke.edit(t, spec("v2", "source", "targetRevision"))

@@ -274,15 +274,46 @@ func (s side) exists(t *testing.T) bool {
 	return object != nil
 }
 
+// withRole returns a project with a role.
+func withRole(content map[string]any) map[string]any {
+	content["spec"].(map[string]any)["roles"] = []any{map[string]any{
+		"name": "admin", "groups": []any{"people"},
+		"policies": []any{
+			"p, proj:own:admin, applications, sync, own/*, allow", "p, proj:own:gone, applications, sync, own/*, allow",
+			"p, proj:own:admin, clusters, create, own/*, allow",
+		},
+	}}
+	return content
+}
+
+// Roles hand out rights on the hub. Whether agents may do that is for the hub to say.
+func TestRolesOfAutonomousProjectsAreNotMirroredByDefault(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args  []string
+		roles func(agent string) any
+	}{
+		{nil, func(string) any { return nil }},
+		{[]string{"--mirror-project-roles"}, func(agent string) any {
+			return []any{map[string]any{
+				"name": "admin", "groups": []any{"people"},
+				"policies": []any{"p, proj:" + agent + "-own:admin, applications, sync, " + agent + "-own/" + agent + "/*, allow"},
+			}}
+		}},
+	} {
+		s, app := newAutonomous(t, "roles", lab.AgentOptions{Principal: newPrincipal(t, lab.PrincipalOptions{Args: c.args})})
+		app.shown(t)
+		there := project(s.spoke, s.name, "own").declare(t, "AppProject", withRole(projectFor("*")))
+		shown := project(shared.Hub, lab.Namespace, s.name+"-own").becomes(t, annotated(sourceUID, string(there.get(t).GetUID())))
+		require.Equal(t, c.roles(s.name), shown.Object["spec"].(map[string]any)["roles"])
+	}
+}
+
 func TestAutonomousProjectsAreMirroredToHub(t *testing.T) {
 	t.Parallel()
 	s, app := newAutonomous(t, "projecting", lab.AgentOptions{})
 	app.shown(t)
-	content := projectFor("*")
-	content["spec"].(map[string]any)["roles"] = []any{map[string]any{
-		"name": "admin", "groups": []any{"people"},
-		"policies": []any{"p, proj:own:admin, applications, sync, own/*, allow"},
-	}}
+	content := withRole(projectFor("*"))
 	there := project(s.spoke, s.name, "own").declare(t, "AppProject", content)
 	shown := project(shared.Hub, lab.Namespace, s.name+"-own")
 	is := shown.becomes(t, annotated(sourceUID, string(there.get(t).GetUID())))
@@ -291,10 +322,6 @@ func TestAutonomousProjectsAreMirroredToHub(t *testing.T) {
 		"destinations": []any{
 			map[string]any{"name": s.name, "namespace": "prod-*"},
 		},
-		"roles": []any{map[string]any{
-			"name": "admin", "groups": []any{"people"},
-			"policies": []any{"p, proj:" + s.name + "-own:admin, applications, sync, " + s.name + "-own/" + s.name + "/*, allow"},
-		}},
 	}, is.Object["spec"])
 	shown.delete(t)
 	shown.becomes(t, func(object *unstructured.Unstructured) bool { return object.GetUID() != is.GetUID() })

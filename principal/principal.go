@@ -148,9 +148,13 @@ func (s *principalSettings) share(cluster kube.Cluster, clusterStore *clusters.C
 	if err != nil {
 		return nil, err
 	}
+	rules, err := s.sharing.mirrorRules()
+	if err != nil {
+		return nil, err
+	}
 	return hub.New(hub.Options{
 		Config: cluster.Config, API: cluster.Client.CoreV1().RESTClient(), Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
-		CreateNamespace: s.sharing.creator(cluster.Client.CoreV1()).Create, Clusters: clusterStore,
+		CreateNamespace: s.sharing.creator(cluster.Client.CoreV1()).Create, Clusters: clusterStore, MirrorRules: rules,
 		Guard:     func(agent string) converge.Guard { return clusterStore.Guard(agent, s.guard.Limits) },
 		Reporter:  facets.NewLogReporter(logger, kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn, metrics.FailedWrite),
 		Warn:      kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn,

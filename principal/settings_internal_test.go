@@ -37,6 +37,8 @@ func TestFlags(t *testing.T) {
 			"label-selector":           {Want: "want a label selector", Bad: []string{"a=b=c", "in (", "!"}},
 			"namespace-create-pattern": {Want: "want a regular expression", Bad: []string{"("}},
 			"namespace-create-labels":  {Want: "want", Bad: []string{"team", "a b=c", "team=x y"}},
+			"mirror-labels":            {Want: "want globs of keys", Bad: []string{"["}, Good: []string{"team,example.com/*"}},
+			"mirror-annotations":       {Want: "want globs of keys", Bad: []string{"["}},
 			"auth":                     {Want: "use for example", Bad: []string{"userpass:/etc/users", "header:x", "mtls:", "mtls:(", "mtls:subject:CN=.*", "oidc"}},
 			"hub-components":           {Want: "NAME=kube or NAME=redis", Bad: []string{"argocd-agent-kubeproxy", "a=kube,b=shell", "=redis"}, Good: []string{"spiffe://example.org/kubeproxy=kube"}},
 			"tls-ca-secret-name":       {Bad: []string{"", "a/b"}},

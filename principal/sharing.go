@@ -10,6 +10,7 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/namespaces"
@@ -17,12 +18,15 @@ import (
 
 // sharingSettings are what an operator decides about what is shared with agents.
 type sharingSettings struct {
-	byDestination    bool
-	allowed          []string
-	selector         string
-	createNamespaces bool
-	createPattern    string
-	createLabels     []string
+	byDestination     bool
+	allowed           []string
+	selector          string
+	createNamespaces  bool
+	createPattern     string
+	createLabels      []string
+	mirrorLabels      []string
+	mirrorAnnotations []string
+	mirrorRoles       bool
 }
 
 func (s *sharingSettings) declare(set *settings.Set) {
@@ -40,6 +44,14 @@ func (s *sharingSettings) declare(set *settings.Set) {
 		"create only namespaces that match this regular expression", checkExpression)
 	set.Strings(&s.createLabels, "namespace-create-labels", "ARGOCD_PRINCIPAL_NAMESPACE_CREATE_LABELS", nil,
 		"labels, as key=value, of namespaces that are created", checkLabels)
+	set.Strings(&s.mirrorLabels, "mirror-labels", "ARGOCD_PRINCIPAL_MIRROR_LABELS", nil,
+		"show these labels of autonomous agents' Applications and AppProjects, as globs of keys; those that Argo's programs read are never shown",
+		argocd.CheckKeys)
+	set.Strings(&s.mirrorAnnotations, "mirror-annotations", "ARGOCD_PRINCIPAL_MIRROR_ANNOTATIONS", nil,
+		"show these annotations of autonomous agents' Applications and AppProjects, besides external links, as globs of keys; "+
+			"those that Argo's programs read are never shown", argocd.CheckKeys)
+	set.Bool(&s.mirrorRoles, "mirror-project-roles", "ARGOCD_PRINCIPAL_MIRROR_PROJECT_ROLES", false,
+		"show the roles of autonomous agents' AppProjects, which lets each agent decide who may use its Applications on the hub")
 }
 
 func checkExpression(text string) error {
@@ -70,6 +82,11 @@ func (s *sharingSettings) mapping(namespace string) mapping.Mapping {
 		return mapping.ByNamespace{}
 	}
 	return mapping.ByNamespace{Allowed: allowed.Has}
+}
+
+// mirrorRules say what is shown of what autonomous agents have.
+func (s *sharingSettings) mirrorRules() (argocd.MirrorRules, error) {
+	return argocd.NewMirrorRules(s.mirrorLabels, s.mirrorAnnotations, s.mirrorRoles)
 }
 
 // creator creates the namespaces of agents.

@@ -106,7 +106,7 @@ func TestMirroredSyncWindowIsForTheSameApplications(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		agent, app, namespace := anAgent().Draw(t, "agent"), aName().Draw(t, "application"), aNamespace().Draw(t, "namespace")
 		windows := someWindows().Draw(t, "windows")
-		content, err := argocd.MirrorProject(agent, "own", argocd.Content{Spec: encoded(t, v1alpha1.AppProjectSpec{SyncWindows: windows})})
+		content, err := argocd.MirrorProject(agent, argocd.MirrorRules{}, "own", argocd.Content{Spec: encoded(t, v1alpha1.AppProjectSpec{SyncWindows: windows})})
 		require.NoError(t, err)
 		mirrored := decoded[v1alpha1.AppProjectSpec](t, content.Spec).SyncWindows
 

@@ -45,7 +45,7 @@ func (s sides) replicaOf(facet converge.Facet, key converge.Key, payload []byte)
 		if err := json.Unmarshal(payload, &d); err != nil || s.pair.Mode == facets.Managed {
 			return d, err
 		}
-		return argocd.MirrorDefinition(s.pair.Agent, d)
+		return argocd.MirrorDefinition(s.pair.Agent, argocd.MirrorRules{}, d)
 	}
 	var c argocd.Content
 	if err := json.Unmarshal(payload, &c); err != nil {
@@ -57,7 +57,7 @@ func (s sides) replicaOf(facet converge.Facet, key converge.Key, payload []byte)
 	case s.pair.Mode == facets.Managed:
 		return c, nil
 	}
-	return argocd.MirrorProject(s.pair.Agent, string(key), c)
+	return argocd.MirrorProject(s.pair.Agent, argocd.MirrorRules{}, string(key), c)
 }
 
 // replicaObjects yields all that there is where replica objects are, by what is in it and whatever it says of itself. It is not

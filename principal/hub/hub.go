@@ -48,7 +48,9 @@ type Options struct {
 	Selector labels.Selector
 	// CreateNamespace, if set, creates the namespace for an agent's applications.
 	CreateNamespace func(ctx context.Context, namespace string) error
-	Clusters        Clusters
+	// MirrorRules say what is shown of what autonomous agents have.
+	MirrorRules argocd.MirrorRules
+	Clusters    Clusters
 	// Guard returns the limits of the deletion guard for an agent; nil for the default ones.
 	Guard    func(agent string) converge.Guard
 	Reporter facets.Reporter
@@ -80,7 +82,8 @@ func New(o Options) (*Hub, error) {
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "hub", Namespace: o.Namespace, Mapping: o.Mapping, Selector: o.Selector, Kinds: facets.Kinds(),
 		Group: h.agentOf, AdoptionPolicy: facets.AdoptionPolicy{CreateNamespace: o.CreateNamespace}, Listener: (*events)(h),
-		Reporter: o.Reporter,
+		MirrorRules: o.MirrorRules,
+		Reporter:    o.Reporter,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)

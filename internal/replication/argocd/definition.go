@@ -44,6 +44,9 @@ func (d Definition) Encode() ([]byte, converge.Version, error) {
 	return payload, converge.VersionOf(short), nil
 }
 
+// Project returns the name of the application's project, empty if its spec has none.
+func (d Definition) Project() string { return parts{spec: d.Spec}.meant().Project }
+
 // definition is what an application's spec and metadata come to, each made when it is first asked for.
 type definition struct {
 	offered  func() encoded          // to the other side

@@ -25,7 +25,7 @@ func mirrored(t *testing.T, app *argocd.App) (argocd.Definition, converge.Versio
 	require.NoError(t, err)
 	var d argocd.Definition
 	require.NoError(t, json.Unmarshal(payload, &d))
-	d, err = argocd.MirrorDefinition("berlin", d)
+	d, err = argocd.MirrorDefinition("berlin", argocd.MirrorRules{}, d)
 	require.NoError(t, err)
 	return d, version
 }
@@ -43,7 +43,7 @@ func TestMirroredApplicationHasAgentsProjectAndCluster(t *testing.T) {
 		require.JSONEq(t, want, string(d.Spec), spec)
 		require.Empty(t, d.Finalizers, "nobody on the hub works them off")
 	}
-	_, err := argocd.MirrorDefinition("berlin", argocd.Definition{Spec: json.RawMessage(`[]`)})
+	_, err := argocd.MirrorDefinition("berlin", argocd.MirrorRules{}, argocd.Definition{Spec: json.RawMessage(`[]`)})
 	require.ErrorContains(t, err, "spec")
 }
 

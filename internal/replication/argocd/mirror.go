@@ -9,8 +9,8 @@ import (
 )
 
 // MirrorDefinition turns an application of an agent's into what shows it on the hub: of a project of the agent's, in its
-// cluster.
-func MirrorDefinition(agent string, d Definition) (Definition, error) {
+// cluster, without finalizers, and with the labels and annotations that the rules show.
+func MirrorDefinition(agent string, rules MirrorRules, d Definition) (Definition, error) {
 	spec, err := decodeObject(d.Spec)
 	if err != nil {
 		return d, fmt.Errorf("spec: %w", err)
@@ -24,7 +24,7 @@ func MirrorDefinition(agent string, d Definition) (Definition, error) {
 	}
 	delete(destination, "server")
 	destination["name"] = agent
-	d.Finalizers = nil
+	d.Finalizers, d.Labels, d.Annotations = nil, rules.shownLabels(d.Labels), rules.shownAnnotations(d.Annotations)
 	if d.Spec, err = json.Marshal(spec); err != nil {
 		return d, fmt.Errorf("spec: %w", err)
 	}
@@ -32,8 +32,9 @@ func MirrorDefinition(agent string, d Definition) (Definition, error) {
 }
 
 // MirrorProject turns a project of an agent's into what shows it on the hub: the project AGENT-NAME, for applications in
-// the agent's namespace, in the agent's cluster and in no other. What its roles may do they may do with those.
-func MirrorProject(agent, name string, c Content) (Content, error) {
+// the agent's namespace, in the agent's cluster and in no other, with the labels and annotations that the rules show. If they show
+// roles, what those may do they may do with what is there.
+func MirrorProject(agent string, rules MirrorRules, name string, c Content) (Content, error) {
 	spec, err := decodeObject(c.Spec)
 	if err != nil {
 		return c, fmt.Errorf("the project's spec: %w", err)
@@ -63,9 +64,11 @@ func MirrorProject(agent, name string, c Content) (Content, error) {
 	if cluster.work.Spent() {
 		return c, errTooMuchWork
 	}
-	if roles, ok := spec["roles"].([]any); ok {
-		roleMirror{agent: agent, project: name, onHub: agent + "-" + name}.mirror(roles)
+	roles := roleMirror{agent: agent, project: name, onHub: agent + "-" + name}.mirror(spec["roles"])
+	if spec["roles"] = roles; len(roles) == 0 || !rules.texts.Roles {
+		delete(spec, "roles")
 	}
+	c = Content{Labels: rules.shownLabels(c.Labels), Annotations: rules.shownAnnotations(c.Annotations)}
 	if c.Spec, err = json.Marshal(spec); err != nil {
 		return c, fmt.Errorf("the project's spec: %w", err)
 	}

@@ -3,6 +3,8 @@ package argocd_test
 import (
 	"encoding/json"
 	"maps"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,16 +21,14 @@ func TestMirroredProjectIsForItsAgentAlone(t *testing.T) {
 		`{"destinations":[],"sourceNamespaces":["*"],"sourceRepos":["*"]}`: `{"sourceNamespaces":["berlin"],"sourceRepos":["*"]}`,
 		`{"destinations":[{"name":"in-cluster","namespace":"x"},{"server":"*","namespace":"y"}]}`: `{"sourceNamespaces":["berlin"],"destinations":[
 			{"name":"berlin","namespace":"x"},{"name":"berlin","namespace":"y"}]}`,
-		`{"roles":[{"name":"r","groups":["g"],"jwtTokens":[{"iat":1}],"policies":["p, proj:own:r, applications, get, own/*, allow"]}, 7]}`: `{"sourceNamespaces":["berlin"],
-			"roles":[{"name":"r","groups":["g"],"policies":["p, proj:berlin-own:r, applications, get, berlin-own/berlin/*, allow"]}, 7]}`,
+		`{"roles":[{"name":"r","groups":["g"],"jwtTokens":[{"iat":1}],"policies":["p, proj:own:r, applications, get, own/*, allow"]}, 7]}`: `{"sourceNamespaces":["berlin"]}`,
 	} {
-		content, err := argocd.MirrorProject("berlin", "own", argocd.Content{Spec: json.RawMessage(spec), Labels: map[string]string{"a": "b"}})
+		content, err := argocd.MirrorProject("berlin", argocd.MirrorRules{}, "own", argocd.Content{Spec: json.RawMessage(spec)})
 		require.NoError(t, err, spec)
 		require.JSONEq(t, want, string(content.Spec), spec)
-		require.Equal(t, map[string]string{"a": "b"}, content.Labels)
 	}
 	for _, spec := range []string{`[]`, `{`, `{"destinations":7}`} {
-		_, err := argocd.MirrorProject("berlin", "own", argocd.Content{Spec: json.RawMessage(spec)})
+		_, err := argocd.MirrorProject("berlin", argocd.MirrorRules{}, "own", argocd.Content{Spec: json.RawMessage(spec)})
 		require.ErrorContains(t, err, "the project's spec", spec)
 	}
 }
@@ -62,7 +62,7 @@ func TestMirroredProjectPermitsNamespacesOfItsOwnCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			content, err := argocd.MirrorProject("berlin", "own", argocd.Content{Spec: json.RawMessage(`{"destinations":` + c.destinations + `}`)})
+			content, err := argocd.MirrorProject("berlin", argocd.MirrorRules{}, "own", argocd.Content{Spec: json.RawMessage(`{"destinations":` + c.destinations + `}`)})
 			require.NoError(t, err)
 			var got struct{ Destinations []map[string]string }
 			require.NoError(t, json.Unmarshal(content.Spec, &got))
@@ -75,38 +75,181 @@ func TestMirroredProjectPermitsNamespacesOfItsOwnCluster(t *testing.T) {
 	}
 }
 
-// What a role may do with the project's objects on the spoke it may do with them where the hub shows them.
+// withRoles are rules by which roles are shown.
+func withRoles(t *testing.T) argocd.MirrorRules {
+	t.Helper()
+	rules, err := argocd.NewMirrorRules(nil, nil, true)
+	require.NoError(t, err)
+	return rules
+}
+
+// rolesOnHub returns the roles that the hub shows of a project's.
+func rolesOnHub(t *testing.T, roles ...any) []any {
+	t.Helper()
+	spec, err := json.Marshal(map[string]any{"roles": roles})
+	require.NoError(t, err)
+	content, err := argocd.MirrorProject("berlin", withRoles(t), "own", argocd.Content{Spec: spec})
+	require.NoError(t, err)
+	var got struct{ Roles []any }
+	require.NoError(t, json.Unmarshal(content.Spec, &got))
+	return got.Roles
+}
+
+// What a role may do with the project's objects on the spoke it may do with them where the hub shows them, and what is no such line
+// is left out.
 func TestPoliciesOfMirroredProject(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[string]string{
-		"p, proj:own:r, applications, sync, own/*, allow":           "p, proj:berlin-own:r, applications, sync, berlin-own/berlin/*, allow",
-		"p,proj:own:r,applications,sync,own/guestbook,deny":         "p, proj:berlin-own:r, applications, sync, berlin-own/berlin/guestbook, deny",
-		"p, proj:own:r, applicationsets, get, own/x, allow":         "p, proj:berlin-own:r, applicationsets, get, berlin-own/berlin/x, allow",
-		"p, proj:own:r, logs, get, own/*, allow":                    "p, proj:berlin-own:r, logs, get, berlin-own/berlin/*, allow",
-		"p, proj:own:r, exec, create, own/*, allow":                 "p, proj:berlin-own:r, exec, create, berlin-own/berlin/*, allow",
-		"p, proj:own:r, repositories, get, own/*, allow":            "p, proj:berlin-own:r, repositories, get, berlin-own/*, allow",
-		"p, proj:own:r, clusters, get, own/https://x, allow":        "p, proj:berlin-own:r, clusters, get, berlin-own/https://x, allow",
-		"p, proj:own:r, applications, get, own/other/app, allow":    "p, proj:berlin-own:r, applications, get, berlin-own/berlin/other/app, allow", // of those the hub shows none
-		"p, proj:own:r, applications, get, own-2/x, allow":          "",                                                                            // nothing that an agent may say on the hub, as those below
-		"p, proj:own-2:r, applications, get, own/x, allow":          "",
-		"p, role:x, applications, get, other/x, allow":              "",
-		"g, somebody, proj:own:r":                                   "",
-		"":                                                          "",
-		"p, proj:own:r, applications, action/apps/x, own/*, allow":  "p, proj:berlin-own:r, applications, action/apps/x, berlin-own/berlin/*, allow",
-		"p, proj:own:r, applications, get, own/*, allow, and, more": "",
+		"p, proj:own:r, applications, sync, own/*, allow":                            "p, proj:berlin-own:r, applications, sync, berlin-own/berlin/*, allow",
+		"p,proj:own:r,applications,sync,own/guestbook,deny":                          "p, proj:berlin-own:r, applications, sync, berlin-own/berlin/guestbook, deny",
+		"p, proj:own:r, applicationsets, get, own/x, allow":                          "p, proj:berlin-own:r, applicationsets, get, berlin-own/berlin/x, allow",
+		"p, proj:own:r, logs, get, own/*, allow":                                     "p, proj:berlin-own:r, logs, get, berlin-own/berlin/*, allow",
+		"p, proj:own:r, exec, create, own/*, allow":                                  "p, proj:berlin-own:r, exec, create, berlin-own/berlin/*, allow",
+		"p, proj:own:r, applications, get, own/other/app, allow":                     "p, proj:berlin-own:r, applications, get, berlin-own/berlin/other/app, allow", // of those the hub shows none
+		"p, proj:own:r, applications, action/apps/x, own/*, allow":                   "p, proj:berlin-own:r, applications, action/apps/x, berlin-own/berlin/*, allow",
+		"p, proj:own:r, repositories, get, own/*, allow":                             "",
+		"p, proj:own:r, clusters, create, own/*, allow":                              "",
+		"p, proj:own:r, *, *, own/*, allow":                                          "",
+		"p, proj:own:r, app*, get, own/*, allow":                                     "",
+		"p, proj:own:r, applications, everything, own/*, allow":                      "",
+		"p, proj:own:r, applications, action/{a}, own/*, allow":                      "",
+		"p, proj:own:r, applications, get, own/{a}, allow":                           "",
+		"p, proj:own:r, applications, get, own/a/b/c, allow":                         "",
+		"p, proj:own:r, applications, get, own/, allow":                              "",
+		"p, proj:own:r, applications, get, own/*, perhaps":                           "",
+		"p, proj:own:s, applications, get, own/*, allow":                             "", // of another role
+		"p, proj:own:gone, applications, get, own/*, allow":                          "", // of none
+		"p, proj:own:r, applications, get, own-2/x, allow":                           "",
+		"p, proj:own-2:r, applications, get, own/x, allow":                           "",
+		"p, role:x, applications, get, other/x, allow":                               "",
+		"p, proj:own:r, applications, get, own/*, allow\np, mallory, *, *, *, allow": "",
+		"p, proj:own:r, applications, get, own/x\r\np, allow":                        "",
+		`p, proj:own:r, "applications", get, own/*, allow`:                           "",
+		"g, somebody, proj:own:r":                                                    "",
+		"":                                                                           "",
+		"p, proj:own:r, applications, get, own/*, allow, and, more":                  "",
 	} {
-		spec, err := json.Marshal(map[string]any{"roles": []any{map[string]any{"name": "r", "policies": []any{policy, 7}}}})
-		require.NoError(t, err)
-		content, err := argocd.MirrorProject("berlin", "own", argocd.Content{Spec: spec})
-		require.NoError(t, err)
-		var got struct{ Roles []struct{ Policies []any } }
-		require.NoError(t, json.Unmarshal(content.Spec, &got))
-		expected := []any{}
-		if want != "" {
+		var expected []any
+		if expected = []any{}; want != "" {
 			expected = []any{want}
 		}
-		require.Equal(t, expected, got.Roles[0].Policies, policy)
+		got := rolesOnHub(t, map[string]any{"name": "r", "policies": []any{policy, 7, policy}}, map[string]any{"name": "s"})
+		require.Equal(t, expected, got[0].(map[string]any)["policies"], policy)
 	}
+}
+
+func TestRolesOfMirroredProject(t *testing.T) {
+	t.Parallel()
+	for name, shown := range map[string]bool{"r": true, "reader-2_x": true, "": false, "-r": false, "r\np, mallory, *, *, *, allow": false, "r, x": false, `"r"`: false} {
+		require.Len(t, rolesOnHub(t, map[string]any{"name": name}), map[bool]int{true: 1}[shown], name)
+	}
+	require.Len(t, rolesOnHub(t, map[string]any{"name": "r"}, map[string]any{"name": "r"}, 7), 1)
+	for group, shown := range map[string]bool{
+		"people": true, "org:team/x@example.com": true, "CN=people": true, "": false, "a,b": false, `"people"`: false, " people": false, "#people": false,
+		"people\np, mallory, *, *, *, allow": false, "people\x00": false, "people\u2028x": false, "role:admin": false, "proj:payments:admin": false,
+	} {
+		role := rolesOnHub(t, map[string]any{"name": "r", "groups": []any{group, 7, group}})[0].(map[string]any)
+		if shown {
+			require.Equal(t, []any{group}, role["groups"], group)
+		} else {
+			require.NotContains(t, role, "groups", group)
+		}
+	}
+	// A denial that cannot be shown leaves nothing to allow.
+	const allows = "p, proj:own:r, applications, get, own/*, allow"
+	for _, denial := range []string{"p, proj:own:r, *, *, own/x, deny", "p, proj:own:s, applications, get, own/{x}, deny", "x deny"} {
+		for _, in := range []string{"r", "no name"} {
+			got := rolesOnHub(t, map[string]any{"name": "r", "policies": []any{allows}}, map[string]any{"name": strings.Replace(in, "r", "s", 1), "policies": []any{denial}})
+			require.Equal(t, []any{}, got[0].(map[string]any)["policies"], denial)
+		}
+	}
+	require.Equal(t, []any{allows[:0] + "p, proj:berlin-own:r, applications, get, berlin-own/berlin/*, allow"},
+		rolesOnHub(t, map[string]any{"name": "r", "jwtTokens": []any{1}, "policies": []any{allows}})[0].(map[string]any)["policies"])
+}
+
+// Labels and annotations are for programs. Those of the hub do nothing because an agent says so.
+func TestLabelsAndAnnotationsAreShownByRules(t *testing.T) {
+	t.Parallel()
+	all, err := argocd.NewMirrorRules([]string{"*"}, []string{"*"}, false)
+	require.NoError(t, err)
+	some, err := argocd.NewMirrorRules([]string{"team"}, []string{"example.com/*"}, false)
+	require.NoError(t, err)
+	require.NotEqual(t, all.ID(), some.ID())
+	require.NotEqual(t, some.ID(), argocd.MirrorRules{}.ID())
+	keys := map[string]string{}
+	for _, key := range []string{
+		"team", "example.com/a", "link.argocd.argoproj.io/external-link", "notifications.argoproj.io/subscribe.on-sync.slack",
+		"notified.notifications.argoproj.io", "argocd-image-updater.argoproj.io/image-list", "argocd.argoproj.io/refresh",
+		"argocd.argoproj.io/tracking-id", "argocd.argoproj.io/principal-uid", "argocd-agent.argoproj-labs.io/intent",
+		"argocd-agent.argoproj-labs.io/agent", "argocd-agent.argoproj-labs.io/ignore-sync", "app.kubernetes.io/instance",
+		"kubectl.kubernetes.io/restartedAt", "argoproj.io/x", "x.argoproj-labs.io",
+	} {
+		keys[key] = "x"
+	}
+	shown := func(entries map[string]string) []string { return slices.Sorted(maps.Keys(entries)) }
+	const link = "link.argocd.argoproj.io/external-link"
+	for _, c := range []struct {
+		rules               argocd.MirrorRules
+		labels, annotations []string
+	}{
+		{argocd.MirrorRules{}, nil, []string{link}},
+		{some, []string{"team"}, []string{"example.com/a", link}},
+		{all, []string{"example.com/a", "team"}, []string{"example.com/a", link, "team"}},
+	} {
+		d, err := argocd.MirrorDefinition("berlin", c.rules, argocd.Definition{Labels: keys, Annotations: keys, Finalizers: []string{"example.com/stuck"}})
+		require.NoError(t, err)
+		require.Equal(t, c.labels, shown(d.Labels))
+		require.Equal(t, c.annotations, shown(d.Annotations))
+		require.Empty(t, d.Finalizers)
+		p, err := argocd.MirrorProject("berlin", c.rules, "own", argocd.Content{Labels: keys, Annotations: keys, Type: "x", Data: keys, BinaryData: keys})
+		require.NoError(t, err)
+		require.Equal(t, argocd.Content{Labels: d.Labels, Annotations: d.Annotations, Spec: p.Spec}, p)
+	}
+	require.Error(t, argocd.CheckKeys([]string{"["}))
+	require.Error(t, argocd.CheckKeys([]string{strings.Repeat("*a", 40)}))
+	require.NoError(t, argocd.CheckKeys([]string{"team", "example.com/*"}))
+}
+
+// FuzzMirrorProject has an agent send any project. What the hub shows names the agent's cluster and namespace and no others, and
+// each line that Argo CD reads of its roles is about the agent's own.
+func FuzzMirrorProject(f *testing.F) {
+	for _, spec := range []string{
+		`{"roles":[{"name":"r","groups":["g"],"policies":["p, proj:own:r, applications, get, own/*, allow"]}]}`,
+		`{"roles":[{"name":"r","policies":["p, proj:own:r, *, *, own/*, allow\np, mallory, *, *, *, allow"]}],"destinations":[{"server":"*"}]}`,
+		`{"destinations":[{"name":"in-cluster","namespace":"{a,b}"},{"server":"!https://kubernetes.default.svc","namespace":"x"}],"syncWindows":[{"clusters":["*"]}]}`,
+	} {
+		f.Add([]byte(spec))
+	}
+	rules, err := argocd.NewMirrorRules([]string{"*"}, []string{"*"}, true)
+	require.NoError(f, err)
+	line := regexp.MustCompile(`^p, proj:berlin-own:[-\w]+, (applications|applicationsets|logs|exec), [-\w.*/]+, berlin-own/berlin/[-\w.*]+(/[-\w.*]+)?, (allow|deny)$`)
+	f.Fuzz(func(t *testing.T, spec []byte) {
+		content, err := argocd.MirrorProject("berlin", rules, "own", argocd.Content{Spec: spec})
+		if err != nil {
+			return
+		}
+		var got struct {
+			Destinations     []map[string]string
+			SourceNamespaces []string
+			Roles            []struct {
+				Name             string
+				Groups, Policies []string
+			}
+		}
+		require.NoError(t, json.Unmarshal(content.Spec, &got))
+		require.Equal(t, []string{"berlin"}, got.SourceNamespaces)
+		for _, d := range got.Destinations {
+			require.Equal(t, "berlin", d["name"])
+			require.NotContains(t, d, "server")
+		}
+		for _, role := range got.Roles {
+			require.NotContains(t, role.Name, "\n")
+			require.False(t, slices.ContainsFunc(role.Groups, func(g string) bool { return strings.ContainsAny(g, ",\"\r\n\t") }))
+			for _, policy := range role.Policies {
+				require.Regexp(t, line, policy)
+			}
+		}
+	})
 }
 
 // An agent may have any number of them. What grows with the square of it would keep the hub busy, or fill its memory.
@@ -124,7 +267,7 @@ func TestMirroredProjectWithManyDestinations(t *testing.T) {
 		}
 		spec, err := json.Marshal(map[string]any{"destinations": destinations})
 		require.NoError(t, err)
-		return argocd.MirrorProject("berlin", "own", argocd.Content{Spec: spec})
+		return argocd.MirrorProject("berlin", argocd.MirrorRules{}, "own", argocd.Content{Spec: spec})
 	}
 	var got struct{ Destinations []struct{ Namespace string } }
 	content, err := mirror(map[string]string{"name": argocd.InCluster, "namespace": "team-"})
@@ -161,7 +304,7 @@ func TestMirroredProjectWithPatternsThatTakeTooLongIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := argocd.MirrorProject("berlin", "own", argocd.Content{Spec: json.RawMessage(spec)})
+			_, err := argocd.MirrorProject("berlin", argocd.MirrorRules{}, "own", argocd.Content{Spec: json.RawMessage(spec)})
 			require.ErrorContains(t, err, "want a glob")
 		})
 	}
@@ -180,7 +323,7 @@ func TestMirroredProjectWithTooMuchToMatchIsRefused(t *testing.T) {
 			}
 			spec, err := json.Marshal(map[string]any{"destinations": destinations})
 			require.NoError(t, err)
-			_, err = argocd.MirrorProject("berlin", "own", argocd.Content{Spec: spec})
+			_, err = argocd.MirrorProject("berlin", argocd.MirrorRules{}, "own", argocd.Content{Spec: spec})
 			require.ErrorContains(t, err, "it takes too long to match all of them")
 		})
 	}

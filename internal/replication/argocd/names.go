@@ -40,6 +40,8 @@ const (
 	LabelIgnore = ownPrefix + "ignore-sync"
 	// AnnotationAgent, on the hub, is the autonomous agent whose application or project an object only shows.
 	AnnotationAgent = ownPrefix + "agent"
+	// AnnotationMirrorRules, on the same objects, identifies the rules by which they show it.
+	AnnotationMirrorRules = ownPrefix + "mirror-rules"
 	// AnnotationIntent, on the spoke, holds what was taken from the hub and is not yet withdrawn there.
 	AnnotationIntent = ownPrefix + "intent"
 	// AnnotationApplied, on a replica object, is the version of the source object that was applied last. If the replica

@@ -1,145 +1,139 @@
 package argocd
 
 import (
-	"encoding/csv"
-	"errors"
+	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/glob"
+	"unicode"
 )
 
-// roleMirror makes the roles of an agent's project those of the project that shows it on the hub.
+// roleMirror makes the roles of an agent's project those of the project that shows it on the hub. Argo CD joins the lines of all
+// roles to one text, without escaping anything (argo-cd, AppProject.ProjectPoliciesString), so here is a grammar, and what is not
+// of it is left out.
 type roleMirror struct {
 	agent, project string
 	onHub          string // the name of the project that shows it
 }
 
-// mirror changes the roles of a decoded project. The tokens that the spoke has issued are none on the hub. If one
-// of the policies cannot be translated without allowing more on the hub, no role has any.
-func (m roleMirror) mirror(roles []any) {
-	all := make([][]any, len(roles))
-	ok := true
-	for i, role := range roles {
-		r, isRole := role.(map[string]any)
-		if !isRole {
-			continue
-		}
-		delete(r, "jwtTokens")
-		ok = m.mirrorGroups(r) && ok
-		policies, _ := r["policies"].([]any)
-		all[i] = make([]any, 0, len(policies))
-		for _, policy := range policies {
-			text, _ := policy.(string)
-			lines, err := m.policies(text)
-			ok = ok && err == nil
-			for _, line := range lines {
-				all[i] = append(all[i], line)
-			}
-		}
-	}
-	for i, role := range roles {
-		r, _ := role.(map[string]any)
-		if _, has := r["policies"]; !has {
-			continue
-		}
-		if r["policies"] = all[i]; !ok {
-			r["policies"] = []any{}
-		}
-	}
-}
-
-// mirrorGroups changes who has a role. Argo CD writes the name of the role and each group into a line of a policy. ok is false if one
-// of them has a line break: what follows it would be a policy, of which the hub wants none.
-func (m roleMirror) mirrorGroups(role map[string]any) (ok bool) {
-	name, _ := role["name"].(string)
-	groups, _ := role["groups"].([]any)
-	ok = !strings.Contains(name, "\n")
-	for i, group := range groups {
-		switch text, _ := group.(string); {
-		case strings.Contains(text, "\n"):
-			ok = false
-		case strings.HasPrefix(text, m.subject()):
-			groups[i] = m.subjectOnHub(text)
-		}
-	}
-	if !ok {
-		delete(role, "groups")
-	}
-	return ok
-}
-
-// subject begins the names of the project's roles in policies.
-func (m roleMirror) subject() string { return "proj:" + m.project + ":" }
-
-func (m roleMirror) subjectOnHub(subject string) string {
-	return "proj:" + m.onHub + ":" + strings.TrimPrefix(subject, m.subject())
-}
-
+// What a role of an agent's may be (argo-cd, validateRoleName, isValidAction, isValidObject), with nothing that ends a line or a
+// field.
 var (
-	errPolicy = errors.New("no policy that Argo CD can read: it ignores all policies of the project")
-	errDenial = errors.New("a deny rule that cannot be translated for the hub")
+	roleName   = regexp.MustCompile(`^[a-zA-Z0-9]([-_a-zA-Z0-9]*[a-zA-Z0-9])?$`)
+	roleAction = regexp.MustCompile(`^(get|create|update|delete|sync|override|\*|(action|update|delete)/[-\w.*/]+)$`)
+	roleObject = regexp.MustCompile(`^[-\w.*]+(/[-\w.*]+)?$`)
 )
 
-// How many fields the lines of a policy have: "p, SUBJECT, RESOURCE, ACTION, OBJECT, EFFECT" and "g, MEMBER, SUBJECT".
+// Limits of roles. Those of projects on hubs do not come close.
 const (
-	policyFields = 6
-	groupFields  = 3
+	maxRoles      = 64
+	maxRoleParts  = 256 // policies, and groups, of a role
+	maxRoleLength = 512 // of a name, a group or a policy
 )
 
-// policies translates a policy, which may be of several lines, and is read as Argo CD does (argo-cd, util/rbac.loadPolicyLine).
-func (m roleMirror) policies(text string) ([]string, error) {
-	var out []string
-	for line := range strings.SplitSeq(text, "\n") {
-		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+// roleResources are what a role of an agent's may be about: what there is in the agent's namespace. Repositories and clusters of a
+// project are configuration of the hub.
+var roleResources = []string{"applications", "applicationsets", "logs", "exec"} //nolint:gochecknoglobals // a constant
+
+// mirror returns the roles that the hub shows of a decoded list. If a denial cannot be shown, nothing is allowed by any role.
+func (m roleMirror) mirror(list any) []any {
+	roles, _ := list.([]any)
+	if len(roles) > maxRoles {
+		return nil
+	}
+	var out []any
+	seen, deniable := make(map[string]bool), true
+	for _, item := range roles {
+		r, _ := item.(map[string]any)
+		name, _ := r["name"].(string)
+		if !roleName.MatchString(name) || len(name) > maxRoleLength || seen[name] {
+			deniable = deniable && !denies(r)
 			continue
 		}
-		reader := csv.NewReader(strings.NewReader(line))
-		reader.TrimLeadingSpace = true
-		fields, err := reader.Read()
-		switch {
-		case err != nil:
-			return nil, errPolicy
-		case fields[0] == "p" && len(fields) == policyFields:
-			lines, ok := m.policy(fields)
-			if !ok && fields[5] != "allow" {
-				return nil, errDenial
-			}
-			out = append(out, lines...)
-		case fields[0] == "g" && len(fields) == groupFields:
-			if strings.HasPrefix(fields[1], m.subject()) {
-				return nil, errDenial // the member would have the denials of the other role too
-			}
-		default:
-			return nil, errPolicy
+		seen[name] = true
+		policies, ok := m.policies(name, r)
+		deniable = deniable && ok
+		role := map[string]any{"name": name, "policies": policies}
+		if description, ok := r["description"].(string); ok {
+			role["description"] = description
+		}
+		if groups := groupsOf(r); len(groups) > 0 {
+			role["groups"] = groups
+		}
+		out = append(out, role)
+	}
+	if !deniable {
+		for _, role := range out {
+			role.(map[string]any)["policies"] = []any{} //nolint:forcetypeassert // it was made above
 		}
 	}
-	return out, nil
+	return out
 }
 
-// policy translates a line "p, proj:PROJECT:ROLE, RESOURCE, ACTION, PROJECT/OBJECT, EFFECT". Objects that are in namespaces are in the
-// agent's on the hub, so there is a line for each kind of resource that it is about. Any other line is nothing that an agent may say
-// on the hub.
-func (m roleMirror) policy(fields []string) (lines []string, ok bool) {
-	object, inProject := strings.CutPrefix(fields[4], m.project+"/")
-	plain := !slices.ContainsFunc(fields, func(f string) bool { return strings.ContainsAny(f, "\",\r") || strings.TrimLeft(f, " \t") != f })
-	resource, err := glob.Compile(fields[2])
-	if !inProject || !plain || err != nil || !strings.HasPrefix(fields[1], m.subject()) {
-		return nil, false
+// denies reports whether a role has a line that does not only allow.
+func denies(role map[string]any) bool {
+	policies, _ := role["policies"].([]any)
+	return slices.ContainsFunc(policies, func(policy any) bool {
+		text, _ := policy.(string)
+		return strings.Contains(text, "deny")
+	})
+}
+
+// groupsOf returns the groups of a decoded role that the hub shows: the names of groups of the hub's own accounts and of its SSO.
+// None is a role, of whichever project.
+func groupsOf(role map[string]any) []any {
+	list, _ := role["groups"].([]any)
+	var out []any
+	for _, item := range list[:min(len(list), maxRoleParts)] {
+		if text, _ := item.(string); isGroup(text) && !slices.Contains(out, any(text)) {
+			out = append(out, text)
+		}
 	}
-	for _, kind := range []string{"applications", "applicationsets", "logs", "exec", "repositories", "clusters"} {
-		matches, known := resource.Match(kind)
+	return out
+}
+
+// isGroup reports whether a text is the name of a group and nothing else, wherever in a line it is written.
+func isGroup(text string) bool {
+	strange := func(r rune) bool {
+		return unicode.IsControl(r) || !unicode.IsPrint(r) || strings.ContainsRune("\",'`\\#", r)
+	}
+	return text != "" && len(text) <= maxRoleLength && strings.TrimSpace(text) == text && !strings.ContainsFunc(text, strange) &&
+		!strings.HasPrefix(text, "proj:") && !strings.HasPrefix(text, "role:")
+}
+
+// policies returns the lines of a decoded role that the hub shows, and false if one of the others may be a denial.
+func (m roleMirror) policies(name string, role map[string]any) ([]any, bool) {
+	list, _ := role["policies"].([]any)
+	out, ok := []any{}, len(list) <= maxRoleParts
+	for _, item := range list[:min(len(list), maxRoleParts)] {
+		text, _ := item.(string)
+		line, is := m.policy(name, text)
 		switch {
-		case !known:
-			return nil, false
-		case !matches:
-			continue
+		case !is:
+			ok = ok && !strings.Contains(text, "deny")
+		case !slices.Contains(out, any(line)):
+			out = append(out, line)
 		}
-		place := m.onHub + "/" + m.agent + "/"
-		if kind == "repositories" || kind == "clusters" {
-			place = m.onHub + "/"
-		}
-		lines = append(lines, strings.Join([]string{"p", m.subjectOnHub(fields[1]), kind, fields[3], place + object, fields[5]}, ", "))
 	}
-	return lines, true
+	return out, ok
+}
+
+// policy translates the line "p, proj:PROJECT:ROLE, RESOURCE, ACTION, PROJECT/OBJECT, EFFECT" of a role. Objects are in the agent's
+// namespace on the hub. Any other line is nothing that an agent may say there.
+func (m roleMirror) policy(role, text string) (line string, ok bool) {
+	fields := strings.Split(text, ",")
+	if len(fields) != 6 || len(text) > maxRoleLength {
+		return "", false
+	}
+	for i := range fields {
+		fields[i] = strings.Trim(fields[i], " ")
+	}
+	object, inProject := strings.CutPrefix(fields[4], m.project+"/")
+	switch {
+	case fields[0] != "p", fields[1] != "proj:"+m.project+":"+role, !slices.Contains(roleResources, fields[2]),
+		!roleAction.MatchString(fields[3]), !inProject || !roleObject.MatchString(object), fields[5] != "allow" && fields[5] != "deny":
+		return "", false
+	}
+	return strings.Join([]string{
+		"p", "proj:" + m.onHub + ":" + role, fields[2], fields[3], m.onHub + "/" + m.agent + "/" + object, fields[5],
+	}, ", "), true
 }

@@ -28,7 +28,7 @@ func asAgentsHave(t *testing.T, v argocd.Recipient, field, value string) string 
 // asTheHubShows is a field of a project of berlin's own, as the hub shows it.
 func asTheHubShows(t *testing.T, field, value string) string {
 	t.Helper()
-	content, err := argocd.MirrorProject("berlin", "own", argocd.Content{Spec: json.RawMessage(`{"` + field + `":` + value + `}`)})
+	content, err := argocd.MirrorProject("berlin", argocd.MirrorRules{}, "own", argocd.Content{Spec: json.RawMessage(`{"` + field + `":` + value + `}`)})
 	require.NoError(t, err)
 	return translated(t, content.Spec, field)
 }

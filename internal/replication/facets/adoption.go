@@ -48,6 +48,10 @@ type AdoptionPolicy struct {
 	// controller reconciles them. Then only objects whose annotation says so are adopted: an agent must not take what users
 	// of the hub made.
 	MirrorOf string
+	// MirrorRules, with MirrorOf, say what is shown of those applications.
+	MirrorRules argocd.MirrorRules
+	// MayName, with MirrorOf, returns why the hub does not show applications of a project, by its name on the hub; nil if it does.
+	MayName func(project string) error
 	// IsMirror, with MirrorOf, reports whether an application without our annotations is one of those all the same, by its content.
 	IsMirror func(*argocd.App) bool
 	// CreateNamespace, if set, creates the namespace for a replica object. It is asked once the API server has said that there
@@ -59,18 +63,31 @@ func (p AdoptionPolicy) render(d argocd.Definition) (argocd.Definition, error) {
 	if p.MirrorOf == "" {
 		return d, nil
 	}
-	return argocd.MirrorDefinition(p.MirrorOf, d)
+	return argocd.MirrorDefinition(p.MirrorOf, p.MirrorRules, d)
 }
 
 // annotations are those that say where a replica object comes from besides its source object.
 func (p AdoptionPolicy) annotations() map[string]string {
 	switch {
 	case p.MirrorOf != "":
-		return map[string]string{argocd.AnnotationAgent: p.MirrorOf}
+		return map[string]string{argocd.AnnotationAgent: p.MirrorOf, argocd.AnnotationMirrorRules: p.MirrorRules.ID()}
 	case p.hubUID() != "":
 		return map[string]string{argocd.AnnotationPrincipalUID: p.hubUID()}
 	}
 	return nil
+}
+
+// isShownByRules reports whether a mirror shows its object by the present rules, and of a project that it may name.
+func (p AdoptionPolicy) isShownByRules(mirror *argocd.App) bool {
+	return p.MirrorOf == "" || mirror.Annotations[argocd.AnnotationMirrorRules] == p.MirrorRules.ID() && p.mayName(mirror.Project()) == nil
+}
+
+// mayName returns why there is no replica object of a project, nil if there may be.
+func (p AdoptionPolicy) mayName(project string) error {
+	if p.MayName == nil {
+		return nil
+	}
+	return p.MayName(project)
 }
 
 func (p AdoptionPolicy) hubUID() string {

@@ -140,8 +140,14 @@ func (r applicationReplica) replicaStateOf(app *argocd.App) converge.State {
 	if app == nil {
 		return converge.State{}
 	}
+	if !r.adoption.isShownByRules(app) {
+		return r.state(app, byOtherRules)
+	}
 	return r.state(app, app.AppliedVersion())
 }
+
+// byOtherRules is the version of a mirror that shows its object by other rules than the present ones: the agent is asked for it.
+var byOtherRules = converge.VersionOf([]byte("by other rules")) //nolint:gochecknoglobals // a constant
 
 // Recall returns what was last applied, if the application is still that and it has the version that was recorded with it.
 func (r applicationReplica) Recall(key converge.Key) (converge.Object, bool) {
@@ -182,7 +188,10 @@ func (r applicationReplica) want(obj converge.Object) (wanted, error) {
 		return w, fmt.Errorf("decode the application: %w: %w", converge.ErrRefused, err)
 	}
 	w.Definition = argocd.SharedDefinition(w.Definition)
-	if w.Deleting {
+	switch {
+	case w.Deleting && r.adoption.MirrorOf != "":
+		return w, fmt.Errorf("%w: an autonomous agent's application is shown until the agent has it no more, and not deleted before", converge.ErrRefused)
+	case w.Deleting:
 		return w, nil
 	}
 	var err error
@@ -213,6 +222,9 @@ func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 	if want.Deleting {
 		return r.delete(ctx, key, id, want)
 	}
+	if err := r.adoption.mayName(want.Project()); err != nil {
+		return r.hide(ctx, id, key, want, err)
+	}
 	if r.check != nil {
 		if err := r.check(want.Definition); err != nil {
 			return r.Held(key), err
@@ -241,6 +253,17 @@ func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 		r.sourceRefs.note(key, headOf(app))
 	}
 	return r.replicaStateOf(app), err
+}
+
+// hide deletes the mirror of an application that may not be shown any more, for a reason with which it is refused.
+func (r applicationReplica) hide(ctx context.Context, id types.NamespacedName, key converge.Key, want wanted, reason error) (converge.State, error) {
+	ours := func(app *argocd.App) bool { return r.sourceRefs.sourceUID(key, &app.Head) == want.uid }
+	left, err := r.remove(ctx, id, ours, r.finalizersPatch)
+	if err != nil {
+		return r.replicaStateOf(left), err
+	}
+	r.sourceRefs.note(key, nil)
+	return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, reason)
 }
 
 // createReplica creates a replica object.

@@ -67,6 +67,8 @@ type Options struct {
 	AdoptionPolicy AdoptionPolicy
 	// ClosedNamespace, on a spoke, is the one that the hub's applications may not deploy into, empty if there is none.
 	ClosedNamespace string
+	// MirrorRules say, on a hub, what it shows of what autonomous agents have.
+	MirrorRules argocd.MirrorRules
 	// RefuseIntentSources says, of an autonomous spoke, that the hub may only have the applications' own sources deployed.
 	RefuseIntentSources bool
 	Listener            Listener

@@ -2,6 +2,7 @@ package facets
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -162,7 +163,8 @@ func (h Hub) withAutonomous(agent string) Share {
 	own := h.options.Mapping.Autonomous()
 	side := hubSide(h.Applications, own, agent, false)
 	adoption := h.options.AdoptionPolicy
-	adoption.MirrorOf, adoption.IsMirror = agent, func(app *argocd.App) bool { return h.isAgents(app, agent) }
+	adoption.MirrorOf, adoption.MirrorRules, adoption.IsMirror = agent, h.options.MirrorRules, func(app *argocd.App) bool { return h.isAgents(app, agent) }
+	adoption.MayName = func(project string) error { return h.errIfOthers(agent, project) }
 	projects := h.mirroredProjects(agent, own)
 	return Share{
 		Sources: map[converge.Facet]converge.SourceConfig{
@@ -175,8 +177,34 @@ func (h Hub) withAutonomous(agent string) Share {
 		},
 
 		Namespace: own.HubNamespace(agent), application: side,
-		records: map[Kind]func(*argocd.Record) []Touched{Project: touches(AppProject, projects.keyOf)},
+		records: map[Kind]func(*argocd.Record) []Touched{Project: func(r *argocd.Record) []Touched {
+			return h.touchesMirrors(agent, side, projects, r)
+		}},
 	}
+}
+
+// touchesMirrors finds what the change of a project concerns: if it bears a name that a mirror of the agent's may have, also the
+// applications that are of the project.
+func (h Hub) touchesMirrors(agent string, side Side, projects objectReplica, r *argocd.Record) []Touched {
+	touched := touches(AppProject, projects.keyOf)(r)
+	if len(touched) == 0 {
+		return nil
+	}
+	for app := range h.Store.Group(agent) {
+		if key, ok := side.key(app); ok && app.Project() == r.Name.Name {
+			touched = append(touched, Touched{Application, key})
+		}
+	}
+	return touched
+}
+
+// errIfOthers returns an error if the hub has a project by that name that does not show one of the agent's.
+func (h Hub) errIfOthers(agent, project string) error {
+	r, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: project})
+	if !ok || r.Annotations[argocd.AnnotationAgent] == agent {
+		return nil
+	}
+	return fmt.Errorf("on the hub its project would be %q, which is there and does not show one of agent %s: rename one of the two projects", project, agent)
 }
 
 // isAgents reports whether an application is for an agent's cluster and of a project that shows one of the agent's: nobody else's
@@ -195,6 +223,7 @@ func (h Hub) mirroredProjects(agent string, m mapping.OnHub) objectReplica {
 	}
 	return objectReplica{
 		Records: h.Projects, namespace: h.options.Namespace, sourceRefs: newSourceRefs(), ownAnnotations: own,
+		rules: h.options.MirrorRules.ID(),
 		name: func(key converge.Key) (string, error) {
 			if _, err := m.ToHub(agent, key); err != nil {
 				return "", err
@@ -203,7 +232,7 @@ func (h Hub) mirroredProjects(agent string, m mapping.OnHub) objectReplica {
 		},
 		keyOf: keyOf,
 		render: func(key converge.Key, c argocd.Content) (argocd.Content, error) {
-			return argocd.MirrorProject(agent, string(key), c)
+			return argocd.MirrorProject(agent, h.options.MirrorRules, string(key), c)
 		},
 	}
 }

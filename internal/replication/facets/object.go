@@ -89,6 +89,8 @@ type objectReplica struct {
 	render func(key converge.Key, source argocd.Content) (argocd.Content, error)
 	// ownAnnotations are annotations of each replica object.
 	ownAnnotations map[string]string
+	// rules, if set, identifies the rules by which the objects are shown.
+	rules string
 	// adoption says which hub replica objects come from. The rest of it is for applications.
 	adoption AdoptionPolicy
 	// adopt says whether an object that is there and is no replica object becomes one.
@@ -136,6 +138,9 @@ func (r objectReplica) replicaStateOf(record *argocd.Record) converge.State {
 		return converge.State{}
 	}
 	version := record.AppliedVersion()
+	if record.Annotations[argocd.AnnotationMirrorRules] != r.rules {
+		version = byOtherRules
+	}
 	if r.finalizersPatch(record) != nil { // the source is asked for it, and then it has none
 		version = converge.VersionOf([]byte("finalizers"))
 	}
@@ -236,6 +241,9 @@ func (r objectReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	maps.Copy(marks, r.ownAnnotations)
 	if r.closed != "" {
 		marks[argocd.AnnotationClosed] = r.closed
+	}
+	if r.rules != "" {
+		marks[argocd.AnnotationMirrorRules] = r.rules
 	}
 	create := func() (*argocd.Record, error) {
 		return r.create(ctx, &argocd.Object{

@@ -60,13 +60,13 @@ func TestMirrorWithoutAnnotationsIsKnownByItsAppProject(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPair(t, facets.Autonomous)
+			record(t, p.spoke.Applications, p.spokeAPI.put(onSpoke()))
+			require.NoError(t, p.send(facets.Application, "guestbook"))
 			if c.project != "" {
 				mirrored := teamProject(c.project, "*")
 				mirrored.Annotations = map[string]string{argocd.AnnotationAgent: c.agent}
 				p.onHub("AppProject", mirrored)
 			}
-			record(t, p.spoke.Applications, p.spokeAPI.put(onSpoke()))
-			require.NoError(t, p.send(facets.Application, "guestbook"))
 			wiped := *p.hubAPI.get("guestbook")
 			wiped.Annotations = nil
 			record(t, p.hub.Applications, p.hubAPI.put(wiped))

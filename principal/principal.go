@@ -56,7 +56,7 @@ const maxStreams = 50_000
 const name = "argocd-agent-principal"
 
 // run runs a principal until the context ends. It is the one place where its parts are put together.
-func run(ctx context.Context, s *principalSettings, out io.Writer) error {
+func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nolint:funlen // it is the wiring
 	base, err := program.Begin(program.Options{Name: name, Log: s.operations.Log, Output: out})
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ func TestHubKnowsAgentsThatItHasSomethingOf(t *testing.T) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		require.NoError(t, json.NewEncoder(w).Encode(object))
+		_ = json.NewEncoder(w).Encode(object) // to a client that has hung up, if it does not work
 	})
 	var r revision
 	h.writeApplication(t, &r, "team-a/shop", "paris")

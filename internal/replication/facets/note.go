@@ -19,7 +19,7 @@ type Note struct{ kind refusal }
 
 // noteKinds are how the messages of notes begin, by the mapping of the principal: several may share one hub, and each sets and
 // clears its own. What is true of one mapping says nothing of another's.
-var noteKinds = map[string]refusal{"namespace": "Mapping by namespace: ", "destination": "Mapping by destination: "}
+var noteKinds = map[string]refusal{"namespace": "Mapping by namespace: ", "destination": "Mapping by destination: "} //nolint:gochecknoglobals // a constant
 
 // NoteOf returns the note of principals with that mapping.
 func NoteOf(mapping string) Note { return Note{noteKinds[mapping]} }

@@ -28,6 +28,7 @@ func newAdmin(t *testing.T) admin {
 	name := unique("admin")
 	a := admin{hub: name, spoke: name, environment: []string{
 		"KUBECONFIG=" + shared.Kubeconfigs(), "ARGOCD_AGENT_PRINCIPAL_NAMESPACE=" + name, "ARGOCD_AGENT_AGENT_NAMESPACE=" + name,
+		"ARGOCD_AGENT_CA_NAMESPACE=" + name, // all in one place, but for tests that say otherwise
 	}}
 	require.NoError(t, shared.Hub.Apply(t.Context(), namespace(name)))
 	require.NoError(t, shared.Spoke("b").Apply(t.Context(), namespace(name)))

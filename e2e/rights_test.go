@@ -83,7 +83,7 @@ func TestRBACIsNoMoreThanDocumented(t *testing.T) {
 		{shared.Hub, lab.PrincipalUser, "get", "", "secrets", lab.Namespace, "cluster-a", false},
 		{shared.Hub, lab.PrincipalUser, "patch", "", "secrets", lab.Namespace, "cluster-a", false},
 		{shared.Hub, lab.PrincipalUser, "list", "", "secrets", "a", "argocd-agent-ca", false},
-		{shared.Hub, lab.PrincipalUser, "list", "", "secrets", "argocd-ca", "argocd-agent-ca", false}, // with --ca-namespace=argocd-ca
+		{shared.Hub, lab.PrincipalUser, "list", "", "secrets", lab.CANamespace, "argocd-agent-ca", false},
 		{shared.Hub, lab.PrincipalUser, "list", "", "configmaps", lab.Namespace, "", false},
 		{shared.Hub, lab.PrincipalUser, "list", "", "namespaces", "", "", false},
 		{shared.Spoke("a"), lab.AgentUser, "delete", "argoproj.io", "applications", lab.Namespace, "any", true},

@@ -75,9 +75,8 @@ func TestAgentIsShutOutWithItsClusterSecret(t *testing.T) {
 func TestCAKeyInANamespaceOfItsOwn(t *testing.T) {
 	t.Parallel()
 	a := newAdmin(t)
-	place := a.hub + "-ca"
-	require.NoError(t, shared.Hub.Apply(t.Context(), namespace(place)))
-	in := " --ca-namespace " + place
+	place := a.hub + "-agent-ca" // by default
+	in := " --ca-namespace="
 	a.does(t, "pki init"+in, "pki init"+in)
 	data := a.secret(t, "argocd-agent-ca").Data
 	require.NotContains(t, data, "tls.key")
@@ -86,4 +85,11 @@ func TestCAKeyInANamespaceOfItsOwn(t *testing.T) {
 	a.does(t, "pki issue principal"+in, "pki issue resource-proxy"+in, "agent create berlin"+in, "pki issue agent berlin --agent-context=spoke-b"+in)
 	require.NotContains(t, a.does(t, "pki inspect"+in).output, "PROBLEM")
 	a.fails(t, "pki issue principal --upsert", "it has no private key", "--ca-namespace")
+
+	// A pair that is there from before is used, and its owner warned.
+	b := newAdmin(t)
+	b.does(t, "pki init")
+	require.Contains(t, b.does(t, "pki init"+in).warnings, "has the CA's private key, which the principal can read there: move that Secret")
+	require.Contains(t, b.does(t, "pki issue principal"+in).warnings, "move that Secret")
+	require.Contains(t, b.secret(t, "argocd-agent-ca").Data, "tls.key")
 }

@@ -31,7 +31,7 @@ func (s *principalSettings) entrance(client kubernetes.Interface, clusterStore *
 	certLogger := logging.Component(logger, "certificates")
 	keyFound := func(where string) {
 		certLogger.Warn("The CA's private key is where the principal reads it, so who takes over the principal can be any agent; "+
-			"keep it in a namespace of its own: argocd-agentctl pki init --ca-namespace", "secret", where)
+			"move that Secret to a namespace of its own, as argocd-agentctl pki init makes it", "secret", where)
 	}
 	certSource, err := s.tls.Source("principal", secret.Namespace{Client: client.CoreV1(), Name: s.namespace, KeyFound: keyFound},
 		certLogger, certs.NewMetrics(registry))

@@ -94,6 +94,12 @@ func Init(ctx context.Context, hub *cluster.Client, n New) (cluster.Result, erro
 	return result, err
 }
 
+// HasKey reports whether the CA's private key is in that place.
+func HasKey(ctx context.Context, place *cluster.Client) (bool, error) {
+	found, err := place.Get(ctx, SecretName)
+	return found != nil && len(found.Data[secret.PrivateKeyKey]) > 0, err
+}
+
 // Load returns the hub's CA.
 func Load(ctx context.Context, hub *cluster.Client) (*CA, error) {
 	found, err := get(ctx, hub)

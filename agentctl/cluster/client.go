@@ -127,6 +127,19 @@ func (c *Client) HasNamespace(ctx context.Context, name string) (bool, error) {
 	}
 }
 
+// CreateNamespace creates the client's namespace, unless it is there.
+func (c *Client) CreateNamespace(ctx context.Context) error {
+	has, err := c.HasNamespace(ctx, c.Namespace)
+	if err != nil || has {
+		return err
+	}
+	_, err = c.core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.Namespace}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create namespace %s on %s: %w", c.Namespace, c, c.explain(err))
+	}
+	return nil
+}
+
 // Namespaces is HasNamespace for many names, by one request.
 func (c *Client) Namespaces(ctx context.Context) (func(context.Context, string) (bool, error), error) {
 	list, err := c.core.Namespaces().List(ctx, metav1.ListOptions{})

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
@@ -121,7 +120,7 @@ func (c *createFlags) access(cmd *cobra.Command, e *endpoints, hub *cluster.Clie
 	}
 	switch {
 	case c.tlsSecret == "" && c.caSecret == "":
-		issuer, err := ca.Load(cmd.Context(), e.ca(hub))
+		issuer, err := e.loadCA(cmd, hub)
 		return agents.Issued{CA: issuer, New: n}, err
 	case c.tlsSecret == "" || c.caSecret == "":
 		return nil, errors.New("--tls-from-secret and --ca-from-secret: set both or neither")

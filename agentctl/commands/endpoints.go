@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
@@ -25,7 +26,7 @@ type endpoints struct {
 	principalContext, principalNamespace string
 	agentContext, agentNamespace         string
 	namespace                            string // the principal's, by its other flag
-	caNamespace                          string // of the CA's private key; the principal's if empty
+	caNamespace                          string // of the CA's private key; one of its own beside the principal's if empty
 }
 
 // declare declares the flags that all commands have.
@@ -38,7 +39,8 @@ func (e *endpoints) declare(set *settings.Set) {
 	set.String(&e.principalNamespace, principalNamespaceFlag, "ARGOCD_AGENT_PRINCIPAL_NAMESPACE", "argocd",
 		"namespace of the principal and Argo CD on the hub", settings.NonEmpty, settings.DNSLabel)
 	set.String(&e.caNamespace, "ca-namespace", "ARGOCD_AGENT_CA_NAMESPACE", "",
-		"namespace on the hub that holds the CA with its private key, where the principal may read nothing; the principal's if empty", settings.DNSLabel)
+		"namespace on the hub that holds the CA with its private key, where the principal may read nothing; the principal's with "+caSuffix+" if empty",
+		settings.DNSLabel)
 	set.String(&e.agentContext, agentContextFlag, "ARGOCD_AGENT_AGENT_CONTEXT", "",
 		"context of the agent's cluster in the kubeconfig; the current one if empty")
 	set.String(&e.agentNamespace, agentNamespaceFlag, "ARGOCD_AGENT_AGENT_NAMESPACE", "argocd",
@@ -75,12 +77,34 @@ func (e *endpoints) hub() (*cluster.Client, error) {
 	})
 }
 
-// ca returns a client for where the CA is, with its private key.
-func (e *endpoints) ca(hub *cluster.Client) *cluster.Client {
-	if e.caNamespace == "" {
-		return hub
+// caSuffix makes the namespace of the CA's private key of the principal's.
+const caSuffix = "-agent-ca"
+
+// ca returns a client for where the CA is, with its private key: by default a namespace of its own, since the principal reads all
+// Secrets of its own one. A CA that is there already stays in use, with a warning.
+func (e *endpoints) ca(cmd *cobra.Command, hub *cluster.Client) (*cluster.Client, error) {
+	if e.caNamespace != "" {
+		return hub.In(e.caNamespace), nil
 	}
-	return hub.In(e.caNamespace)
+	beside, err := ca.HasKey(cmd.Context(), hub)
+	if err != nil {
+		return nil, err
+	}
+	if !beside {
+		return hub.In(hub.Namespace + caSuffix), nil
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s has the CA's private key, which the principal can read there: move that Secret to a namespace of its own, "+
+		"such as %s, and run argocd-agentctl pki init; or accept it by --ca-namespace=%s\n", hub.Secret(ca.SecretName), hub.Namespace+caSuffix, hub.Namespace)
+	return hub, nil
+}
+
+// loadCA returns the hub's CA, to issue by.
+func (e *endpoints) loadCA(cmd *cobra.Command, hub *cluster.Client) (*ca.CA, error) {
+	place, err := e.ca(cmd, hub)
+	if err != nil {
+		return nil, err
+	}
+	return ca.Load(cmd.Context(), place)
 }
 
 // spoke returns a client for the agent's cluster.

@@ -149,7 +149,7 @@ func (e *endpoints) issue(cmd *cobra.Command, m *issueFlags, wanted ...ca.Certif
 	if err != nil {
 		return err
 	}
-	issuer, err := ca.Load(cmd.Context(), e.ca(hub))
+	issuer, err := e.loadCA(cmd, hub)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,11 @@ cluster, and copy the CA's certificate there, as argocd-agentctl pki propagate d
 			if err != nil {
 				return err
 			}
-			return issueAgent(cmd, e.ca(hub), hub, spoke, name, n)
+			issuer, err := e.loadCA(cmd, hub)
+			if err != nil {
+				return err
+			}
+			return issueAgent(cmd, issuer, hub, spoke, name, n)
 		},
 	}
 	m.declareUpsert(cmd)
@@ -191,11 +195,7 @@ cluster, and copy the CA's certificate there, as argocd-agentctl pki propagate d
 }
 
 // issueAgent copies the CA to the spoke first: if that is refused, such as on the hub itself, nothing is issued.
-func issueAgent(cmd *cobra.Command, place, hub, spoke *cluster.Client, name string, n ca.New) error {
-	issuer, err := ca.Load(cmd.Context(), place)
-	if err != nil {
-		return err
-	}
+func issueAgent(cmd *cobra.Command, issuer *ca.CA, hub, spoke *cluster.Client, name string, n ca.New) error {
 	if !hub.Same(spoke) { // an agent beside the principal has the CA beside it
 		if err := resultPrinter(cmd)(ca.Propagate(cmd.Context(), issuer.Trusted, spoke, n.Replace)); err != nil {
 			return err

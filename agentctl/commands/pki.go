@@ -18,8 +18,8 @@ func pkiCommands(e *endpoints) *cobra.Command {
 		Long: `Keep a CA on the hub, and issue certificates by it.
 
 The CA's private key is in a Secret on the hub. Whoever can read that Secret can be any agent, and the principal reads all
-Secrets of its namespace: so give the key a namespace of its own, by --ca-namespace. Where that is not good enough, have
-another CA issue the certificates, into the same Secrets.`,
+Secrets of its namespace: so the key has a namespace of its own. Where that is not good enough, have another CA issue the
+certificates, into the same Secrets.`,
 	}, initCommand(e), issueCommands(e), pkiInspectCommand(e), propagateCommand(e))
 }
 
@@ -27,9 +27,9 @@ func initCommand(e *endpoints) *cobra.Command {
 	var m issueFlags
 	cmd := &cobra.Command{
 		Use: "init", Short: "Create the CA", Args: program.NoArguments,
-		Long: "Create the CA, in the Secret " + ca.SecretName + " on the hub. A good one stays.\n" +
-			"With --ca-namespace it is there, and Argo CD's namespace gets a Secret of that name with the certificate only.",
-		Example: "  argocd-agentctl pki init --principal-context hub --ca-namespace argocd-ca",
+		Long: "Create the CA, in the Secret " + ca.SecretName + " on the hub, in a namespace of its own. A good one stays.\n" +
+			"Argo CD's namespace gets a Secret of the same name with the certificate only.",
+		Example: "  argocd-agentctl pki init --principal-context hub",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			n, err := m.certificate(cmd)
 			if err != nil {
@@ -40,7 +40,15 @@ func initCommand(e *endpoints) *cobra.Command {
 				return err
 			}
 			printed := resultPrinter(cmd)
-			place := e.ca(hub)
+			place, err := e.ca(cmd, hub)
+			if err != nil {
+				return err
+			}
+			if e.caNamespace == "" && !place.Same(hub) {
+				if err := place.CreateNamespace(cmd.Context()); err != nil {
+					return err
+				}
+			}
 			if err := printed(ca.Init(cmd.Context(), place, n)); err != nil || place.Same(hub) {
 				return err
 			}
@@ -95,7 +103,11 @@ func pkiInspectCommand(e *endpoints) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report, err := ca.Inspect(cmd.Context(), e.ca(hub), hub)
+			place, err := e.ca(cmd, hub)
+			if err != nil {
+				return err
+			}
+			report, err := ca.Inspect(cmd.Context(), place, hub)
 			if err != nil {
 				return err
 			}

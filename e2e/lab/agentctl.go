@@ -76,7 +76,7 @@ func (l *Lab) furnish(ctx context.Context) error {
 
 // loadCA reads the CA, for tests that issue their own certificates.
 func (l *Lab) loadCA(ctx context.Context) error {
-	found, err := l.Hub.Kubernetes.CoreV1().Secrets(Namespace).Get(ctx, caSecret, metav1.GetOptions{})
+	found, err := l.Hub.Kubernetes.CoreV1().Secrets(CANamespace).Get(ctx, caSecret, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,9 @@ import (
 // Namespace is where Argo CD, the principal and the agents live on their clusters.
 const Namespace = argocd.Namespace
 
+// CANamespace is where argocd-agentctl keeps the CA with its private key, on the hub.
+const CANamespace = Namespace + "-agent-ca"
+
 // Paths in the Git repository of the lab.
 const (
 	GuestbookPath = "guestbook" // a ConfigMap, a Deployment of two Pods and a Service

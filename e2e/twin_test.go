@@ -185,6 +185,7 @@ func (s *site) connected(t *testing.T) *site {
 // newTwin declares an Application of the site's agent.
 func (s *site) newTwin(name string) *twin {
 	a := newTwin(s.name, name)
+	a.declared.Into = a.declared.Name + "-resources" // the site's own name is that of its agent's namespace, which is closed
 	a.spoke = side{s.spoke, argocd.Named(s.name, a.declared.Name)}
 	return a
 }

@@ -30,7 +30,7 @@ func large(size int) string {
 	return strings.Repeat(" ", size-len(text)) + text
 }
 
-func zip(t *testing.T, text string) string {
+func zip(t testing.TB, text string) string {
 	t.Helper()
 	var packed strings.Builder
 	w := gzip.NewWriter(&packed)

@@ -189,16 +189,25 @@ func (d *Directory) notify() {
 	d.changed = make(chan struct{})
 }
 
+// remove forgets an agent, and nothing that another has by now: a server or a namespace may have gone from one to another.
 func (d *Directory) remove(name string) {
-	delete(d.servers, d.agents[name].Server)
-	delete(d.namespaces, d.spaces[name])
+	removeIf(d.servers, d.agents[name].Server, name)
+	removeIf(d.namespaces, d.spaces[name], name)
 	delete(d.spaces, name)
 	delete(d.agents, name)
 }
 
+// unassign forgets whose an application is, and nothing of another that is called the same on the spoke by now.
 func (d *Directory) unassign(instance string) {
-	delete(d.instances, d.assigned[instance])
+	removeIf(d.instances, d.assigned[instance], instance)
 	delete(d.assigned, instance)
+}
+
+// removeIf removes a key that has that value.
+func removeIf[K comparable](m map[K]string, key K, value string) {
+	if m[key] == value {
+		delete(m, key)
+	}
 }
 
 // Ready returns nil while there is a connection to the principal, and otherwise why there is none.
@@ -261,28 +270,41 @@ func (d *Directory) All() []Agent {
 func (d *Directory) Owner(instance string) (agent, spokeInstance string, ok bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
+	a, ok := d.owner(instance)
+	return a.agent, a.instance, ok
+}
+
+// owner is Owner while mu is held.
+func (d *Directory) owner(instance string) (assignment, bool) {
 	if a, ok := d.assigned[instance]; ok {
-		return a.agent, a.instance, true
+		return a, true
 	}
 	namespace, name, ok := strings.Cut(instance, "_") // no name contains it
 	if !ok || name == "" {
-		return "", "", false
+		return assignment{}, false
 	}
-	if agent, ok = d.namespaces[namespace]; !ok {
-		return "", "", false
+	agent, ok := d.namespaces[namespace]
+	if !ok {
+		return assignment{}, false
 	}
-	return agent, name, true
+	return assignment{agent, name}, true
 }
 
-// Hub returns the instance on the hub of an agent's application, by its instance on the spoke: the reverse of Owner.
+// Hub returns the instance on the hub of an agent's application, by its instance on the spoke: the reverse of Owner. What has
+// another owner is none of the agent's, whatever the principal said of namespaces.
 func (d *Directory) Hub(agent, spokeInstance string) (instance string, ok bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
+	of := assignment{agent, spokeInstance}
 	if namespace, ok := d.spaces[agent]; ok {
-		return namespace + "_" + spokeInstance, true
+		instance = namespace + "_" + spokeInstance
+	} else if instance, ok = d.instances[of]; !ok {
+		return "", false
 	}
-	instance, ok = d.instances[assignment{agent, spokeInstance}]
-	return instance, ok
+	if owner, ok := d.owner(instance); !ok || owner != of {
+		return "", false
+	}
+	return instance, true
 }
 
 // Changed returns a channel that is closed at the next change.

@@ -11,6 +11,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/admission"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
@@ -38,7 +39,7 @@ func (s *principalSettings) entrance(client kubernetes.Interface, clusterStore *
 	if err != nil {
 		return nil, err
 	}
-	identify, err := identity.New(identity.Options{Auth: s.auth, Reserved: []string{s.namespace}, Components: s.components})
+	identify, err := identity.New(identity.Options{Auth: s.auth, Reserved: []string{s.namespace, argocd.InCluster}, Components: s.components})
 	if err != nil {
 		return nil, err
 	}

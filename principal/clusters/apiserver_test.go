@@ -73,6 +73,21 @@ func (s *apiServer) put(name, agent, server string) {
 	s.record(name, secret)
 }
 
+// putOther puts the Secret of a cluster, called by a name in Argo CD, that is no agent's, or the agent's.
+func (s *apiServer) putOther(name, cluster, agent string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	secret := &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"argocd.argoproj.io/secret-type": "cluster"}},
+		Data:       map[string][]byte{"name": []byte(cluster), "server": []byte("https://" + cluster)},
+	}
+	if agent != "" {
+		secret.Labels["argocd-agent.argoproj-labs.io/agent-name"] = agent
+	}
+	s.record(name, secret)
+}
+
 func (s *apiServer) remove(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

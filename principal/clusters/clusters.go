@@ -3,10 +3,12 @@ package clusters
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +32,8 @@ type Listener interface {
 // Clusters follows cluster Secrets.
 type Clusters struct {
 	store     *follow.Store[*corev1.Secret, *cluster]
-	listeners []Listener // only changed before Run
+	others    *follow.Store[*corev1.Secret, *cluster] // that are no agents', by their names in Argo CD
+	listeners []Listener                              // only changed before Run
 	logger    *slog.Logger
 }
 
@@ -38,6 +41,7 @@ type Clusters struct {
 type cluster struct {
 	id     types.NamespacedName
 	agent  string
+	name   string // in Argo CD
 	server string
 	mode   string // that the agent is to have; empty if it does not say
 	guard  guardLimits
@@ -50,17 +54,32 @@ func (c *cluster) lacksServer() bool { return c.fault == "" && c.server == "" }
 // New returns clusters that follow the Secrets in the namespace of Argo CD once Run runs.
 func New(client cache.Getter, namespace string, logger *slog.Logger) *Clusters {
 	c := &Clusters{logger: logger}
-	secrets := cache.NewFilteredListWatchFromClient(client, "secrets", namespace, func(o *metav1.ListOptions) { o.LabelSelector = argocd.ClusterSelector })
-	c.store = follow.New(follow.Options[*corev1.Secret, *cluster]{
-		List:     secrets.ListWithContextFunc,
-		Watch:    secrets.WatchFuncWithContext,
-		Kind:     &corev1.Secret{},
-		Reduce:   reduce,
-		Group:    func(c *cluster) string { return c.agent },
-		Changed:  c.changed,
-		Vanished: c.vanished,
+	followed := func(selector string, o follow.Options[*corev1.Secret, *cluster]) *follow.Store[*corev1.Secret, *cluster] {
+		secrets := cache.NewFilteredListWatchFromClient(client, "secrets", namespace, func(o *metav1.ListOptions) { o.LabelSelector = selector })
+		o.List, o.Watch, o.Kind, o.Reduce = secrets.ListWithContextFunc, secrets.WatchFuncWithContext, &corev1.Secret{}, reduce
+		return follow.New(o)
+	}
+	c.store = followed(argocd.ClusterSelector, follow.Options[*corev1.Secret, *cluster]{
+		Group: func(c *cluster) string { return c.agent }, Changed: c.changed, Vanished: c.vanished,
+	})
+	c.others = followed(argocd.OtherClusterSelector, follow.Options[*corev1.Secret, *cluster]{
+		Group: func(c *cluster) string { return c.name }, Changed: func(_, _ *cluster) {}, Vanished: func([]*cluster) {},
 	})
 	return c
+}
+
+// Other returns the Secret of a cluster which Argo CD calls as the agent is called, and which is not that agent's; empty if there
+// is none. What such an agent shows would be shown as of that cluster, and deployed there.
+func (c *Clusters) Other(agent string) string {
+	for one := range c.others.Group(agent) {
+		return one.id.String()
+	}
+	for one := range c.store.All() {
+		if one.name == agent && one.agent != agent {
+			return one.id.String()
+		}
+	}
+	return ""
 }
 
 // Subscribe adds a listener, which is notified of every cluster from the first on. It must be called before Run.
@@ -109,21 +128,28 @@ func (c *Clusters) validOf(agent string) []*cluster {
 }
 
 // Run follows the Secrets until the context ends.
-func (c *Clusters) Run(ctx context.Context) { c.store.Run(ctx) }
+func (c *Clusters) Run(ctx context.Context) {
+	var stores sync.WaitGroup
+	stores.Go(func() { c.others.Run(ctx) })
+	stores.Go(func() { c.store.Run(ctx) })
+	stores.Wait()
+}
 
 // Wait waits until all Secrets are known, and reports whether that came before the end of the context.
 func (c *Clusters) Wait(ctx context.Context) bool {
-	select {
-	case <-c.store.Synced():
-		return true
-	case <-ctx.Done():
-		return false
+	for _, synced := range []<-chan struct{}{c.store.Synced(), c.others.Synced()} {
+		select {
+		case <-synced:
+		case <-ctx.Done():
+			return false
+		}
 	}
+	return true
 }
 
 // Ready returns nil once all Secrets are known, and otherwise why they are not.
 func (c *Clusters) Ready() error {
-	if err := c.store.Ready(); err != nil {
+	if err := errors.Join(c.store.Ready(), c.others.Ready()); err != nil {
 		return fmt.Errorf("cluster Secrets on the hub: %w", err)
 	}
 	return nil
@@ -134,7 +160,7 @@ func (c *Clusters) Ready() error {
 func reduce(s *corev1.Secret, _ *cluster) *cluster {
 	c := &cluster{
 		id:    types.NamespacedName{Namespace: s.Namespace, Name: s.Name},
-		agent: s.Labels[argocd.LabelAgent], mode: s.Labels[argocd.LabelMode], guard: readGuardLimits(s.Annotations),
+		agent: s.Labels[argocd.LabelAgent], name: argocd.ClusterNameOf(s), mode: s.Labels[argocd.LabelMode], guard: readGuardLimits(s.Annotations),
 	}
 	server := argocd.ServerOf(s)
 	if _, err := identity.ParseAgent(c.agent); err != nil {

@@ -82,6 +82,23 @@ func TestClusterSecrets(t *testing.T) {
 	require.Empty(t, l.events, "no notification of other Secrets")
 }
 
+// A cluster that Argo CD calls like an agent is the agent's, or keeps the agent out.
+func TestClustersThatAreNotTheAgents(t *testing.T) {
+	s, l := newAPIServer(t), recordingListener{make(chan string, 100)}
+	s.putOther("pushed", "berlin", "")
+	s.putOther("paris", "paris", "paris")
+	s.putOther("swapped", "rome", "vienna")
+	c, log := start(t, s, l)
+	require.Eventually(t, func() bool { return c.Ready() == nil }, timeout, time.Millisecond)
+	for agent, secret := range map[string]string{"berlin": "argocd/pushed", "rome": "argocd/swapped", "paris": "", "vienna": "", "": ""} {
+		require.Equal(t, secret, c.Other(agent), agent)
+	}
+	require.Empty(t, c.Server("berlin"))
+	require.Empty(t, log.String(), "clusters of the hub's own are none of the principal's business")
+	s.putOther("pushed", "berlin", "berlin")
+	require.Eventually(t, func() bool { return c.Other("berlin") == "" }, timeout, time.Millisecond)
+}
+
 // Of several Secrets for one agent the first by name is used, whichever was created first, and the log says so.
 func TestSeveralClusterSecretsOfOneAgent(t *testing.T) {
 	s, l := newAPIServer(t), recordingListener{make(chan string, 100)}

@@ -218,8 +218,9 @@ func (c *connection) exchangeHellos() error {
 	return c.sendHello(mine)
 }
 
-// errIfUnknown returns why an agent is refused of which the hub has never heard. A hub that it does not belong to would have it
-// delete all that it holds.
+// errIfUnknown returns why an agent is refused of which the hub has never heard, or whose name is that of a cluster which is not
+// the agent's. A hub that it does not belong to would have it delete all that it holds; and what is shown as of a cluster of the
+// hub's a controller of the hub's deploys there.
 func (c *connection) errIfUnknown(ctx context.Context) error {
 	switch known, err := c.service.options.Knows(ctx, c.agent); {
 	case err != nil:
@@ -228,6 +229,10 @@ func (c *connection) errIfUnknown(ctx context.Context) error {
 		return status.Errorf(codes.FailedPrecondition, "the hub has no cluster Secret, no namespace and no Application for agent %q, and so decides "+
 			"nothing for it: correct the agent's certificate if that is not its name, or create its cluster Secret with: argocd-agentctl agent create %s",
 			c.agent, c.agent)
+	}
+	if secret := c.service.options.OtherCluster(c.agent); secret != "" {
+		return status.Errorf(codes.FailedPrecondition, "cluster Secret %s on the hub is of a cluster named %q that is not this agent's: give one of the two "+
+			"another name, or, if it is the agent's, the Secret the label %s=%s", secret, c.agent, argocd.LabelAgent, c.agent)
 	}
 	return nil
 }

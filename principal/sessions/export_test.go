@@ -7,3 +7,10 @@ func Cancellable(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	return context.WithValue(ctx, cancelKey{}, cancel), cancel
 }
+
+// Serving reports whether Run has begun and the context has not ended.
+func (s *Service) Serving() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.serving
+}

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -142,10 +143,11 @@ func newFixture(t *testing.T) *fixture {
 	o.authn = authn.New(authn.Options{Identify: who, Trust: o.material, Logger: slog.New(slog.NewTextHandler(o.log, nil))})
 	o.Service = sessions.New(sessions.Options{
 		Authn: o.authn, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
-		Knows:      o.knows,
-		Mode:       o.modeOf,
-		Logger:     slog.New(slog.NewTextHandler(o.log, nil)),
-		HasCluster: func(string) bool { return !o.withoutCluster.Load() }, Forget: func(agent string) { o.forgotten <- agent },
+		Knows:        o.knows,
+		OtherCluster: func(agent string) string { return map[string]string{"pushed": "argocd/pushed-secret"}[agent] },
+		Mode:         o.modeOf,
+		Logger:       slog.New(slog.NewTextHandler(o.log, nil)),
+		HasCluster:   func(string) bool { return !o.withoutCluster.Load() }, Forget: func(agent string) { o.forgotten <- agent },
 		Share: func(agent, _ string) converge.Options {
 			o.sharing()
 			return converge.Options{
@@ -176,6 +178,9 @@ func (o *fixture) run(t *testing.T) {
 		parts.Wait()
 	}()
 	t.Cleanup(func() { stop(); <-o.stopped })
+	for !o.Serving() { // who comes before that is refused; a test with a clock of its own loses no time here
+		runtime.Gosched()
+	}
 }
 
 // open makes a service, and has it run and listen until the test is over.

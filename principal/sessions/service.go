@@ -40,6 +40,8 @@ type Options struct {
 	Modes []string
 	// Mode returns the one that the hub says an agent has, empty if it says nothing.
 	Mode func(agent string) string
+	// OtherCluster returns the cluster Secret that has an agent's name for its cluster and is not the agent's, empty if none has.
+	OtherCluster func(agent string) string
 	// Hello returns the principal's.
 	Hello func() wire.Hello
 	// Registerer takes the metrics.

@@ -177,15 +177,21 @@ func TestUnknownAgentIsRefusedUntilItIsKnown(t *testing.T) {
 	}
 }
 
+// What an agent that is called like a cluster of the hub's own shows would be deployed there.
+func TestAgentWithTheNameOfAnotherClusterIsRefused(t *testing.T) {
+	o := open(t)
+	err := o.connectAndGreet(t, "pushed", hello()).endReason(t)
+	require.Equal(t, codes.FailedPrecondition, status.Code(err), "%v", err)
+	require.ErrorContains(t, err, `cluster Secret argocd/pushed-secret on the hub is of a cluster named "pushed" that is not this agent's`)
+	require.NotContains(t, o.sources, "pushed", "nothing is shared with it")
+}
+
 func TestStreamsBeforeRunAreRefused(t *testing.T) {
 	o := newFixture(t)
 	o.listen(t)
 	require.Equal(t, codes.Unavailable, status.Code(o.connectAndGreet(t, "a", hello()).endReason(t)))
 	o.run(t)
-	require.Eventually(t, func() bool { // that Run has begun shows in nothing else
-		_, err := o.connectAndGreet(t, "a", hello()).RecvHello()
-		return err == nil
-	}, timeout, 10*time.Millisecond)
+	o.connectServed(t, "a")
 }
 
 // Two agents of one name: the newer is served, and the older gets the reason why it no longer is.

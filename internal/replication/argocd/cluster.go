@@ -33,6 +33,9 @@ const (
 // ClusterSelector selects the cluster Secrets of agents.
 const ClusterSelector = LabelAgent + "," + LabelSecretType + "=" + SecretTypeCluster
 
+// OtherClusterSelector selects the Secrets of clusters that are no agents'.
+const OtherClusterSelector = "!" + LabelAgent + "," + LabelSecretType + "=" + SecretTypeCluster
+
 // Keys of a cluster Secret.
 const (
 	clusterNameKey   = "name"
@@ -82,6 +85,9 @@ func ClusterServer(proxy, agent string) string {
 func ServerOf(secret *corev1.Secret) string {
 	return strings.TrimRight(string(secret.Data[clusterServerKey]), "/")
 }
+
+// ClusterNameOf returns what Argo CD calls the cluster that a cluster Secret is about.
+func ClusterNameOf(secret *corev1.Secret) string { return string(secret.Data[clusterNameKey]) }
 
 // Write puts the cluster into a Secret, which may be a new one. Other labels, annotations and keys that it has stay.
 func (c Cluster) Write(secret *corev1.Secret) error {

@@ -1,7 +1,6 @@
 package connlimit_test
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
 )
@@ -22,7 +22,7 @@ import (
 type server struct {
 	ca      *pki.CA
 	address string
-	log     *logBuffer
+	log     *logtest.Log
 	stop    func()
 }
 
@@ -36,7 +36,7 @@ func serve(t *testing.T, total, perCertificate int) *server {
 	require.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.Certificate())
-	s := &server{ca: ca, log: &logBuffer{}}
+	s := &server{ca: ca, log: &logtest.Log{}}
 	limit := connlimit.New(connlimit.Options{
 		Total: total, Setting: "--max-connections", PerCertificate: perCertificate, Logger: slog.New(slog.NewTextHandler(s.log, nil)),
 	})
@@ -78,25 +78,6 @@ func (s *server) connect(t *testing.T, own tls.Certificate) (net.Conn, error) {
 	t.Cleanup(func() { _ = conn.Close() })
 	_, err = io.ReadFull(conn, make([]byte, len("hello")))
 	return conn, err
-}
-
-// logBuffer is a log that may be read while it is written.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 func (s *server) client(t *testing.T, name string) tls.Certificate {

@@ -7,11 +7,16 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/glob"
 )
 
-// Lengths of what Argo CD on the hub matches with the patterns of a project: of names and of addresses.
+// Lengths of what Argo CD on the hub matches with the patterns of a project. They bound what patterns are shown, and what is shown to
+// be matched with them.
 const (
-	nameLength    = 63
-	addressLength = 128
+	nameLength        = 63          // of namespaces and kinds, as Kubernetes has it (RFC 1123 label)
+	applicationLength = LongestName // of Applications
+	addressLength     = 256         // of repositories
 )
+
+// LongestName is how long the name of an object may be (RFC 1123 subdomain, as Kubernetes has it).
+const LongestName = 253
 
 // errTooMuchWork means that nobody can tell in time what a project permits.
 var errTooMuchWork = errors.New("the project's spec: want fewer or simpler patterns: it takes too long to match all of them")
@@ -36,7 +41,8 @@ var globFields = []globField{ //nolint:gochecknoglobals // a constant
 	{"destinationServiceAccounts", []string{"server"}, 0},
 	{"destinationServiceAccounts", []string{"namespace"}, nameLength},
 	{"syncWindows", []string{"clusters"}, 0},
-	{"syncWindows", []string{"applications", "namespaces"}, nameLength},
+	{"syncWindows", []string{"applications"}, applicationLength},
+	{"syncWindows", []string{"namespaces"}, nameLength},
 }
 
 // checkShown returns an error if a pattern of a project of an agent's could take too long to match on the hub, or if it takes too long

@@ -9,11 +9,15 @@ import (
 )
 
 // MirrorDefinition turns an application of an agent's into what shows it on the hub: of a project of the agent's, in its
-// cluster, without finalizers, and with the labels and annotations that the rules show.
+// cluster, without finalizers, and with the labels and annotations that the rules show. It fails for what would take the hub's Argo CD
+// too long to match with the agent's own patterns.
 func MirrorDefinition(agent string, rules MirrorRules, d Definition) (Definition, error) {
 	spec, err := decodeObject(d.Spec)
 	if err != nil {
 		return d, fmt.Errorf("spec: %w", err)
+	}
+	if err := checkMatched(spec); err != nil {
+		return d, err
 	}
 	project, _ := spec["project"].(string)
 	spec["project"] = agent + "-" + project

@@ -310,6 +310,44 @@ func TestMirroredProjectWithPatternsThatTakeTooLongIsRefused(t *testing.T) {
 	}
 }
 
+// Patterns are bounded for texts of some length, and no longer ones are shown to be matched with them.
+func TestMirroredTextsAreNoLongerThanPatternsAreBoundedFor(t *testing.T) {
+	t.Parallel()
+	url := func(length int) string { return "https://x/" + strings.Repeat("a", length-len("https://x/")) }
+	for name, c := range map[string]struct{ spec, refused string }{
+		"namespace":       {`{"destination":{"namespace":"` + strings.Repeat("a", 63) + `"}}`, ""},
+		"long namespace":  {`{"destination":{"namespace":"` + strings.Repeat("a", 64) + `"}}`, "has 64 characters: want at most 63"},
+		"repository":      {`{"source":{"repoURL":"` + url(256) + `"},"sources":[{"ref":"a"},7]}`, ""},
+		"long repository": {`{"source":{"repoURL":"` + url(257) + `"}}`, "has 257 characters: the hub shows applications of repositories"},
+		"one of several":  {`{"sources":[{"repoURL":"` + url(20) + `"},{"repoURL":"` + url(2048) + `"}]}`, "has 2048 characters"},
+		"dry source":      {`{"sourceHydrator":{"drySource":{"repoURL":"` + url(300) + `"}}}`, "has 300 characters"},
+		"sync source":     {`{"sourceHydrator":{"syncSource":{"repoURL":"` + url(300) + `"}}}`, "has 300 characters"},
+		"escaped":         {`{"source":{"repoURL":"` + strings.Repeat("ü", 42) + `"}}`, ""},
+		"escaped to more": {`{"source":{"repoURL":"` + strings.Repeat("ü", 43) + `"}}`, "has 258 characters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := argocd.MirrorDefinition("berlin", argocd.MirrorRules{}, argocd.Definition{Spec: json.RawMessage(c.spec)})
+			if c.refused == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.refused)
+		})
+	}
+	const stars = `*a*a*a*a*` // which a name of 63 bytes could have, and an Application's could not
+	for spec, refused := range map[string]bool{
+		`{"sourceRepos":["https://*.example.com/*/*-x"]}`:                                                 false,
+		`{"sourceRepos":["` + stars + `"]}`:                                                               true,
+		`{"syncWindows":[{"schedule":"* * * * *","duration":"1h","applications":["a-*-b-*-c-*"]}]}`:       false,
+		`{"syncWindows":[{"schedule":"* * * * *","duration":"1h","applications":["` + stars[:8] + `"]}]}`: true,
+		`{"syncWindows":[{"schedule":"* * * * *","duration":"1h","namespaces":["` + stars[:8] + `"]}]}`:   false,
+	} {
+		_, err := argocd.MirrorProject("berlin", argocd.MirrorRules{}, "own", argocd.Content{Spec: json.RawMessage(spec)})
+		require.Equal(t, refused, err != nil, "%s: %v", spec, err)
+	}
+}
+
 // What takes long together is refused too.
 func TestMirroredProjectWithTooMuchToMatchIsRefused(t *testing.T) {
 	t.Parallel()

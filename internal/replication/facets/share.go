@@ -150,14 +150,11 @@ func retained(r interface {
 	return converge.ReplicaConfig{Replica: r, Retain: true, Recall: r.Recall, Stale: r.Stale}
 }
 
-// longestName is how long the name of an object may be (RFC 1123 subdomain, as Kubernetes has it).
-const longestName = 253
-
 // prefixed returns the name that an agent's project has on the hub.
 func prefixed(agent, project string) (string, error) {
 	name := agent + "-" + project
-	if len(name) > longestName {
-		return "", fmt.Errorf("on the hub the project would be called %q, which is longer than %d characters: give it a shorter name", name, longestName)
+	if len(name) > argocd.LongestName {
+		return "", fmt.Errorf("on the hub the project would be called %q, which is longer than %d characters: give it a shorter name", name, argocd.LongestName)
 	}
 	return name, nil
 }

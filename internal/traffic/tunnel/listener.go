@@ -21,6 +21,12 @@ const acceptTimeout = 10 * time.Second
 // maxConns is how many connections there may be at a time. A principal lets an agent have no more either.
 const maxConns = 1000
 
+// Bounds of a DialRequest's texts, in bytes: an id goes back to the principal as metadata, a target into a reason and the log.
+const (
+	maxID     = 128
+	maxTarget = 64
+)
+
 // Listener is a net.Listener for what the hub dials on a spoke.
 type Listener struct {
 	target Target
@@ -95,6 +101,9 @@ func (s *Server) Serve(ctx, listening context.Context, principal grpc.ClientConn
 		return err
 	}
 	slots := make(chan struct{}, maxConns)
+	warn := sync.OnceFunc(func() {
+		s.logger.Warn("Tunnel dials rejected: the principal sends an id or a target that is too long; check its version", "id_limit", maxID, "target_limit", maxTarget)
+	})
 	for {
 		dial, err := dials.Recv()
 		if err != nil {
@@ -102,6 +111,10 @@ func (s *Server) Serve(ctx, listening context.Context, principal grpc.ClientConn
 				cancel()
 			}
 			return err
+		}
+		if len(dial.GetId()) > maxID || len(dial.GetTarget()) > maxTarget {
+			warn() // and the hub's dial times out
+			continue
 		}
 		select {
 		case slots <- struct{}{}:

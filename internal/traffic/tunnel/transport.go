@@ -8,17 +8,24 @@ import "google.golang.org/grpc"
 // is two of these; gRPC opens that when something arrives, whoever reads it.
 const streamWindow = 2 * window
 
+// maxHeaders bounds what the headers of a call may have, in bytes of HTTP/2's count (SETTINGS_MAX_HEADER_LIST_SIZE), from either peer.
+// gRPC keeps them as long as the call lasts, and takes 16 MiB of each unless told otherwise.
+const maxHeaders = 64 << 10
+
 // ServerOptions returns the options of a principal that relays tunnel connections. It has no read buffer, which would be
 // 32 KiB for each idle agent: TLS has one already.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ReadBufferSize(0), grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(2 * streamWindow),
+		grpc.MaxHeaderListSize(maxHeaders),
 	}
 }
 
 // DialOptions returns the options of whoever connects to a principal for tunnel connections.
 func DialOptions() []grpc.DialOption {
-	return []grpc.DialOption{grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(2 * streamWindow)}
+	return []grpc.DialOption{
+		grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(2 * streamWindow), grpc.WithMaxHeaderListSize(maxHeaders),
+	}
 }
 
 // callOptions are those of a tunnel connection's stream.

@@ -2,7 +2,7 @@
 # Programs are built and then become the recipe's process (exec), so that a signal to make reaches them: `go run` would
 # die of a SIGTERM and leave its program behind.
 
-.PHONY: tools demo test-contract test-e2e e2e bench
+.PHONY: tools demo test-contract test-e2e e2e bench table-of-lies
 
 tools: ## Build the real programs that the lab runs (once; some 15 minutes the first time)
 	cd e2e && go run ./cmd/tools
@@ -21,6 +21,9 @@ test-e2e: tools ## Run the end-to-end tests, without the slow ones
 
 e2e: tools fuzz ## Run all end-to-end tests, the slow ones too, and all fuzz targets
 	cd e2e && go test -race -count=1 -timeout 60m ./...
+
+table-of-lies: ## Write the table in docs/security.md from the tests in e2e/hostile
+	cd e2e && go test -count=1 ./hostile -run TestTableIsThatOfTheDocs -update
 
 bench: tools ## Measure beside a floor, a plain client that does the same work; flags as ARGS='--only propagate' or ARGS=--help
 	cd e2e && go build -o ../bin/bench ./cmd/bench && exec ../bin/bench $(ARGS)

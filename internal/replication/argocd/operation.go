@@ -6,6 +6,12 @@ import (
 	"reflect"
 )
 
+// IsOperation reports whether a JSON value could be an operation: an object that says something.
+func IsOperation(raw json.RawMessage) bool {
+	operation, err := decodeObject(raw)
+	return err == nil && len(operation) > 0
+}
+
 // OwnSources returns what an operation would deploy that is not what the application's own spec says, empty if there is nothing: the
 // name of the field that says so. argocd-server writes the application's own sources into each operation; those of a rollback are of
 // another time. Which revision of a source is deployed is for the operation to say.

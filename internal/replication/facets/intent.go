@@ -272,6 +272,9 @@ func (r intentReplica) Apply(ctx context.Context, key converge.Key, obj converge
 	if err := strictjson.Unmarshal(obj.Payload, &in); err != nil {
 		return converge.State{}, fmt.Errorf("decode the intent: %w: %w", converge.ErrRefused, err)
 	}
+	if in.OperationName != "" && !argocd.IsOperation(in.Operation) {
+		return converge.State{}, fmt.Errorf("%w: it names an operation, and what it has for one is no JSON object with anything in it", converge.ErrRefused)
+	}
 	if r.toHub != nil {
 		var err error
 		if in.Operation, err = r.toHub().Back().Operation(in.Operation); err != nil {

@@ -2,6 +2,7 @@ package apiproxy
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -63,9 +64,10 @@ func (h *Handler) awaitDenial(ctx context.Context, q *policy.Request, first poli
 		}
 		changed = h.options.Policy.Changed()
 		decision, err := h.options.Policy.Decide(ctx, q)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the request is over, and so is the question
+		}
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case err != nil:
 			return decisionError(err)
 		case !decision.Allowed:
@@ -78,7 +80,8 @@ func (h *Handler) awaitDenial(ctx context.Context, q *policy.Request, first poli
 
 // denial returns why a context of whileAllowed has ended, nil if it has not or for another reason.
 func denial(ctx context.Context) *apihttp.Error {
-	if why, ok := context.Cause(ctx).(*apihttp.Error); ok {
+	why := new(apihttp.Error)
+	if errors.As(context.Cause(ctx), &why) {
 		return why
 	}
 	return nil

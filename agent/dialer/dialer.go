@@ -101,7 +101,7 @@ func (d *Dialer) Run(ctx context.Context) {
 			return
 		}
 		d.because(err)
-		timer := time.NewTimer(d.retryDelay(again, failures, lasted, err))
+		timer := time.NewTimer(d.retryDelay(ctx, again, failures, lasted, err))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -112,7 +112,7 @@ func (d *Dialer) Run(ctx context.Context) {
 }
 
 // retryDelay returns how long to wait before the next attempt, and logs why.
-func (d *Dialer) retryDelay(again *retry, failures *failureLog, lasted time.Duration, err error) time.Duration {
+func (d *Dialer) retryDelay(ctx context.Context, again *retry, failures *failureLog, lasted time.Duration, err error) time.Duration {
 	first := again.firstSuperseded(lasted)
 	delay := again.after(lasted, err)
 	logger := d.options.Logger.With("backoff", delay.String())
@@ -124,7 +124,7 @@ func (d *Dialer) retryDelay(again *retry, failures *failureLog, lasted time.Dura
 	case superseded(err):
 		logger.Info("Principal still serves another agent of this name; retrying")
 	default:
-		logger.Log(context.Background(), failures.level(lasted, text(err)), "Connection to principal failed; retrying",
+		logger.Log(ctx, failures.level(lasted, text(err)), "Connection to principal failed; retrying",
 			"address", d.options.Address, "error", text(err))
 	}
 	return delay

@@ -40,7 +40,7 @@ func (b defaultRule) create(ctx context.Context, q *Request) (Decision, error) {
 	kind := schema.GroupKind{Group: version.Group, Kind: owners[0].Kind}
 	from := slices.IndexFunc(kinds, func(d derivation) bool { return d.owner == kind })
 	if err != nil || from < 0 || owners[0].UID == "" || owners[0].Name == "" {
-		return denied("no action of Argo CD creates one from a %.80s", kind.String()), nil
+		return denied("no action of Argo CD creates one from a %.80s", kind.String()), nil //nolint:nilerr // a version that is none is of no such kind
 	}
 	decision, err := b.object(ctx, ownership.Object{
 		Group: kind.Group, Kind: kind.Kind, Namespace: q.Namespace, Name: owners[0].Name, UID: string(owners[0].UID),

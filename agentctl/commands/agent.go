@@ -39,7 +39,7 @@ type createFlags struct {
 func createCommand(e *endpoints) *cobra.Command {
 	var c createFlags
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Register an agent on the hub", Args: one("the agent's name"),
+		Use: "create NAME", Short: "Register an agent on the hub", Args: oneAgent,
 		Long: `Register an agent on the hub: create the Secret cluster-NAME, by which Argo CD and the principal know its cluster. Argo CD
 reaches that cluster through the resource proxy, with a client certificate that has the agent's name.`,
 		Example: `  argocd-agentctl agent create berlin --principal-context hub --label region=eu
@@ -216,7 +216,7 @@ func labelText(set map[string]string) string {
 func inspectCommand(e *endpoints) *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
-		Use: "inspect NAME", Short: "Show an agent and its problems", Args: one("the agent's name"),
+		Use: "inspect NAME", Short: "Show an agent and its problems", Args: oneAgent,
 		Long:    "Show an agent on the hub and, with --agent-context, on its cluster, and its problems. With any, the exit code is 1.",
 		Example: "  argocd-agentctl agent inspect berlin --principal-context hub --agent-context berlin -o yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -15,7 +15,7 @@ func deletionsCommand(e *endpoints) *cobra.Command {
 	var f format
 	var release bool
 	cmd := &cobra.Command{
-		Use: "deletions NAME", Short: "Show the deletions that the deletion guard holds, or release them", Args: one("the agent's name"),
+		Use: "deletions NAME", Short: "Show the deletions that the deletion guard holds, or release them", Args: oneAgent,
 		Long: `Show which deletions on an agent's cluster the deletion guard of the principal holds. With --release those that are shown are done, and
 no others that it may hold by then.`,
 		Example: "  argocd-agentctl agent deletions berlin\n  argocd-agentctl agent deletions berlin --release",

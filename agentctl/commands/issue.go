@@ -164,7 +164,7 @@ func issueAgentCommand(e *endpoints) *cobra.Command {
 	var m issueFlags
 	var sameContext bool
 	cmd := &cobra.Command{
-		Use: "agent NAME", Short: "Issue the certificate of an agent, and have its cluster trust the CA", Args: one("the agent's name"),
+		Use: "agent NAME", Short: "Issue the certificate of an agent, and have its cluster trust the CA", Args: oneAgent,
 		Long: `Issue the certificate by which the principal knows an agent, into the Secret ` + ca.AgentSecret + ` on the agent's
 cluster, and copy the CA's certificate there, as argocd-agentctl pki propagate does.`,
 		Example: "  argocd-agentctl pki issue agent berlin --principal-context hub --agent-context berlin",

@@ -49,17 +49,15 @@ func group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// one is for commands that take one argument, such as a name.
-func one(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch len(args) {
-		case 1:
-			return nil
-		case 0:
-			return fmt.Errorf("%s: give %s, as in: %s berlin", cmd.CommandPath(), what, cmd.CommandPath())
-		default:
-			return fmt.Errorf("%s takes %s, and %q is one too many", cmd.CommandPath(), what, args[1])
-		}
+// oneAgent is for commands that take one argument, an agent's name.
+func oneAgent(cmd *cobra.Command, args []string) error {
+	switch len(args) {
+	case 1:
+		return nil
+	case 0:
+		return fmt.Errorf("%s: give the agent's name, as in: %s berlin", cmd.CommandPath(), cmd.CommandPath())
+	default:
+		return fmt.Errorf("%s takes the agent's name, and %q is one too many", cmd.CommandPath(), args[1])
 	}
 }
 

@@ -30,13 +30,13 @@ func large(size int) string {
 	return strings.Repeat(" ", size-len(text)) + text
 }
 
-func zip(t testing.TB, text string) string {
-	t.Helper()
+func zip(tb testing.TB, text string) string {
+	tb.Helper()
 	var packed strings.Builder
 	w := gzip.NewWriter(&packed)
 	_, err := io.WriteString(w, text)
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
+	require.NoError(tb, err)
+	require.NoError(tb, w.Close())
 	return packed.String()
 }
 

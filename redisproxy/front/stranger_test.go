@@ -63,11 +63,11 @@ func TestClientThatDoesNotAuthenticateIsDisconnected(t *testing.T) {
 	incomplete.mustSend("*2\r\n$4\r\nAUTH\r\n$6\r\nsec")
 	require.Contains(t, wrong.do("AUTH", "wrong"), "-WRONGPASS")
 	for busy.send(command("PING")) == nil {
-		if reply, err := busy.receive(); err != nil {
+		reply, err := busy.receive()
+		if err != nil {
 			break
-		} else {
-			require.Equal(t, noAuth, reply)
 		}
+		require.Equal(t, noAuth, reply)
 	}
 	for _, r := range []*rawClient{silent, incomplete, wrong, reset} {
 		r.requireClosed()

@@ -281,7 +281,7 @@ func TestKubeproxySelectsAgent(t *testing.T) {
 		require.Contains(t, k.run(t, "", "get", "pod", g.pod), g.pod)
 	}
 	for _, c := range []struct{ name, path, want string }{
-		{lab.AllAgents, "/agents/nobody", "no such agent"},
+		{lab.AllAgents, "/agents/never-created", "no such agent"},
 		{lab.AllAgents, "", "/agents/"},
 		{"a", "/agents/b", "orbidden"},
 		{"stranger", "", "no such agent"},

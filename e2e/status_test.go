@@ -120,5 +120,5 @@ func TestStatusCatchesUpAfterReconnect(t *testing.T) {
 	require.True(t, argocd.SyncedAndHealthy(app.hub.get(t)), "what was known last stays visible")
 
 	reconnect(t, "b")
-	app.hub.becomes(t, has("OutOfSync", "status", "sync", "status"), same(gone.Object["status"]))
+	app.hub.becomes(t, has("OutOfSync", "status", "sync", "status"), same(displayed("b", gone.Object["status"])))
 }

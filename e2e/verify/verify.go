@@ -22,7 +22,8 @@ import (
 
 // Site is where one side's Argo CD is.
 type Site struct {
-	Config    *rest.Config
+	Config *rest.Config
+	// Namespace is also the agent's own on a spoke, which is closed to the hub.
 	Namespace string
 	// Mapping is as this side's program has it.
 	Mapping mapping.Mapping
@@ -125,7 +126,7 @@ func (p Pair) open(changed changes) (sides, error) {
 	if s.spoke, err = facets.Open(facets.Options{
 		Config: p.Spoke.Config, Name: "spoke", Namespace: p.Spoke.Namespace, ApplicationNamespace: p.ApplicationNamespace,
 		Kinds: p.Mode.Kinds(), KeepStatus: true, Mapping: p.Spoke.Mapping, Selector: p.Selector, Listener: changed, Agent: func() string { return p.Agent },
-		Reporter: reporter,
+		ClosedNamespace: p.Spoke.Namespace, Reporter: reporter,
 	}); err != nil {
 		return s, err
 	}

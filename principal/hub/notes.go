@@ -85,8 +85,8 @@ func (h *Hub) noteAll() {
 // None of them knows of the other. So each principal writes, and clears, only the condition of its own mapping, and writes it
 // only if nobody can have the application but its own agents:
 //
-//  1. Nothing is said of what another selector shares, of what shows an autonomous agent's, and before it is known which agents
-//     there are.
+//  1. Nothing is changed of what another selector shares, nor before it is known which agents there are. Nothing is said of what
+//     shows an autonomous agent's.
 //  2. An application of one of this principal's agents is served. The note says that the agent has been away for a while, or
 //     that the destination names another agent than the namespace, whose cluster it does not go to. An agent is only away for
 //     the principal that it was connected to.
@@ -101,13 +101,14 @@ func (h *Hub) wantNote(app *argocd.App) (says string, event bool) {
 	switch {
 	case !h.unmanaged.isStarted():
 		return h.note.Of(app), false
-	case agent == "" || app.SourceUID() != "" || app.Annotations[argocd.AnnotationAgent] != "" || !h.cluster.Selects(&app.Head),
-		h.autonomous(agent):
+	case !h.cluster.Selects(&app.Head): // another principal of this mapping may have it, and its note is that one's
+		return h.note.Of(app), false
+	case agent == "" || app.SourceUID() != "" || app.Annotations[argocd.AnnotationAgent] != "", h.autonomous(agent):
 		return "", false
 	case h.isOurs(agent) && allowed:
 		return h.noteServed(app, agent)
-	case app.Status.Version != (argocd.Status{}).Version:
-		return "", false
+	case app.Status.Version != (argocd.Status{}).Version: // somebody has it, who knows better
+		return h.note.Of(app), false
 	case h.options.Mapping.HubNamespace(agent) != "":
 		return h.noteNamespace(app, agent)
 	default:

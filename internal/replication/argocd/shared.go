@@ -1,6 +1,7 @@
 package argocd
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
@@ -54,6 +55,28 @@ func SharedProject(c Content) (Content, error) {
 	labels := SharedLabels(c.Labels)
 	delete(labels, labelInstance)
 	return Content{Labels: labels, Annotations: ArgoCDsAnnotations(c.Annotations), Spec: canonical(c.Spec)}, nil
+}
+
+// HubsProject is a Rule for AppProjects that come from a hub: what another rule leaves, without roles, by which nobody logs in on a
+// spoke, and without sourceNamespaces unless the mapping has applications outside of Argo CD's namespace. The hub sends neither
+// (see Record.ForAgent); a principal that lies would give rights to the spoke's own applications by them.
+func HubsProject(rule Rule, sourceNamespaces bool) Rule {
+	return func(c Content) (Content, error) {
+		c, err := rule(c)
+		if err != nil || present(c.Spec) == nil {
+			return c, err
+		}
+		spec, err := decodeObject(c.Spec)
+		if err != nil {
+			return c, fmt.Errorf("the project's spec: %w", err)
+		}
+		delete(spec, "roles")
+		if !sourceNamespaces {
+			delete(spec, "sourceNamespaces")
+		}
+		c.Spec, err = json.Marshal(spec)
+		return c, err
+	}
 }
 
 // SharedDefinition returns what is shared of an application. Its labels and annotations are its owner's, but for those that

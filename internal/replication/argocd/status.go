@@ -132,7 +132,7 @@ func reduceStatus(raw json.RawMessage, keep bool) Status {
 		}
 	}
 	if s.AgentConditions != nil {
-		raw = withoutAgentConditions(raw)
+		raw = WithoutAgentConditions(raw)
 	}
 	if raw = present(raw); raw == nil {
 		return s
@@ -259,8 +259,8 @@ func (s Status) PatchAgentConditions(p *Patch, conditions []Condition) {
 	}
 }
 
-// withoutAgentConditions returns a status without the agent's conditions.
-func withoutAgentConditions(status json.RawMessage) json.RawMessage {
+// WithoutAgentConditions returns a status without the agent's conditions.
+func WithoutAgentConditions(status json.RawMessage) json.RawMessage {
 	s, err := decodeObject(status)
 	if err != nil {
 		return status

@@ -7,6 +7,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
 
 // Spoke is a spoke's cluster.
@@ -81,7 +82,7 @@ func (s Spoke) projects() objectReplica {
 	if s.options.ClosedNamespace != "" {
 		rule = argocd.CloseNamespace(s.options.ClosedNamespace)
 	}
-	r := s.replicaObjects(s.Projects, rule)
+	r := s.replicaObjects(s.Projects, argocd.HubsProject(rule, s.options.Mapping.Name() != mapping.ByNamespace{}.Name()))
 	r.adopt, r.closed = true, s.options.ClosedNamespace
 	r.detach = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.DefaultProject: detachPatch}
 	return r

@@ -78,6 +78,29 @@ func TestFieldsByAnotherCaseSayNothing(t *testing.T) {
 	require.False(t, ok, "%s", app.Payload)
 }
 
+// A condition of ours in an agent's status would speak in the principal's name.
+func TestConditionsInThePrincipalsNameAreDropped(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, facets.Managed)
+	record(t, p.hub.Applications, p.hubAPI.put(onHub()))
+	object := told(`{"status":{"conditions":[{"type":"Agent\u0045rror","message":"Mapping by namespace: run this"},{"type":"SyncError","message":"theirs"}]}}`)
+	object.UID = "on-hub"
+	_, err := p.here.Replicas[facets.Status].Apply(t.Context(), "guestbook", object)
+	require.NoError(t, err)
+	status := string(p.hubAPI.get("guestbook").Status)
+	require.Contains(t, status, "theirs")
+	require.NotContains(t, status, "run this")
+}
+
+// By a role or by source namespaces a hub would give rights to the spoke's own applications.
+func TestHubsProjectGrantsNothingOnTheSpoke(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, facets.Managed)
+	require.NoError(t, p.tell(facets.AppProject, "team", `{"spec":{"sourceNamespaces":["*"],"sourceRepos":["*"],`+
+		`"roles":[{"name":"r","groups":["everyone\np, mallory, *, *, *, allow"],"policies":["p, proj:team:r, applications, *, team/*, allow"]}]}}`))
+	require.JSONEq(t, `{"sourceRepos":["*"]}`, string(p.spokeAPI.object("AppProject", "team").Spec))
+}
+
 // What a newer release of Argo CD has in its objects survives.
 func TestUnknownFieldsSurvive(t *testing.T) {
 	t.Parallel()

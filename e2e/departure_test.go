@@ -186,7 +186,7 @@ func TestDeletedHubNamespaceIsHeldAfterARestart(t *testing.T) {
 	}, timeout, 100*time.Millisecond, "%s", shown)
 	require.Contains(t, shown, "  alone\n  cascading\n")
 	listed, err := own.Agentctl(ctx, "agent", "inspect", name)
-	require.NoError(t, err)
+	require.ErrorContains(t, err, "problems found: 1")
 	require.Contains(t, listed, held+": show them with: argocd-agentctl agent deletions "+name)
 	_, err = own.Agentctl(ctx, "agent", "deletions", name, "--release")
 	require.NoError(t, err)

@@ -169,14 +169,17 @@ func (l *requestCounter) restart(t *testing.T, principal *lab.Principal) {
 	requireLists(t, spoke)
 }
 
-// requireLists fails unless all that was asked are lists, of each kind one, and who the principal is, which it asks once.
+// requireLists fails unless all that was asked are lists, of each kind one, and who the principal is and what it showed as held before,
+// which it asks once.
 func requireLists(t *testing.T, requests []cluster.Request) {
 	t.Helper()
 	seen := make(map[cluster.Request]bool)
 	for _, r := range requests {
-		if r.Name != "argocd-agent-principal-identity" {
-			require.Equal(t, "list", r.Verb, "%s", r)
+		verb := "list"
+		if r.Name == "argocd-agent-principal-identity" || r.Name == "argocd-agent-held-deletions" {
+			verb = "get"
 		}
+		require.Equal(t, verb, r.Verb, "%s", r)
 		require.False(t, seen[r], "%s, twice", r)
 		seen[r] = true
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,11 +34,13 @@ type apiServer struct {
 	client   typed.CoreV1Interface
 	first    *corev1.ConfigMap // what there is when the watch begins, nil if nothing
 	changes  chan change       // what the watch brings then
-	revision int               // of the last change
+	revision atomic.Int64      // of the last change
 	events   chan *corev1.Event
 	denied   bool                   // Events are refused
 	held     chan map[string]string // what HeldConfigMap is made to show
-	hasHeld  bool                   // there is one. The handler's own
+	hasHeld  atomic.Bool            // there is one
+	heldGot  chan bool              // reads of it, and whether there was one
+	showed   map[string]string      // what it shows at first, if there is one
 }
 
 type change struct {
@@ -47,7 +50,9 @@ type change struct {
 
 func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
-	s := &apiServer{changes: make(chan change), revision: 10, events: make(chan *corev1.Event, 100), held: make(chan map[string]string, 100)}
+	s := &apiServer{changes: make(chan change), events: make(chan *corev1.Event, 100), held: make(chan map[string]string, 100)}
+	s.heldGot = make(chan bool, 100)
+	s.revision.Store(10)
 	server := httptest.NewServer(s)
 	transport := &http.Transport{}
 	config := &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
@@ -63,10 +68,9 @@ func newAPIServer(t *testing.T) *apiServer {
 
 // configMap returns the guard's ConfigMap at a new revision.
 func (s *apiServer) configMap(tokens ...string) *corev1.ConfigMap {
-	s.revision++
 	m := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: guard.ConfigMap, UID: "1", ResourceVersion: strconv.Itoa(s.revision)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: guard.ConfigMap, UID: "1", ResourceVersion: strconv.FormatInt(s.revision.Add(1), 10)},
 		Data:       map[string]string{},
 	}
 	for n, token := range tokens {
@@ -97,18 +101,26 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = encode(event)
 		s.events <- event
+	case r.Method == http.MethodGet && r.URL.Path == "/api/v1/namespaces/"+namespace+"/configmaps/"+guard.HeldConfigMap:
+		there := s.hasHeld.Load()
+		if s.heldGot <- there; !there {
+			notFound(w)
+			return
+		}
+		m := s.configMap()
+		m.Data = s.showed
+		_ = encode(m)
 	case r.Method == http.MethodPatch && r.URL.Path == "/api/v1/namespaces/"+namespace+"/configmaps/"+guard.HeldConfigMap:
 		var patch []struct{ Value map[string]string }
-		if !s.hasHeld || json.NewDecoder(r.Body).Decode(&patch) != nil {
-			w.WriteHeader(http.StatusNotFound)
-			_ = encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound})
+		if !s.hasHeld.Load() || json.NewDecoder(r.Body).Decode(&patch) != nil {
+			notFound(w)
 			return
 		}
 		_ = encode(s.configMap())
 		s.held <- patch[0].Value
 	case r.Method == http.MethodPost && r.URL.Path == "/api/v1/namespaces/"+namespace+"/configmaps":
 		object := &corev1.ConfigMap{}
-		s.hasHeld = json.NewDecoder(r.Body).Decode(object) == nil && object.Name == guard.HeldConfigMap
+		s.hasHeld.Store(json.NewDecoder(r.Body).Decode(object) == nil && object.Name == guard.HeldConfigMap)
 		_ = encode(object)
 		s.held <- object.Data
 	case r.URL.Path != "/api/v1/namespaces/"+namespace+"/configmaps", !query.Has("sendInitialEvents"),
@@ -136,6 +148,12 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+}
+
+func notFound(w http.ResponseWriter) {
+	w.WriteHeader(http.StatusNotFound)
+	status := metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound}
+	_ = json.NewEncoder(w).Encode(status)
 }
 
 // timeout is how long a test waits for what must come.

@@ -33,7 +33,7 @@ type Options struct {
 	Client    typed.CoreV1Interface
 	Namespace string // that the ConfigMap and the Events are in
 	Component string // that reports the Events
-	// ShowHeld says that HeldConfigMap shows what is held. The program may create and patch it.
+	// ShowHeld says that HeldConfigMap shows what is held. The program may get, create and patch it.
 	ShowHeld bool
 	Logger   *slog.Logger
 }
@@ -48,7 +48,8 @@ type Controller struct {
 	paused  map[target]*state // guarded by mu
 	changed bool              // paused has changed since it was shown. Guarded by mu
 
-	unshown bool // it could not be shown the last time. Run's own
+	unshown bool              // it could not be shown the last time. Run's own
+	shown   map[string]string // what HeldConfigMap shows, nil if that is not known. Run's own
 }
 
 // target is a facet of an agent.
@@ -228,7 +229,7 @@ func (c *Controller) show(ctx context.Context) bool {
 		return true
 	}
 	if !c.unshown {
-		c.options.Logger.Warn("Held deletions cannot be shown to argocd-agentctl; retrying. The principal has to create and patch this ConfigMap",
+		c.options.Logger.Warn("Held deletions cannot be shown to argocd-agentctl; retrying. The principal has to get, create and patch this ConfigMap",
 			"configmap", HeldConfigMap, "error", err)
 	}
 	c.unshown = true
@@ -236,19 +237,36 @@ func (c *Controller) show(ctx context.Context) bool {
 	return false
 }
 
-// writeHeld makes this the data of HeldConfigMap. It is not created for nothing.
+// writeHeld makes this the data of HeldConfigMap, if it is not. It is not created for nothing.
 func (c *Controller) writeHeld(ctx context.Context, data map[string]string) error {
+	client := c.options.Client.ConfigMaps(c.options.Namespace)
+	if c.shown == nil {
+		found, err := client.Get(ctx, HeldConfigMap, metav1.GetOptions{})
+		if ignoreNotFound(err) != nil {
+			return err
+		}
+		c.shown = make(map[string]string)
+		if err == nil {
+			maps.Copy(c.shown, found.Data)
+		}
+	}
+	if maps.Equal(c.shown, data) {
+		return nil
+	}
+	c.shown = nil // a write that fails may have been done
 	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/data", "value": data}})
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	client := c.options.Client.ConfigMaps(c.options.Namespace)
 	_, err = client.Patch(ctx, HeldConfigMap, types.JSONPatchType, patch, metav1.PatchOptions{})
-	if !apierrors.IsNotFound(err) || len(data) == 0 {
-		return ignoreNotFound(err)
+	if apierrors.IsNotFound(err) && len(data) > 0 {
+		_, err = client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: HeldConfigMap}, Data: data}, metav1.CreateOptions{})
 	}
-	_, err = client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: HeldConfigMap}, Data: data}, metav1.CreateOptions{})
-	return err
+	if ignoreNotFound(err) != nil {
+		return err
+	}
+	c.shown = data
+	return nil
 }
 
 func ignoreNotFound(err error) error {

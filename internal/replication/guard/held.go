@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,10 +96,11 @@ func listed(p converge.PausedDeletions, most int) string {
 	return text
 }
 
-// data returns the data of the ConfigMap.
+// data returns the data of the ConfigMap, the same for the same.
 func data(paused map[target]*state) map[string]string {
 	out, left := make(map[string]string, len(paused)), maxHeldBytes
-	for n, s := range paused {
+	for _, n := range slices.SortedFunc(maps.Keys(paused), func(a, b target) int { return strings.Compare(a.String(), b.String()) }) {
+		s := paused[n]
 		h := Held{Agent: n.agent, Facet: n.facet, Token: s.Token, Deletions: s.Deletions, Total: s.Total, TakenAlong: s.TakenAlong}
 		h.Objects = shown(s.Keys, len(s.Keys))
 		text, err := json.Marshal(h)

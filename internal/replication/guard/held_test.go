@@ -67,3 +67,33 @@ func TestKeysThatAnAgentMadeUpAreShownAsText(t *testing.T) {
 	require.Less(t, len(line), 2000)
 	require.Less(t, len(await(t, r.events).Message), 1000)
 }
+
+// A principal that starts writes nothing while nothing is held, or was.
+func TestNothingIsWrittenWhileNothingWasHeld(t *testing.T) {
+	for name, there := range map[string]bool{"never": false, "any more": true} {
+		t.Run(name, func(t *testing.T) {
+			server := newAPIServer(t)
+			server.hasHeld.Store(there)
+			r := runs(t, server)
+			require.Equal(t, there, await(t, r.heldGot))
+			berlin := r.observer("berlin")
+			berlin.DeletionsResumed(facet)
+			paused := converge.PausedDeletions{Facet: facet, Deletions: 1, Total: 1, Token: "abc"}
+			berlin.DeletionsPaused(paused)
+			require.Len(t, r.shownHeld(t), 1, "and not what was there")
+			berlin.DeletionsPaused(paused) // is not another
+			paused.Token = "def"
+			berlin.DeletionsPaused(paused)
+			require.Equal(t, "def", r.shownHeld(t)[0].Token)
+			require.Empty(t, r.heldGot, "it knows what it wrote")
+		})
+	}
+}
+
+// What an earlier life of the principal showed is shown no longer.
+func TestWhatIsNoLongerHeldIsNotShown(t *testing.T) {
+	server := newAPIServer(t)
+	server.hasHeld.Store(true)
+	server.showed = map[string]string{"berlin.application": "{}"}
+	require.Empty(t, await(t, runs(t, server).held))
+}

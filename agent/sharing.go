@@ -6,6 +6,7 @@ import (
 
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/spoke"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
@@ -100,7 +101,7 @@ func (s *sharingSettings) applicationNamespace(namespace string) string {
 
 // adoptionPolicy says how the hub's Applications are kept.
 func (s *sharingSettings) adoptionPolicy(client typed.CoreV1Interface, hub *hubIdentity) facets.AdoptionPolicy {
-	k := facets.AdoptionPolicy{Adoption: s.adoption, Mismatch: s.mismatch, Recreate: s.recreate, Origin: hub.uid}
+	k := facets.AdoptionPolicy{Adoption: s.adoption, Mismatch: s.mismatch, Recreate: s.recreate, Origin: hub.uid, Agent: hub.agent}
 	k.CreateNamespace = namespaces.Creator{
 		Client: client, Allowed: func(string) bool { return s.createNamespaces },
 		Hint: "create it on the spoke, or let the agent: see --create-namespace",
@@ -111,7 +112,13 @@ func (s *sharingSettings) adoptionPolicy(client typed.CoreV1Interface, hub *hubI
 // hubIdentity is what the hub last said of itself and of the agent.
 type hubIdentity struct{ last atomic.Pointer[wire.Hello] }
 
-func (h *hubIdentity) setHello(theirs wire.Hello) { h.last.Store(&theirs) }
+// listener returns what is called with each hello of the hub's. The spoke has to be known by then.
+func (h *hubIdentity) listener(s *spoke.Spoke) func(wire.Hello) {
+	return func(theirs wire.Hello) {
+		h.last.Store(&theirs)
+		s.ReportOthers()
+	}
+}
 
 // uid returns what the hub is known by, empty if it said nothing of that.
 func (h *hubIdentity) uid() string {

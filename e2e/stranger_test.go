@@ -1,12 +1,18 @@
 package e2e_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
 )
+
+// agentAnnotation, on a spoke, is the agent that a replica object is for.
+const agentAnnotation = ownPrefix + "agent"
 
 // A certificate of the hub's own CA, for a name that the hub has never heard of, gets into a cluster by mistake. The hub has nothing
 // for that name, but nor does it want all that is there deleted.
@@ -42,4 +48,33 @@ func TestAgentConnectsOnceHubKnowsIt(t *testing.T) {
 	require.NoError(t, err)
 	s := &site{name: name, spoke: shared.Spoke("b"), agent: agent}
 	s.connected(t)
+}
+
+// A certificate for another agent gets into a cluster by mistake. That agent takes nothing of what is there for its own, until somebody
+// hands it over.
+func TestAgentLeavesAnotherAgentsReplicasAlone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "owner", lab.AgentOptions{}).connected(t)
+	app := s.newTwin("app").create(t)
+	replica := app.arrives(t, annotated(agentAnnotation, s.name))
+	stopped(t, s.agent.Stop)
+
+	mistaken := newSite(t, "mistaken", lab.AgentOptions{Args: []string{"--namespace=" + s.name}}).connected(t)
+	found := "Found replica objects for another agent"
+	says(t, mistaken.agent, found, "other_agent="+s.name)
+	mark := mistaken.agent.Mark()
+	mistaken.agent.Principal.Reset()
+	saysNow(t, mistaken.agent, mark, lab.ConnectedAgentLine)
+	require.Equal(t, 1, strings.Count(logSince(t, mistaken.agent.LogPath(), 0), found))
+	same := mistaken.newTwin("app")
+	same.declared.Name = app.declared.Name
+	same.hub, same.spoke = side{shared.Hub, argocd.Named(mistaken.name, app.declared.Name)}, app.spoke
+	same.create(t)
+	same.hub.becomes(t, refused("replica object for another agent", s.name, "certificate"))
+	app.spoke.remains(t, replica)
+
+	app.spoke.edit(t, func(object *unstructured.Unstructured) {
+		unstructured.RemoveNestedField(object.Object, "metadata", "annotations", agentAnnotation)
+	})
+	same.arrives(t, annotated(agentAnnotation, mistaken.name))
 }

@@ -75,9 +75,10 @@ func applicationLies() []lie {
 					return
 				}
 				requireDone(t, ack)
-				for _, name := range []string{"argocd-agent.argoproj-labs.io/intent", "argocd.argoproj.io/refresh", "argocd-agent.argoproj-labs.io/agent"} {
+				for _, name := range []string{"argocd-agent.argoproj-labs.io/intent", "argocd.argoproj.io/refresh"} {
 					require.NotContains(t, made.GetAnnotations(), name)
 				}
+				require.Equal(t, managedSpoke, made.GetAnnotations()["argocd-agent.argoproj-labs.io/agent"], "the agent writes its own name")
 			},
 		},
 		{

@@ -38,7 +38,8 @@ const (
 	AnnotationPrincipalUID = "argocd.argoproj.io/principal-uid"
 	// LabelIgnore, with the value "true", keeps an object from being synchronised.
 	LabelIgnore = ownPrefix + "ignore-sync"
-	// AnnotationAgent, on the hub, is the autonomous agent whose application or project an object only shows.
+	// AnnotationAgent, on the hub, is the autonomous agent whose application or project an object only shows. On a spoke it is the
+	// managed agent that a replica object is for: no other agent touches it.
 	AnnotationAgent = ownPrefix + "agent"
 	// AnnotationMirrorRules, on the same objects, identifies the rules by which they show it.
 	AnnotationMirrorRules = ownPrefix + "mirror-rules"

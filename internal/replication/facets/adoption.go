@@ -44,6 +44,9 @@ type AdoptionPolicy struct {
 	// Origin returns the UID of the hub, empty if it is not known. Replica objects of another hub are taken over in place:
 	// the hub was restored from a backup, or another one has replaced it.
 	Origin func() string
+	// Agent, if set, returns the managed agent that replica objects on a spoke are for, empty if it is not known. Those of another
+	// agent are left alone: this one has the wrong certificate, or the wrong cluster.
+	Agent func() string
 	// MirrorOf, if set, is the autonomous agent whose applications the replica objects mirror on the hub, where no
 	// controller reconciles them. Then only objects whose annotation says so are adopted: an agent must not take what users
 	// of the hub made.
@@ -68,13 +71,62 @@ func (p AdoptionPolicy) render(d argocd.Definition) (argocd.Definition, error) {
 
 // annotations are those that say where a replica object comes from besides its source object.
 func (p AdoptionPolicy) annotations() map[string]string {
-	switch {
-	case p.MirrorOf != "":
+	if p.MirrorOf != "" {
 		return map[string]string{argocd.AnnotationAgent: p.MirrorOf, argocd.AnnotationMirrorRules: p.MirrorRules.ID()}
-	case p.hubUID() != "":
-		return map[string]string{argocd.AnnotationPrincipalUID: p.hubUID()}
 	}
-	return nil
+	own := make(map[string]string)
+	if hub := p.hubUID(); hub != "" {
+		own[argocd.AnnotationPrincipalUID] = hub
+	}
+	if agent := p.agent(); agent != "" {
+		own[argocd.AnnotationAgent] = agent
+	}
+	return own
+}
+
+func (p AdoptionPolicy) agent() string {
+	if p.Agent == nil {
+		return ""
+	}
+	return p.Agent()
+}
+
+// otherAgent returns the agent that an object on a spoke is the replica object for, empty if that is this one or is not known.
+func (p AdoptionPolicy) otherAgent(object *argocd.Head) string {
+	if theirs, mine := object.Annotations[argocd.AnnotationAgent], p.agent(); mine != "" && theirs != mine {
+		return theirs
+	}
+	return ""
+}
+
+// errIfOtherAgents returns why an object on a spoke is left alone that is the replica object for another agent, nil if it is not.
+func (p AdoptionPolicy) errIfOtherAgents(object *argocd.Head) error {
+	theirs := p.otherAgent(object)
+	if theirs == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: what is there under this name is the replica object for another agent, %q, and this is agent %q: %s",
+		converge.ErrRefused, theirs, p.agent(), RemedyForOthers(theirs))
+}
+
+// RemedyForOthers says what to do on a spoke that has replica objects for another agent than the one that is there.
+func RemedyForOthers(theirs string) string {
+	return fmt.Sprintf("if this is the cluster of %q, issue its agent a certificate of that name; to hand them over to this agent, remove their annotation %s",
+		theirs, argocd.AnnotationAgent)
+}
+
+// heldVersion returns the version that a replica object counts as having. One that does not say yet which agent it is for counts as
+// different, so that it is applied again, and then does.
+func (p AdoptionPolicy) heldVersion(replica *argocd.Head, version converge.Version) converge.Version {
+	if version == (converge.Version{}) || p.agent() == "" || replica.Annotations[argocd.AnnotationAgent] != "" {
+		return version
+	}
+	return converge.VersionOf([]byte("without agent " + version.String()))
+}
+
+// isStale reports whether what is held is not to be restored: its source object was on another hub, or is another agent's.
+func (p AdoptionPolicy) isStale(replica *argocd.Head) bool {
+	return p.isOtherHubs(replica) || p.otherAgent(replica) != ""
 }
 
 // isShownByRules reports whether a mirror shows its object by the present rules, and of a project that it may name.

@@ -124,10 +124,19 @@ func (r applicationReplica) All() iter.Seq2[converge.Key, converge.State] {
 	return r.all(r.replicaStateOf)
 }
 
-// Stale reports whether a replica object is of what another hub had.
+// Stale reports whether a replica object is of what another hub had, or another agent's.
 func (r applicationReplica) Stale(key converge.Key) bool {
-	app, ok := r.get(key)
-	return ok && r.adoption.isOtherHubs(&app.Head)
+	app, ok := r.there(key)
+	return ok && r.adoption.isStale(&app.Head)
+}
+
+// there returns the application where the replica object of a key is or would be, also if it is not shared.
+func (r applicationReplica) there(key converge.Key) (*argocd.App, bool) {
+	id, err := r.place(key)
+	if err != nil {
+		return nil, false
+	}
+	return r.Store.Get(id)
 }
 
 // Held returns what is held of a replica object.
@@ -135,15 +144,15 @@ func (r applicationReplica) Held(key converge.Key) converge.State {
 	return r.held(key, r.replicaStateOf)
 }
 
-// replicaStateOf is the state of an application, zero if there is none or if it is no replica object.
+// replicaStateOf is the state of an application, zero if there is none, or if it is no replica object or another agent's.
 func (r applicationReplica) replicaStateOf(app *argocd.App) converge.State {
-	if app == nil {
+	if app == nil || r.adoption.otherAgent(&app.Head) != "" {
 		return converge.State{}
 	}
 	if !r.adoption.isShownByRules(app) {
 		return r.state(app, byOtherRules)
 	}
-	return r.state(app, app.AppliedVersion())
+	return r.state(app, r.adoption.heldVersion(&app.Head, app.AppliedVersion()))
 }
 
 // byOtherRules is the version of a mirror that shows its object by other rules than the present ones: the agent is asked for it.
@@ -219,6 +228,11 @@ func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 	case err != nil:
 		return converge.State{}, fmt.Errorf("%w: %w", converge.ErrRefused, err)
 	}
+	if there, ok := r.there(key); ok {
+		if err := r.adoption.errIfOtherAgents(&there.Head); err != nil {
+			return converge.State{}, err
+		}
+	}
 	if want.Deleting {
 		return r.delete(ctx, key, id, want)
 	}
@@ -245,6 +259,9 @@ func (r applicationReplica) Apply(ctx context.Context, key converge.Key, obj con
 				return nil, errors.New("the application is gone; it is created again")
 			case app.Deleting:
 				return nil, errTerminating
+			}
+			if err := r.adoption.errIfOtherAgents(&app.Head); err != nil {
+				return nil, err
 			}
 			return difference(app, want)
 		})
@@ -287,7 +304,7 @@ func (r applicationReplica) createReplica(ctx context.Context, key converge.Key,
 // prepareReplace deletes an application that must be replaced. It returns the application if it is to be changed in place,
 // nil if a new one is to be created.
 func (r applicationReplica) prepareReplace(ctx context.Context, key converge.Key, app *argocd.App, want wanted) (*argocd.App, error) {
-	this := func(a *argocd.App) bool { return a.UID == app.UID }
+	this := func(a *argocd.App) bool { return a.UID == app.UID && r.adoption.otherAgent(&a.Head) == "" }
 	switch action, err := r.adoption.actionFor(app, r.sourceRefs.sourceUID(key, &app.Head), want); {
 	case err != nil:
 		return app, fmt.Errorf("%w: %w", converge.ErrRefused, err)
@@ -352,7 +369,9 @@ func orEmpty(m map[string]string) map[string]string {
 // along with the deletion, so they are made to match first. Once a deletion has begun none can be added, and which are left
 // says how far it has come: then nothing is changed.
 func (r applicationReplica) delete(ctx context.Context, key converge.Key, id types.NamespacedName, want wanted) (converge.State, error) {
-	ours := func(app *argocd.App) bool { return r.sourceRefs.sourceUID(key, &app.Head) == want.uid }
+	ours := func(app *argocd.App) bool {
+		return r.sourceRefs.sourceUID(key, &app.Head) == want.uid && r.adoption.otherAgent(&app.Head) == ""
+	}
 	left, err := r.remove(ctx, id, ours, func(app *argocd.App) argocd.Patch {
 		if app.Deleting || slices.Equal(app.Cascades(), want.Finalizers) {
 			return nil
@@ -414,7 +433,7 @@ func (r applicationReplica) Remove(ctx context.Context, key converge.Key, uid st
 	}
 	ours := func(app *argocd.App) bool {
 		from := r.sourceRefs.sourceUID(key, &app.Head)
-		return from != "" && (uid == "" || from == uid)
+		return from != "" && (uid == "" || from == uid) && r.adoption.otherAgent(&app.Head) == ""
 	}
 	if app, ok := r.get(key); ok && ours(app) && r.adoption.isOtherHubs(&app.Head) {
 		return r.replicaStateOf(app), errOtherHub

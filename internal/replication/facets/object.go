@@ -126,18 +126,19 @@ func (r objectReplica) Held(key converge.Key) converge.State {
 	return r.replicaStateOf(record)
 }
 
-// Stale reports whether a replica object is of what another hub had.
+// Stale reports whether a replica object is of what another hub had, or another agent's.
 func (r objectReplica) Stale(key converge.Key) bool {
 	record, ok := r.get(key)
-	return ok && r.adoption.isOtherHubs(&record.Head)
+	return ok && r.adoption.isStale(&record.Head)
 }
 
 // replicaStateOf is the state of an object, zero if it is no replica object of this facet.
 func (r objectReplica) replicaStateOf(record *argocd.Record) converge.State {
-	if record == nil || record.SourceUID() == "" || !r.isCandidate(record) || !r.hasOwnAnnotations(record) {
+	if record == nil || record.SourceUID() == "" || !r.isCandidate(record) || !r.hasOwnAnnotations(record) ||
+		r.otherAgent(record) != "" {
 		return converge.State{}
 	}
-	version := record.AppliedVersion()
+	version := r.adoption.heldVersion(&record.Head, record.AppliedVersion())
 	if record.Annotations[argocd.AnnotationMirrorRules] != r.rules {
 		version = byOtherRules
 	}
@@ -174,6 +175,9 @@ func (r objectReplica) hasOwnAnnotations(record *argocd.Record) bool {
 
 // otherAgent returns the agent that an object belongs to, empty if it is this one or none.
 func (r objectReplica) otherAgent(record *argocd.Record) string {
+	if theirs := r.adoption.otherAgent(&record.Head); theirs != "" {
+		return theirs
+	}
 	for annotation, mine := range r.ownAnnotations {
 		if theirs := record.Annotations[annotation]; theirs != "" && theirs != mine {
 			return theirs
@@ -311,6 +315,9 @@ func (r objectReplica) want(key converge.Key, obj converge.Object) (types.Namesp
 
 // mayChange returns why an object that is there may not become what the other side says, nil if it may.
 func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want argocd.Content) error {
+	if err := r.adoption.errIfOtherAgents(&record.Head); err != nil {
+		return err
+	}
 	switch {
 	case record.Deleting && r.finalizersPatch(record) == nil:
 		return errors.New("the object is being deleted; it is created again when that is over")
@@ -409,7 +416,9 @@ func (r objectReplica) finalizersPatch(record *argocd.Record) argocd.Patch {
 // detachPatch returns the patch that removes the annotations of a replica object, nil if there are none.
 func detachPatch(record *argocd.Record) argocd.Patch {
 	var patch argocd.Patch
-	for _, a := range []string{argocd.AnnotationSourceUID, argocd.AnnotationPrincipalUID, argocd.AnnotationApplied, argocd.AnnotationClosed} {
+	for _, a := range []string{
+		argocd.AnnotationSourceUID, argocd.AnnotationPrincipalUID, argocd.AnnotationAgent, argocd.AnnotationApplied, argocd.AnnotationClosed,
+	} {
 		if _, ok := record.Annotations[a]; ok {
 			patch.Remove("metadata", "annotations", a)
 		}

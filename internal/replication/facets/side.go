@@ -29,6 +29,8 @@ type Side struct {
 	isSource bool
 	// agent is the one that the hub shares them with. A spoke does not need it.
 	agent string
+	// adoption, of a managed agent's spoke, says which applications are replica objects for another agent. Those are not shared.
+	adoption AdoptionPolicy
 	// other is what conditions and errors call the other side.
 	other string
 }
@@ -62,10 +64,10 @@ func spokeSide(a Applications, m mapping.Mapping, isSource bool) Side {
 	}
 }
 
-// shared returns the key of an application, false if it is not shared, by where it is or by its labels.
+// shared returns the key of an application, false if it is not shared, by where it is, by its labels or by whose it is.
 func (s Side) shared(app *argocd.App) (converge.Key, bool) {
 	key, ok := s.key(app)
-	return key, ok && selects(s.selector, &app.Head)
+	return key, ok && selects(s.selector, &app.Head) && s.adoption.otherAgent(&app.Head) == ""
 }
 
 // uid returns the UID by which both sides know an application, empty for one that is no replica object of the other side's.

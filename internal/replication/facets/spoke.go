@@ -21,8 +21,29 @@ func (s Spoke) Share(mode Mode) Share {
 	return s.counted(s.managed())
 }
 
+// Others returns how many replica objects on a managed agent's spoke are for other agents, by their names. There are none as long as
+// the hub has not said this agent's name.
+func (s Spoke) Others() map[string]int {
+	others := make(map[string]int)
+	note := func(h *argocd.Head) {
+		if theirs := s.options.AdoptionPolicy.otherAgent(h); theirs != "" {
+			others[theirs]++
+		}
+	}
+	for app := range s.Store.All() {
+		note(&app.Head)
+	}
+	for _, records := range []Records{s.Projects, s.Secrets, s.ConfigMaps} {
+		for r := range records.Store.All() {
+			note(&r.Head)
+		}
+	}
+	return others
+}
+
 func (s Spoke) managed() Share {
 	side := spokeSide(s.Applications, s.options.Mapping, false)
+	side.adoption = s.options.AdoptionPolicy
 	intents, applications := newIntentReplica(side), newApplicationReplica(side, s.options.AdoptionPolicy)
 	applications.check = s.checkTarget
 	replicas := map[converge.Facet]converge.ReplicaConfig{

@@ -155,12 +155,12 @@ func loadHub(ctx context.Context, hub *cluster.Client) (*hubState, error) {
 	}
 	k.keys = readKeys(secrets[signingkey.SecretName], hub)
 	keys, err := hub.ConfigMapData(ctx, blocklist.ConfigMap)
-	if err != nil {
+	if err != nil && !apierrors.IsForbidden(err) { // whoever may read Secrets only is told the rest
 		return nil, err
 	}
 	k.blocked, _ = blocklist.Parse(keys) // the principal says what cannot be read
 	if k.held, err = heldDeletions(ctx, hub); apierrors.IsForbidden(err) {
-		err = nil // whoever may read Secrets only is told the rest
+		err = nil
 	}
 	return k, err
 }

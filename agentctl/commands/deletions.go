@@ -34,7 +34,10 @@ no others that it may hold by then.`,
 			if err := f.print(cmd, held, func(out io.Writer) { printHeld(out, args[0], held, release) }); err != nil || !release {
 				return err
 			}
-			return agents.ReleaseDeletions(cmd.Context(), hub, held)
+			if err := agents.ReleaseDeletions(cmd.Context(), hub, held); err != nil || f != asText || len(held) == 0 {
+				return err
+			}
+			return printLine(cmd, "released: %s", strings.Join(facetsOf(held), ", "))
 		},
 	}
 	cmd.Flags().BoolVar(&release, "release", false, "have the principal do what is shown")
@@ -56,13 +59,15 @@ func printHeld(out io.Writer, agent string, held []guard.Held, release bool) {
 			fmt.Fprintf(out, "  and %d more\n", more)
 		}
 	}
-	if release {
-		facets := make([]string, 0, len(held))
-		for _, h := range held {
-			facets = append(facets, string(h.Facet))
-		}
-		fmt.Fprintf(out, "released: %s\n", strings.Join(facets, ", "))
-		return
+	if !release {
+		fmt.Fprintf(out, "release them with: argocd-agentctl agent deletions %s --release\n", agent)
 	}
-	fmt.Fprintf(out, "release them with: argocd-agentctl agent deletions %s --release\n", agent)
+}
+
+func facetsOf(held []guard.Held) []string {
+	facets := make([]string, 0, len(held))
+	for _, h := range held {
+		facets = append(facets, string(h.Facet))
+	}
+	return facets
 }

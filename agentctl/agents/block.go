@@ -3,6 +3,8 @@ package agents
 import (
 	"context"
 	"fmt"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
@@ -74,9 +76,9 @@ func Block(ctx context.Context, hub *cluster.Client, e Entry, note string) (clus
 // Unblock takes an entry from the hub's blocklist. It is an error if that has none: somebody may be blocked in another way.
 func Unblock(ctx context.Context, hub *cluster.Client, e Entry) (cluster.Result, error) {
 	changed, err := hub.ChangeConfigMap(ctx, blocklist.ConfigMap, func(data map[string]string) bool {
-		_, there := data[e.Key]
-		delete(data, e.Key)
-		return there
+		before := len(data)
+		maps.DeleteFunc(data, func(key, _ string) bool { return strings.EqualFold(key, e.Key) }) // a person may write a fingerprint in capitals
+		return len(data) < before
 	})
 	if err != nil {
 		return cluster.Result{}, err

@@ -82,6 +82,12 @@ func (f *wholeFleet) damages(t *testing.T) []damage {
 		{"managed", "application-intent app-3", app(hub, "managed", "app-3"), refresh},
 		{"managed", "application-status app-4", app(hub, "managed", "app-4"), health},
 		{"managed", "appproject team-0", project(managed, lab.Namespace, "team-0"), nil},
+		{"managed", "appproject team-1", project(managed, lab.Namespace, "team-1"), func(o *unstructured.Unstructured) {
+			destinations, _, err := unstructured.NestedSlice(o.Object, "spec", "destinations")
+			require.NoError(t, err)
+			require.Len(t, destinations, 2, "the hub's, and the denial of the agent's namespace")
+			set(o, destinations[:1], "spec", "destinations")
+		}},
 		{"managed", "gpg-keys " + keysName, core(managed, "configmaps", lab.Namespace, keysName), func(o *unstructured.Unstructured) {
 			set(o, map[string]any{"wrong": "key"}, "data")
 		}},

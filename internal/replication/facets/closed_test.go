@@ -67,13 +67,19 @@ func TestHubsProjectsAreClosedToTheAgentsNamespace(t *testing.T) {
 	require.ErrorIs(t, p.tell(facets.AppProject, "told", `{"spec":{"destinations":{"server":"*"}}}`), converge.ErrRefused)
 	require.ErrorIs(t, p.tell(facets.AppProject, "told", `{"spec":[]}`), converge.ErrRefused)
 
-	edited := *p.spokeAPI.object("AppProject", "team")
-	edited.Spec = json.RawMessage(`{"destinations":[` + mine + `]}`)
-	held := p.there.Replicas[facets.AppProject].Held("team")
-	p.onSpoke("AppProject", edited)
-	require.NotEqual(t, held, p.there.Replicas[facets.AppProject].Held("team"))
-	require.NoError(t, p.send(facets.AppProject, "team"))
-	require.JSONEq(t, `[`+mine+`,`+denial+`]`, p.destinationsOf("team"))
+	offered, ok := p.here.Sources[facets.AppProject].Project("team")
+	require.True(t, ok)
+	var hubs argocd.Content
+	require.NoError(t, json.Unmarshal(offered.Payload, &hubs))
+	for _, spec := range []json.RawMessage{json.RawMessage(`{"destinations":[` + mine + `]}`), hubs.Spec} {
+		edited := *p.spokeAPI.object("AppProject", "team")
+		edited.Spec = spec
+		held := p.there.Replicas[facets.AppProject].Held("team")
+		p.onSpoke("AppProject", edited)
+		require.NotEqual(t, held, p.there.Replicas[facets.AppProject].Held("team"), "%s: the hub is asked for it", spec)
+		require.NoError(t, p.send(facets.AppProject, "team"))
+		require.JSONEq(t, `[`+mine+`,`+denial+`]`, p.destinationsOf("team"))
+	}
 }
 
 // An agent that starts with another setting makes the projects anew, though the hub's have not changed; and what it recalls after

@@ -139,6 +139,9 @@ func (r objectReplica) replicaStateOf(record *argocd.Record) converge.State {
 		return converge.State{}
 	}
 	version := r.adoption.heldVersion(&record.Head, record.AppliedVersion())
+	if !record.IsUnchanged() && !r.isRendered(record) { // it may even be like the source object, which it is not to be
+		version = converge.VersionOf([]byte("changed " + version.String()))
+	}
 	if record.Annotations[argocd.AnnotationMirrorRules] != r.rules {
 		version = byOtherRules
 	}
@@ -149,6 +152,18 @@ func (r objectReplica) replicaStateOf(record *argocd.Record) converge.State {
 		version = converge.VersionOf([]byte("closed " + version.String()))
 	}
 	return converge.State{UID: record.SourceUID(), Version: version}
+}
+
+// isRendered reports whether render leaves an object as it is.
+func (r objectReplica) isRendered(record *argocd.Record) bool {
+	key, _ := r.keyOf(record)
+	again, err := r.render(key, record.Content())
+	if err != nil {
+		return false
+	}
+	_, have, err := record.Content().Encode()
+	_, want, errWant := again.Encode()
+	return err == nil && errWant == nil && have == want
 }
 
 // isCandidate reports whether an object could be a replica object of this facet, by its name and its secret type.

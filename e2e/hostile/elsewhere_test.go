@@ -316,5 +316,29 @@ func liesElsewhere() []lie {
 			happens: `the call is refused`,
 			by:      `internal/traffic/tunnel.TestHeadersOfCallsAreBounded`,
 		},
+		{
+			who: `agent`, about: `application-status`,
+			sends:   "conditions in the principal's name (`AgentError`), also escaped",
+			happens: `dropped; Argo CD's own conditions are shown`,
+			by:      `internal/replication/facets.TestConditionsInThePrincipalsNameAreDropped`,
+		},
+		{
+			who: `principal`, about: `appproject`,
+			sends:   `roles with groups and policies, and sourceNamespaces, which would give rights to the spoke's own Applications`,
+			happens: `written without them`,
+			by:      `internal/replication/facets.TestHubsProjectGrantsNothingOnTheSpoke`,
+		},
+		{
+			who: `principal`, about: "all facets of a managed spoke, hello `agent`",
+			sends:   `another agent's name (or: the agent has another agent's certificate): objects, deletions, intents for replica objects that carry another agent's name`,
+			happens: `not held, restored, changed or deleted, no status; refused with both names and the remedy`,
+			by:      `internal/replication/facets.TestReplicasOfAnotherAgentAreLeftAlone`,
+		},
+		{
+			who: `principal`, about: "hello `agent`",
+			sends:   `no name`,
+			happens: `names on replica objects stay as they are`,
+			by:      `internal/replication/facets.TestReplicasOfAgentWhoseNameIsNotKnown`,
+		},
 	}
 }

@@ -109,12 +109,18 @@ func (m roleMirror) policies(name string, role map[string]any) ([]any, bool) {
 		line, is := m.policy(name, text)
 		switch {
 		case !is:
-			ok = ok && !strings.Contains(text, "deny")
+			ok = ok && !strings.Contains(text, "deny") && !voids(text)
 		case !slices.Contains(out, any(line)):
 			out = append(out, line)
 		}
 	}
 	return out, ok
+}
+
+// voids reports whether Argo CD takes a line for valid and then reads none of the project's: casbin knows no "p ".
+func voids(text string) bool {
+	kind, _, _ := strings.Cut(text, ",")
+	return strings.TrimSpace(kind) == "p" && strings.TrimLeft(kind, " ") != "p"
 }
 
 // policy translates the line "p, proj:PROJECT:ROLE, RESOURCE, ACTION, PROJECT/OBJECT, EFFECT" of a role. Objects are in the agent's
@@ -125,7 +131,7 @@ func (m roleMirror) policy(role, text string) (line string, ok bool) {
 		return "", false
 	}
 	for i := range fields {
-		fields[i] = strings.Trim(fields[i], " ")
+		fields[i] = strings.TrimLeft(fields[i], " ") // as Argo CD reads lines (casbin): a space behind a field is a part of it
 	}
 	object, inProject := strings.CutPrefix(fields[4], m.project+"/")
 	switch {

@@ -104,10 +104,15 @@ func mirrorLies() []lie {
 			try: func(t *testing.T, s *stage) {
 				t.Helper()
 				create(t, s.lab.Hub, `{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":"`+autonomousLiar+`-hubs"},"spec":{"description":"the hub's"}}`)
-				requireRefused(t, s.fromAutonomous.put(t, facets.Application, "lie-project", strings.ReplaceAll(`{`+specText+`}`, "default", "hubs")))
-				requireNone(t, s.lab.Hub, ofLiar("lie-project"))
+				requireRefusedSoon(t, func() converge.Ack {
+					return s.fromAutonomous.put(t, facets.Application, "lie-project", strings.ReplaceAll(`{`+specText+`}`, "default", "hubs"))
+				})
+				_, err := s.lab.Hub.Wait(t.Context(), ofLiar("lie-project"), func(shown *unstructured.Unstructured) bool { return shown == nil })
+				require.NoError(t, err)
 				before := get(t, s.lab.Hub, in(projects(), autonomousLiar+"-hubs"))
-				requireRefused(t, s.fromAutonomous.put(t, facets.AppProject, "hubs", `{"spec":{"sourceRepos":["*"]}}`))
+				requireRefusedSoon(t, func() converge.Ack {
+					return s.fromAutonomous.put(t, facets.AppProject, "hubs", `{"spec":{"sourceRepos":["*"]}}`)
+				})
 				requireRefusedOrDone(t, s.fromAutonomous.remove(t, facets.AppProject, "hubs", ""))
 				require.Equal(t, before, get(t, s.lab.Hub, in(projects(), autonomousLiar+"-hubs")))
 			},

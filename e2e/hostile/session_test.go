@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb"
 	"github.com/stretchr/testify/require"
@@ -142,6 +143,12 @@ func requireNotDone(t *testing.T, ack converge.Ack) {
 	t.Helper()
 	require.NotEqual(t, converge.Done, ack.Code)
 	require.NotEmpty(t, ack.Reason)
+}
+
+// requireRefusedSoon tells something again until it is refused: the other side's caches may not yet have what a row has just made.
+func requireRefusedSoon(t *testing.T, tell func() converge.Ack) {
+	t.Helper()
+	require.Eventually(t, func() bool { return tell().Code == converge.Refused }, timeout, 10*time.Millisecond)
 }
 
 // requireDone checks that something was taken: what the liar says beside it is left out.

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
@@ -29,12 +31,16 @@ func statusLies() []lie {
 			try: func(t *testing.T, s *stage) {
 				t.Helper()
 				selection, uid := define(t, s, "lie-intent")
-				ack := s.fromManaged.putAs(t, facets.Status, "lie-intent", uid, `{"status":{"sync":{"status":"Synced"},`+
-					`"operationState":{"phase":"Running","startedAt":"2026-01-01T00:00:00Z","operation":{"sync":{"manifests":["evil"]}}}},`+
-					`"operation":{"info":[{"name":"argocd-agent.argoproj-labs.io\u002fintent","value":"chosen"}],`+
-					`"sync":{"manifests":["evil"],"prune":true,"source":{"repoURL":"https://evil.example.com"}}}}`)
-				require.NotEqual(t, converge.Retry, ack.Code, ack.Reason)
-				shown := get(t, s.lab.Hub, selection)
+				lie := `{"status":{"sync":{"status":"Synced"},` +
+					`"operationState":{"phase":"Running","startedAt":"2026-01-01T00:00:00Z","operation":{"sync":{"manifests":["evil"]}}}},` +
+					`"operation":{"info":[{"name":"argocd-agent.argoproj-labs.io\u002fintent","value":"chosen"}],` +
+					`"sync":{"manifests":["evil"],"prune":true,"source":{"repoURL":"https://evil.example.com"}}}}`
+				var shown *unstructured.Unstructured
+				require.Eventually(t, func() bool { // the principal may not have seen the Application yet
+					s.fromManaged.putAs(t, facets.Status, "lie-intent", uid, lie)
+					shown = get(t, s.lab.Hub, selection)
+					return shown.Object["status"] != nil
+				}, timeout, 10*time.Millisecond)
 				operation, err := json.Marshal(shown.Object["operation"])
 				require.NoError(t, err)
 				for _, evil := range []string{"agent.argoproj-labs.io/intent", "manifests", "evil", `"sync"`} {

@@ -33,13 +33,13 @@ func (s *limitSettings) listen(listener net.Listener, logger *slog.Logger) net.L
 	}).Listen(listener)
 }
 
-// limit adds the limits to what is shared with agents.
-func (s *limitSettings) limit(share func(agent, mode string) converge.Options, logger *slog.Logger) func(agent, mode string) converge.Options {
-	return func(agent, mode string) converge.Options {
-		options := share(agent, mode)
-		options.Limits = converge.Limits{Objects: s.objects, Changes: s.changes, Reached: func(limit string) {
-			logger.Warn("An agent reached a limit; what is beyond it is refused or waits", "agent", agent, "limit", limit)
-		}}
-		return options
-	}
+// budget returns a budget with the limits for an agent.
+func (s *limitSettings) budget(agent string, logger *slog.Logger) *converge.Budget {
+	return converge.NewBudget(converge.Limits{Objects: s.objects, Changes: s.changes, Reached: func(limit, setting string) {
+		logger := logger.With("agent", agent, "limit", limit)
+		if setting != "" {
+			logger = logger.With("setting", setting)
+		}
+		logger.Warn("An agent reached a limit; what is beyond it is refused or waits")
+	}})
 }

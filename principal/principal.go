@@ -89,9 +89,12 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 	service := sessions.New(sessions.Options{
 		Authn: entrance.authn, Ready: awaitAll(hubState, hubIdentity, clusterStore), Modes: facets.Modes(),
 		Knows: hubState.Knows, Mode: clusterStore.Mode, OtherCluster: clusterStore.Other, Hello: func() wire.Hello { return s.hello(hubIdentity.UID()) },
-		Share: s.limits.limit(hubState.Sharing(s.resyncEvery, func(agent string) converge.Observer {
+		Share: hubState.Sharing(s.resyncEvery, func(agent string) converge.Observer {
 			return deletionGuard.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
-		}), logging.Component(logger, "agents")),
+		}),
+		Budget: func(agent string) *converge.Budget {
+			return s.limits.budget(agent, logging.Component(logger, "agents"))
+		},
 		HasCluster: clusterStore.Has, Forget: hubState.Forget, Connected: hubState.SetConnected,
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})

@@ -95,6 +95,24 @@ func liesElsewhere() []lie {
 			by:      `principal/sessions.TestStreamsOfAnAgentWithoutHelloAreBounded`,
 		},
 		{
+			who: `agent`, about: `Sync`,
+			sends:   `connects again, without a cluster Secret, to have what it used up of its limits back`,
+			happens: `what is left of them belongs to its name, and goes on`,
+			by:      `principal/sessions.TestBudgetOutlivesAConnection`,
+		},
+		{
+			who: `agent`, about: `Sync`,
+			sends:   `connects again and again, each time for a comparison of all it has, or for a look whether the hub knows it`,
+			happens: `60 times in a row, then once a second, others ResourceExhausted; logged once an hour`,
+			by:      `principal/sessions.TestAgentThatConnectsTooOftenIsRefused`,
+		},
+		{
+			who: `agent`, about: `every facet`,
+			sends:   `objects before the first digest, when nothing is known of what there is`,
+			happens: `what there is counts towards --max-objects-per-agent`,
+			by:      `internal/replication/converge.TestObjectsThatWereThereBeforeTheFirstResyncCount`,
+		},
+		{
 			who: `either`, about: `Sync`,
 			sends:   `hello, digest, bucket-request, bucket-entries of a million empty values`,
 			happens: `skipped before they are decoded`,

@@ -67,7 +67,10 @@ func (s *Service) accept(grpcStream syncv1.Sync_ConnectServer) (*connection, err
 	c.ctx, c.end = context.WithCancelCause(ctx)
 	c.logger = s.options.Logger.With("agent", c.agent, "address", grant.Address)
 	c.stream = wire.NewStream(grpcStream, cancel, "/principal", c.logger)
-	if err = s.open(c); err == nil {
+	if err = s.admitConnect(c.agent); err == nil {
+		err = s.open(c)
+	}
+	if err == nil {
 		err = c.handshake()
 	}
 	if err != nil {

@@ -14,3 +14,10 @@ func (s *Service) Serving() bool {
 	defer s.mu.RUnlock()
 	return s.serving
 }
+
+// Budgets returns how many agents' budgets are remembered.
+func (s *Service) Budgets() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.budgets)
+}

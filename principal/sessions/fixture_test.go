@@ -111,6 +111,7 @@ type fixture struct {
 
 	withoutCluster atomic.Bool // agents have no cluster Secret
 	forgotten      chan string // agents
+	reached        chan string // agents and the limits that they reached
 	unknown        sync.Map    // agents => why nobody knows whether they are known, nil if they are not
 
 	modes sync.Map // agents => what the hub says of theirs
@@ -129,7 +130,7 @@ func newFixture(t *testing.T) *fixture {
 	o := &fixture{
 		ca: ca, registry: prometheus.NewRegistry(), log: &logtest.Log{},
 		stop: func() {}, stopped: make(chan struct{}), sharing: func() {}, sources: make(map[string]*memorySource),
-		forgotten: make(chan string, 100), synced: make(chan struct{}),
+		forgotten: make(chan string, 1000), reached: make(chan string, 100), synced: make(chan struct{}),
 	}
 	close(o.synced)
 	o.modes.Store("settled", "autonomous")
@@ -148,6 +149,9 @@ func newFixture(t *testing.T) *fixture {
 		Mode:         o.modeOf,
 		Logger:       slog.New(slog.NewTextHandler(o.log, nil)),
 		HasCluster:   func(string) bool { return !o.withoutCluster.Load() }, Forget: func(agent string) { o.forgotten <- agent },
+		Budget: func(agent string) *converge.Budget {
+			return converge.NewBudget(converge.Limits{Changes: 10, Reached: func(limit, _ string) { o.reached <- agent + ": " + limit }})
+		},
 		Share: func(agent, _ string) converge.Options {
 			o.sharing()
 			return converge.Options{

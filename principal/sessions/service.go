@@ -30,6 +30,8 @@ type Options struct {
 	Knows func(ctx context.Context, agent string) (bool, error)
 	// Share returns what is shared with an agent of that mode, which is as in its hello.
 	Share func(agent, mode string) converge.Options
+	// Budget returns a new budget for an agent, which it has whatever its mode and however often it connects.
+	Budget func(agent string) *converge.Budget
 	// HasCluster reports whether the hub has a cluster Secret of an agent, valid or not: it may be away, and is remembered.
 	HasCluster func(agent string) bool
 	// Connected, if set, is called when an agent's session begins, and when its last one ends. It must not block.
@@ -63,6 +65,8 @@ type Service struct {
 	connections map[*connection]struct{} // that are open. Guarded by mu
 	streamsOf   map[string]int           // how many of these an agent has. Guarded by mu
 	agents      map[string]*agent        // that have a session, or have had one and have a cluster Secret. Guarded by mu
+	budgets     map[string]*budget       // by agent, see budgetOf. Guarded by mu
+	sweepAt     int                      // how many budgets there may be before those that are not used are forgotten. Guarded by mu
 }
 
 // agent is an agent that has connected.
@@ -79,6 +83,7 @@ func New(o Options) *Service {
 	return &Service{
 		options: o, metrics: newMetrics(o.Registerer), workers: converge.NewWorkers(maxWrites),
 		connections: make(map[*connection]struct{}), streamsOf: make(map[string]int), agents: make(map[string]*agent),
+		budgets: make(map[string]*budget), sweepAt: minBudgets,
 	}
 }
 
@@ -191,7 +196,7 @@ func (s *Service) enter(c *connection) (*agent, error) {
 			turn = a.turn
 		}
 		options := s.options.Share(c.agent, c.theirs.Mode)
-		options.Workers = s.workers
+		options.Workers, options.Budget = s.workers, s.budgetOf(c.agent).Budget
 		a = &agent{peer: converge.NewPeer(options), mode: c.theirs.Mode, turn: turn}
 		s.agents[c.agent] = a
 	}

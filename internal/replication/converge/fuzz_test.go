@@ -58,7 +58,7 @@ func FuzzSession(f *testing.F) {
 			peer := runPeer(t, converge.Options{
 				Sources:  map[converge.Facet]converge.SourceConfig{"source": {Source: source}},
 				Replicas: map[converge.Facet]converge.ReplicaConfig{"replica": {Replica: replica, Retain: true}},
-				Observer: newRecordingObserver(), Limits: converge.Limits{Objects: 4, Changes: 100},
+				Observer: newRecordingObserver(), Budget: converge.NewBudget(converge.Limits{Objects: 4, Changes: 100}),
 			})
 			source.changed = func(k converge.Key) { peer.Changed("source", k) }
 			replica.changed = func(k converge.Key) { peer.Changed("replica", k) }

@@ -40,15 +40,16 @@ type Limits struct {
 	// Changes is how many Puts, Deletes and ReplicaChanged are received in a second, in the long run, 0 for any number. A peer
 	// that sends more is read more slowly.
 	Changes int
-	// Reached, if set, is told now and then that the peer has reached a limit, and which.
-	Reached func(limit string)
+	// Reached, if set, is told now and then that the peer has reached a limit, which, and which setting that is, empty if none.
+	Reached func(limit, setting string)
 }
 
 // changesBurst is for how many seconds' worth of changes a peer may come at once: the first sync of ten thousand objects.
 const changesBurst = 20
 
-// budget holds a peer to its limits.
-type budget struct {
+// Budget holds a peer to its limits. It is of use beyond a Peer: whoever makes a new one of somebody who was there before gives that
+// the same Budget, so that nobody gets more by coming again.
+type Budget struct {
 	limits           Limits
 	changes, resyncs *rate.Limiter
 	memory           *semaphore.Weighted
@@ -60,8 +61,9 @@ type budget struct {
 // reportAgain is after how long a limit that is still reached is reported again.
 const reportAgain = time.Hour
 
-func newBudget(l Limits) *budget {
-	b := &budget{
+// NewBudget returns a budget of which nothing is used.
+func NewBudget(l Limits) *Budget {
+	b := &Budget{
 		limits: l, memory: semaphore.NewWeighted(peerMemory), changes: rate.NewLimiter(rate.Inf, 0),
 		resyncs: rate.NewLimiter(resyncRate, resyncBurst), reported: make(map[string]time.Time),
 	}
@@ -71,8 +73,25 @@ func newBudget(l Limits) *budget {
 	return b
 }
 
-// reached reports that a limit is.
-func (b *budget) reached(limit string) {
+// Unused reports whether a budget is as good as a new one: it is not worth remembering.
+func (b *Budget) Unused() bool {
+	if b.changes.Limit() != rate.Inf && b.changes.Tokens() < float64(b.changes.Burst()) || b.resyncs.Tokens() < resyncBurst ||
+		!b.memory.TryAcquire(peerMemory) {
+		return false
+	}
+	b.memory.Release(peerMemory)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, last := range b.reported {
+		if time.Since(last) <= reportAgain {
+			return false
+		}
+	}
+	return true
+}
+
+// Reached reports that a limit is, and by which setting it is set, empty if by none. What is reported again soon is dropped.
+func (b *Budget) Reached(limit, setting string) {
 	b.mu.Lock()
 	last, before := b.reported[limit]
 	again := !before || time.Since(last) > reportAgain
@@ -81,47 +100,47 @@ func (b *budget) reached(limit string) {
 	}
 	b.mu.Unlock()
 	if again && b.limits.Reached != nil {
-		b.limits.Reached(limit)
+		b.limits.Reached(limit, setting)
 	}
 }
 
 // await waits until a message may be handled. It blocks who receives, and so the peer.
-func (b *budget) await(ctx context.Context, m Message) {
-	limiter, limit := b.changes, "changes per second"
+func (b *Budget) await(ctx context.Context, m Message) {
+	limiter, limit, setting := b.changes, "changes per second", "--agent-changes-per-second"
 	switch m.(type) {
 	case Put, Delete, ReplicaChanged:
 	case Digest, BucketRequest:
-		limiter, limit = b.resyncs, "resyncs per second"
+		limiter, limit, setting = b.resyncs, "resyncs per second", ""
 	default:
 		return
 	}
 	if limiter.Allow() {
 		return
 	}
-	b.reached(limit)
+	b.Reached(limit, setting)
 	_ = limiter.Wait(ctx) // it fails only at the end of the session, when nothing is handled any more
 }
 
 // check returns why a payload is refused, nil if it is not.
-func (b *budget) check(payload []byte) error {
+func (b *Budget) check(payload []byte) error {
 	err := jsonsize.Check(payload)
 	if err != nil {
-		b.reached("the size of an object")
+		b.Reached("the size of an object", "")
 	}
 	return err
 }
 
 // errFull returns why no more objects are taken.
-func (b *budget) errFull(f Facet) error {
-	b.reached("objects of " + string(f))
+func (b *Budget) errFull(f Facet) error {
+	b.Reached("objects of "+string(f), "--max-objects-per-agent")
 	return fmt.Errorf("the limit of %d objects of %s is reached: delete some, or raise --max-objects-per-agent on the principal", b.limits.Objects, f)
 }
 
 // take waits until there is memory to decode a payload. The caller calls release.
-func (b *budget) take(ctx context.Context, all *semaphore.Weighted, payload []byte) (release func(), err error) {
+func (b *Budget) take(ctx context.Context, all *semaphore.Weighted, payload []byte) (release func(), err error) {
 	n := jsonsize.Memory(payload)
 	if !b.memory.TryAcquire(n) {
-		b.reached("memory for decoding")
+		b.Reached("memory for decoding", "")
 		if err := b.memory.Acquire(ctx, n); err != nil {
 			return nil, fmt.Errorf("wait for memory to decode it: %w", err)
 		}

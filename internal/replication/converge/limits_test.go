@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,9 +21,9 @@ import (
 func limited(t *testing.T, replica *memoryStore, l converge.Limits) (end *pipeEnd, reported func() []string) {
 	t.Helper()
 	reports := make(chan string, 100)
-	l.Reached = func(limit string) { reports <- limit }
+	l.Reached = func(limit, _ string) { reports <- limit }
 	peer := runPeer(t, converge.Options{
-		Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: replica}}, Observer: newRecordingObserver(), Limits: l,
+		Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: replica}}, Observer: newRecordingObserver(), Budget: converge.NewBudget(l),
 	})
 	end = script(t, peer)
 	receive[converge.Digest](t, end)
@@ -153,6 +154,62 @@ func TestChangesAreReadAtTheRateOfTheLimit(t *testing.T) {
 		require.InDelta(t, 5, time.Since(began).Seconds(), 0.1)
 		require.Equal(t, []string{"changes per second"}, reported())
 		require.Len(t, replica.states(), 250)
+	})
+}
+
+// Whoever comes again has what is left of its budget, and a budget that is full again need not be remembered.
+func TestBudgetOutlivesAPeer(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var reports []string
+		budget := converge.NewBudget(converge.Limits{Changes: 10, Reached: func(limit, setting string) { reports = append(reports, limit+" "+setting) }})
+		require.True(t, budget.Unused())
+		for range 2 {
+			replica := newMemoryStore()
+			peer := runPeer(t, converge.Options{
+				Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: replica}}, Observer: newRecordingObserver(), Budget: budget,
+			})
+			end := script(t, peer)
+			receive[converge.Digest](t, end)
+			for i := range 150 {
+				require.Equal(t, converge.Done, put(t, end, uint64(i+1), key(i), "v").Code)
+			}
+			require.False(t, budget.Unused())
+		}
+		require.Equal(t, []string{"changes per second --agent-changes-per-second"}, reports, "the second peer has 50 of the burst of 200")
+		pass(time.Minute)
+		require.False(t, budget.Unused(), "what was reported is not to be reported again for an hour")
+		pass(time.Hour)
+		require.True(t, budget.Unused())
+	})
+}
+
+// slowStore takes until listed is closed to say what it holds.
+type slowStore struct {
+	*memoryStore
+	listed chan struct{}
+}
+
+func (s slowStore) All() iter.Seq2[converge.Key, converge.State] {
+	<-s.listed
+	return s.memoryStore.All()
+}
+
+// What is held counts from the first message on: a peer that sends before the first resync, and comes again and again, has no more.
+func TestObjectsThatWereThereBeforeTheFirstResyncCount(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		replica := slowStore{newMemoryStore(), make(chan struct{})}
+		replica.fill(3)
+		peer := runPeer(t, converge.Options{
+			Replicas: map[converge.Facet]converge.ReplicaConfig{facet: {Replica: replica}}, Observer: newRecordingObserver(),
+			Budget: converge.NewBudget(converge.Limits{Objects: 3}),
+		})
+		end := script(t, peer)
+		send(t, end, converge.Put{Facet: facet, Key: "new", Seq: 1, Object: object("u", "v")})
+		synctest.Wait()
+		applied := replica.appliedAt("new")
+		close(replica.listed)
+		require.Empty(t, applied)
+		require.Equal(t, converge.Refused, receive[converge.Ack](t, end).Code)
 	})
 }
 

@@ -20,8 +20,8 @@ type Options struct {
 	// ResyncEvery is the time between resyncs of a facet, of which up to half is taken off at random. Zero means five
 	// minutes.
 	ResyncEvery time.Duration
-	// Limits are what the peer may make this side do.
-	Limits Limits
+	// Budget holds the peer to what it may make this side do. Nil is a new one without limits of its own.
+	Budget *Budget
 }
 
 // Peer is the other side, as seen from this one: everything that is shared with it. It lives across connections, until it
@@ -30,7 +30,7 @@ type Peer struct {
 	options  Options
 	replicas map[Facet]*replicaState
 	work     map[Facet]*taskQueue
-	budget   *budget
+	budget   *Budget
 
 	running int // tasks. Guarded by Workers.mu
 
@@ -88,9 +88,12 @@ func NewPeer(o Options) *Peer {
 	if o.ResyncEvery <= 0 {
 		o.ResyncEvery = 5 * time.Minute
 	}
+	if o.Budget == nil {
+		o.Budget = NewBudget(Limits{})
+	}
 	p := &Peer{
 		options:  o,
-		budget:   newBudget(o.Limits),
+		budget:   o.Budget,
 		replicas: make(map[Facet]*replicaState, len(o.Replicas)),
 		work:     make(map[Facet]*taskQueue, len(o.Sources)+len(o.Replicas)),
 	}
@@ -99,7 +102,7 @@ func NewPeer(o Options) *Peer {
 	}
 	for f, config := range o.Replicas {
 		p.work[f] = p.newQueue()
-		p.replicas[f] = newReplicaState(config, o.Limits.Objects)
+		p.replicas[f] = newReplicaState(config, o.Budget.limits.Objects)
 	}
 	return p
 }

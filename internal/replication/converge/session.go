@@ -55,8 +55,12 @@ func (p *Peer) RunSession(ctx context.Context, conn Conn, heartbeat time.Duratio
 	if err != nil {
 		return err
 	}
+	// The first resync begins before anything is received: it finds out what is held, which counts towards the peer's limit.
+	resync := time.NewTimer(0)
+	defer resync.Stop()
+	s.sendDigests(resync)
 	conn.Deliver(s.receive, s.cancel)
-	if err := s.send(); !errors.Is(err, io.EOF) {
+	if err := s.send(resync); !errors.Is(err, io.EOF) {
 		s.cancel(err)
 	}
 	return s.end()
@@ -97,10 +101,8 @@ func (s *session) end() error {
 	return context.Cause(s.ctx)
 }
 
-// send sends what there is to send. It begins resyncs, and sends heartbeats.
-func (s *session) send() error {
-	resync := time.NewTimer(0) // the first resync is due
-	defer resync.Stop()
+// send sends what there is to send. It begins resyncs when they are due, and sends heartbeats.
+func (s *session) send(resync *time.Timer) error {
 	idle := time.NewTimer(s.heartbeat)
 	defer idle.Stop()
 	if s.heartbeat <= 0 {

@@ -33,10 +33,12 @@ func (b defaultRule) decide(ctx context.Context, q *Request) (Decision, error) {
 		return b.nonResource(q), nil
 	case b.guarded(q.APIGroup, q.Resource, q.Namespace):
 		return denied("it controls what Argo CD and the agent may do on this cluster"), nil
-	case q.Namespace == b.namespace && runsCode(q):
+	case changes(q) && q.Namespace == b.namespace:
 		// Where Argo CD manages itself, its own pods belong to an Application. But whoever opens a terminal in one, or decides
-		// what runs in it, has the permissions of Argo CD or of the agent.
-		return denied("running code in the namespace of Argo CD and the agent gives their permissions"), nil
+		// what runs in it, has the permissions of Argo CD or of the agent, and who deletes or scales them ends what holds this policy.
+		return denied("nothing is changed or run in the namespace of Argo CD and the agent"), nil
+	case changes(q) && decidesRights(q.APIGroup, q.Resource):
+		return denied("objects that decide what others may do are only read"), nil
 	case q.APIGroup == coreGroup && q.Resource == "nodes":
 		return denied("nodes belong to no application"), nil
 	case q.Verb == "list" || q.Verb == "watch":
@@ -81,14 +83,28 @@ func (b defaultRule) guarded(group, resource, namespace string) bool {
 	}
 }
 
-// runsCode reports whether a request can run code of the caller: in an existing pod, or in a pod made from the object that it
-// creates or changes.
-func runsCode(q *Request) bool {
+// changes reports whether a request can change something, or run code of the caller in a pod.
+func changes(q *Request) bool {
 	switch q.Verb {
-	case "create", "patch", "update":
-		return q.Subresource != "scale"
+	case "get", "list", "watch":
+		return q.Subresource != "" && q.Subresource != "status" && q.Subresource != "scale" && q.Subresource != "log"
 	default:
-		return q.Subresource == "exec" || q.Subresource == "attach"
+		return true
+	}
+}
+
+// decidesRights reports whether objects of a resource decide what others may do on the cluster, what there is on it, or who is
+// whom. Objects of the spoke's Applications among them are the spoke's and Argo CD's, by the API group, so that the resources that
+// Kubernetes adds to these groups are closed too. The last two groups are OpenShift's.
+func decidesRights(group, resource string) bool {
+	switch group {
+	case "rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "certificates.k8s.io",
+		"authorization.openshift.io", "security.openshift.io":
+		return true
+	case coreGroup:
+		return resource == "serviceaccounts"
+	default:
+		return false
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"path"
 	"strings"
 	"testing"
 
@@ -45,6 +46,12 @@ func known() applications {
 		"batch/CronJob/a/nightly": root, "nightly-uid": root, "batch/cronjobs/a/nightly": root, "cluster-uid": root,
 		"argoproj.io/applications/argocd/child": root, "argoproj.io/appprojects/argocd/p": root, "argoproj.io/applicationsets/team/s": root,
 		"argoproj.io/rollouts/a/r": root, "/secrets/argocd/s": root, "/configmaps/argocd/argocd-agent-policy": root, "/secrets/a/s": root,
+		"/namespaces//argocd": root, "/serviceaccounts/a/web": root, "rbac.authorization.k8s.io/roles/a/web": root,
+		"rbac.authorization.k8s.io/rolebindings/a/web": root, "rbac.authorization.k8s.io/clusterrolebindings//web": root,
+		"admissionregistration.k8s.io/mutatingwebhookconfigurations//web":  root,
+		"admissionregistration.k8s.io/validatingadmissionpolicies//web":    root,
+		"apiextensions.k8s.io/customresourcedefinitions//webs.example.com": root, "apiregistration.k8s.io/apiservices//v1.example.com": root,
+		"certificates.k8s.io/certificatesigningrequests//web": root, "security.openshift.io/securitycontextconstraints//web": root,
 		"/pods/argocd/server": child, "apps/deployments/argocd/argocd-server": root, "argoproj.io/Application/argocd/child": root, "child-uid": root,
 	}
 }
@@ -109,8 +116,11 @@ func TestDefaultRule(t *testing.T) {
 		{"GET", "/api/v1/namespaces/argocd/pods/server/exec?command=sh", no},
 		{"POST", "/api/v1/namespaces/argocd/pods/server/attach", no},
 		{"GET", "/apis/apps/v1/namespaces/argocd/deployments/argocd-server", yes},
-		{"PATCH", "/apis/apps/v1/namespaces/argocd/deployments/argocd-server/scale", yes},
-		{"DELETE", "/api/v1/namespaces/argocd/pods/server", yes},
+		{"PATCH", "/apis/apps/v1/namespaces/argocd/deployments/argocd-server/scale", no},
+		{"GET", "/apis/apps/v1/namespaces/argocd/deployments/argocd-server/scale", yes},
+		{"DELETE", "/apis/apps/v1/namespaces/argocd/deployments/argocd-server", no},
+		{"DELETE", "/api/v1/namespaces/argocd/pods/server", no},
+		{"DELETE", "/api/v1/namespaces/argocd", no},
 		{"PATCH", "/apis/apps/v1/namespaces/argocd/deployments/argocd-server", no},
 		{"PUT", "/apis/apps/v1/namespaces/argocd/deployments/argocd-server", no},
 		{"PATCH", "/api/v1/namespaces/argocd/pods/server", no},
@@ -155,8 +165,8 @@ func TestDefaultRule(t *testing.T) {
 		{"DELETE", "/api/v1/namespaces/a", yes},
 		{"GET", "/api/v1/namespaces/b", no},
 		{"PUT", "/api/v1/namespaces/a/finalize", no},
-		{"PATCH", "/apis/rbac.authorization.k8s.io/v1/clusterroles/web", yes},
-		{"PATCH", "/apis/rbac.authorization.k8s.io/v1/clusterroles/made", no},
+		{"GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/web", yes},
+		{"GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/made", no},
 
 		{"GET", "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications/child", no},
 		{"PATCH", "/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects/p", no},
@@ -173,6 +183,56 @@ func TestDefaultRule(t *testing.T) {
 		if c.allowed && strings.Contains(c.target, "/namespaces/") {
 			require.Equal(t, "guestbook", d.Application, c.target)
 		}
+	}
+}
+
+// Not even of an Application: with these a hub could give itself or others what the policy does not.
+func TestDefaultRuleOnlyReadsWhatDecidesRights(t *testing.T) {
+	p := follows(t, newAPIServer(t, nil), known()).policy
+	for _, object := range []string{
+		"/apis/rbac.authorization.k8s.io/v1/namespaces/a/roles/web", "/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebindings/web",
+		"/apis/rbac.authorization.k8s.io/v1/clusterroles/web", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/web",
+		"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/web",
+		"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/web",
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/webs.example.com", "/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com",
+		"/apis/certificates.k8s.io/v1/certificatesigningrequests/web", "/apis/security.openshift.io/v1/securitycontextconstraints/web",
+		"/api/v1/namespaces/a/serviceaccounts/web",
+	} {
+		for _, path := range []string{object, object + "/status", object + "/scale"} {
+			d, err := ask(t, p, "GET", path, "")
+			require.NoError(t, err)
+			require.True(t, d.Allowed, "GET %s: %s", path, d.Reason)
+			for _, method := range []string{"PATCH", "PUT", "DELETE"} {
+				d, err := ask(t, p, method, path, "{}")
+				require.NoError(t, err)
+				require.False(t, d.Allowed, "%s %s", method, path)
+				require.Contains(t, d.Reason, "objects that decide what others may do are only read. If it should, allow it in this cluster's ConfigMap")
+			}
+		}
+		for _, path := range []string{object + "/token", object + "/approval", path.Dir(object)} {
+			for _, method := range []string{"POST", "PUT", "DELETE"} {
+				d, err := ask(t, p, method, path, "{}")
+				require.NoError(t, err)
+				require.False(t, d.Allowed, "%s %s", method, path)
+			}
+		}
+	}
+}
+
+// An operator may want otherwise, such as where Argo CD manages itself.
+func TestRuleAllowsWhatTheDefaultRuleOnlyReads(t *testing.T) {
+	p := follows(t, newAPIServer(t, configMap("1", `rules:
+- {apiGroups: [rbac.authorization.k8s.io], resources: [roles], verbs: [patch], namespaces: [a]}
+- {apiGroups: [apps], resources: [deployments], verbs: [patch], namespaces: [argocd]}`)), known()).policy
+	for _, path := range []string{
+		"/apis/rbac.authorization.k8s.io/v1/namespaces/a/roles/web", "/apis/apps/v1/namespaces/argocd/deployments/argocd-server",
+	} {
+		d, err := ask(t, p, "PATCH", path, "{}")
+		require.NoError(t, err)
+		require.True(t, d.Allowed, d.Reason)
+		d, err = ask(t, p, "DELETE", path, "")
+		require.NoError(t, err)
+		require.False(t, d.Allowed)
 	}
 }
 

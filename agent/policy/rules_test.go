@@ -116,7 +116,8 @@ func TestDocumentedPolicies(t *testing.T) {
 		standard, open, closed bool
 	}{
 		{"GET", "/api/v1/namespaces/a/secrets/s", yes, yes, no},
-		{"PATCH", "/apis/rbac.authorization.k8s.io/v1/clusterroles/web", yes, yes, no},
+		{"PATCH", "/apis/rbac.authorization.k8s.io/v1/clusterroles/web", no, no, no},
+		{"GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/web", yes, yes, no},
 		{"PATCH", "/apis/apps/v1/namespaces/a/deployments/web", yes, yes, no},
 		{"POST", "/api/v1/namespaces/a/pods/web-1/exec?command=sh", yes, yes, no},
 		{"GET", "/version", yes, yes, yes},

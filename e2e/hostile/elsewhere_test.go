@@ -149,6 +149,19 @@ func liesElsewhere() []lie {
 			by:      `agent/policy.TestOnlyWhatActionsCreateCanBeCreated`,
 		},
 		{
+			who: `hub`, about: `live access: the default rule`,
+			sends: `patch, update, delete or create of an Application's Roles, bindings, admission webhooks and policies, ` +
+				`CustomResourceDefinitions, APIServices, CertificateSigningRequests, ServiceAccounts and their subresources`,
+			happens: `403 that names the object and the policy ConfigMap; they are only read`,
+			by:      `agent/policy.TestDefaultRuleOnlyReadsWhatDecidesRights`,
+		},
+		{
+			who: `hub`, about: `live access: the default rule`,
+			sends:   `edits, scales, deletes or runs something in the agent's own namespace, where it belongs to an Application; Jobs of actions there`,
+			happens: `403; logs and reads only, without Secrets, ConfigMaps and Argo CD's objects`,
+			by:      `agent/policy.TestDefaultRule`,
+		},
+		{
 			who: `hub`, about: `live access: policy`,
 			sends:   `goes on with a watch, log or terminal that a stricter policy forbids, and does not read so that it cannot be ended`,
 			happens: `ended within seconds, audit line with the reason`,

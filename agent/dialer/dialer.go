@@ -7,9 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -26,8 +29,13 @@ import (
 const (
 	// handshakeTimeout is how long the principal may take to answer the hello.
 	handshakeTimeout = 10 * time.Second
-	// repeatAfter is how long the log says nothing of attempts that fail as the one before did.
+	// repeatAfter is how long the log says nothing of attempts that fail for a reason that it has said.
 	repeatAfter = time.Minute
+	// maxReasons is how many different reasons the log says within repeatAfter. A network and a principal have some of them in
+	// turn; whoever has another each time writes the log.
+	maxReasons = 8
+	// maxReason is how many bytes of a reason get into the log and into /readyz. The principal's may be a page.
+	maxReason = 1 << 10
 	// renewalDelay is how long a new certificate waits before it is shown to the principal, less up to half of it at random.
 	renewalDelay = 5 * time.Second
 )
@@ -100,7 +108,7 @@ func (d *Dialer) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		d.because(err)
+		d.because(errors.New(text(err)))
 		timer := time.NewTimer(d.retryDelay(ctx, again, failures, lasted, err))
 		select {
 		case <-ctx.Done():
@@ -130,31 +138,52 @@ func (d *Dialer) retryDelay(ctx context.Context, again *retry, failures *failure
 	return delay
 }
 
-// failureLog keeps a principal that is away for an hour from filling the log.
+// failureLog keeps a principal that is away for an hour, or that says something else each time, from filling the log.
 type failureLog struct {
-	last string    // error that was logged
-	at   time.Time // when
+	since time.Time           // when the first of these was logged
+	said  map[string]struct{} // reasons that were logged
 }
 
-// level returns the level to log an error at, of a connection that lasted so long: that of debugging if it is the last
-// attempt's, for a minute.
-func (l *failureLog) level(lasted time.Duration, failure string) slog.Level {
-	if lasted == 0 && failure == l.last && time.Since(l.at) < repeatAfter {
+// level returns the level to log a reason at, of a connection that lasted so long: that of debugging if it was logged within
+// repeatAfter, or maxReasons were. After a connection that was of use, the log says everything anew.
+func (l *failureLog) level(lasted time.Duration, reason string) slog.Level {
+	if lasted > steady || time.Since(l.since) >= repeatAfter {
+		l.since, l.said = time.Now(), make(map[string]struct{}, maxReasons)
+	}
+	if _, said := l.said[reason]; said || len(l.said) == maxReasons {
 		return slog.LevelDebug
 	}
-	l.last, l.at = failure, time.Now()
+	l.said[reason] = struct{}{}
 	return slog.LevelWarn
 }
 
-// text returns what an error says, without what gRPC puts around it.
+// text returns what an error says, without what gRPC puts around it, as it may stand in a log line.
 func text(err error) string {
 	if refused := (refusedError{}); errors.As(err, &refused) {
 		err = refused.error
 	}
 	if s, ok := status.FromError(err); ok {
-		return s.Message()
+		return printable(s.Message())
 	}
-	return err.Error()
+	return printable(err.Error())
+}
+
+// printable returns a text as it may stand in a log line: the principal may have written it, or whoever answers in its place.
+func printable(said string) string {
+	said = strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case r == utf8.RuneError || !unicode.IsPrint(r):
+			return '?'
+		default:
+			return r
+		}
+	}, said)
+	if len(said) > maxReason {
+		return strings.ToValidUTF8(said[:maxReason], "") + "…"
+	}
+	return said
 }
 
 // connect connects and runs one session, and returns for how long: not at all, if nobody answered the hello. After a renewal
@@ -212,7 +241,7 @@ func (d *Dialer) runSession(ctx context.Context, conn *grpc.ClientConn, hub *syn
 	d.metrics.connected.Set(1)
 	defer d.metrics.connected.Set(0)
 	d.options.Logger.Info("Starting to receive events from event stream",
-		"principal", d.options.Address, "build", theirs.Build, "agent", theirs.Agent, "protocol", theirs.Newest)
+		"principal", d.options.Address, "build", printable(theirs.Build), "agent", printable(theirs.Agent), "protocol", theirs.Newest)
 
 	session, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -151,6 +151,47 @@ func TestRefusedAgentBacksOff(t *testing.T) {
 	}
 }
 
+// A principal gains nothing by what it says: not more calls than by hanging up, and no room in the log.
+func TestPrincipalThatAlwaysSaysSomethingElse(t *testing.T) {
+	for _, c := range []struct {
+		code  codes.Code
+		most  time.Duration // between calls
+		lasts time.Duration // of each connection
+	}{
+		{codes.Unavailable, 2 * time.Second, 0},
+		{codes.Unavailable, 500 * time.Millisecond, 2 * time.Second},
+		{codes.PermissionDenied, 30 * time.Second, 0},
+	} {
+		withFakeClock(t, func(t *testing.T, o *fixture) {
+			call, last := <-o.principal.calls, time.Duration(0)
+			for i := range 20 {
+				if c.lasts > 0 {
+					call.greet(t)
+					after(c.lasts)
+				}
+				var waits []time.Duration
+				call, waits = o.refuse(call, status.Errorf(c.code, "%d\x1b[2J\n\u202e%s", i, strings.Repeat("x", 3000)), 1)
+				last = waits[0]
+			}
+			requireJittered(t, c.most, last)
+			require.NotContains(t, o.Connected().Error(), "\x1b")
+			require.Less(t, len(o.Connected().Error()), 1100)
+			lines := 0
+			for line := range strings.Lines(o.log.String()) {
+				if strings.Contains(line, "Connection to principal failed") {
+					lines++
+					require.Contains(t, line, "?[2J ?xxx")
+					require.Less(t, len(line), 1400)
+				}
+			}
+			require.Positive(t, lines)
+			if c.code == codes.Unavailable { // all within a minute
+				require.Equal(t, 8, lines)
+			}
+		})
+	}
+}
+
 func TestSteadyConnectionResetsBackoff(t *testing.T) {
 	errRefused := status.Error(codes.Unauthenticated, "not you")
 	for lasted, want := range map[time.Duration]time.Duration{

@@ -93,7 +93,9 @@ func (r *retry) firstSuperseded(lasted time.Duration) bool {
 func superseded(err error) bool { return status.Code(err) == codes.Aborted }
 
 // lost reports whether there was no principal to be reached, or is none any more: it went away, announced or not, or the
-// network did.
+// network did. A principal that starts or shuts down, and a proxy before it that finds none, answer Unavailable themselves, so an
+// answer is no reason to wait longer. Who answers that and lies gets what it would get by hanging up: an attempt every lostLast
+// at most, of an agent that does nothing else over it.
 func lost(err error) bool {
 	if refused := (refusedError{}); errors.As(err, &refused) {
 		return false

@@ -366,6 +366,12 @@ func liesElsewhere() []lie {
 			by:      `internal/replication/facets.TestReplicasOfAnotherAgentAreLeftAlone`,
 		},
 		{
+			who: `principal`, about: `end of a Sync stream`,
+			sends:   `a refusal coded Unavailable, as if it were the network; another page of text with control characters each time`,
+			happens: `an attempt every 2 s at most, as after hanging up; 1 KiB of printable text; 8 reasons a minute are logged`,
+			by:      `agent/dialer.TestPrincipalThatAlwaysSaysSomethingElse`,
+		},
+		{
 			who: `principal`, about: "hello `agent`",
 			sends:   `no name`,
 			happens: `names on replica objects stay as they are`,

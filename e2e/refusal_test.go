@@ -69,6 +69,15 @@ func cake(object *unstructured.Unstructured) { spec("cake", "source", "path")(ob
 
 func bread(object *unstructured.Unstructured) { spec("bread", "source", "path")(object) }
 
+// reports reports a health and a revision on a spoke, as its application controller does.
+func reports(health, revision string) change {
+	return func(object *unstructured.Unstructured) {
+		set(object, health, "status", "health", "status")
+		set(object, "Synced", "status", "sync", "status")
+		set(object, revision, "status", "sync", "revision")
+	}
+}
+
 func TestValidatingAdmissionPolicyDenialShowsOnHub(t *testing.T) {
 	t.Parallel()
 	for name, reason := range map[string]string{"invalid": "Invalid", "forbidden": "Forbidden"} { // 422 and 403
@@ -80,21 +89,25 @@ func TestValidatingAdmissionPolicyDenialShowsOnHub(t *testing.T) {
 			inEffect(t, denied.spoke, denied.onSpoke(cake))
 
 			denied.create(t, cake)
-			denied.hub.becomes(t, refused("no cake on Fridays"))
+			denied.hub.becomes(t, refused("no cake on Fridays"), degraded("no cake on Fridays"))
 			other.create(t, cake)
 			other.arrives(t)
 
 			denied.hub.edit(t, bread)
 			denied.arrives(t, has("bread", "spec", "source", "path"))
-			denied.hub.becomes(t, accepted)
+			denied.hub.becomes(t, accepted, has("", "status", "health", "status"))
+			denied.spoke.edit(t, reports("Healthy", "one"))
+			denied.hub.becomes(t, has("Healthy", "status", "health", "status"))
 
 			// What is there already stays as it was, and is still looked after.
 			denied.hub.edit(t, cake)
-			denied.hub.becomes(t, refused("no cake on Fridays"))
+			denied.hub.becomes(t, refused("no cake on Fridays"), degraded("no cake on Fridays"))
 			denied.spoke.edit(t, label("mine", "yes"))
+			denied.spoke.edit(t, reports("Progressing", "two"))
 			denied.spoke.becomes(t, has("bread", "spec", "source", "path"), labelled("mine", ""))
+			denied.hub.becomes(t, has("two", "status", "sync", "revision"), degraded("no cake on Fridays"))
 			denied.hub.edit(t, bread)
-			denied.hub.becomes(t, accepted)
+			denied.hub.becomes(t, accepted, has("Progressing", "status", "health", "status"))
 		})
 	}
 }
@@ -121,7 +134,7 @@ func TestForbiddenDeletionShowsOnHub(t *testing.T) {
 	app := s.newTwin("undeletable").create(t, finalize(cascadeFinalizer))
 	app.arrives(t)
 	app.hub.delete(t)
-	app.hub.becomes(t, beingDeleted, refused("undeletable", "forbidden", "delete"))
+	app.hub.becomes(t, beingDeleted, refused("undeletable", "forbidden", "delete"), degraded("undeletable", "forbidden"))
 
 	s.grant(t, "get", "list", "watch", "create", "patch", "delete")
 	app.spoke.becomes(t, beingDeleted)

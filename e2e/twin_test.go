@@ -404,6 +404,17 @@ func refused(texts ...string) condition {
 	}
 }
 
+// degraded holds for an Application that the hub shows as Degraded for reasons in which all of the texts are.
+func degraded(texts ...string) condition {
+	return func(object *unstructured.Unstructured) bool {
+		there := text(object, "status", "health", "status") == "Degraded"
+		for _, part := range texts {
+			there = there && strings.Contains(text(object, "status", "health", "message"), part)
+		}
+		return there
+	}
+}
+
 // accepted holds for an Application of which the hub shows no such thing.
 func accepted(object *unstructured.Unstructured) bool {
 	_, there := agentError(object)

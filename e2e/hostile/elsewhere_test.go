@@ -349,7 +349,7 @@ func liesElsewhere() []lie {
 		},
 		{
 			who: `agent`, about: `application-status`,
-			sends:   "conditions in the principal's name (`AgentError`), also escaped",
+			sends:   "conditions in the principal's name (`AgentError`, `AgentHealth`), also escaped",
 			happens: `dropped; Argo CD's own conditions are shown`,
 			by:      `internal/replication/facets.TestConditionsInThePrincipalsNameAreDropped`,
 		},

@@ -58,6 +58,9 @@ const (
 	// ConditionAgent is the type of the conditions that say why an application, or an intent, does not get to the
 	// other side.
 	ConditionAgent = "AgentError"
+	// ConditionHealth is the type of the condition on the hub that keeps an application's own health, as JSON, while the hub
+	// shows a refusal in its place.
+	ConditionHealth = "AgentHealth"
 
 	ownPrefix = "argocd-agent.argoproj-labs.io/"
 )

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/klauspost/compress/s2"
 
@@ -38,25 +36,17 @@ type Status struct {
 	// megabytes of it, which is read only when it changes. It is nil if there is none, or if it is not kept.
 	packed []byte
 
-	// present, listed and conditionAt say how a patch gets at the agent's conditions where the status is not kept: whether
-	// there is a status, whether it has a list of conditions, if an empty one, and which of them are the agent's.
-	present, listed bool
-	conditionAt     []int
+	// present, listed, alone and conditionAt say how a patch gets at the agent's conditions where the status is not kept: whether
+	// there is a status, whether it has a list of conditions, if an empty one, whether it has no others, and which of them are
+	// the agent's.
+	present, listed, alone bool
+	conditionAt            []int
+	// health is the application's own; nil if there is none. degraded says that a refusal is shown in its place.
+	health   json.RawMessage
+	degraded bool
 
 	shown      shown
 	hasHistory bool
-}
-
-// Condition is an application's condition.
-type Condition struct {
-	Type               string `json:"type"`
-	Message            string `json:"message"`
-	LastTransitionTime string `json:"lastTransitionTime,omitempty"`
-}
-
-// AgentCondition returns a condition of the agent's with a message for the application's owner.
-func AgentCondition(message string, now time.Time) Condition {
-	return Condition{Type: ConditionAgent, Message: message, LastTransitionTime: now.UTC().Format(time.RFC3339)}
 }
 
 // excerpt is the part of a status that decisions need.
@@ -67,6 +57,7 @@ type excerpt struct {
 		Operation json.RawMessage `json:"operation"`
 	} `json:"operationState"`
 	History    json.RawMessage `json:"history"`
+	Health     json.RawMessage `json:"health"`
 	Conditions []Condition     `json:"conditions"`
 }
 
@@ -127,11 +118,16 @@ func reduceStatus(raw json.RawMessage, keep bool) Status {
 	s.RanIntent = OperationInfo(e.OperationState.Operation, InfoIntent)
 	s.shown, s.hasHistory = readShown(&e), e.History != nil
 	for i, c := range e.Conditions {
-		if c.Type == ConditionAgent {
+		switch c.Type {
+		case ConditionAgent:
 			s.AgentConditions, s.conditionAt = append(s.AgentConditions, c), append(s.conditionAt, i)
+		case ConditionHealth:
+			s.conditionAt = append(s.conditionAt, i)
 		}
 	}
-	if s.AgentConditions != nil {
+	s.alone = s.conditionAt != nil && len(s.conditionAt) == len(e.Conditions)
+	s.health, s.degraded = ownHealth(slices.Clone(e.Health), e.Conditions)
+	if s.HasAgentConditions() {
 		raw = WithoutAgentConditions(raw)
 	}
 	if raw = present(raw); raw == nil {
@@ -209,23 +205,6 @@ func WithInfo(operation json.RawMessage, name, value string) (json.RawMessage, e
 	return json.Marshal(o)
 }
 
-// WithAgentConditions returns a status with conditions of the agent's added.
-func WithAgentConditions(status json.RawMessage, added []Condition) (json.RawMessage, error) {
-	if len(added) == 0 {
-		return status, nil
-	}
-	s, err := decodeObject(status)
-	if err != nil {
-		return nil, fmt.Errorf("status: %w", err)
-	}
-	conditions, _ := s["conditions"].([]any)
-	for _, c := range added {
-		conditions = append(conditions, c)
-	}
-	s["conditions"] = conditions
-	return json.Marshal(s)
-}
-
 // WithPhase returns a status with another phase of its operation.
 func WithPhase(status json.RawMessage, phase string) (json.RawMessage, error) {
 	s, err := decodeObject(status)
@@ -236,49 +215,4 @@ func WithPhase(status json.RawMessage, phase string) (json.RawMessage, error) {
 		state["phase"] = phase
 	}
 	return json.Marshal(s)
-}
-
-// PatchAgentConditions adds to a patch what makes these the agent's conditions, unless they are.
-func (s Status) PatchAgentConditions(p *Patch, conditions []Condition) {
-	if slices.Equal(s.AgentConditions, conditions) {
-		return
-	}
-	for _, i := range slices.Backward(s.conditionAt) { // the last first, since what follows moves up
-		p.Remove("status", "conditions", strconv.Itoa(i))
-	}
-	switch {
-	case len(conditions) == 0:
-	case !s.present:
-		p.Replace(map[string]any{"conditions": conditions}, "status")
-	case !s.listed:
-		p.Replace(conditions, "status", "conditions")
-	default:
-		for _, c := range conditions {
-			p.Replace(c, "status", "conditions", "-")
-		}
-	}
-}
-
-// WithoutAgentConditions returns a status without the agent's conditions.
-func WithoutAgentConditions(status json.RawMessage) json.RawMessage {
-	s, err := decodeObject(status)
-	if err != nil {
-		return status
-	}
-	conditions, _ := s["conditions"].([]any)
-	var rest []any
-	for _, c := range conditions {
-		if m, ok := c.(map[string]any); !ok || m["type"] != ConditionAgent {
-			rest = append(rest, c)
-		}
-	}
-	delete(s, "conditions")
-	if len(rest) > 0 {
-		s["conditions"] = rest
-	}
-	out, err := json.Marshal(s)
-	if err != nil {
-		return status
-	}
-	return out
 }

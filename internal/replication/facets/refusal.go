@@ -15,10 +15,10 @@ type refusal string
 
 // ofIntent is that of what was asked for. All else is of the application itself, and so is what is not known: an agent of
 // another kind may have been here before.
-const ofIntent refusal = "The spoke refuses what was asked for: "
+const ofIntent refusal = argocd.RefusedIntent
 
 // refusalOf returns that of an application which a side refuses.
-func refusalOf(side string) refusal { return refusal("The " + side + " refuses this application: ") }
+func refusalOf(side string) refusal { return refusal("The " + side + argocd.RefusesApplication) }
 
 // delayOf returns the condition that is set and cleared in its place.
 func delayOf(side string) refusal {
@@ -30,14 +30,16 @@ func (r refusal) isIn(app *argocd.App) bool {
 	return slices.ContainsFunc(app.Status.AgentConditions, r.owns)
 }
 
-// set adds to a patch what gives an application this condition, with a reason. If it has it already, it stays as it is.
+// set adds to a patch what gives an application this condition, with a reason. If it has it already, it stays as it is, and so
+// does its time.
 func (r refusal) set(app *argocd.App, patch *argocd.Patch, reason string) {
 	message := shorten(string(r) + reason)
 	mine := func(c argocd.Condition) bool { return c.Message == message }
-	if slices.ContainsFunc(app.Status.AgentConditions, mine) {
-		return
+	conditions := app.Status.AgentConditions
+	if !slices.ContainsFunc(conditions, mine) {
+		conditions = append(r.without(conditions), argocd.AgentCondition(message, time.Now()))
 	}
-	app.Status.PatchAgentConditions(patch, append(r.without(app.Status.AgentConditions), argocd.AgentCondition(message, time.Now())))
+	app.Status.PatchAgentConditions(patch, conditions)
 }
 
 // clear adds to a patch what takes this condition from an application.

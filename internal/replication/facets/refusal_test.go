@@ -76,6 +76,9 @@ func (d *refusalTest) requireConditions(reasons ...string) {
 	}
 	var got []string
 	for _, c := range status.Conditions {
+		if c.Type == argocd.ConditionHealth {
+			continue
+		}
 		require.Equal(d, argocd.ConditionAgent, c.Type)
 		_, reason, ok := strings.Cut(c.Message, ": ")
 		require.True(d, ok, c.Message)
@@ -125,6 +128,128 @@ func TestRefusedConditionsOfFacetsAreIndependent(t *testing.T) {
 	d.reportResult(d.application, done())
 	d.reportResult(d.intent, done())
 	require.Empty(t, d.server.takeWrites(), "nothing is left to withdraw")
+}
+
+// requireHealth checks the application's health on the hub.
+func (d *refusalTest) requireHealth(status, message string) {
+	d.Helper()
+	var got struct {
+		Health struct{ Status, Message string }
+	}
+	if raw := d.server.get("guestbook").Status; len(raw) > 0 {
+		require.NoError(d, json.Unmarshal(raw, &got))
+	}
+	require.Equal(d, status, got.Health.Status)
+	require.Equal(d, message, got.Health.Message)
+}
+
+// reportStatus reports a status from the spoke, and checks that the hub holds it.
+func (d *refusalTest) reportStatus(status string) {
+	d.Helper()
+	want := argocd.ReadStatus(json.RawMessage(status))
+	_, err := d.status.Apply(d.Context(), "guestbook",
+		converge.Object{State: converge.State{UID: "on-hub"}, Payload: []byte(`{"status":` + status + `}`)})
+	require.NoError(d, err)
+	d.requireHeld(want)
+}
+
+// requireHeld checks that the hub holds that status of the spoke's.
+func (d *refusalTest) requireHeld(want argocd.Status) {
+	d.Helper()
+	app, ok := d.application.Store.Get(types.NamespacedName{Namespace: "berlin", Name: "guestbook"})
+	require.True(d, ok)
+	require.Equal(d, want.Version, app.Status.Version)
+}
+
+// Whoever looks at health alone must see that what the hub wants is not what runs. When that is over, the spoke's own health is
+// shown at once, whatever it has become meanwhile and whether or not the spoke says it again.
+func TestRefusedApplicationIsDegraded(t *testing.T) {
+	t.Parallel()
+	const (
+		healthy     = `{"health":{"lastTransitionTime":"2026-01-01T12:00:00Z","status":"Healthy"},"sync":{"status":"Synced"}}`
+		progressing = `{"health":{"message":"\u003ctwo\u003e \u0026 more","status":"Progressing"},"sync":{"status":"Synced"}}`
+		healthless  = `{"sync":{"status":"Synced"}}`
+		tooRed      = "The spoke refuses this application: too red"
+		notToday    = "The spoke refuses what was asked for: not today"
+	)
+	d := newRefusalTest(t)
+	d.reportStatus(healthy)
+	d.reportResult(d.application, refusal("too red"))
+	d.requireHealth("Degraded", tooRed)
+	d.requireHeld(argocd.ReadStatus(json.RawMessage(healthy)))
+	d.reportStatus(progressing)
+	d.requireHealth("Degraded", tooRed)
+	d.server.takeWrites()
+	d.reportResult(d.application, refusal("too red"))
+	d.reportStatus(progressing)
+	require.Empty(t, d.server.takeWrites(), "it is shown already")
+
+	d.requestSync("first")
+	d.reportResult(d.intent, refusal("not today"))
+	d.requireHealth("Degraded", tooRed)
+	d.server.takeWrites()
+	d.reportResult(d.application, done())
+	d.requireHealth("Degraded", notToday)
+	require.Len(t, d.server.takeWrites(), 1, "conditions and health are one write")
+	d.requestSync("second")
+	d.reportResult(d.intent, done())
+	require.JSONEq(t, progressing, string(d.server.get("guestbook").Status))
+
+	d.reportResult(d.application, converge.Result{Code: converge.Retry, Reason: "conflict"})
+	d.requireHealth("Progressing", "<two> & more")
+	d.reportResult(d.application, refusal("too red"))
+	d.reportStatus(healthless)
+	d.requireHealth("Degraded", tooRed)
+	d.reportResult(d.application, done())
+	require.JSONEq(t, healthless, string(d.server.get("guestbook").Status))
+}
+
+func TestRefusedApplicationIsDegradedBeforeAnythingRuns(t *testing.T) {
+	t.Parallel()
+	d := newRefusalTest(t)
+	d.reportResult(d.application, refusal("too red"))
+	d.requireHealth("Degraded", "The spoke refuses this application: too red")
+	d.requireHeld(argocd.Status{})
+	d.reportResult(d.application, done())
+	d.requireHealth("", "")
+	d.requireConditions()
+}
+
+// What somebody else writes is corrected: by the spoke's status, or when the refusal is said again.
+func TestRefusalIsShownOverForeignHealth(t *testing.T) {
+	t.Parallel()
+	const healthy = `{"health":{"status":"Healthy"}}`
+	d := newRefusalTest(t)
+	d.reportStatus(healthy)
+	a := *d.server.get("guestbook") // as a principal of an earlier version left it
+	a.Status = json.RawMessage(`{"conditions":[{"type":"AgentError","message":"The spoke refuses this application: too red"}],"health":{"status":"Healthy"}}`)
+	d.writeOnHub(a)
+	d.requireHeld(argocd.ReadStatus(json.RawMessage(healthy)))
+	d.reportResult(d.application, refusal("too red"))
+	d.requireHealth("Degraded", "The spoke refuses this application: too red")
+
+	a = *d.server.get("guestbook")
+	a.Status = json.RawMessage(strings.Replace(string(a.Status), `"status":"Degraded"`, `"status":"Missing"`, 1))
+	d.writeOnHub(a)
+	d.reportStatus(healthy)
+	d.requireHealth("Degraded", "The spoke refuses this application: too red")
+	d.reportResult(d.application, done())
+	require.JSONEq(t, healthy, string(d.server.get("guestbook").Status))
+}
+
+// Where the application comes from the spoke, its health is its own controller's.
+func TestHubsRefusalLeavesHealthOnSpoke(t *testing.T) {
+	t.Parallel()
+	server := newAPIServer(t)
+	source := facets.ApplicationSource{Side: server.spoke(t)}
+	a := onSpoke()
+	a.Status = json.RawMessage(`{"health":{"status":"Healthy"}}`)
+	record(t, source.Applications, server.put(a))
+	require.NoError(t, source.ReportResult(t.Context(), "guestbook", refusal("too red")))
+	status := string(server.get("guestbook").Status)
+	require.Contains(t, status, "too red")
+	require.Contains(t, status, `"health":{"status":"Healthy"}`)
+	require.NotContains(t, status, argocd.ConditionHealth)
 }
 
 // A sync may be over before the hub knows that it was taken.

@@ -247,7 +247,7 @@ func (r statusReplica) overlay(app *argocd.App, want json.RawMessage) (argocd.St
 		return argocd.Status{}, nil, fmt.Errorf("%w: %w", converge.ErrRefused, err)
 	}
 	status := argocd.ReadStatus(want)
-	if status.AgentConditions != nil { // those are in the name of this principal, and no agent that is honest sends any
+	if status.HasAgentConditions() { // those are in the name of this principal, and no agent that is honest sends any
 		want = argocd.WithoutAgentConditions(want)
 		status = argocd.ReadStatus(want)
 	}

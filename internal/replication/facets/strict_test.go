@@ -90,6 +90,12 @@ func TestConditionsInThePrincipalsNameAreDropped(t *testing.T) {
 	status := string(p.hubAPI.get("guestbook").Status)
 	require.Contains(t, status, "theirs")
 	require.NotContains(t, status, "run this")
+
+	object = told(`{"status":{"conditions":[{"type":"AgentHealt\u0068","message":"{\"status\":\"Healthy\"}"}],"health":{"status":"Degraded"}}}`)
+	object.UID = "on-hub"
+	_, err = p.here.Replicas[facets.Status].Apply(t.Context(), "guestbook", object)
+	require.NoError(t, err)
+	require.NotContains(t, string(p.hubAPI.get("guestbook").Status), "AgentHealth")
 }
 
 // By a role or by source namespaces a hub would give rights to the spoke's own applications.

@@ -61,8 +61,8 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	}
 	admission := callers.New(options)
 	requests := gateway.New(gateway.Options{
-		Callers: admission, Dial: dial, Timeout: s.timeout, MaxResponse: int64(s.maxResponse) << 20, DrainTimeout: drainTimeout,
-		MetricsAgents: s.metricsAgents, Registerer: registry, Logger: logging.Component(logger, "requests"),
+		Callers: admission, Dial: dial, Timeout: s.timeout, MaxResponse: int64(s.maxResponse) << 20, MaxMemory: int64(s.maxMemory) << 20,
+		DrainTimeout: drainTimeout, MetricsAgents: s.metricsAgents, Registerer: registry, Logger: logging.Component(logger, "requests"),
 	})
 	operations, err := s.operations.Serve(ctx, base,
 		ops.When("certificate", serverCerts.Ready), ops.When("principal certificate", principalCerts.Ready),

@@ -27,8 +27,8 @@ type proxySettings struct {
 	allAgents   []string
 	jwtKey      string
 	timeout     time.Duration
-	// maxResponse is in MiB.
-	maxResponse int
+	// maxResponse and maxMemory are in MiB.
+	maxResponse, maxMemory int
 
 	metricsAgents  int
 	maxConnections int
@@ -86,6 +86,8 @@ func (s *proxySettings) declareCallers(set *settings.Set) {
 	set.Int(&s.maxResponse, "max-response-size", "ARGOCD_KUBEPROXY_MAX_RESPONSE_SIZE", 256,
 		"how many MiB an agent's answer may have, except to a watch, log, exec, attach or port-forward, 0 for any number; argocd-server holds all of it",
 		settings.NonNegative)
+	set.Int(&s.maxMemory, "max-response-memory", "ARGOCD_KUBEPROXY_MAX_RESPONSE_MEMORY", 512,
+		"how many MiB of memory such an answer of an agent's may take once argocd-server has decoded it, 0 for any number", settings.NonNegative)
 }
 
 // checkCaller accepts a SPIFFE ID. Common names are not for callers: a mesh that vouches for the URI lets anybody choose them.

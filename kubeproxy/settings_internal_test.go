@@ -49,6 +49,7 @@ func TestFlags(t *testing.T) {
 			"caller-trust-domain":      {Bad: []string{"", "spiffe://example.org", "a/b"}, Good: []string{"example.org"}},
 			"all-agents-callers":       {Want: "want the URI of a certificate, as in spiffe://example.org/argocd", Bad: []string{"https://x", "argocd-server", "a,spiffe:///x", "spiffe://"}},
 			"max-response-size":        {Want: "want", Bad: []string{"-1", "much"}},
+			"max-response-memory":      {Want: "want", Bad: []string{"-1", "much"}},
 			"request-timeout":          {Want: "want", Bad: []string{"0", "5", "10ms"}},
 			"principal-address":        {Want: "want", Bad: []string{"", "hub:8443"}},
 			"principal-port":           {Want: "want", Bad: []string{"0", "x"}},

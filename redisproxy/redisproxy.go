@@ -63,7 +63,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 			return dialer.Dial(ctx, agent, tunnel.Redis)
 		},
 		Directory: agents, Space: space, CacheSize: int64(s.cacheSize) << 20, Timeout: s.agentTimeout,
-		ValueLimits: bounds.Limits{Bytes: int64(s.valueSize) << 20, Nodes: int64(s.valueNodes)},
+		ValueLimits: bounds.Limits{Size: int64(s.valueSize) << 20, Memory: int64(s.valueMemory) << 20},
 		Registerer:  registry, Logger: logging.Component(logger, "agents"),
 	})
 	clients := front.New(front.Options{

@@ -26,8 +26,7 @@ type proxySettings struct {
 	cacheSize    int // MiB
 	agentTimeout time.Duration
 
-	valueSize  int // MiB
-	valueNodes int
+	valueSize, valueMemory int // MiB
 }
 
 // redisSettings say how the hub's Redis is reached.
@@ -57,10 +56,10 @@ func (s *proxySettings) Declare(set *settings.Set) {
 	set.Int(&s.cacheSize, "cache-size", "ARGOCD_REDISPROXY_CACHE_SIZE", 64, "how many MiB of agents' values to keep, 0 for none", settings.NonNegative)
 	set.Duration(&s.agentTimeout, "agent-timeout", "ARGOCD_REDISPROXY_AGENT_TIMEOUT", 10*time.Second,
 		"how long an agent may take to answer; at least 100ms", settings.AtLeast(100*time.Millisecond))
-	set.Int(&s.valueSize, "max-value-size", "ARGOCD_REDISPROXY_MAX_VALUE_SIZE", bounds.DefaultBytes>>20,
+	set.Int(&s.valueSize, "max-value-size", "ARGOCD_REDISPROXY_MAX_VALUE_SIZE", bounds.DefaultSize>>20,
 		"how many MiB a value of an agent's may inflate to; argocd-server holds all of it", settings.Positive)
-	set.Int(&s.valueNodes, "max-value-nodes", "ARGOCD_REDISPROXY_MAX_VALUE_NODES", bounds.DefaultNodes,
-		"how many JSON objects, arrays and members of these a value of an agent's may have", settings.Positive)
+	set.Int(&s.valueMemory, "max-value-memory", "ARGOCD_REDISPROXY_MAX_VALUE_MEMORY", bounds.DefaultMemory>>20,
+		"how many MiB of memory a value of an agent's may take once argocd-server has decoded it; short texts become much", settings.Positive)
 	s.redis.declare(set)
 	s.principal.Declare(set, "ARGOCD_REDISPROXY")
 }

@@ -44,7 +44,7 @@ func TestFlags(t *testing.T) {
 			"log-format":               {Want: "want one of text, json", Bad: []string{"xml"}},
 			"cache-size":               {Want: "want", Bad: []string{"-1", "64MiB"}},
 			"max-value-size":           {Want: "want", Bad: []string{"0", "-1", "128MiB"}},
-			"max-value-nodes":          {Want: "want", Bad: []string{"0", "-1", "many"}},
+			"max-value-memory":         {Want: "want", Bad: []string{"0", "-1", "256MiB"}},
 			"agent-timeout":            {Want: "want at least 100ms", Bad: []string{"0", "1ms", "-1s"}},
 			"redis-address":            {Want: "want", Bad: []string{"", "redis", ":6379", "redis:x", "redis:0"}},
 			"principal-address":        {Want: "want", Bad: []string{"", "hub:8443"}},

@@ -138,7 +138,7 @@ func liesElsewhere() []lie {
 		},
 		{
 			who: `agent`, about: `Redis value`,
-			sends:   `gzip that inflates above 128 MiB, JSON of more than 4,000,000 nodes, many gzip members, plain JSON of nodes`,
+			sends:   "gzip that inflates above 128 MiB, many gzip members; 30 kB of `null`s that decode to a gigabyte of nodes, packed or plain",
 			happens: `a Redis error with the reason and the setting, logged once`,
 			by:      `redisproxy/spokes.TestBombIsRefusedAndLoggedOnce`,
 		},
@@ -274,6 +274,24 @@ func liesElsewhere() []lie {
 			sends:   `headers of more than 1 MiB`,
 			happens: `502`,
 			by:      `kubeproxy/gateway.TestTooLargeHeadersOfAnAnswerAreRefused`,
+		},
+		{
+			who: `spoke, agent`, about: `live access: answers; Redis values`,
+			sends:   "JSON that argocd-server decodes to far more than its bytes (`null`s, empty objects, deep nesting)",
+			happens: `counted by what it becomes; beyond --max-response-memory and --max-value-memory it is refused`,
+			by:      `e2e/contract.TestWhatArgoCDDecodesTakesNoMoreThanCounted`,
+		},
+		{
+			who: `spoke`, about: `live access: answers`,
+			sends:   "a list of a million `null`s, also packed, under any Content-Type, or for an object called `log` in a namespace called `proxy`",
+			happens: `502 or cut off: more than --max-response-memory`,
+			by:      `kubeproxy/gateway.TestAnswerThatBecomesLargeIsCutOff`,
+		},
+		{
+			who: `spoke`, about: `live access: answers`,
+			sends:   `protobuf, YAML or CBOR that the caller did not ask for by name`,
+			happens: `502`,
+			by:      `kubeproxy/gateway.TestAnswerOfATypeThatWasNotAskedForIsRefused`,
 		},
 		{
 			who: `agent`, about: `TLS at the principal`,

@@ -38,6 +38,8 @@ const (
 	testTimeout = 2 * time.Minute
 	// maxResponse is what an answer may have.
 	maxResponse = 16 << 20
+	// maxMemory is what it may take once it is decoded.
+	maxMemory = 64 << 20
 	// allAgents is the name of a caller that may reach every agent.
 	allAgents = "spiffe://example.org/argocd-server"
 )
@@ -92,7 +94,8 @@ func open(t *testing.T) *hub {
 		Trust: h.material, TrustDomain: identity.CallerTrustDomain, Tokens: h.keys, AllAgents: []string{allAgents},
 	})
 	g := gateway.New(gateway.Options{
-		Callers: who, Dial: h.dial, Timeout: testTimeout, HeaderTimeout: testTimeout, MaxResponse: maxResponse, DrainTimeout: time.Second, MetricsAgents: 2, Registerer: h.registry,
+		Callers: who, Dial: h.dial, Timeout: testTimeout, HeaderTimeout: testTimeout, MaxResponse: maxResponse, MaxMemory: maxMemory,
+		DrainTimeout: time.Second, MetricsAgents: 2, Registerer: h.registry,
 		Logger: slog.New(slog.NewTextHandler(h.log, nil)),
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

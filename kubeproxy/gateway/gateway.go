@@ -46,6 +46,8 @@ type Options struct {
 	Timeout time.Duration
 	// MaxResponse bounds an agent's answer in bytes, except to watches, logs and upgrades; 0 for no bound.
 	MaxResponse int64
+	// MaxMemory bounds the bytes of memory that such an answer takes once it is decoded; 0 for no bound.
+	MaxMemory int64
 	// HeaderTimeout is how long a caller may take for its handshake, and for the headers of a request. Zero means ten seconds.
 	HeaderTimeout time.Duration
 	// DrainTimeout is how long open requests may take to end by themselves at shutdown.

@@ -41,7 +41,7 @@ func TestRequestsAreForwardedUnchanged(t *testing.T) {
 				}
 				r := h.request(t, method, target, bytes.NewReader(sent))
 				r.Header.Set("Content-Type", "application/apply-patch+yaml")
-				r.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+				r.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/vnd.kubernetes.protobuf")
 				r.Header["Impersonate-User"] = []string{"jane"}
 				r.Header["Impersonate-Group"] = []string{"one", "two"}
 				r.Header["Impersonate-Extra-Scopes"] = []string{"all"}

@@ -42,15 +42,35 @@ func kindOf(r *http.Request, path string) requestKind {
 	case queryFlag(r.URL.RawQuery, "watch"), queryFlag(r.URL.RawQuery, "follow"):
 		return kindStream
 	}
-	segments := strings.Split(path, "/")
-	switch segments[len(segments)-1] {
-	case "attach", "exec", "log", "portforward":
-		return kindStream
-	}
-	if slices.Contains(segments, "proxy") || slices.Contains(segments, "watch") {
+	switch subresource(path) {
+	case "attach", "exec", "log", "portforward", "proxy", "watch":
 		return kindStream
 	}
 	return kindRequest
+}
+
+// subresource returns the subresource that a path names, or the verb before the resource, as API servers once had them. Objects and
+// namespaces may have such names, and are no streams.
+func subresource(path string) string {
+	segments := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case segments[0] == "api" && len(segments) > 2:
+		segments = segments[2:]
+	case segments[0] == "apis" && len(segments) > 3:
+		segments = segments[3:]
+	default:
+		return ""
+	}
+	if slices.Contains([]string{"proxy", "watch"}, segments[0]) {
+		return segments[0]
+	}
+	if segments[0] == "namespaces" && len(segments) > 3 { // of a namespace itself there is no such subresource
+		segments = segments[2:]
+	}
+	if len(segments) < 3 {
+		return ""
+	}
+	return segments[2]
 }
 
 // queryFlag reports whether a query sets a boolean parameter, as an API server reads it.

@@ -1,6 +1,8 @@
 // Package bounds checks how large a value of an agent's becomes in argocd-server, which inflates and decodes what is in Redis without
-// a bound of its own: a megabyte may inflate to a gigabyte, and a gigabyte of "[[],[],…" decodes to many. Values are looked at piece by
-// piece, and nothing of them is kept.
+// a bound of its own: a megabyte may inflate to a gigabyte, and 30 kB to millions of "null", each of which becomes a ResourceNode of some 250
+// bytes. Values are looked at piece by piece, and nothing of them is kept.
+//
+// It is package jsonsize that counts. This package inflates, and knows the limits of what Argo CD keeps in Redis.
 package bounds
 
 import (
@@ -10,23 +12,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/jsonsize"
 )
 
-// Limits are what a value may become.
+// Limits are what a value may become, in bytes.
 type Limits struct {
-	Bytes int64 // of JSON
-	Nodes int64 // of JSON: objects, arrays, and the members of both
+	Size   int64 // of JSON
+	Memory int64 // that argocd-server takes for what it decodes the JSON to
 }
 
-// Default limits are above what the largest applications need: a tree of 50,000 objects has some 30 MiB and 1.5 million nodes.
+// Default limits are above what large applications need: a tree of 10,000 objects has some 7 MiB, and counts as 70 MiB of memory.
 const (
-	DefaultBytes = 128 << 20
-	DefaultNodes = 4_000_000
+	DefaultSize   = 128 << 20
+	DefaultMemory = 256 << 20
 )
 
 // Complete returns the limits, with the defaults in place of zeros.
 func (l Limits) Complete() Limits {
-	return Limits{Bytes: cmp.Or(l.Bytes, DefaultBytes), Nodes: cmp.Or(l.Nodes, DefaultNodes)}
+	return Limits{Size: cmp.Or(l.Size, DefaultSize), Memory: cmp.Or(l.Memory, DefaultMemory)}
 }
 
 // ErrTooLarge is wrapped by the errors of Check.
@@ -43,41 +47,20 @@ func Check(value []byte, compressed bool, limits Limits) error {
 		}
 		from = inflated
 	}
-	var seen counter
+	var seen jsonsize.Counter
 	piece := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(piece)
-		seen.count(piece[:n])
+		_, _ = seen.Write(piece[:n]) // never fails
 		switch {
-		case seen.bytes > limits.Bytes:
+		case seen.Bytes() > limits.Size:
 			return fmt.Errorf("%w: its %d bytes inflate to more than %d MiB: raise --max-value-size of redisproxy if they may", ErrTooLarge,
-				len(value), limits.Bytes>>20)
-		case seen.nodes > limits.Nodes:
-			return fmt.Errorf("%w: it has more than %d JSON nodes: raise --max-value-nodes of redisproxy if it may", ErrTooLarge, limits.Nodes)
+				len(value), limits.Size>>20)
+		case seen.Memory(jsonsize.ElementOfArgoCD) > limits.Memory:
+			return fmt.Errorf("%w: decoded, its %d bytes take more than %d MiB of memory: raise --max-value-memory of redisproxy if they may",
+				ErrTooLarge, len(value), limits.Memory>>20)
 		case err != nil:
 			return nil //nolint:nilerr // the end, or what argocd-server says too
-		}
-	}
-}
-
-// counter counts the bytes and the nodes of a JSON text that comes in pieces.
-type counter struct {
-	bytes, nodes    int64
-	quoted, escaped bool // within a string, and behind a backslash in it
-}
-
-func (c *counter) count(piece []byte) {
-	c.bytes += int64(len(piece))
-	for _, b := range piece {
-		switch {
-		case c.escaped:
-			c.escaped = false
-		case c.quoted:
-			c.escaped, c.quoted = b == '\\', b != '"'
-		case b == '"':
-			c.quoted = true
-		case b == '{' || b == '[' || b == ',':
-			c.nodes++
 		}
 	}
 }

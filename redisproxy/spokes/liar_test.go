@@ -47,7 +47,7 @@ func beginLiars(t *testing.T, timeout time.Duration, answers map[string]func(str
 	}
 	l.spokes = spokes.New(spokes.Options{
 		Dial: l.dial, Directory: known, CacheSize: ample, Timeout: timeout, Registerer: prometheus.NewRegistry(),
-		ValueLimits: bounds.Limits{Bytes: 16 << 20, Nodes: 1000}, Logger: slog.New(slog.NewTextHandler(l.log, nil)),
+		ValueLimits: bounds.Limits{Size: 16 << 20, Memory: 32 << 20}, Logger: slog.New(slog.NewTextHandler(l.log, nil)),
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
@@ -180,8 +180,8 @@ func TestBombIsRefusedAndLoggedOnce(t *testing.T) {
 	bomb := packed.String()
 	l := beginLiars(t, testTimeout, map[string]func(string, io.Writer){"liar": func(key string, to io.Writer) {
 		value := bomb
-		if strings.HasSuffix(key, "|nodes") {
-			value = strings.Repeat("[],", 1000)
+		if strings.HasSuffix(key, "|nulls") {
+			value = "[" + strings.Repeat("null,", 200_000)
 		}
 		_, _ = io.WriteString(to, "$"+strconv.Itoa(len(value))+"\r\n"+value+"\r\n")
 	}})
@@ -192,6 +192,6 @@ func TestBombIsRefusedAndLoggedOnce(t *testing.T) {
 		require.ErrorContains(t, failure, "inflate to more than 16 MiB: raise --max-value-size")
 	}
 	require.Equal(t, 1, strings.Count(l.log.String(), "Refused a value of an agent's Redis"))
-	_, failure := l.wait(l.ask("liar", "nodes"))
-	require.ErrorContains(t, failure, "--max-value-nodes")
+	_, failure := l.wait(l.ask("liar", "nulls"))
+	require.ErrorContains(t, failure, "--max-value-memory")
 }

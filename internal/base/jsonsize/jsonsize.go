@@ -1,5 +1,6 @@
-// Package jsonsize says how large a JSON document becomes when it is decoded. A document of a megabyte may have half a million
-// empty arrays, each of which takes as much memory as a long text. Who decodes what a peer sends asks here first.
+// Package jsonsize says how much memory a JSON document takes when it is decoded. A document of a megabyte may have half a million
+// empty arrays, each of which takes as much memory as a long text. Who decodes what a peer sends, or hands it to argocd-server, which
+// decodes it, asks here first. Counter is for documents that come in pieces; the functions are for the objects of the Sync stream.
 package jsonsize
 
 import "fmt"
@@ -11,32 +12,19 @@ const (
 	MaxValues = 300_000
 )
 
-// valueBytes is what an empty array or object takes in a tree of Go's maps, slices and interfaces.
-const valueBytes = 100
+// MaxMemory is what one document may take of a budget, since it is checked as well.
+const MaxMemory = 32 << 20
 
-// Memory returns how many bytes a document takes once it is decoded, about. It is never more than that of a document at the limits.
-func Memory(document []byte) int64 {
-	return int64(min(len(document), MaxBytes)) + valueBytes*int64(min(Values(document), MaxValues))
-}
+// Memory returns how many bytes a document takes once it is decoded to a tree of maps, slices and interfaces: MaxMemory at most.
+func Memory(document []byte) int64 { return min(count(document).Memory(ElementOfTree), MaxMemory) }
 
-// MaxMemory is the Memory of a document at the limits.
-const MaxMemory = MaxBytes + valueBytes*MaxValues
+// Values returns how many values and keys a document has, at most. What is no JSON has some number, too.
+func Values(document []byte) int { return int(count(document).Values()) }
 
-// Values returns how many values and keys a document has, at most. It takes no memory, and what is no JSON has some number, too.
-func Values(document []byte) int {
-	n, quoted := 1, false
-	for i := 0; i < len(document); i++ {
-		switch c := document[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == ',', c == ':', c == '[', c == '{':
-			n++
-		}
-	}
-	return n
+func count(document []byte) *Counter {
+	var c Counter
+	_, _ = c.Write(document) // never fails
+	return &c
 }
 
 // Check returns an error if a document is above the limits.

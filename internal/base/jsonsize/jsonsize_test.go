@@ -2,6 +2,8 @@ package jsonsize_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -47,4 +49,56 @@ func FuzzValues(f *testing.F) {
 			require.LessOrEqual(t, count(v), values+1)
 		}
 	})
+}
+
+// heapOf returns how many bytes of the heap a document takes once it is decoded.
+func heapOf(t *testing.T, document string) int64 {
+	t.Helper()
+	var before, after runtime.MemStats
+	var into any
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	require.NoError(t, json.Unmarshal([]byte(document), &into))
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	runtime.KeepAlive(into)
+	return int64(after.HeapAlloc) - int64(before.HeapAlloc)
+}
+
+// Nothing that a peer may write takes more memory than was counted. It runs alone: others' memory would count.
+func TestDecodedDocumentTakesNoMoreThanCounted(t *testing.T) {
+	const n = 20_000
+	var keys strings.Builder
+	for i := range n {
+		fmt.Fprintf(&keys, `"%d":1,`, i)
+	}
+	documents := map[string]string{
+		"keys":     "{" + keys.String() + `"":0}`,
+		"no UTF-8": `"` + strings.Repeat("\xff", 20*n) + `"`,
+	}
+	for _, each := range []string{
+		`null`, `""`, `"a"`, `0`, `[]`, `[1]`, `[[[[1]]]]`, `{}`, `{"":1}`, `{"":{"":{"":{"":1}}}}`, `{"a":"a","b":"b","c":[]}`,
+		`{"a":0,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1}`,
+	} {
+		documents[each] = "[" + strings.Repeat(each+",", n-1) + each + "]"
+	}
+	for name, document := range documents {
+		var counter jsonsize.Counter
+		_, err := counter.Write([]byte(document))
+		require.NoError(t, err)
+		require.LessOrEqual(t, heapOf(t, document), counter.Memory(jsonsize.ElementOfTree)+16<<10, name)
+	}
+}
+
+// A document in pieces counts as it does as a whole.
+func TestPiecesCountAsTheWhole(t *testing.T) {
+	t.Parallel()
+	const document = `{"a":[1,{"b\"":null},"\\"],"c":"\u00e4ö[{,"}`
+	var whole, pieces jsonsize.Counter
+	_, _ = whole.Write([]byte(document))
+	for i := range len(document) {
+		_, _ = pieces.Write([]byte(document[i : i+1]))
+	}
+	require.Equal(t, whole, pieces)
+	require.EqualValues(t, len(document), whole.Bytes())
 }

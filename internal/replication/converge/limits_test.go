@@ -79,13 +79,13 @@ func TestPayloadsThatAreDecodedTogetherAreBounded(t *testing.T) {
 			return nil
 		}
 		end, reported := limited(t, replica, converge.Limits{})
-		large := "[" + strings.Repeat("[],", 140_000) + "[]]"
+		large := "[" + strings.Repeat("{},", 90_000) + "{}]"
 		const n = 8
 		for i := range n {
 			send(t, end, converge.Put{Facet: facet, Key: key(i), Seq: uint64(i + 1), Object: object("u", large)})
 		}
 		synctest.Wait()
-		require.EqualValues(t, 1, applying.Load(), "the second of 28 MB each waits")
+		require.EqualValues(t, 1, applying.Load(), "the second of 32 MiB each waits")
 		require.Equal(t, []string{"memory for decoding"}, reported())
 		close(proceed)
 		for range n {

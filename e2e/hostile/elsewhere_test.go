@@ -60,6 +60,12 @@ func liesElsewhere() []lie {
 		},
 		{
 			who: `agent`, about: `every facet`,
+			sends:   `payloads that wait for its own memory, so that they keep the workers that all agents share`,
+			happens: `they wait without a worker`,
+			by:      `internal/replication/converge.TestWaitForMemoryKeepsNoWorkers`,
+		},
+		{
+			who: `agent`, about: `every facet`,
 			sends:   `more objects than --max-objects-per-agent`,
 			happens: `refused; what is there may change`,
 			by:      `internal/replication/converge.TestNoMoreObjectsThanThePeerMayHave`,

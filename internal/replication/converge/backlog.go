@@ -24,7 +24,7 @@ type backlog[K comparable] struct {
 	closed bool
 }
 
-// item is what is known of one key in a backlog. Exactly one of ready, busy and timer holds.
+// item is what is known of one key in a backlog. At most one of ready, busy and timer holds; none while it is parked.
 type item struct {
 	since    time.Time   // when the work that is not yet done was first asked for
 	ready    bool        // waits in backlog.ready
@@ -131,6 +131,24 @@ func (b *backlog[K]) retry(k K) int {
 	}
 	it.timer = time.AfterFunc(retryDelay(it.failures), func() { b.add(k) })
 	return it.failures
+}
+
+// park ends the work on a key that was taken, until it is added; it is not if that was meanwhile.
+func (b *backlog[K]) park(k K) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	it := b.items[k]
+	switch {
+	case it == nil || !it.busy:
+	case b.closed:
+		b.items.remove(k)
+	default:
+		it.busy = false
+		if !it.again.IsZero() {
+			it.again = time.Time{}
+			b.makeReady(k, it)
+		}
+	}
 }
 
 // later ends the work on a key that was taken and asks for it again after a while; at once, if the key was added

@@ -52,9 +52,10 @@ const changesBurst = 20
 type Budget struct {
 	limits           Limits
 	changes, resyncs *rate.Limiter
-	memory           *semaphore.Weighted
 
 	mu       sync.Mutex
+	memory   int64                // that payloads take. Guarded by mu
+	waiting  []func()             // are called when some of that is released. Guarded by mu
 	reported map[string]time.Time // when Reached was last told of a limit. Guarded by mu
 }
 
@@ -64,7 +65,7 @@ const reportAgain = time.Hour
 // NewBudget returns a budget of which nothing is used.
 func NewBudget(l Limits) *Budget {
 	b := &Budget{
-		limits: l, memory: semaphore.NewWeighted(peerMemory), changes: rate.NewLimiter(rate.Inf, 0),
+		limits: l, changes: rate.NewLimiter(rate.Inf, 0),
 		resyncs: rate.NewLimiter(resyncRate, resyncBurst), reported: make(map[string]time.Time),
 	}
 	if l.Changes > 0 {
@@ -75,13 +76,14 @@ func NewBudget(l Limits) *Budget {
 
 // Unused reports whether a budget is as good as a new one: it is not worth remembering.
 func (b *Budget) Unused() bool {
-	if b.changes.Limit() != rate.Inf && b.changes.Tokens() < float64(b.changes.Burst()) || b.resyncs.Tokens() < resyncBurst ||
-		!b.memory.TryAcquire(peerMemory) {
+	if b.changes.Limit() != rate.Inf && b.changes.Tokens() < float64(b.changes.Burst()) || b.resyncs.Tokens() < resyncBurst {
 		return false
 	}
-	b.memory.Release(peerMemory)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.memory > 0 {
+		return false
+	}
 	for _, last := range b.reported {
 		if time.Since(last) <= reportAgain {
 			return false
@@ -136,18 +138,41 @@ func (b *Budget) errFull(f Facet) error {
 	return fmt.Errorf("the limit of %d objects of %s is reached: delete some, or raise --max-objects-per-agent on the principal", b.limits.Objects, f)
 }
 
-// take waits until there is memory to decode a payload. The caller calls release.
-func (b *Budget) take(ctx context.Context, all *semaphore.Weighted, payload []byte) (release func(), err error) {
+// take takes memory to decode a payload. The caller calls release. While the peer's other payloads have all that is the peer's, release
+// is nil, and again is called once some of theirs is released: who waited here would keep a worker from other peers. For the
+// memory of all it waits.
+func (b *Budget) take(ctx context.Context, all *semaphore.Weighted, payload []byte, again func()) (release func(), err error) {
 	n := jsonsize.Memory(payload)
-	if !b.memory.TryAcquire(n) {
+	if !b.takeOwn(n, again) {
 		b.Reached("memory for decoding", "")
-		if err := b.memory.Acquire(ctx, n); err != nil {
-			return nil, fmt.Errorf("wait for memory to decode it: %w", err)
-		}
+		return nil, nil
 	}
 	if err := all.Acquire(ctx, n); err != nil {
-		b.memory.Release(n)
+		b.release(n)
 		return nil, fmt.Errorf("wait for memory to decode it: %w", err)
 	}
-	return func() { all.Release(n); b.memory.Release(n) }, nil
+	return func() { all.Release(n); b.release(n) }, nil
+}
+
+// takeOwn takes of the peer's own memory, or has again called when some of it is released.
+func (b *Budget) takeOwn(n int64, again func()) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.memory+n > peerMemory {
+		b.waiting = append(b.waiting, again)
+		return false
+	}
+	b.memory += n
+	return true
+}
+
+func (b *Budget) release(n int64) {
+	b.mu.Lock()
+	b.memory -= n
+	waiting := b.waiting
+	b.waiting = nil
+	b.mu.Unlock()
+	for _, again := range waiting {
+		again()
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -92,6 +93,41 @@ func TestPayloadsThatAreDecodedTogetherAreBounded(t *testing.T) {
 			require.Equal(t, converge.Done, receive[converge.Ack](t, end).Code)
 		}
 		require.EqualValues(t, 1, most.Load())
+	})
+}
+
+// Who waits for its own memory keeps no worker from others: all of a hub's would wait for a few objects of two peers.
+func TestWaitForMemoryKeepsNoWorkers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const limit = 8
+		h := newHub(t, limit)
+		proceed := make(chan struct{})
+		goOn := sync.OnceFunc(func() { close(proceed) })
+		defer goOn()
+		wait := func(context.Context, converge.Key, converge.Object) error {
+			<-proceed
+			return nil
+		}
+		large := "[" + strings.Repeat("[],", 140_000) + "[]]"
+		var greedy []member
+		for range 4 {
+			m := h.join(wait)
+			greedy = append(greedy, m)
+			for i := range limit {
+				send(t, m.end, converge.Put{Facet: facet, Key: key(i), Seq: uint64(i + 1), Object: object("u", large)})
+			}
+		}
+		synctest.Wait()
+		require.EqualValues(t, 4, h.busy.Load(), "of each, one of 28 MB")
+		other := h.join(pausingApply(time.Second))
+		other.put(t, 0, 10)
+		pass(5 * time.Second)
+		require.Len(t, other.replica.states(), 10, "two at a time: a facet has no more of eight workers, of which four are free")
+		goOn()
+		synctest.Wait()
+		for _, m := range greedy {
+			require.Len(t, m.replica.states(), limit, "nothing is lost")
+		}
 	})
 }
 

@@ -195,7 +195,13 @@ func (p *Peer) applyRequest(ctx context.Context, t task, r request) {
 	ack, gone := Ack{Facet: t.facet, Key: t.key}, false
 	switch m := r.message.(type) {
 	case Put:
-		ack.Seq, ack.Result = m.Seq, p.applyPut(ctx, t.objectKey, m.Object)
+		result, parked := p.applyPut(ctx, t, m.Object)
+		if parked {
+			p.putBack(t.objectKey, r)
+			p.work[t.facet].backlog.park(t)
+			return
+		}
+		ack.Seq, ack.Result = m.Seq, result
 		gone = ack.Absent
 	case Delete:
 		ack.Seq, ack.Result = m.Seq, replica.remove(ctx, t.key, m.UID)
@@ -220,18 +226,22 @@ func (p *Peer) applyRequest(ctx context.Context, t task, r request) {
 	signal(r.session.room)
 }
 
-// applyPut makes a replica hold an object, once there is memory for that.
-func (p *Peer) applyPut(ctx context.Context, o objectKey, obj Object) Result {
-	replica := p.replicas[o.facet]
-	if !replica.hasRoom(o.key) {
-		return Result{Code: Refused, Reason: p.budget.errFull(o.facet).Error()}
+// applyPut makes a replica hold an object. If there is no memory for that now, it does nothing and reports that the task is to be
+// parked: it is added again when there may be.
+func (p *Peer) applyPut(ctx context.Context, t task, obj Object) (r Result, parked bool) {
+	replica := p.replicas[t.facet]
+	if !replica.hasRoom(t.key) {
+		return Result{Code: Refused, Reason: p.budget.errFull(t.facet).Error()}, false
 	}
-	release, err := p.budget.take(ctx, p.options.Workers.memory, obj.Payload)
-	if err != nil {
-		return resultOf(err)
+	release, err := p.budget.take(ctx, p.options.Workers.memory, obj.Payload, func() { p.work[t.facet].backlog.add(t) })
+	switch {
+	case err != nil:
+		return resultOf(err), false
+	case release == nil:
+		return Result{}, true
 	}
 	defer release()
-	return replica.apply(ctx, o.key, obj)
+	return replica.apply(ctx, t.key, obj), false
 }
 
 // reportResult reports a result to its source.
@@ -259,7 +269,11 @@ func (p *Peer) restoreReplica(ctx context.Context, t task) {
 		backlog.later(t, check.wait)
 		return
 	case restore:
-		r := p.applyPut(ctx, t.objectKey, check.object)
+		r, parked := p.applyPut(ctx, t, check.object)
+		if parked {
+			backlog.park(t)
+			return
+		}
 		if r.Code != Done || !r.Absent {
 			p.options.Observer.Repaired(t.facet, t.key, r)
 		}
@@ -295,6 +309,16 @@ func (p *Peer) takeRequest(o objectKey) (request, bool) {
 	p.requests.remove(o)
 	p.bytes -= r.bytes()
 	return r, ok
+}
+
+// putBack undoes takeRequest, unless a newer request came since or the session is over.
+func (p *Peer) putBack(o objectKey, r request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, newer := p.requests[o]; !newer && p.session == r.session {
+		p.bytes += r.bytes()
+		p.requests.set(o, r)
+	}
 }
 
 // pendingRequests returns how many requests are not begun, and the bytes of their payloads.

@@ -65,6 +65,12 @@ func liesElsewhere() []lie {
 			by:      `internal/replication/converge.TestWaitForMemoryKeepsNoWorkers`,
 		},
 		{
+			who: `agent`, about: `conditions of its Applications on the hub`,
+			sends:   `stays away and comes back with twenty thousand Applications, of which each gets and loses a condition`,
+			happens: `the 50 writes a second are for all agents in turn`,
+			by:      `internal/replication/facets.TestAgentsTakeTurnsWithTheirConditions`,
+		},
+		{
 			who: `agent`, about: `every facet`,
 			sends:   `more objects than --max-objects-per-agent`,
 			happens: `refused; what is there may change`,

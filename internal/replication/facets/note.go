@@ -55,6 +55,8 @@ const (
 type NotesOptions struct {
 	Note         Note
 	Applications Applications
+	// AgentOf returns the agent that an application is meant for, empty if for none. Agents take turns.
+	AgentOf func(app *argocd.App) string
 	// Want returns what an application's note should say now, empty for none; and whether that deserves an Event.
 	Want func(app *argocd.App) (says string, event bool)
 	// Agent is called when the time of an agent has come that ChangedAgent was told of.
@@ -71,7 +73,7 @@ type Notes struct {
 	queue   workqueue.TypedRateLimitingInterface[noted]
 }
 
-// noted is an agent, or an application.
+// noted is an application of an agent or, without a name of one, the agent.
 type noted struct {
 	agent string
 	app   types.NamespacedName
@@ -79,11 +81,19 @@ type noted struct {
 
 // NewNotes returns notes that nobody keeps until Run runs.
 func NewNotes(o NotesOptions) *Notes {
+	const name = "application-conditions"
 	return &Notes{
 		options: o, limit: rate.NewLimiter(notesPerSecond, notesPerSecond),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[noted](firstRetry, lastRetry),
-			workqueue.TypedRateLimitingQueueConfig[noted]{Name: "notes"},
+			workqueue.TypedRateLimitingQueueConfig[noted]{
+				DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[noted]{
+					Name: name,
+					Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[noted]{
+						Name: name, Queue: newFairQueue(func(item noted) string { return item.agent }),
+					}),
+				}),
+			},
 		),
 	}
 }
@@ -94,7 +104,7 @@ func (n *Notes) Changed(app *argocd.App, after time.Duration) {
 		if says == "" {
 			after = 0 // what is over is taken back at once
 		}
-		n.queue.AddAfter(noted{app: app.Name}, after)
+		n.queue.AddAfter(noted{agent: n.options.AgentOf(app), app: app.Name}, after)
 	}
 }
 
@@ -124,7 +134,7 @@ func (n *Notes) Run(ctx context.Context) {
 }
 
 func (n *Notes) keep(ctx context.Context, item noted) {
-	if item.agent != "" {
+	if item.app.Name == "" {
 		n.options.Agent(item.agent)
 		return
 	}
@@ -149,7 +159,7 @@ func (n *Notes) keep(ctx context.Context, item noted) {
 		n.queue.AddRateLimited(item)
 		return
 	case said != "" && event && app != nil:
-		n.options.Logger.Warn("Application is of no agent", "application", item.app, "reason", said)
+		n.options.Logger.Warn("No agent gets this Application", "application", item.app, "reason", said)
 		if n.options.Warn != nil {
 			if err := n.options.Warn(ctx, applicationReference(app), "NoAgent", said); err != nil && ctx.Err() == nil {
 				n.options.Logger.Warn("Failed to create Event", "error", err)

@@ -45,7 +45,7 @@ func (s *sharingSettings) declare(set *settings.Set) {
 	set.Bool(&s.ignoreUnmanaged, "ignore-unmanaged-apps", "ARGOCD_AGENT_IGNORE_UNMANAGED_APPS", false,
 		"is accepted and changes nothing: a managed agent leaves Applications alone that are not the hub's")
 	set.String(&s.adoption, "adoption-policy", "ARGOCD_AGENT_ADOPTION_POLICY", facets.AdoptAlways,
-		"whether an Application that is here already becomes the hub's of the same name: always or never",
+		"whether an Application, a project or GPG keys that are here already become the hub's of the same name: always or never",
 		settings.OneOf(facets.AdoptAlways, facets.AdoptNever))
 	set.String(&s.mismatch, "source-uid-mismatch-policy", "ARGOCD_AGENT_SOURCE_UID_MISMATCH_POLICY", facets.MismatchRecreate,
 		"what to do with an Application that was made from one on the hub that is no more, when there is another of its name: "+

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -76,6 +77,7 @@ func TestHubRestoredFromBackup(t *testing.T) {
 	for _, path := range []string{h.principal.LogPath(), h.site.agent.LogPath()} {
 		require.NotContains(t, logSince(t, path, 0), "held back")
 	}
+	require.Equal(t, 1, strings.Count(logSince(t, h.site.agent.LogPath(), 0), "Found replica objects of another hub"))
 }
 
 // A principal that is up before its hub has been restored would have everything deleted, if its deletion guard is off.

@@ -32,7 +32,7 @@ type Spoke struct {
 	unshared signal.Signal // an application is not shared any more
 	reshared signal.Signal // one that was there before is shared now
 
-	others map[string]int // the replica objects for other agents that ReportOthers found last
+	others, otherHubs map[string]int // the replica objects for other agents, and of other hubs, that ReportOthers found last
 }
 
 // Options configure a Spoke.
@@ -118,18 +118,24 @@ func (s *Spoke) Unshared() <-chan struct{} { return s.unshared }
 // Reshared gives a value after applications have come to be shared that were there before, for one receiver.
 func (s *Spoke) Reshared() <-chan struct{} { return s.reshared }
 
-// ReportOthers logs which other agents have replica objects on a managed agent's spoke, each once as long as there are any. It is called
-// when the hub has said this agent's name and the spoke is known, never twice at a time.
+// ReportOthers logs which other agents and hubs have replica objects on a managed agent's spoke, each once as long as there are any. It
+// is called when the hub has said this agent's name and the spoke is known, never twice at a time.
 func (s *Spoke) ReportOthers() {
 	if s.options.Mode != facets.Managed {
 		return
 	}
-	before := s.others
-	s.others = s.cluster.Others()
+	before, hubsBefore := s.others, s.otherHubs
+	s.others, s.otherHubs = s.cluster.Others()
 	for theirs, objects := range s.others {
 		if before[theirs] == 0 {
 			s.options.Logger.Error("Found replica objects for another agent; they are left alone", "agent", s.options.Agent(),
 				"other_agent", theirs, "objects", objects, "remedy", facets.RemedyForOthers(theirs))
+		}
+	}
+	for theirs, objects := range s.otherHubs {
+		if hubsBefore[theirs] == 0 {
+			s.options.Logger.Warn("Found replica objects of another hub; those that this hub has too become this hub's, others are left alone",
+				"other_hub", theirs, "objects", objects, "remedy", "if this is the wrong hub, stop the agent and correct the principal's address")
 		}
 	}
 }

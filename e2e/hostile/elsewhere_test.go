@@ -23,6 +23,12 @@ func liesElsewhere() []lie {
 			by:      `internal/replication/facets.TestHubDoesNotLoosenTheAdoptionPolicy`,
 		},
 		{
+			who: `principal`, about: `appproject, gpg-keys`,
+			sends:   `a project or keys under the name of the spoke's own, with adoption-policy: always, against --adoption-policy=never`,
+			happens: `refused, unless the spoke's has the annotation`,
+			by:      `internal/replication/facets.TestNothingIsAdoptedOfASpokeThatSaysNever`,
+		},
+		{
 			who: `hub user who reads a cluster Secret`, about: `principal, agent identity`,
 			sends:   `the certificate of a caller of kubeproxy, also with the agent's or a component's common name beside the URI`,
 			happens: `Unauthenticated: a caller is no agent and no component`,

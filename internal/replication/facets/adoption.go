@@ -41,8 +41,8 @@ const (
 type AdoptionPolicy struct {
 	// Adoption, Mismatch and Recreate are one of the above. Empty is the first.
 	Adoption, Mismatch, Recreate string
-	// Origin returns the UID of the hub, empty if it is not known. Replica objects of another hub are taken over in place:
-	// the hub was restored from a backup, or another one has replaced it.
+	// Origin returns the UID of the hub, empty if it is not known. Replica objects of another hub that this one has too are taken over
+	// in place, whatever Adoption says: the hub was restored from a backup, or another one has replaced it. The others are left alone.
 	Origin func() string
 	// Agent, if set, returns the managed agent that replica objects on a spoke are for, empty if it is not known. Those of another
 	// agent are left alone: this one has the wrong certificate, or the wrong cluster.
@@ -180,7 +180,7 @@ func (p AdoptionPolicy) actionFor(app *argocd.App, from string, want wanted) (ac
 	if there := app.Annotations[argocd.AnnotationPrincipalUID]; there != p.hubUID() {
 		return actionUpdate, nil
 	}
-	policy, err := p.policy(annotationMismatch, p.Mismatch, []string{MismatchRecreate, MismatchUpsert}, app, want)
+	policy, err := p.policy(annotationMismatch, p.Mismatch, []string{MismatchRecreate, MismatchUpsert}, app.Annotations, want.Annotations)
 	if policy == MismatchRecreate {
 		return actionRecreate, err
 	}
@@ -204,13 +204,18 @@ func (p AdoptionPolicy) errIfNotAdoptable(app *argocd.App, want wanted) error {
 		}
 		general = AdoptNever // the agent must not decide that
 	}
+	return p.errIfKept("an application", general, there, want.Annotations)
+}
+
+// errIfKept returns why an object that is there stays as it is, nil if it may be adopted. what is what to call it.
+func (p AdoptionPolicy) errIfKept(what, general string, there, theirs map[string]string) error {
 	if general == AdoptNever {
-		want.Annotations = nil // the other side may be stricter than this one says, and not laxer
+		theirs = nil // the other side may be stricter than this one says, and not laxer
 	}
-	policy, err := p.policy(annotationAdoption, general, []string{AdoptAlways, AdoptNever}, app, want)
+	policy, err := p.policy(annotationAdoption, general, []string{AdoptAlways, AdoptNever}, there, theirs)
 	if err == nil && policy == AdoptNever {
-		err = errors.New("an application of this name is there already and may not be adopted: delete it, or set its annotation " +
-			annotationAdoption + ": " + AdoptAlways)
+		err = fmt.Errorf("%s of this name is there already and may not be adopted: delete it, or set its annotation %s: %s",
+			what, annotationAdoption, AdoptAlways)
 	}
 	return err
 }
@@ -227,10 +232,10 @@ func (p AdoptionPolicy) recreatedState(had argocd.Status) (status, operation jso
 	return status, operation, err
 }
 
-// policy returns one of the choices: what the application that is there says, else what the source object does, else the
-// general one, the first if that is empty.
-func (p AdoptionPolicy) policy(annotation, general string, choices []string, app *argocd.App, want wanted) (string, error) {
-	for _, value := range []string{app.Annotations[annotation], want.Annotations[annotation], general} {
+// policy returns one of the choices: what the object that is there says by its annotations, else what the source object does, else
+// the general one, the first if that is empty.
+func (AdoptionPolicy) policy(annotation, general string, choices []string, there, theirs map[string]string) (string, error) {
+	for _, value := range []string{there[annotation], theirs[annotation], general} {
 		switch value {
 		case choices[0], choices[1]:
 			return value, nil

@@ -157,3 +157,38 @@ func TestHubDoesNotLoosenTheAdoptionPolicy(t *testing.T) {
 	require.ErrorContains(t, err, "may not be adopted")
 	require.Empty(t, p.spokeAPI.takeWrites())
 }
+
+// Projects and keys of the spoke's own stay the spoke's too, unless it says otherwise for one. What Argo CD was installed with and has
+// nothing in it is nobody's.
+func TestNothingIsAdoptedOfASpokeThatSaysNever(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, facets.Managed, func(_, spoke *facets.Options) { spoke.AdoptionPolicy.Adoption = facets.AdoptNever })
+	own := teamProject("team", "berlin")
+	own.Spec = json.RawMessage(`{"sourceRepos":["https://example.com/own"]}`)
+	p.onSpoke("AppProject", own)
+	keys := argocd.Object{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "argocd", Name: argocd.KeysConfigMap, UID: "keys"}, Data: map[string]string{"OWN": "key"},
+	}
+	p.onSpoke("ConfigMap", keys)
+	p.spokeAPI.takeWrites()
+	tell := func() map[string]error {
+		return map[string]error{
+			"the AppProject": p.tell(facets.AppProject, "team", `{"annotations":{"`+adoption+`":"always"},"spec":{"sourceRepos":["*"]}}`),
+			"the ConfigMap":  p.tell(facets.GPGKeys, argocd.KeysConfigMap, `{"annotations":{"`+adoption+`":"always"},"data":{"A":"key"}}`),
+		}
+	}
+	for what, err := range tell() {
+		require.ErrorIs(t, err, converge.ErrRefused)
+		require.ErrorContains(t, err, what+" of this name is there already and may not be adopted: delete it, or set its annotation "+adoption+": always")
+	}
+	require.Empty(t, p.spokeAPI.takeWrites())
+
+	own.Annotations = map[string]string{adoption: facets.AdoptAlways}
+	p.onSpoke("AppProject", own)
+	keys.Data = nil
+	p.onSpoke("ConfigMap", keys)
+	for what, err := range tell() {
+		require.NoError(t, err, what)
+	}
+	require.Equal(t, map[string]string{"A": "key"}, p.spokeAPI.object("ConfigMap", argocd.KeysConfigMap).Data)
+}

@@ -91,9 +91,9 @@ type objectReplica struct {
 	ownAnnotations map[string]string
 	// rules, if set, identifies the rules by which the objects are shown.
 	rules string
-	// adoption says which hub replica objects come from. The rest of it is for applications.
+	// adoption says which hub and agent replica objects are for, and Adoption in it which others become some.
 	adoption AdoptionPolicy
-	// adopt says whether an object that is there and is no replica object becomes one.
+	// adopt says whether an object that is there and is no replica object becomes one, as far as adoption permits it.
 	adopt bool
 	// closed, if set, is the namespace that render closes to projects. What was made under another rule is made again.
 	closed     string
@@ -343,6 +343,10 @@ func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want a
 	case !r.adopt, record.Labels[argocd.LabelIgnore] == "true":
 		return fmt.Errorf("%w: there is %s %q already, which is no replica object: rename or delete one of the two",
 			converge.ErrRefused, r.Client.Kind(), record.Name.Name)
+	case !isEmpty(record.Content()):
+		if err := r.adoption.errIfKept("the "+r.Client.Kind(), r.adoption.Adoption, record.Annotations, want.Annotations); err != nil {
+			return fmt.Errorf("%w: %w", converge.ErrRefused, err)
+		}
 	}
 	if theirs := r.otherAgent(record); theirs != "" {
 		return fmt.Errorf("%w: %s %q is the replica object of another agent, %q: rename one of the two",
@@ -350,6 +354,9 @@ func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want a
 	}
 	return nil
 }
+
+// isEmpty reports whether there is nothing in an object, such as the ConfigMap of GPG keys that Argo CD is installed with.
+func isEmpty(c argocd.Content) bool { return len(c.Spec)+len(c.Data)+len(c.BinaryData) == 0 }
 
 // sameBut reports whether two contents are the same but for their annotations. What is so on a spoke was a replica object,
 // whatever somebody took from it, or might as well be one. On the hub, which has objects of its own, it also has to say whose

@@ -56,12 +56,12 @@ func TestReplicasOfAnotherAgentAreLeftAlone(t *testing.T) {
 	for facet, key := range keys {
 		require.NoError(t, p.send(facet, key), facet)
 	}
-	require.Empty(t, p.spoke.Others())
+	require.Empty(t, p.others())
 	p.annotate(func(annotations map[string]string) {
 		require.Equal(t, "berlin", annotations[argocd.AnnotationAgent])
 		annotations[argocd.AnnotationAgent] = "paris"
 	})
-	require.Equal(t, map[string]int{"paris": len(keys)}, p.spoke.Others())
+	require.Equal(t, map[string]int{"paris": len(keys)}, p.others())
 
 	for facet, key := range keys {
 		object, ok := p.here.Sources[facet].Project(key)
@@ -96,6 +96,12 @@ func TestReplicasOfAnotherAgentAreLeftAlone(t *testing.T) {
 		require.NoError(t, p.send(facet, key), facet)
 	}
 	p.annotate(func(annotations map[string]string) { require.Equal(t, "berlin", annotations[argocd.AnnotationAgent]) })
+}
+
+// others are the replica objects for other agents.
+func (p *pair) others() map[string]int {
+	agents, _ := p.spoke.Others()
+	return agents
 }
 
 // The watch may not have said yet whose an application is that is there under the name.
@@ -137,7 +143,7 @@ func TestReplicasWithoutAgentGetItsName(t *testing.T) {
 		require.NoError(t, p.send(facet, key), facet)
 	}
 	p.annotate(func(annotations map[string]string) { delete(annotations, argocd.AnnotationAgent) })
-	require.Empty(t, p.spoke.Others())
+	require.Empty(t, p.others())
 	for facet, key := range keys {
 		object, _ := p.here.Sources[facet].Project(key)
 		replica := p.there.Replicas[facet]

@@ -21,13 +21,16 @@ func (s Spoke) Share(mode Mode) Share {
 	return s.counted(s.managed())
 }
 
-// Others returns how many replica objects on a managed agent's spoke are for other agents, by their names. There are none as long as
-// the hub has not said this agent's name.
-func (s Spoke) Others() map[string]int {
-	others := make(map[string]int)
+// Others returns how many replica objects on a managed agent's spoke are for other agents, by their names, and how many of this agent's
+// are from other hubs, by what those are known by. There are none as long as the hub has not said its own and this agent's name.
+func (s Spoke) Others() (agents, hubs map[string]int) {
+	agents, hubs = make(map[string]int), make(map[string]int)
 	note := func(h *argocd.Head) {
-		if theirs := s.options.AdoptionPolicy.otherAgent(h); theirs != "" {
-			others[theirs]++
+		switch theirs := s.options.AdoptionPolicy.otherAgent(h); {
+		case theirs != "":
+			agents[theirs]++
+		case h.SourceUID() != "" && s.options.AdoptionPolicy.isOtherHubs(h):
+			hubs[h.Annotations[argocd.AnnotationPrincipalUID]]++
 		}
 	}
 	for app := range s.Store.All() {
@@ -38,7 +41,7 @@ func (s Spoke) Others() map[string]int {
 			note(&r.Head)
 		}
 	}
-	return others
+	return agents, hubs
 }
 
 func (s Spoke) managed() Share {
@@ -127,8 +130,9 @@ func (s Spoke) checkTarget(d argocd.Definition) error {
 	project, ok := s.Projects.Store.Get(types.NamespacedName{Namespace: s.options.Namespace, Name: target.Project})
 	if ok && project.PermitsOnSpoke(closed) {
 		return fmt.Errorf("its project %q on the spoke permits namespace %q, where the spoke's Argo CD and its agent are, and which is closed to the hub: "+
-			"let the hub share its project of that name with this agent, deny the namespace in the spoke's, or have the agent run with --allow-own-namespace",
-			target.Project, closed)
+			"let the hub share its project of that name with this agent, which takes the annotation %s: %s on the spoke's if the agent's "+
+			"--adoption-policy is %s; or deny the namespace in the spoke's, or have the agent run with --allow-own-namespace",
+			target.Project, closed, annotationAdoption, AdoptAlways, AdoptNever)
 	}
 	return nil
 }

@@ -177,7 +177,11 @@ func TestReplicaOfAnotherHubIsTakenOver(t *testing.T) {
 		require.NoError(t, p.send(f, key))
 		require.False(t, p.there.Replicas[f].Stale(key))
 	}
+	_, hubs := p.spoke.Others()
+	require.Empty(t, hubs)
 	origin = "new"
+	_, hubs = p.spoke.Others()
+	require.Equal(t, map[string]int{"old": len(keys)}, hubs)
 	for f, key := range keys {
 		object, ok := p.here.Sources[f].Project(key)
 		require.True(t, ok)

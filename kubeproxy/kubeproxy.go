@@ -104,6 +104,6 @@ func (s *proxySettings) serve(ctx context.Context, requests *gateway.Gateway, se
 	limit := connlimit.New(connlimit.Options{
 		Total: s.maxConnections, Setting: "--max-connections", PerCertificate: maxConnectionsOfOne, Logger: logger,
 	})
-	secure := connlimit.Config(certs.ServerTLS(certs.ServerOptions{Source: serverCerts, Policy: s.policy}))
+	secure := certs.ServerTLS(certs.ServerOptions{Source: serverCerts, Policy: s.policy})
 	return requests.Serve(ctx, limit.Listen(listener), secure)
 }

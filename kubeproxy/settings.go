@@ -51,7 +51,7 @@ func (s *proxySettings) Declare(set *settings.Set) {
 		"how many agents have series of their own in argocd_kubeproxy_requests_total; requests to others are counted without a name",
 		settings.NonNegative)
 	set.Int(&s.maxConnections, "max-connections", "ARGOCD_KUBEPROXY_MAX_CONNECTIONS", 20_000,
-		"how many connections of callers there may be, TLS handshakes included; more are closed at once", settings.Positive)
+		"how many connections of callers there may be that have authenticated; more are refused; a quarter as many handshakes may be in progress besides", settings.Positive)
 	s.declareCallers(set)
 	s.principal.Declare(set, "ARGOCD_KUBEPROXY")
 }

@@ -23,7 +23,7 @@ func (s *limitSettings) declare(set *settings.Set) {
 		"how many changes of one agent are taken in a second, after a burst of twenty times as many; an agent that sends more is read more "+
 			"slowly; 0 for no limit", settings.NonNegative)
 	set.Int(&s.connections, "max-connections", "ARGOCD_PRINCIPAL_MAX_CONNECTIONS", 20_000,
-		"how many connections of agents and components there may be, TLS handshakes included; more are closed at once", settings.Positive)
+		"how many connections of agents and components there may be that have authenticated; more are refused; a quarter as many handshakes may be in progress besides", settings.Positive)
 }
 
 // listen bounds the connections that a listener accepts.

@@ -320,8 +320,14 @@ func liesElsewhere() []lie {
 		{
 			who: `anyone in the network`, about: `TLS at the principal and kubeproxy`,
 			sends:   `connections that never finish a handshake`,
-			happens: `--max-connections in all; a handshake has 15 s at the principal`,
-			by:      `internal/traffic/connlimit.TestConnectionsAreBoundedInAll`,
+			happens: `who has authenticated keeps its place; of --max-connections / 4 handshakes the oldest of the address with most makes room, and each has 15 s at the principal and 10 s at kubeproxy`,
+			by:      `internal/traffic/connlimit.TestUnfinishedHandshakesKeepNobodyOut`,
+		},
+		{
+			who: `anyone in the network`, about: `kubeproxy`,
+			sends:   `200 silent connections; more connections with one certificate than it may have`,
+			happens: `callers are served, those that are there and new ones; 429 with the reason for the certificate that has too many`,
+			by:      `kubeproxy/gateway.TestStrangersConnectionsKeepNoCallerOut`,
 		},
 		{
 			who: `agent`, about: `all source facets`,

@@ -26,6 +26,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/token"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/gateway"
@@ -40,6 +41,8 @@ const (
 	maxResponse = 16 << 20
 	// maxMemory is what it may take once it is decoded.
 	maxMemory = 64 << 20
+	// maxConnections and maxOfOne bound connections, all and those with one certificate.
+	maxConnections, maxOfOne = 40, 10
 	// allAgents is the name of a caller that may reach every agent.
 	allAgents = "spiffe://example.org/argocd-server"
 )
@@ -101,11 +104,16 @@ func open(t *testing.T) *hub {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	h.address = listener.Addr().String()
+	limit := connlimit.New(connlimit.Options{
+		Total: maxConnections, Setting: "--max-connections", PerCertificate: maxOfOne, Logger: slog.New(slog.NewTextHandler(h.log, nil)),
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	h.stop = cancel
 	var running sync.WaitGroup
 	running.Go(func() { who.Run(ctx) })
-	running.Go(func() { h.stopped <- g.Serve(ctx, listener, certs.ServerTLS(certs.ServerOptions{Source: h.material})) })
+	running.Go(func() {
+		h.stopped <- g.Serve(ctx, limit.Listen(listener), certs.ServerTLS(certs.ServerOptions{Source: h.material}))
+	})
 	t.Cleanup(func() {
 		cancel()
 		running.Wait()

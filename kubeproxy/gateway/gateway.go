@@ -126,6 +126,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
+	if err := keep(r.Context(), peer); err != nil {
+		closeConnection(w.Header())
+		g.refuse(w, r, peer.Subject, err)
+		return
+	}
 	g.authorize(w, bound, peer)
 }
 

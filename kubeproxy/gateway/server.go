@@ -12,7 +12,9 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )
 
@@ -46,7 +48,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener, config *tls.
 		DisableGeneralOptionsHandler: true,
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams, SendPingTimeout: pingInterval, PingTimeout: pingTimeout},
 		BaseContext:                  func(net.Listener) context.Context { return serving },
-		ConnContext:                  callers.WithConnection,
+		ConnContext:                  withConnection,
 		ErrorLog:                     slog.NewLogLogger(newRateLimitedHandler(g.options.Logger.Handler()), slog.LevelInfo),
 	}
 	stopped := make(chan struct{})
@@ -67,6 +69,30 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener, config *tls.
 	defer close(ended)
 	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve callers: %w", err)
+	}
+	return nil
+}
+
+// countedKey is the context key of a connection's *connlimit.Conn.
+type countedKey struct{}
+
+// withConnection lets what serves the requests of a connection know it.
+func withConnection(ctx context.Context, conn net.Conn) context.Context {
+	if secure, ok := conn.(*tls.Conn); ok {
+		ctx = context.WithValue(ctx, countedKey{}, secure.NetConn())
+	}
+	return callers.WithConnection(ctx, conn)
+}
+
+// keep gives the connection of a request a place among those whose callers have authenticated, if the listener counts connections. This
+// is not done in the handshake: what TLS calls there does not know yet whether the caller has the key of the certificate.
+func keep(ctx context.Context, peer identity.Peer) error {
+	counted, ok := ctx.Value(countedKey{}).(*connlimit.Conn)
+	if !ok {
+		return nil
+	}
+	if err := counted.Admit(peer.Certificates[0]); err != nil {
+		return apihttp.Errorf(http.StatusTooManyRequests, "%v", err)
 	}
 	return nil
 }

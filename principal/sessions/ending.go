@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -90,14 +91,18 @@ func (c watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	return &watched{Conn: conn}, info, nil
 }
 
-// admit counts a connection for its certificate, if the server's listener counts connections.
+// admit gives a connection, whose handshake is over, a place among those whose clients have authenticated, if the server's listener
+// counts connections. Without TLS it is the proxy before the server that authenticates.
 func admit(raw net.Conn, info credentials.AuthInfo) error {
-	counted, isCounted := raw.(*connlimit.Conn)
-	secure, isSecure := info.(credentials.TLSInfo)
-	if !isCounted || !isSecure || len(secure.State.PeerCertificates) == 0 {
+	counted, ok := raw.(*connlimit.Conn)
+	if !ok {
 		return nil
 	}
-	return counted.Admit(secure.State.PeerCertificates[0])
+	var certificate *x509.Certificate
+	if secure, ok := info.(credentials.TLSInfo); ok && len(secure.State.PeerCertificates) > 0 {
+		certificate = secure.State.PeerCertificates[0]
+	}
+	return counted.Admit(certificate)
 }
 
 func (c watchedCredentials) Clone() credentials.TransportCredentials {

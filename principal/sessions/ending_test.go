@@ -250,4 +250,10 @@ func TestConnectionsOfOneCertificateAreBounded(t *testing.T) {
 		require.False(t, connect(berlin))
 	}
 	require.True(t, connect(paris))
+	for range 200 { // who begins a handshake and says no more keeps nobody out
+		silent, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
+		require.NoError(t, err)
+		connections = append(connections, silent)
+	}
+	require.True(t, connect(paris))
 }

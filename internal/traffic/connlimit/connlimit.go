@@ -1,15 +1,21 @@
-// Package connlimit bounds how many connections a server keeps, in all and of each client certificate. Streams and requests are
-// bounded elsewhere; connections without any cost file descriptors and memory all the same.
+// Package connlimit bounds how many connections a server keeps: those whose client has authenticated, in all and of each client
+// certificate, and apart from them those that are still in their handshake. Streams and requests are bounded elsewhere; connections
+// without any cost file descriptors and memory all the same.
+//
+// Anybody can begin a handshake. So who has authenticated keeps its place whatever others do, and when there are too many handshakes
+// in progress, the oldest of the address that has most of them makes room. How long a handshake may take is for the server to say.
 package connlimit
 
 import (
+	"container/list"
 	"crypto/sha256"
-	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -17,7 +23,8 @@ import (
 
 // Options configure a Limit.
 type Options struct {
-	// Total is how many connections there may be, handshakes under way included; Setting names what changes that.
+	// Total is how many connections there may be whose client has authenticated; Setting names what changes that. There may be a quarter
+	// as many handshakes in progress besides.
 	Total   int
 	Setting string
 	// PerCertificate is how many of these may come with one client certificate.
@@ -27,13 +34,16 @@ type Options struct {
 
 // Limit bounds the connections of one server. It is safe for concurrent use.
 type Limit struct {
-	options Options
+	options    Options
+	handshakes int // how many may be in progress
 
-	logTotal, logCertificate *rate.Limiter // of what is logged
+	logTotal, logCertificate, logHandshakes rate.Sometimes
 
 	mu            sync.Mutex
-	total         int                       // guarded by mu
-	byCertificate map[[sha256.Size]byte]int // guarded by mu
+	admitted      int                       // guarded by mu
+	byCertificate map[[sha256.Size]byte]int // of those. Guarded by mu
+	waiting       list.List                 // of *Conn: handshakes in progress, the oldest first. Guarded by mu
+	byAddress     map[netip.Addr]int        // of those. Guarded by mu
 }
 
 // logInterval is how often it is logged that a limit is reached.
@@ -42,12 +52,13 @@ const logInterval = time.Minute
 // New returns a limit.
 func New(o Options) *Limit {
 	return &Limit{
-		options: o, byCertificate: make(map[[sha256.Size]byte]int),
-		logTotal: rate.NewLimiter(rate.Every(logInterval), 1), logCertificate: rate.NewLimiter(rate.Every(logInterval), 1),
+		options: o, handshakes: max(1, o.Total/4), byCertificate: make(map[[sha256.Size]byte]int), byAddress: make(map[netip.Addr]int),
+		logTotal: rate.Sometimes{Interval: logInterval}, logCertificate: rate.Sometimes{Interval: logInterval},
+		logHandshakes: rate.Sometimes{Interval: logInterval},
 	}
 }
 
-// Listen returns a listener that closes connections beyond the total at once. Those that it accepts are *Conn.
+// Listen returns a listener whose connections are *Conn. The server calls Admit when it knows who the client is.
 func (l *Limit) Listen(listener net.Listener) net.Listener { return limited{listener, l} }
 
 type limited struct {
@@ -57,129 +68,142 @@ type limited struct {
 
 // Accept implements [net.Listener].
 func (l limited) Accept() (net.Conn, error) {
-	for {
-		raw, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err //nolint:wrapcheck // callers tell it apart
+	raw, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // callers tell it apart
+	}
+	return l.limit.wait(raw), nil
+}
+
+// wait counts a handshake that begins, and ends another one if there are too many.
+func (l *Limit) wait(raw net.Conn) *Conn {
+	c := &Conn{Conn: raw, limit: l, address: addressOf(raw)}
+	l.mu.Lock()
+	var dropped *Conn
+	if l.waiting.Len() >= l.handshakes {
+		dropped = l.dropOldest()
+	}
+	c.place = l.waiting.PushBack(c)
+	l.byAddress[c.address]++
+	l.mu.Unlock()
+	if dropped != nil {
+		_ = dropped.Close()
+		l.logHandshakes.Do(func() {
+			l.options.Logger.Warn("Closed connection: limit of TLS handshakes in progress reached", "address", dropped.RemoteAddr().String(),
+				"limit", l.handshakes, "setting", l.options.Setting)
+		})
+	}
+	return c
+}
+
+// addressOf returns the address of a connection's client, without the port. Those that have none share one.
+func addressOf(raw net.Conn) netip.Addr {
+	if tcp, ok := raw.RemoteAddr().(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr()
+	}
+	return netip.Addr{}
+}
+
+// dropOldest takes the oldest handshake of the address that has most of them off those that wait. It is called with mu held.
+func (l *Limit) dropOldest() *Conn {
+	most := 0
+	for _, n := range l.byAddress {
+		most = max(most, n)
+	}
+	for e := l.waiting.Front(); ; e = e.Next() {
+		if c, _ := e.Value.(*Conn); l.byAddress[c.address] == most {
+			l.leaveWaiting(c)
+			return c
 		}
-		if conn := l.limit.take(raw); conn != nil {
-			return conn, nil
-		}
-		_ = raw.Close()
 	}
 }
 
-// take counts a connection. It returns nil if there are too many.
-func (l *Limit) take(raw net.Conn) *Conn {
-	l.mu.Lock()
-	full := l.total >= l.options.Total
-	if !full {
-		l.total++
+// leaveWaiting takes a connection off those that wait. It is called with mu held.
+func (l *Limit) leaveWaiting(c *Conn) {
+	l.waiting.Remove(c.place)
+	c.place = nil
+	if l.byAddress[c.address]--; l.byAddress[c.address] == 0 {
+		delete(l.byAddress, c.address)
 	}
-	l.mu.Unlock()
-	if full {
-		if l.logTotal.Allow() {
-			l.options.Logger.Warn("Refused connection: there are as many as may be", "address", raw.RemoteAddr().String(),
-				"limit", l.options.Total, "setting", l.options.Setting)
-		}
-		return nil
-	}
-	return &Conn{Conn: raw, limit: l}
 }
 
 // Conn is a connection that is counted until it is closed.
 type Conn struct {
 	net.Conn
 
-	limit  *Limit
-	mu     sync.Mutex
-	closed bool               // guarded by mu
-	key    *[sha256.Size]byte // of the certificate that it counts for; nil before the handshake. Guarded by mu
+	limit   *Limit
+	address netip.Addr
+	// All that follows is guarded by limit.mu; admitted is read without it.
+	place    *list.Element // among those that wait; nil if it does not
+	admitted atomic.Bool
+	closed   bool
+	key      *[sha256.Size]byte // of the certificate that it counts for, if any
 }
 
-// Admit counts a connection for the certificate that its client has proven to have. Its error says that there are too many.
+// Admit gives a connection one of the places for clients that have authenticated, and counts it for the certificate that its client has
+// proven to have the key of; nil if whoever is before the server has authenticated it. Its error says that there are too many. It may be
+// called again.
 func (c *Conn) Admit(certificate *x509.Certificate) error {
-	key := sha256.Sum256(certificate.Raw)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || c.key != nil {
+	if c.admitted.Load() {
 		return nil
 	}
 	l := c.limit
 	l.mu.Lock()
-	full := l.byCertificate[key] >= l.options.PerCertificate
-	if !full {
+	defer l.mu.Unlock()
+	if c.admitted.Load() {
+		return nil
+	}
+	if c.closed || c.place == nil {
+		return net.ErrClosed
+	}
+	if l.admitted >= l.options.Total {
+		l.logTotal.Do(func() {
+			l.options.Logger.Warn("Refused connection: limit of all connections reached", "address", c.RemoteAddr().String(),
+				"limit", l.options.Total, "setting", l.options.Setting)
+		})
+		return fmt.Errorf("there are %d connections, which is the limit: close some, or raise %s", l.options.Total, l.options.Setting)
+	}
+	if certificate != nil {
+		key := sha256.Sum256(certificate.Raw)
+		if l.byCertificate[key] >= l.options.PerCertificate {
+			l.logCertificate.Do(func() {
+				l.options.Logger.Warn("Refused connection: limit of connections with one certificate reached", "address", c.RemoteAddr().String(),
+					"limit", l.options.PerCertificate, "certificate", certificate.Subject.String())
+			})
+			return fmt.Errorf("there are %d connections with this certificate, which is the limit: close some", l.options.PerCertificate)
+		}
 		l.byCertificate[key]++
 		c.key = &key
 	}
-	l.mu.Unlock()
-	if full {
-		if l.logCertificate.Allow() {
-			l.options.Logger.Warn("Refused connection: its certificate has as many as it may", "address", c.RemoteAddr().String(),
-				"limit", l.options.PerCertificate, "certificate", certificate.Subject.String())
-		}
-		return fmt.Errorf("there are %d connections with this certificate, which is the limit: close some", l.options.PerCertificate)
-	}
+	l.leaveWaiting(c)
+	l.admitted++
+	c.admitted.Store(true)
 	return nil
 }
 
 // Close implements [net.Conn].
 func (c *Conn) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		c.closed = true
-		c.limit.release(c.key)
-	}
+	c.limit.release(c)
 	return c.Conn.Close() //nolint:wrapcheck // it is the connection's
 }
 
-func (l *Limit) release(key *[sha256.Size]byte) {
+func (l *Limit) release(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.total--
-	if key == nil {
+	if c.closed {
 		return
 	}
-	if l.byCertificate[*key]--; l.byCertificate[*key] == 0 {
-		delete(l.byCertificate, *key)
+	c.closed = true
+	if c.place != nil {
+		l.leaveWaiting(c)
 	}
-}
-
-// Config returns a server's TLS configuration that admits each client's certificate in the handshake. Its server's listener must be
-// one of Listen's. The configuration must verify client certificates.
-func Config(config *tls.Config) *tls.Config {
-	outer := config.Clone()
-	outer.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		chosen := config
-		if config.GetConfigForClient != nil {
-			found, err := config.GetConfigForClient(hello)
-			if err != nil {
-				return nil, err
-			}
-			if found != nil {
-				chosen = found
-			}
-		}
-		conn, ok := hello.Conn.(*Conn)
-		if !ok {
-			return chosen, nil
-		}
-		chosen = chosen.Clone()
-		chosen.GetConfigForClient = nil
-		verify := chosen.VerifyConnection
-		chosen.VerifyConnection = func(state tls.ConnectionState) error {
-			if verify != nil {
-				if err := verify(state); err != nil {
-					return err
-				}
-			}
-			if len(state.PeerCertificates) == 0 {
-				return nil
-			}
-			return conn.Admit(state.PeerCertificates[0])
-		}
-		return chosen, nil
+	if c.admitted.Load() {
+		l.admitted--
 	}
-	return outer
+	if c.key == nil {
+		return
+	}
+	if l.byCertificate[*c.key]--; l.byCertificate[*c.key] == 0 {
+		delete(l.byCertificate, *c.key)
+	}
 }

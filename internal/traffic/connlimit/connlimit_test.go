@@ -1,11 +1,13 @@
 package connlimit_test
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +46,7 @@ func serve(t *testing.T, total, perCertificate int) *server {
 	require.NoError(t, err)
 	s.address = raw.Addr().String()
 	listener := limit.Listen(raw)
-	config := connlimit.Config(&tls.Config{Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots, MinVersion: tls.VersionTLS13})
+	config := &tls.Config{Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots, MinVersion: tls.VersionTLS13}
 	var work sync.WaitGroup
 	work.Go(func() {
 		for {
@@ -55,6 +57,13 @@ func serve(t *testing.T, total, perCertificate int) *server {
 			work.Go(func() {
 				secure := tls.Server(conn, config)
 				defer func() { _ = secure.Close() }()
+				if secure.HandshakeContext(context.WithoutCancel(t.Context())) != nil {
+					return
+				}
+				counted, _ := conn.(*connlimit.Conn)
+				if counted.Admit(secure.ConnectionState().PeerCertificates[0]) != nil {
+					return
+				}
 				if _, err := io.WriteString(secure, "hello"); err == nil {
 					_, _ = io.Copy(io.Discard, secure)
 				}
@@ -69,14 +78,21 @@ func serve(t *testing.T, total, perCertificate int) *server {
 // connect returns a connection that is served, or why it is not.
 func (s *server) connect(t *testing.T, own tls.Certificate) (net.Conn, error) {
 	t.Helper()
-	roots := x509.NewCertPool()
-	roots.AddCert(s.ca.Certificate())
-	conn, err := tls.Dial("tcp", s.address, &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: roots, MinVersion: tls.VersionTLS13})
+	raw, err := net.Dial("tcp", s.address)
 	if err != nil {
 		return nil, err
 	}
+	return s.finish(t, raw, own)
+}
+
+// finish does the client's part of a handshake.
+func (s *server) finish(t *testing.T, raw net.Conn, own tls.Certificate) (net.Conn, error) {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AddCert(s.ca.Certificate())
+	conn := tls.Client(raw, &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13})
 	t.Cleanup(func() { _ = conn.Close() })
-	_, err = io.ReadFull(conn, make([]byte, len("hello")))
+	_, err := io.ReadFull(conn, make([]byte, len("hello")))
 	return conn, err
 }
 
@@ -108,23 +124,64 @@ func TestConnectionsOfACertificateAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, first.Close())
 	require.Eventually(t, func() bool { _, err = s.connect(t, berlin); return err == nil }, 2*time.Minute, time.Millisecond)
-	s.stopAndCount(t, "its certificate has as many as it may", "berlin")
+	s.stopAndCount(t, "limit of connections with one certificate reached", "berlin")
 }
 
-// Also those whose handshake is not over count.
 func TestConnectionsAreBoundedInAll(t *testing.T) {
 	t.Parallel()
-	s := serve(t, 5, 100)
+	s := serve(t, 5, 3)
+	for _, name := range []string{"berlin", "paris", "rome", "oslo", "bern"} {
+		_, err := s.connect(t, s.client(t, name))
+		require.NoError(t, err)
+	}
 	for range 5 {
+		_, err := s.connect(t, s.client(t, "late"))
+		require.Error(t, err)
+	}
+	s.stopAndCount(t, "limit of all connections reached", "--max-connections")
+}
+
+// Anybody can begin a handshake and leave it at that. It keeps nobody out, and nobody's connection ends by it.
+func TestUnfinishedHandshakesKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	s := serve(t, 8, 3) // and two handshakes besides
+	berlin, paris := s.client(t, "berlin"), s.client(t, "paris")
+	kept, err := s.connect(t, berlin)
+	require.NoError(t, err)
+	var silent []net.Conn
+	for range 50 {
+		conn, err := net.Dial("tcp", s.address)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		silent = append(silent, conn)
+	}
+	_, err = s.connect(t, paris)
+	require.NoError(t, err)
+	_, err = silent[0].Read(make([]byte, 1))
+	require.Error(t, err, "the oldest made room")
+	require.NoError(t, kept.SetReadDeadline(time.Now().Add(time.Millisecond)))
+	_, err = kept.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it is open")
+	s.stopAndCount(t, "limit of TLS handshakes in progress reached", "--max-connections")
+}
+
+// One address' flood ends its own handshakes first, not those that others began before.
+func TestAddressWithMostHandshakesMakesRoom(t *testing.T) {
+	t.Parallel()
+	s := serve(t, 40, 3) // and ten handshakes besides
+	slow := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	raw, err := slow.Dial("tcp", s.address)
+	require.NoError(t, err)
+	for range 50 {
 		conn, err := net.Dial("tcp", s.address)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 	}
-	for range 5 {
-		_, err := s.connect(t, s.client(t, "berlin"))
-		require.Error(t, err)
-	}
-	s.stopAndCount(t, "there are as many as may be", "--max-connections")
+	_, err = s.connect(t, s.client(t, "paris")) // so that all of them have been accepted
+	require.NoError(t, err)
+	conn, err := s.finish(t, raw, s.client(t, "berlin"))
+	require.NoError(t, err)
+	require.NotNil(t, conn)
 }
 
 // stopAndCount requires that a refusal was logged once, with a detail.

@@ -108,6 +108,10 @@ type agentReport struct {
 		Certificate certificateReport
 		CAs         []certificateReport
 	}
+	Connection struct {
+		State string
+		Since time.Time
+	}
 	Problems []string
 }
 

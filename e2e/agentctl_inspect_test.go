@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/token"
 )
@@ -133,6 +134,31 @@ func TestAgentInspectChecksSpokeSecrets(t *testing.T) {
 	require.Contains(t, a.shows(t, "agent inspect berlin --agent-context spoke-b"), "the agent's client certificate for the principal:\n  subject  CN=paris")
 }
 
+// No object on the hub says which agents are connected. Whoever takes one that is away for connected looks in the wrong place.
+func TestAgentThatIsAwayIsShownAsAway(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "absent", lab.AgentOptions{}).connected(t)
+	a := newAdmin(t)
+	a.does(t, "pki init", "pki issue resource-proxy", "agent create "+s.name)
+	require.Equal(t, "unknown", a.inspects(t, s.name).Connection.State)
+	require.Contains(t, a.does(t, "agent list").warnings, "not known which agents are connected: there is no Service "+a.hub+"/argocd-agent-principal-metrics")
+	require.Contains(t, a.does(t, "agent list --principal-metrics http://127.0.0.1:1").warnings, "not known which agents are connected: ")
+
+	asked := s.name + " --principal-metrics " + strings.TrimSuffix(shared.Principal.MetricsURL, "/metrics")
+	connected := a.inspects(t, asked)
+	require.Equal(t, "connected", connected.Connection.State)
+	require.Empty(t, connected.Problems)
+	mark := shared.Principal.Mark()
+	stopped(t, s.agent.Stop)
+	saysNow(t, shared.Principal, mark, "An agent disconnected", s.name)
+	away := a.inspects(t, asked)
+	require.Equal(t, "away", away.Connection.State)
+	require.True(t, away.Connection.Since.After(connected.Connection.Since))
+	require.Contains(t, strings.Join(away.Problems, " "), "it has not been connected since "+away.Connection.Since.Format(time.RFC3339))
+	a.fails(t, "agent inspect "+asked, "problems found: 1")
+	require.Regexp(t, `(?m)^`+s.name+` .* away since \d{4}-\S+Z `, a.does(t, "agent list --principal-metrics "+strings.Fields(asked)[2]).output)
+}
+
 func TestAgentListFiltersByLabels(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
@@ -148,8 +174,8 @@ func TestAgentListFiltersByLabels(t *testing.T) {
 	require.Equal(t, []string{"osaka"}, names("--selector region=asia,tier!=db,tier"))
 	require.Equal(t, []string{"berlin"}, names("--selector !region"))
 	lines := strings.Split(a.does(t, "agent list").output, "\n")
-	require.Regexp(t, `^NAME +SERVER +LABELS +CERTIFICATE UNTIL +PROBLEMS$`, lines[0])
-	require.Regexp(t, `^osaka +https://argocd-agent-resource-proxy:9090\?agentName=osaka +region=asia,tier=web +\d{4}-\S+Z +1$`, lines[2])
+	require.Regexp(t, `^NAME +SERVER +LABELS +CONNECTION +CERTIFICATE UNTIL +PROBLEMS$`, lines[0])
+	require.Regexp(t, `^osaka +https://argocd-agent-resource-proxy:9090\?agentName=osaka +region=asia,tier=web +unknown +\d{4}-\S+Z +1$`, lines[2])
 	var listed []agentReport
 	require.NoError(t, yaml.Unmarshal([]byte(a.does(t, "agent list -o yaml").output), &listed))
 	require.Len(t, listed, 3)

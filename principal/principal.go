@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"strconv"
 	"sync"
 	"time"
@@ -30,6 +31,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/syncmetrics"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/presence"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/hub"
@@ -105,6 +107,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 	clusterStore.Subscribe(hubState)
 	clusterStore.Subscribe(service)
 	hubState.Subscribe(service)
+	base.Views = map[string]http.Handler{presence.Path: presence.Handler(directory.Presence)}
 	s.operations.Authorize(kube.Authorize(cluster.Client))
 	operations, err := s.operations.Serve(ctx, base,
 		ops.When("certificate", entrance.certificates.Ready), ops.When("blocklist", entrance.admission.Ready),

@@ -15,6 +15,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/principals"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/signingkey"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/blocklist"
@@ -34,8 +35,10 @@ type Agent struct {
 	// Token is the bearer token that Argo CD sends along with it.
 	Token *Token `json:"token,omitempty"`
 	// Spoke is what the agent has on its cluster, if that was inspected.
-	Spoke    *Spoke   `json:"spoke,omitempty"`
-	Problems []string `json:"problems"`
+	Spoke *Spoke `json:"spoke,omitempty"`
+	// Connection is whether it is connected.
+	Connection principals.Connection `json:"connection"`
+	Problems   []string              `json:"problems"`
 }
 
 // ParseName accepts the name of an agent whose cluster Secret is on that hub.
@@ -47,8 +50,9 @@ func ParseName(hub *cluster.Client, name string) (string, error) {
 	return string(parsed), err
 }
 
-// List returns all agents that match a label selector, which may be empty, sorted by name.
-func List(ctx context.Context, hub *cluster.Client, selector string) ([]Agent, error) {
+// List returns all agents that match a label selector, which may be empty, sorted by name. presence is asked which of them
+// are connected, once the rest is known.
+func List(ctx context.Context, hub *cluster.Client, selector string, presence func() principals.Presence) ([]Agent, error) {
 	found, err := hub.List(ctx, strings.TrimSuffix(argocd.LabelAgent+","+selector, ","))
 	if err != nil {
 		return nil, err
@@ -68,12 +72,31 @@ func List(ctx context.Context, hub *cluster.Client, selector string) ([]Agent, e
 		}
 		all = append(all, one)
 	}
+	if len(all) > 0 {
+		connected := presence()
+		for i := range all {
+			all[i].noteConnection(connected)
+		}
+	}
 	slices.SortFunc(all, func(a, b Agent) int { return strings.Compare(a.Name+" "+a.Secret, b.Name+" "+b.Secret) })
 	return all, nil
 }
 
-// Inspect describes one agent. The spoke is nil if only the hub is inspected.
-func Inspect(ctx context.Context, hub, spoke *cluster.Client, name string) (Agent, error) {
+// noteConnection adds whether the agent is connected, and that it is away as a problem.
+func (a *Agent) noteConnection(presence principals.Presence) {
+	a.Connection = presence.Of(a.Name)
+	if a.Connection.State != principals.Away {
+		return
+	}
+	since := "since the principal started"
+	if a.Connection.Since != nil {
+		since = "since " + certificate.Stamp(*a.Connection.Since)
+	}
+	a.Problems = append(a.Problems, "it has not been connected "+since+": the agent's log says why")
+}
+
+// Inspect describes one agent. presence is asked whether it is connected. The spoke is nil if only the hub is inspected.
+func Inspect(ctx context.Context, hub, spoke *cluster.Client, name string, presence func() principals.Presence) (Agent, error) {
 	if _, err := identity.ParseAgent(name); err != nil {
 		return Agent{}, err
 	}
@@ -93,6 +116,7 @@ func Inspect(ctx context.Context, hub, spoke *cluster.Client, name string) (Agen
 	if err != nil {
 		return Agent{}, err
 	}
+	agent.noteConnection(presence())
 	for i := range secrets[1:] {
 		agent.Problems = append(agent.Problems, fmt.Sprintf("%s is about this agent too: delete one of them", hub.Secret(secrets[i+1].Name)))
 	}

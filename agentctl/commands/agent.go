@@ -14,6 +14,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/principals"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
@@ -172,7 +173,7 @@ func listCommand(e *endpoints) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := agents.List(cmd.Context(), hub, selector)
+			all, err := agents.List(cmd.Context(), hub, selector, e.presence(cmd, hub))
 			if err != nil {
 				return err
 			}
@@ -196,14 +197,22 @@ func withSelector(selector string) string {
 }
 
 func printList(out io.Writer, all []agents.Agent) {
-	fmt.Fprintln(out, "NAME\tSERVER\tLABELS\tCERTIFICATE UNTIL\tPROBLEMS")
+	fmt.Fprintln(out, "NAME\tSERVER\tLABELS\tCONNECTION\tCERTIFICATE UNTIL\tPROBLEMS")
 	for _, agent := range all {
 		until := "-"
 		if agent.Certificate != nil {
 			until = certificate.Stamp(agent.Certificate.NotAfter)
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%d\n", agent.Name, agent.Server, labelText(agent.Labels), until, len(agent.Problems))
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%d\n", agent.Name, agent.Server, labelText(agent.Labels), connectionText(agent.Connection), until, len(agent.Problems))
 	}
+}
+
+// connectionText says whether an agent is connected, and since when if that is known.
+func connectionText(c principals.Connection) string {
+	if c.Since == nil {
+		return string(c.State)
+	}
+	return string(c.State) + " since " + certificate.Stamp(*c.Since)
 }
 
 func labelText(set map[string]string) string {
@@ -230,7 +239,7 @@ func inspectCommand(e *endpoints) *cobra.Command {
 					return err
 				}
 			}
-			agent, err := agents.Inspect(cmd.Context(), hub, spoke, args[0])
+			agent, err := agents.Inspect(cmd.Context(), hub, spoke, args[0], e.presence(cmd, hub))
 			if err != nil {
 				return err
 			}
@@ -246,7 +255,8 @@ func inspectCommand(e *endpoints) *cobra.Command {
 }
 
 func printAgent(out io.Writer, a agents.Agent) {
-	fmt.Fprintf(out, "name\t%s\nSecret\t%s\nserver\t%s\nlabels\t%s\n", a.Name, a.Secret, a.Server, labelText(a.Labels))
+	fmt.Fprintf(out, "name\t%s\nSecret\t%s\nserver\t%s\nlabels\t%s\nconnection\t%s\n", a.Name, a.Secret, a.Server, labelText(a.Labels),
+		connectionText(a.Connection))
 	if a.SelfRegistered {
 		fmt.Fprintln(out, "created by\tthe principal")
 	}

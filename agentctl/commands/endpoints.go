@@ -2,11 +2,13 @@ package commands
 
 import (
 	"fmt"
+	"net/url"
 
 	"github.com/spf13/cobra"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/principals"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
 
@@ -25,8 +27,9 @@ type endpoints struct {
 	kubeconfig                           string
 	principalContext, principalNamespace string
 	agentContext, agentNamespace         string
-	namespace                            string // the principal's, by its other flag
-	caNamespace                          string // of the CA's private key; one of its own beside the principal's if empty
+	namespace                            string   // the principal's, by its other flag
+	metrics                              []string // addresses of the principals' metrics
+	caNamespace                          string   // of the CA's private key; one of its own beside the principal's if empty
 }
 
 // declare declares the flags that all commands have.
@@ -41,6 +44,9 @@ func (e *endpoints) declare(set *settings.Set) {
 	set.String(&e.caNamespace, "ca-namespace", "ARGOCD_AGENT_CA_NAMESPACE", "",
 		"namespace on the hub that holds the CA with its private key, where the principal may read nothing; the principal's with "+caSuffix+" if empty",
 		settings.DNSLabel)
+	set.Strings(&e.metrics, "principal-metrics", "ARGOCD_AGENT_PRINCIPAL_METRICS", nil,
+		"where all principals serve /metrics, to ask which agents are connected, such as http://10.0.0.1:8000; the pods of Service "+
+			principals.Service+", through the API server, if empty", metricsAddresses)
 	set.String(&e.agentContext, agentContextFlag, "ARGOCD_AGENT_AGENT_CONTEXT", "",
 		"context of the agent's cluster in the kubeconfig; the current one if empty")
 	set.String(&e.agentNamespace, agentNamespaceFlag, "ARGOCD_AGENT_AGENT_NAMESPACE", "argocd",
@@ -67,6 +73,27 @@ func (e *endpoints) resolve(cmd *cobra.Command, set *settings.Set) error {
 		return fmt.Errorf("--%s: %q: %w", namespaceFlag, e.namespace, err)
 	}
 	return nil
+}
+
+// metricsAddresses accepts addresses of HTTP servers.
+func metricsAddresses(addresses []string) error {
+	for _, address := range addresses {
+		if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return fmt.Errorf("%q: want an address such as http://10.0.0.1:8000", address)
+		}
+	}
+	return nil
+}
+
+// presence returns what asks the principals which agents are connected, and warns if not all say so.
+func (e *endpoints) presence(cmd *cobra.Command, hub *cluster.Client) func() principals.Presence {
+	return func() principals.Presence {
+		presence := principals.Ask(cmd.Context(), hub, e.metrics)
+		if presence.Unknown != nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: not known which agents are connected: %v\n", presence.Unknown)
+		}
+		return presence
+	}
 }
 
 // hub returns a client for the principal's cluster.

@@ -27,9 +27,13 @@ func NewRegistry(version, revision string) *prometheus.Registry {
 	return registry
 }
 
-// metricsMux shows what the registry and the libraries' hold. A collector that fails costs its own metrics, not those of the others.
-func metricsMux(registry *prometheus.Registry, libraries []prometheus.Gatherer) *http.ServeMux {
+// metricsMux shows what the registry and the libraries' hold, and the views. A collector that fails costs its own metrics, not
+// those of the others.
+func metricsMux(registry *prometheus.Registry, libraries []prometheus.Gatherer, views map[string]http.Handler) *http.ServeMux {
 	mux := http.NewServeMux()
+	for path, view := range views {
+		mux.Handle(path, view)
+	}
 	mux.Handle("GET "+metricsPath, promhttp.HandlerFor(append(prometheus.Gatherers{registry}, libraries...), promhttp.HandlerOpts{
 		Registry:      registry,
 		ErrorHandling: promhttp.ContinueOnError,

@@ -69,6 +69,8 @@ type Options struct {
 	Registry *prometheus.Registry
 	// Libraries hold more that /metrics shows, each under names of its own.
 	Libraries []prometheus.Gatherer
+	// Views are more that is served beside /metrics, to the same clients, by path.
+	Views map[string]http.Handler
 	// Logger takes the errors of single connections.
 	Logger *slog.Logger
 }
@@ -94,7 +96,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err := loopbackOnly(options.Profiles); err != nil {
 		return nil, err
 	}
-	var metrics http.Handler = metricsMux(options.Registry, options.Libraries)
+	var metrics http.Handler = metricsMux(options.Registry, options.Libraries, options.Views)
 	if options.Filter != nil {
 		metrics = options.Filter(metrics)
 	}

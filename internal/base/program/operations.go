@@ -72,6 +72,6 @@ func (o *Operations) Serve(ctx context.Context, base Base, checks ...ops.Check) 
 	return ops.New(ctx, ops.Options{
 		Health: ops.Port("--healthz-port", o.healthHost, o.health), Metrics: ops.Port("--metrics-port", o.metricsHost, o.metrics),
 		TLS: o.metricsTLS, Filter: o.authorize,
-		Profiles: ops.LoopbackPort("--pprof-port", o.profiles), Registry: base.Registry, Libraries: base.Libraries, Logger: base.Logger, Checks: checks,
+		Profiles: ops.LoopbackPort("--pprof-port", o.profiles), Registry: base.Registry, Libraries: base.Libraries, Views: base.Views, Logger: base.Logger, Checks: checks,
 	})
 }

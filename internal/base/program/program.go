@@ -5,6 +5,7 @@ package program
 import (
 	"io"
 	"log/slog"
+	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -28,6 +29,8 @@ type Base struct {
 	Registry *prometheus.Registry
 	// Libraries gather the metrics of libraries that have registries of their own.
 	Libraries []prometheus.Gatherer
+	// Views are more that is served beside /metrics, to the same clients, by path.
+	Views map[string]http.Handler
 }
 
 // Begin makes the base of a program, and says in the log which build runs.

@@ -1,0 +1,121 @@
+// Package principals asks the principals of a hub which agents are connected. No object on the hub says so.
+package principals
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/presence"
+)
+
+const (
+	// Service is that of the principals' metrics. Each of its pods is asked.
+	Service = "argocd-agent-principal-metrics"
+
+	askTimeout = 5 * time.Second
+	maxAnswer  = 64 << 20
+)
+
+// Presence is which agents are connected, as far as the principals say.
+type Presence struct {
+	agents map[string]presence.Agent
+	// Unknown is why not all principals said so; nil if they did.
+	Unknown error
+}
+
+// State is an agent's.
+type State string
+
+// States of an agent.
+const (
+	Connected State = "connected"
+	Away      State = "away"
+	Unknown   State = "unknown"
+)
+
+// Connection is whether an agent is connected to a principal.
+type Connection struct {
+	State State `json:"state"`
+	// Since is when that began; nil if no principal that runs knows.
+	Since *time.Time `json:"since,omitempty"`
+}
+
+// Of returns an agent's connection. An agent of which one principal knows nothing may be connected to another one that did not
+// answer: then it is unknown.
+func (p Presence) Of(agent string) Connection {
+	switch known := p.agents[agent]; {
+	case known.Connected:
+		return Connection{Connected, known.Since}
+	case p.Unknown != nil:
+		return Connection{State: Unknown}
+	default:
+		return Connection{Away, known.Since}
+	}
+}
+
+// Ask asks all principals: those whose metrics are at these addresses, such as http://10.0.0.1:8000, or through the hub's API
+// server the pods of Service if there are none.
+func Ask(ctx context.Context, hub *cluster.Client, addresses []string) Presence {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	answers, err := answersOf(ctx, hub, addresses)
+	var reports []presence.Report
+	for _, answer := range answers {
+		var report presence.Report
+		if wrong := json.Unmarshal(answer, &report); wrong != nil {
+			err = errors.Join(err, fmt.Errorf("read a principal's answer: %w", wrong))
+			continue
+		}
+		reports = append(reports, report)
+	}
+	return Presence{agents: presence.Merge(reports), Unknown: err}
+}
+
+// answersOf returns what the principals answer, and why not all did.
+func answersOf(ctx context.Context, hub *cluster.Client, addresses []string) ([][]byte, error) {
+	if len(addresses) == 0 {
+		answers, err := hub.AskService(ctx, Service, presence.Path)
+		if err != nil {
+			err = fmt.Errorf("%w: --principal-metrics says where else the principal's metrics are", err)
+		}
+		return answers, err
+	}
+	var answers [][]byte
+	var problems []error
+	for _, address := range addresses {
+		answer, err := get(ctx, strings.TrimSuffix(address, "/")+presence.Path)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		answers = append(answers, answer)
+	}
+	return answers, errors.Join(problems...)
+}
+
+func get(ctx context.Context, url string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("ask a principal: %w", err)
+	}
+	response, err := (&http.Client{}).Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask a principal: %w", err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = errors.New(response.Status)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask a principal: %s: %w", url, err)
+	}
+	return body, nil
+}

@@ -1,0 +1,73 @@
+// Package presence is how a principal says which agents are connected to it, to operators and their tools: as JSON, beside its
+// metrics and to the same clients.
+package presence
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// Path is where a principal serves a Report.
+const Path = "/agents"
+
+// Report is what one principal knows of all agents.
+type Report struct {
+	// Started is when the principal did. It knows nothing of what was before.
+	Started time.Time `json:"started"`
+	Agents  []Agent   `json:"agents"`
+}
+
+// Agent is one of a principal's agents.
+type Agent struct {
+	Name      string `json:"name"`
+	Connected bool   `json:"connected"`
+	// Since is when Connected last changed; nil if the agent has not connected since the principal started.
+	Since *time.Time `json:"since,omitempty"`
+	// Build is the agent's version, as it says.
+	Build string `json:"build,omitempty"`
+}
+
+// Handler serves what report returns, or why there is nothing yet.
+func Handler(report func() (Report, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			http.Error(w, "GET only", http.StatusMethodNotAllowed)
+			return
+		}
+		now, err := report()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		_ = json.NewEncoder(w).Encode(now) // who hung up needs no answer
+	})
+}
+
+// Merge returns what several principals know together, by agent. An agent is connected if it is to one of them, and has been
+// away since it left the last.
+func Merge(reports []Report) map[string]Agent {
+	all := make(map[string]Agent)
+	for _, report := range reports {
+		for _, agent := range report.Agents {
+			if other, known := all[agent.Name]; !known || newer(agent, other) {
+				all[agent.Name] = agent
+			}
+		}
+	}
+	return all
+}
+
+// newer reports whether a says more of an agent than b.
+func newer(a, b Agent) bool {
+	if a.Connected != b.Connected {
+		return a.Connected
+	}
+	if a.Since == nil || b.Since == nil {
+		return a.Since != nil
+	}
+	return cmp.Compare(a.Since.UnixNano(), b.Since.UnixNano()) > 0
+}

@@ -1,0 +1,31 @@
+package relay
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/presence"
+)
+
+// Presence returns which agents there are and which of them are connected, sorted by name. It is an error before the directory
+// is complete: agents would be missing.
+func (d *Directory) Presence() (presence.Report, error) {
+	select {
+	case <-d.complete:
+	default:
+		return presence.Report{}, errors.New("the principal is starting and does not know all agents yet: ask again")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	report := presence.Report{Started: d.started, Agents: make([]presence.Agent, 0, len(d.agents))}
+	for _, name := range slices.Sorted(maps.Keys(d.agents)) {
+		s := d.agents[name]
+		agent := presence.Agent{Name: name, Connected: s.connected, Build: s.build}
+		if s.seen {
+			agent.Since = &s.since
+		}
+		report.Agents = append(report.Agents, agent)
+	}
+	return report, nil
+}

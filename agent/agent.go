@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
@@ -106,6 +107,7 @@ func (s *agentSettings) share(cluster kube.Cluster, hub *hubIdentity, metrics *s
 		Mode: facets.Mode(s.sharing.mode), Mapping: s.sharing.mapping(s.namespace), Selector: selector,
 		AdoptionPolicy: s.sharing.adoptionPolicy(cluster.Client.CoreV1(), hub), Agent: hub.agent,
 		ClosedNamespace: s.sharing.closedNamespace(s.namespace), RefuseIntentSources: s.sharing.refuseIntentSources,
+		OwnSecrets:  slices.Concat(s.tls.SecretNames(), s.access.redisTLS.SecretNames()),
 		ResyncEvery: s.resyncEvery, Guard: func() converge.Guard { return s.guard.Limits }, Observer: observer,
 		Reporter: facets.NewLogReporter(logger, kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn, metrics.FailedWrite), Logger: logger,
 	})

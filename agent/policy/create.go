@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kjson "sigs.k8s.io/json"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/ownership"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/strictjson"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
@@ -72,7 +71,7 @@ func (b defaultRule) read(ctx context.Context, resource schema.GroupVersionResou
 		return nil, err
 	}
 	var object map[string]any
-	return object, kjson.UnmarshalCaseSensitivePreserveInts(text, &object)
+	return object, strictjson.Fields(text, &object)
 }
 
 // readObject returns the object in the body, and its owners, parsed as the API server does: field names are case-sensitive, and
@@ -90,9 +89,9 @@ func readObject(q *Request) (map[string]any, []metav1.OwnerReference, error) {
 			} `json:"metadata"`
 		}
 	)
-	wrong, err := kjson.UnmarshalStrict(body, &whole, kjson.DisallowDuplicateFields)
+	err = strictjson.Unmarshal(body, &whole)
 	if err == nil {
-		err = errors.Join(append(wrong, kjson.UnmarshalCaseSensitivePreserveInts(body, &object))...)
+		err = strictjson.Fields(body, &object)
 	}
 	if err != nil {
 		return nil, nil, apihttp.Errorf(http.StatusBadRequest, "the agent cannot read the object that is to be created: %v", err)

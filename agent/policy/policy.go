@@ -35,8 +35,7 @@ type Applications interface {
 
 // Options configure a Policy.
 type Options struct {
-	// Client reads the ConfigMap, of which it needs permission to list and watch only that one, and, where something is created,
-	// what the new object says that it is made from.
+	// Client lists and watches the ConfigMap, and gets the owners of what the hub creates, such as CronJobs. It needs permission for no more.
 	Client cache.Getter
 	// Namespace is the agent's.
 	Namespace string

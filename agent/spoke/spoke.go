@@ -51,6 +51,8 @@ type Options struct {
 	AdoptionPolicy facets.AdoptionPolicy
 	// ClosedNamespace is the one that the hub's applications may not deploy into, empty if there is none.
 	ClosedNamespace string
+	// OwnSecrets are names of Secrets that the agent takes its own settings from: see facets.Options.
+	OwnSecrets []string
 	// RefuseIntentSources says, of an autonomous agent, that the hub may only have the applications' own sources deployed.
 	RefuseIntentSources bool
 	// Agent returns the name by which the hub knows the agent, once the hub has said so.
@@ -70,7 +72,7 @@ func New(o Options) (*Spoke, error) {
 	cluster, err := facets.Open(facets.Options{
 		Config: o.Config, Name: "spoke", Namespace: o.Namespace, ApplicationNamespace: o.ApplicationNamespace, Kinds: o.Mode.Kinds(),
 		KeepStatus: true, Mapping: o.Mapping, Selector: o.Selector, AdoptionPolicy: o.AdoptionPolicy, Agent: o.Agent,
-		ClosedNamespace: o.ClosedNamespace, RefuseIntentSources: o.RefuseIntentSources,
+		ClosedNamespace: o.ClosedNamespace, OwnSecrets: o.OwnSecrets, RefuseIntentSources: o.RefuseIntentSources,
 		Listener: (*events)(s), Reporter: o.Reporter,
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 // closed is a project that a hub sends, as the agent writes it that closes its own namespace.
 func closed(t tb, q question) v1alpha1.AppProject {
-	content, err := argocd.CloseNamespace(argocdNamespace)(argocd.Content{Spec: encoded(t, q.spec())})
+	content, err := argocd.HubsProject(argocdNamespace, true)(argocd.Content{Spec: encoded(t, q.spec())})
 	require.NoError(t, err)
 	return v1alpha1.AppProject{Spec: decoded[v1alpha1.AppProjectSpec](t, content.Spec)}
 }
@@ -45,7 +45,7 @@ func TestClosedProjectPermitsAllElseAsBefore(t *testing.T) {
 		before, after := v1alpha1.AppProject{Spec: q.spec()}, closed(t, q)
 		require.Equal(t, permits(t, before, inCluster, inClusterServer, q.namespace), permits(t, after, inCluster, inClusterServer, q.namespace))
 		require.Equal(t, before.ValidateProject() == nil, after.ValidateProject() == nil)
-		again, err := argocd.CloseNamespace(argocdNamespace)(argocd.Content{Spec: encoded(t, after.Spec)})
+		again, err := argocd.HubsProject(argocdNamespace, true)(argocd.Content{Spec: encoded(t, after.Spec)})
 		require.NoError(t, err)
 		require.JSONEq(t, string(encoded(t, after.Spec)), string(again.Spec), "it is the same if it is written again")
 	})

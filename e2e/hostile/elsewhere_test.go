@@ -29,6 +29,12 @@ func liesElsewhere() []lie {
 			by:      `internal/replication/facets.TestNothingIsAdoptedOfASpokeThatSaysNever`,
 		},
 		{
+			who: `principal`, about: `repository, repo-creds`,
+			sends:   `a Secret of the name that a flag of the agent says, such as --tls-secret-name, --root-ca-secret-name or --redis-tls-ca-secret-name`,
+			happens: `refused`,
+			by:      `internal/replication/facets.TestHubWritesNoSecretThatTheAgentIsToldToRead`,
+		},
+		{
 			who: `hub user who reads a cluster Secret`, about: `principal, agent identity`,
 			sends:   `the certificate of a caller of kubeproxy, also with the agent's or a component's common name beside the URI`,
 			happens: `Unauthenticated: a caller is no agent and no component`,

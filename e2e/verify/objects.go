@@ -53,7 +53,7 @@ func (s sides) replicaOf(facet converge.Facet, key converge.Key, payload []byte)
 	}
 	switch {
 	case s.pair.Mode == facets.Managed && facet == facets.AppProject:
-		return argocd.CloseNamespace(s.pair.Spoke.Namespace)(c)
+		return argocd.HubsProject(s.pair.Spoke.Namespace, true)(c)
 	case s.pair.Mode == facets.Managed:
 		return c, nil
 	}

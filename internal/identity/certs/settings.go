@@ -3,6 +3,7 @@ package certs
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
@@ -73,6 +74,11 @@ func (s *Settings) Source(name string, secrets Secrets, logger *slog.Logger, met
 
 // Configured says whether anything is set.
 func (s *Settings) Configured() bool { return s.pair.configured() || s.roots.configured() }
+
+// SecretNames returns the names of the Secrets that the settings name, also of those for which files are taken instead.
+func (s *Settings) SecretNames() []string {
+	return slices.DeleteFunc([]string{s.pair.secret, s.roots.secret}, func(name string) bool { return name == "" })
+}
 
 func (c *choice) declare(set *settings.Set, flags Flags) {
 	c.flags, c.files = flags, make([]string, len(flags.Files))

@@ -54,6 +54,7 @@ func TestFilesWinOverTheSecret(t *testing.T) {
 	var bySecret, byFiles certs.Settings
 	require.NoError(t, settingstest.Parse(declare(&bySecret), nil))
 	require.ErrorContains(t, missing(t, &bySecret), "Secret test-tls: context canceled: create it")
+	require.Equal(t, []string{"test-tls"}, bySecret.SecretNames())
 	folder := t.TempDir()
 	require.NoError(t, settingstest.Parse(declare(&byFiles), nil, "--cert="+folder+"/none", "--key="+folder+"/none"))
 	require.ErrorContains(t, missing(t, &byFiles), "no such file or directory: see --cert and --key")

@@ -12,33 +12,22 @@ import (
 // mistake, and this not.
 const anyServer = "!**"
 
-// CloseNamespace is the Rule for AppProjects that adds the denial of a namespace in every cluster: one cluster may have several
-// names and addresses. In Argo CD a denial wins over all permissions (argo-cd, AppProject.isDestinationMatched), also over those
-// of global projects, and this one permits nothing by itself.
-func CloseNamespace(namespace string) Rule {
-	return func(c Content) (Content, error) {
-		c, err := SharedProject(c)
-		if err != nil {
-			return c, err
-		}
-		spec, err := decodeObject(c.Spec)
-		if err != nil {
-			return c, fmt.Errorf("the project's spec: %w", err)
-		}
-		destinations, isList := spec["destinations"].([]any)
-		if !isList && spec["destinations"] != nil {
-			return c, errors.New("the project's spec: its destinations are no list")
-		}
-		var open []any
-		for _, d := range destinations {
-			if item, ok := d.(map[string]any); !ok || item["server"] != anyServer || item["namespace"] != namespace {
-				open = append(open, d)
-			}
-		}
-		spec["destinations"] = append(open, map[string]any{"server": anyServer, "namespace": namespace})
-		c.Spec, err = json.Marshal(spec)
-		return c, err
+// closeTo adds to a project's spec the denial of a namespace in every cluster: one cluster may have several names and addresses. In
+// Argo CD a denial wins over all permissions (argo-cd, AppProject.isDestinationMatched), also over those of global projects, and this
+// one permits nothing by itself.
+func closeTo(spec map[string]any, namespace string) error {
+	destinations, isList := spec["destinations"].([]any)
+	if !isList && spec["destinations"] != nil {
+		return errors.New("the project's spec: its destinations are no list")
 	}
+	var open []any
+	for _, d := range destinations {
+		if item, ok := d.(map[string]any); !ok || item["server"] != anyServer || item["namespace"] != namespace {
+			open = append(open, d)
+		}
+	}
+	spec["destinations"] = append(open, map[string]any{"server": anyServer, "namespace": namespace})
+	return nil
 }
 
 // PermitsOnSpoke reports whether a project lets applications deploy into a namespace of the cluster that Argo CD runs in. One that

@@ -26,6 +26,20 @@ func (r *Record) EncodedBy(rule Rule) (payload []byte, version converge.Version,
 	return r.ruled.payload, r.ruled.version, r.ruled.err == nil
 }
 
+// IsLeftBy reports whether a rule leaves the content as it is. It is found out once, whoever asks: a record is always asked by the same
+// rule, that of the one facet and peer whose replica object it may be.
+func (r *Record) IsLeftBy(rule Rule) bool {
+	r.left.once.Do(func() {
+		content, err := rule(r.content)
+		if err != nil {
+			return
+		}
+		have, want := r.encoded(), encode(content)
+		r.left.same = have.err == nil && want.err == nil && have.version == want.version
+	})
+	return r.left.same
+}
+
 // ruled is what a rule leaves of a record's content, made when it is first asked for.
 type ruled struct {
 	once sync.Once

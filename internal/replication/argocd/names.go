@@ -81,7 +81,12 @@ var local = map[string]bool{ //nolint:gochecknoglobals // a constant
 // RepositorySecrets selects the Secrets that Argo CD reads as those of repositories, and those that say to be of a type which
 // it does not know: somebody may have meant one of these. All others it reads as something else.
 func RepositorySecrets() string {
-	return LabelSecretType + "," + LabelSecretType + " notin (cluster,scm-creds,repository-write,repo-write-creds)"
+	return LabelSecretType + "," + LabelSecretType + " notin (" + strings.Join(otherSecretTypes(), ",") + ")"
+}
+
+// otherSecretTypes are the types of Secrets that Argo CD reads as something else than repositories that applications are deployed from.
+func otherSecretTypes() []string {
+	return []string{SecretTypeCluster, "scm-creds", "repository-write", "repo-write-creds"}
 }
 
 // settingsSecrets are the Secrets that programs of Argo CD, of this project and of argocd-agent read by their names. Each may be

@@ -162,3 +162,18 @@ func TestProjectIsEncodedOnceForAllAgents(t *testing.T) {
 	_, _, ok = aProject(`{}`).EncodedForAgent(argocd.Recipient{Agent: "berlin"})
 	require.False(t, ok)
 }
+
+// A drifted object is looked at again and again.
+func TestRuleIsAskedOnceWhatItLeaves(t *testing.T) {
+	t.Parallel()
+	for spec, left := range map[string]bool{`{"sourceRepos":["*"]}`: true, `{"roles":[{"name":"r"}],"sourceRepos":["*"]}`: false} {
+		project, asked := aProject(spec), 0
+		for range 3 {
+			require.Equal(t, left, project.IsLeftBy(func(c argocd.Content) (argocd.Content, error) {
+				asked++
+				return argocd.HubsProject("", false)(c)
+			}), spec)
+		}
+		require.Equal(t, 1, asked)
+	}
+}

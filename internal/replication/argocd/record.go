@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -20,8 +21,12 @@ type Record struct {
 
 	content Content
 
-	encoded  func() encoded // of content, made when it is first asked for
-	ruled    ruled
+	encoded func() encoded // of content, made when it is first asked for
+	ruled   ruled
+	left    struct {
+		once sync.Once
+		same bool
+	}
 	project  func() (*project, error)
 	variants variants
 }
@@ -94,8 +99,7 @@ func (r *Record) SecretType() string { return r.Labels[LabelSecretType] }
 // IsForeignSecret reports whether a Secret is used for something else than a repository, by Argo CD or, as its type says, by
 // others.
 func (r *Record) IsForeignSecret() bool {
-	switch r.SecretType() {
-	case SecretTypeCluster, "scm-creds", "repository-write", "repo-write-creds":
+	if slices.Contains(otherSecretTypes(), r.SecretType()) {
 		return true
 	}
 	return r.content.Type != "" && r.content.Type != opaque

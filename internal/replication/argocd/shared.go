@@ -52,19 +52,27 @@ func SharedKeys(c Content) (Content, error) {
 
 // SharedProject is the Rule for AppProjects. They keep their labels, since Argo CD finds global projects by any.
 func SharedProject(c Content) (Content, error) {
-	labels := SharedLabels(c.Labels)
-	delete(labels, labelInstance)
-	return Content{Labels: labels, Annotations: ArgoCDsAnnotations(c.Annotations), Spec: canonical(c.Spec)}, nil
+	c = sharedProject(c)
+	c.Spec = canonical(c.Spec)
+	return c, nil
 }
 
-// HubsProject is a Rule for AppProjects that come from a hub: what another rule leaves, without roles, by which nobody logs in on a
+// sharedProject is SharedProject, with the spec as it comes.
+func sharedProject(c Content) Content {
+	labels := SharedLabels(c.Labels)
+	delete(labels, labelInstance)
+	return Content{Labels: labels, Annotations: ArgoCDsAnnotations(c.Annotations), Spec: c.Spec}
+}
+
+// HubsProject is the Rule for AppProjects that come from a hub: what SharedProject leaves, closed to a namespace as closeTo does it unless
+// that is empty, without roles, by which nobody logs in on a
 // spoke, and without sourceNamespaces unless the mapping has applications outside of Argo CD's namespace. The hub sends neither
 // (see Record.ForAgent); a principal that lies would give rights to the spoke's own applications by them.
-func HubsProject(rule Rule, sourceNamespaces bool) Rule {
+func HubsProject(closed string, sourceNamespaces bool) Rule {
 	return func(c Content) (Content, error) {
-		c, err := rule(c)
-		if err != nil || present(c.Spec) == nil {
-			return c, err
+		c = sharedProject(c)
+		if c.Spec = present(c.Spec); c.Spec == nil && closed == "" {
+			return c, nil
 		}
 		spec, err := decodeObject(c.Spec)
 		if err != nil {
@@ -73,6 +81,11 @@ func HubsProject(rule Rule, sourceNamespaces bool) Rule {
 		delete(spec, "roles")
 		if !sourceNamespaces {
 			delete(spec, "sourceNamespaces")
+		}
+		if closed != "" {
+			if err := closeTo(spec, closed); err != nil {
+				return c, err
+			}
 		}
 		c.Spec, err = json.Marshal(spec)
 		return c, err

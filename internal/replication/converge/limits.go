@@ -29,11 +29,11 @@ const (
 // is for the next resync: what a peer can make this side remember is bounded.
 const maxUnknownBytes = 32 << 20
 
-// unknownOverhead is what remembering a key takes beside its texts.
+// unknownOverhead is how many bytes it takes to remember a key, besides those of its texts.
 const unknownOverhead = 150
 
-// Limits are what a peer may make this side do. What is beyond them is refused, or waits, and nothing else does. The zero value
-// leaves all to the peer that has a zero value.
+// Limits are what a peer may make this side do. What is beyond them is refused, or waits, and nothing else does. The zero value has no
+// limit of objects and changes. Memory, and how often resyncs begin, are bounded all the same.
 type Limits struct {
 	// Objects is how many objects of each replica the peer may have, 0 for any number.
 	Objects int

@@ -67,6 +67,9 @@ type Options struct {
 	AdoptionPolicy AdoptionPolicy
 	// ClosedNamespace, on a spoke, is the one that the hub's applications may not deploy into, empty if there is none.
 	ClosedNamespace string
+	// OwnSecrets, on a spoke, are names of Secrets that the agent takes its own settings from, besides the usual ones. The hub writes none
+	// of them.
+	OwnSecrets []string
 	// MirrorRules say, on a hub, what it shows of what autonomous agents have.
 	MirrorRules argocd.MirrorRules
 	// RefuseIntentSources says, of an autonomous spoke, that the hub may only have the applications' own sources deployed.

@@ -78,6 +78,21 @@ func TestHubWritesNoSecretButRepositories(t *testing.T) {
 	require.Empty(t, p.spokeAPI.takeWrites())
 }
 
+// Nor do the Secrets that an operator named by flags.
+func TestHubWritesNoSecretThatTheAgentIsToldToRead(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, facets.Managed, func(_, spoke *facets.Options) { spoke.OwnSecrets = []string{"my-tls", "my-ca"} })
+	for facet, use := range map[converge.Facet]string{facets.Repository: "repository", facets.RepoCreds: "repo-creds"} {
+		payload := `{"labels":{"argocd.argoproj.io/secret-type":"` + use + `"}}`
+		for _, name := range []converge.Key{"my-tls", "my-ca"} {
+			err := p.tell(facet, name, payload)
+			require.ErrorIs(t, err, converge.ErrRefused, name)
+			require.ErrorContains(t, err, "takes its own settings from: give this one another name")
+		}
+		require.NoError(t, p.tell(facet, converge.Key("my-"+use), payload))
+	}
+}
+
 // What a principal adds to an object that it may write gives that no other meaning, to nobody on the spoke.
 func TestHubAddsNothingToObjectsBesideTheirContent(t *testing.T) {
 	t.Parallel()

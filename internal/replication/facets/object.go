@@ -157,13 +157,7 @@ func (r objectReplica) replicaStateOf(record *argocd.Record) converge.State {
 // isRendered reports whether render leaves an object as it is.
 func (r objectReplica) isRendered(record *argocd.Record) bool {
 	key, _ := r.keyOf(record)
-	again, err := r.render(key, record.Content())
-	if err != nil {
-		return false
-	}
-	_, have, err := record.Content().Encode()
-	_, want, errWant := again.Encode()
-	return err == nil && errWant == nil && have == want
+	return record.IsLeftBy(func(c argocd.Content) (argocd.Content, error) { return r.render(key, c) })
 }
 
 // isCandidate reports whether an object could be a replica object of this facet, by its name and its secret type.
@@ -221,15 +215,8 @@ func (r objectReplica) Recall(key converge.Key) (converge.Object, bool) {
 	if !ok || record.Deleting || r.replicaStateOf(record) == (converge.State{}) {
 		return converge.Object{}, false
 	}
-	payload, version, err := record.Content().Encode()
-	if err != nil || !record.IsUnchanged() || record.Annotations[argocd.AnnotationClosed] != r.closed {
-		return converge.Object{}, false
-	}
-	again, err := r.render(key, record.Content())
-	if err != nil {
-		return converge.Object{}, false
-	}
-	if _, made, err := again.Encode(); err != nil || made != version {
+	payload, _, err := record.Content().Encode()
+	if err != nil || !record.IsUnchanged() || record.Annotations[argocd.AnnotationClosed] != r.closed || !r.isRendered(record) {
 		return converge.Object{}, false
 	}
 	r.sourceRefs.note(key, &record.Head)

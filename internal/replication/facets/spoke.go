@@ -2,6 +2,7 @@ package facets
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -88,25 +89,26 @@ func (s Spoke) credentials(use string, secrets *sourceRefs) objectReplica {
 	r := s.replicaObjects(s.Secrets, argocd.SharedSecret(use))
 	r.sourceRefs, r.secretType = secrets, use
 	r.name = func(key converge.Key) (string, error) {
-		if argocd.IsSettingsSecret(string(key)) {
+		if s.isSettingsSecret(string(key)) {
 			return "", fmt.Errorf("a Secret called %q is one that Argo CD or its agent takes its own settings from: give this one another name", key)
 		}
 		return string(key), nil
 	}
 	r.keyOf = func(record *argocd.Record) (converge.Key, bool) {
-		return converge.Key(record.Name.Name), !argocd.IsSettingsSecret(record.Name.Name)
+		return converge.Key(record.Name.Name), !s.isSettingsSecret(record.Name.Name)
 	}
 	return r
+}
+
+func (s Spoke) isSettingsSecret(name string) bool {
+	return argocd.IsSettingsSecret(name) || slices.Contains(s.options.OwnSecrets, name)
 }
 
 // projects are the hub's. The project default stays as it is when it is withdrawn: Argo CD makes it when it starts, and
 // Applications that name no project are in it, also the spoke's own.
 func (s Spoke) projects() objectReplica {
-	rule := argocd.Rule(argocd.SharedProject)
-	if s.options.ClosedNamespace != "" {
-		rule = argocd.CloseNamespace(s.options.ClosedNamespace)
-	}
-	r := s.replicaObjects(s.Projects, argocd.HubsProject(rule, s.options.Mapping.Name() != mapping.ByNamespace{}.Name()))
+	r := s.replicaObjects(s.Projects,
+		argocd.HubsProject(s.options.ClosedNamespace, s.options.Mapping.Name() != mapping.ByNamespace{}.Name()))
 	r.adopt, r.closed = true, s.options.ClosedNamespace
 	r.detach = map[converge.Key]func(*argocd.Record) argocd.Patch{argocd.DefaultProject: detachPatch}
 	return r

@@ -53,9 +53,6 @@ func (b *Budget) Match(g Glob, text string) (matches, ok bool) {
 // Spent reports whether there was more to match than the budget allows.
 func (b *Budget) Spent() bool { return b.used > maxTotal }
 
-// Used returns how many steps it took so far.
-func (b *Budget) Used() int { return b.used }
-
 // Bounded returns an error if it could take too long to match a pattern with a text of so many bytes, whatever text that is. It is
 // for patterns that others match, without a budget, and so less strict by a power of ten. The library tries each star at each place in the text after those before it,
 // and each alternative in braces after each before, so that the time grows with a power of the length.

@@ -425,5 +425,23 @@ func liesElsewhere() []lie {
 			happens: `names on replica objects stay as they are`,
 			by:      `internal/replication/facets.TestReplicasOfAgentWhoseNameIsNotKnown`,
 		},
+		{
+			who: `agent (autonomous) "prod"`, about: `appproject, application`,
+			sends:   `a project "eu-x", which would be "prod-eu-x" on the hub, as "x" of the agent "prod-eu" would, before or after that`,
+			happens: `refused while the hub knows prod-eu, by its cluster Secret or since it connected; prod-eu takes over the name`,
+			by:      `internal/replication/facets.TestProjectNamesOfAnAgentWithALongerNameAreRefused`,
+		},
+		{
+			who: `agent (autonomous) "prod"`, about: `application`,
+			sends:   `an Application of that project`,
+			happens: `refused with the reason`,
+			by:      `internal/replication/facets.TestApplicationOfAProjectOfAnAgentWithALongerNameIsRefused`,
+		},
+		{
+			who: `agent (autonomous) "prod-eu"`, about: `appproject`,
+			sends:   `a project whose name on the hub shows one of the agent "prod", or one of the agent "prod-eu-west"`,
+			happens: `no name of its own is prod's; those of prod-eu-west are refused`,
+			by:      `internal/replication/facets.TestProjectNamesOfAnAgentWithALongerNameAreRefused`,
+		},
 	}
 }

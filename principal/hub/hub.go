@@ -88,7 +88,7 @@ func New(o Options) (*Hub, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	h.cluster = facets.Hub{Cluster: cluster, Server: o.Clusters.Server, Collateral: h.collateral}
+	h.cluster = facets.Hub{Cluster: cluster, Server: o.Clusters.Server, HasAgent: h.isOurs, Collateral: h.collateral}
 	h.intentIDs = facets.NewIntentIDAssigner(cluster.Applications, (*owners)(h), o.Logger)
 	h.notes = facets.NewNotes(facets.NotesOptions{
 		Note: h.note, Applications: cluster.Applications, AgentOf: h.agentOf, Want: h.wantNote, Agent: h.noteAgent, Warn: o.Warn, Logger: o.Logger,

@@ -18,6 +18,8 @@ type Hub struct {
 
 	// Server returns the address of an agent's cluster in Argo CD, empty if it has none.
 	Server func(agent string) string
+	// HasAgent reports whether the hub knows an agent of that name; nil if it knows none.
+	HasAgent func(agent string) bool
 	// Collateral knows which objects of the hub went with their namespace, or with the definition of their kind; nil if nobody does.
 	Collateral converge.Collateral
 }
@@ -198,8 +200,31 @@ func (h Hub) touchesMirrors(agent string, side Side, projects objectReplica, r *
 	return touched
 }
 
-// errIfOthers returns an error if the hub has a project by that name that does not show one of the agent's.
+// ownerOf returns the agent whose projects may have a name on the hub, of those that an agent's may have: "prod-eu-x" could show x of
+// the agent prod-eu, and eu-x of prod. It is the agent with the longest name, whoever comes first: no other could be shown otherwise.
+func (h Hub) ownerOf(project, agent string) string {
+	owner := agent
+	for i := len(agent) + 1; h.HasAgent != nil && i < len(project)-1; i++ {
+		if project[i] == '-' && h.HasAgent(project[:i]) {
+			owner = project[:i]
+		}
+	}
+	return owner
+}
+
+// errIfAnothersName returns an error if a name on the hub is for the projects of an agent with a longer name.
+func (h Hub) errIfAnothersName(agent, project string) error {
+	if owner := h.ownerOf(project, agent); owner != agent {
+		return fmt.Errorf("on the hub its project would be %q, and such names are for projects of agent %q: rename the project", project, owner)
+	}
+	return nil
+}
+
+// errIfOthers returns an error if a project by that name on the hub does not show one of the agent's, or would not.
 func (h Hub) errIfOthers(agent, project string) error {
+	if err := h.errIfAnothersName(agent, project); err != nil {
+		return err
+	}
 	r, ok := h.Projects.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: project})
 	if !ok || r.Annotations[argocd.AnnotationAgent] == agent {
 		return nil
@@ -231,7 +256,14 @@ func (h Hub) mirroredProjects(agent string, m mapping.OnHub) objectReplica {
 			return prefixed(agent, string(key))
 		},
 		keyOf: keyOf,
+		takeOver: func(r *argocd.Record) bool {
+			theirs := r.Annotations[argocd.AnnotationAgent]
+			return theirs != "" && strings.HasPrefix(r.Name.Name, theirs+"-") && h.ownerOf(r.Name.Name, theirs) == agent
+		},
 		render: func(key converge.Key, c argocd.Content) (argocd.Content, error) {
+			if err := h.errIfAnothersName(agent, agent+"-"+string(key)); err != nil {
+				return c, err
+			}
 			return argocd.MirrorProject(agent, h.options.MirrorRules, string(key), c)
 		},
 	}

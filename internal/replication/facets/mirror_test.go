@@ -45,6 +45,59 @@ func TestCollidingAppProjectNamesAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, `there is AppProject "a-own" already, which is no replica object: rename or delete one of the two`)
 }
 
+// An agent cannot take the names of one whose name begins with its own: "prod" and its project "eu-x" those of "prod-eu" and "x".
+// It does not matter who comes first, nor that an honest one has such a name.
+func TestProjectNamesOfAnAgentWithALongerNameAreRefused(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, facets.Autonomous)
+	known := map[string]bool{"prod": true}
+	p.hub.HasAgent = func(agent string) bool { return known[agent] }
+	p.onSpoke("AppProject", teamProject("x", "*"))
+	object, ok := p.there.Sources[facets.AppProject].Project("x")
+	require.True(t, ok)
+	short, long, longest := p.projectsOf("prod"), p.projectsOf("prod-eu"), p.projectsOf("prod-eu-west")
+	apply := func(by converge.Replica, key converge.Key) error {
+		_, err := by.Apply(t.Context(), key, object)
+		if stored := p.hubAPI.object("AppProject", "prod-eu-x"); stored != nil {
+			recordObject(t, p.hub.Cluster, stored)
+		}
+		return err
+	}
+	require.NoError(t, apply(short, "eu-x"), "nobody knows of prod-eu")
+	held := short.Held("eu-x")
+	known["prod-eu"], known["prod-eu-west"] = true, true
+	err := apply(short, "eu-x")
+	require.ErrorIs(t, err, converge.ErrRefused)
+	require.ErrorContains(t, err, `would be "prod-eu-x", and such names are for projects of agent "prod-eu": rename the project`)
+	require.Equal(t, held.UID, short.Held("eu-x").UID, "it is shown as it was until the name is needed, or the agent withdraws it")
+	require.NoError(t, apply(long, "x"))
+	require.Equal(t, "prod-eu", p.hubAPI.object("AppProject", "prod-eu-x").Annotations[argocd.AnnotationAgent])
+	require.ErrorIs(t, apply(short, "eu-x"), converge.ErrRefused)
+	_, err = short.Remove(t.Context(), "eu-x", held.UID)
+	require.NoError(t, err)
+	require.NotNil(t, p.hubAPI.object("AppProject", "prod-eu-x"), "it is not prod's any more")
+
+	require.ErrorIs(t, apply(short, "eu-west-y"), converge.ErrRefused)
+	require.ErrorIs(t, apply(long, "west-y"), converge.ErrRefused)
+	require.NoError(t, apply(longest, "y"))
+	require.NoError(t, apply(short, "eu"), "prod-eu has no project without a name")
+	require.NoError(t, apply(short, "europe"))
+	require.NoError(t, apply(short, "us-x"))
+}
+
+// Nor can its applications be of a project of that name.
+func TestApplicationOfAProjectOfAnAgentWithALongerNameIsRefused(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, facets.Autonomous)
+	p.hub.HasAgent = func(agent string) bool { return agent == "berlin-east" }
+	p.here = p.hub.Share("berlin", facets.Autonomous)
+	err := p.lie(facets.Application, `{"spec":{"project":"east-x"}}`)
+	require.ErrorIs(t, err, converge.ErrRefused)
+	require.ErrorContains(t, err, `such names are for projects of agent "berlin-east"`)
+	require.Nil(t, p.hubAPI.get("shop"))
+	require.NoError(t, p.lie(facets.Application, `{"spec":{"project":"own"}}`))
+}
+
 // A project that somebody made on the hub is the hub's, also if it says the same as the agent's. Otherwise it would go with that.
 func TestHubAppProjectIsNeverAdopted(t *testing.T) {
 	t.Parallel()

@@ -98,6 +98,8 @@ type objectReplica struct {
 	// closed, if set, is the namespace that render closes to projects. What was made under another rule is made again.
 	closed     string
 	sourceRefs *sourceRefs
+	// takeOver, if set, reports whether an object that shows another agent's becomes this one's: its name is for this one.
+	takeOver func(*argocd.Record) bool
 	// detach has the replica objects that are never deleted. Each function returns the patch that makes it an ordinary object
 	// instead.
 	detach map[converge.Key]func(*argocd.Record) argocd.Patch
@@ -321,6 +323,8 @@ func (r objectReplica) mayChange(key converge.Key, record *argocd.Record, want a
 		return err
 	}
 	switch {
+	case r.takeOver != nil && record.SourceUID() != "" && !record.Deleting && r.takeOver(record):
+		return nil
 	case record.Deleting && r.finalizersPatch(record) == nil:
 		return errors.New("the object is being deleted; it is created again when that is over")
 	case r.isForeign(record):

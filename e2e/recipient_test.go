@@ -57,10 +57,11 @@ func TestRefusedAutonomousProjectsAreReported(t *testing.T) {
 	first := newSite(t, "crew", lab.AgentOptions{Mode: "autonomous"}).connected(t)
 	second := startSite(t, first.name+"-x", lab.AgentOptions{Mode: "autonomous"}).connected(t)
 	project(first.spoke, first.name, "x-shop").declare(t, "AppProject", projectFor("*"))
+	says(t, first.agent, "Hub refused object", "kind=AppProject name=x-shop", "such names are for projects of agent", second.name)
 	shown := project(shared.Hub, lab.Namespace, first.name+"-x-shop")
-	before := shown.becomes(t)
 	project(second.spoke, second.name, "shop").declare(t, "AppProject", projectFor("*"))
-	says(t, second.agent, "Hub refused object", "kind=AppProject name=shop", "replica object of another agent")
+	before := shown.becomes(t)
+	require.Equal(t, second.name, before.GetAnnotations()["argocd-agent.argoproj-labs.io/agent"])
 	shown.remains(t, before)
 
 	long := strings.Repeat("x", 253-len(second.name))

@@ -108,7 +108,7 @@ func TestWaitForMemoryKeepsNoWorkers(t *testing.T) {
 			<-proceed
 			return nil
 		}
-		large := "[" + strings.Repeat("[],", 140_000) + "[]]"
+		large := "[" + strings.Repeat("{},", 90_000) + "{}]"
 		var greedy []member
 		for range 4 {
 			m := h.join(wait)

@@ -13,7 +13,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := program.Main(ctx, newCommand(os.Environ()))
+	code := program.Main(ctx, newCommand(os.Environ()), os.Args[1:])
 	stop()
 	os.Exit(code)
 }

@@ -14,7 +14,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := program.Main(ctx, commands.New(os.Environ()))
+	code := program.Main(ctx, commands.New(os.Environ()), os.Args[1:])
 	stop()
 	os.Exit(code)
 }

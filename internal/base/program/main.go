@@ -2,6 +2,7 @@ package program
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -34,10 +35,17 @@ func New[S Settings](name, short string, environment []string, s S, run func(ctx
 	return cmd
 }
 
-// ExplainFlags has a command and those below it say what is wrong with flags that cannot be parsed.
+// flagError is about flags that cannot be parsed. cobra does not say of which arguments.
+type flagError struct {
+	error
+
+	explain func(args []string) error
+}
+
+// ExplainFlags has Main say what is wrong with flags of a command, and of those below it, that cannot be parsed.
 func ExplainFlags(cmd *cobra.Command, set *settings.Set) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return set.FlagError(cmd.Flags(), cmd.CommandPath()+" --help", err)
+		return &flagError{err, func(args []string) error { return set.FlagError(cmd.Flags(), cmd.CommandPath()+" --help", err, args) }}
 	})
 }
 
@@ -56,10 +64,15 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// Main runs a command to its end, and returns the exit code.
-func Main(ctx context.Context, cmd *cobra.Command) int {
+// Main runs a command with these arguments to its end, and returns the exit code.
+func Main(ctx context.Context, cmd *cobra.Command, args []string) int {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	if err := cmd.ExecuteContext(ctx); err != nil {
+	cmd.SetArgs(append([]string{}, args...)) // never nil, which would stand for those of the process
+	err := cmd.ExecuteContext(ctx)
+	if wrong := new(flagError); errors.As(err, &wrong) {
+		err = wrong.explain(args)
+	}
+	if err != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "error: %v\n", err)
 		return 1
 	}

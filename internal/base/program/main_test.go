@@ -45,8 +45,8 @@ func TestMainRunsACommand(t *testing.T) {
 		"with an argument":  {[]string{"word"}, nil, 1, "", `error: speaker takes no argument, and "word" is one: see speaker --help`},
 		"with unknown flag": {[]string{"--wrod=hello"}, nil, 1, "", "error: unknown flag: --wrod: did you mean --word? See speaker --help\n"},
 		"with unknown flag and variable": {
-			[]string{"--nothing-like-it"}, []string{"SPEAKER_WRD=hello"}, 1, "",
-			"error: unknown flag: --nothing-like-it: see speaker --help\nSPEAKER_WRD: no setting has this environment variable: did you mean SPEAKER_WORD?\n",
+			[]string{"--nothing-like-it", "--wrod", "hello"}, []string{"SPEAKER_WRD=hello"}, 1, "",
+			"error: unknown flag: --nothing-like-it: see speaker --help\nunknown flag: --wrod: did you mean --word? See speaker --help\nSPEAKER_WRD: no setting has this environment variable: did you mean SPEAKER_WORD?\n",
 		},
 		"for its version": {[]string{"--version", "--word="}, nil, 0, "speaker " + version.Version() + " (" + version.Revision() + ")\n", ""},
 		"for help":        {[]string{"--help"}, nil, 0, "what to say [WORD] (default \"nothing\")", ""},
@@ -54,10 +54,9 @@ func TestMainRunsACommand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var output, log bytes.Buffer
 			cmd := program.New("speaker", "Says a word", append(c.environment, "WORD=from the environment"), &speaker{}, speak)
-			cmd.SetArgs(append([]string{}, c.args...))
 			cmd.SetOut(&output)
 			cmd.SetErr(&log)
-			require.Equal(t, c.code, program.Main(t.Context(), cmd))
+			require.Equal(t, c.code, program.Main(t.Context(), cmd, c.args))
 			require.Contains(t, output.String(), c.output)
 			require.Contains(t, log.String(), c.log)
 			require.Equal(t, c.log == "", log.Len() == 0)

@@ -28,18 +28,36 @@ func (s *Set) Own(prefix string, except ...string) {
 	s.owned = append(s.owned, owned{prefix, except})
 }
 
-// FlagError explains why a command line with these flags cannot be parsed; help is the command that lists them. Nothing is known
-// of the flags after the one that is wrong, so only unknown variables are reported with it.
-func (s *Set) FlagError(flags *pflag.FlagSet, help string, err error) error {
-	hint := "see " + help
-	if unknown := new(pflag.NotExistError); errors.As(err, &unknown) {
-		var names []string
-		flags.VisitAll(func(flag *pflag.Flag) { names = append(names, flag.Name) })
+// FlagError explains why these arguments cannot be parsed by these flags, which err says of the first wrong one; help is the command
+// that lists the flags. All unknown flags and variables are reported. The flags are of no use afterwards.
+func (s *Set) FlagError(flags *pflag.FlagSet, help string, err error, args []string) error {
+	var names []string
+	flags.VisitAll(func(flag *pflag.Flag) { names = append(names, flag.Name) })
+	var problems []error
+	for err != nil {
+		hint, unknown := "see "+help, new(pflag.NotExistError)
+		if !errors.As(err, &unknown) { // nothing is known of what comes after it
+			problems = append(problems, fmt.Errorf("%w: %s", err, hint))
+			break
+		}
 		if near := s.nearest(unknown.GetSpecifiedName(), names); near != "" {
 			hint = "did you mean --" + near + "? See " + help
 		}
+		problems = append(problems, fmt.Errorf("%w: %s", err, hint))
+		allow(flags, unknown)
+		err = flags.Parse(args)
 	}
-	return errors.Join(append([]error{fmt.Errorf("%w: %s", err, hint)}, s.unknownVariables()...)...)
+	return errors.Join(append(problems, s.unknownVariables()...)...)
+}
+
+// allow has flags take an unknown one, with a value or without, so that those after it are parsed.
+func allow(flags *pflag.FlagSet, unknown *pflag.NotExistError) {
+	name, short := unknown.GetSpecifiedName(), ""
+	if unknown.GetSpecifiedShortnames() != "" {
+		name, short = "unknown shorthand "+name, name
+	}
+	flags.StringP(name, short, "", "")
+	flags.Lookup(name).NoOptDefVal = " "
 }
 
 // unknownVariables returns an error for each variable that is none of a setting.

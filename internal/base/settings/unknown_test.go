@@ -61,10 +61,33 @@ func TestUnknownFlagsAreExplained(t *testing.T) {
 		flags := pflag.NewFlagSet("p", pflag.ContinueOnError)
 		set := settings.New(flags, []string{"P_HA=true"})
 		declareOwn(set)
-		err := set.FlagError(flags, "p --help", flags.Parse([]string{"--" + flag}))
+		args := []string{"--" + flag}
+		err := set.FlagError(flags, "p --help", flags.Parse(args), args)
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "P_HA", "the rest is reported too")
 	}
 	flags := pflag.NewFlagSet("p", pflag.ContinueOnError)
-	require.EqualError(t, settings.New(flags, nil).FlagError(flags, "p --help", errors.New("wrong")), "wrong: see p --help")
+	require.EqualError(t, settings.New(flags, nil).FlagError(flags, "p --help", errors.New("wrong"), nil), "wrong: see p --help")
+}
+
+// Whoever corrects one flag after the other needs a restart for each.
+func TestUnknownFlagsAreReportedTogether(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"with and without values": {[]string{"--one", "value", "--label-selectr=x", "--port=1", "--two", "--two"}, `unknown flag: --one: see p --help
+unknown flag: --label-selectr: did you mean --label-selector? See p --help
+unknown flag: --two: see p --help`},
+		"of one letter": {[]string{"-ab", "-a=c", "--one"}, `unknown shorthand flag: 'a' in -ab: see p --help
+unknown flag: --one: see p --help`},
+		"before one without its value": {[]string{"--unheard-of", "--label-selector"}, `unknown flag: --unheard-of: see p --help
+flag needs an argument: --label-selector: see p --help`},
+		"before the end of flags": {[]string{"--one", "--", "--two"}, "unknown flag: --one: see p --help"},
+	} {
+		flags := pflag.NewFlagSet("p", pflag.ContinueOnError)
+		set := settings.New(flags, nil)
+		declareOwn(set)
+		require.EqualError(t, set.FlagError(flags, "p --help", flags.Parse(c.args), c.args), c.want, name)
+	}
 }

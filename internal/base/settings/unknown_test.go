@@ -76,14 +76,15 @@ func TestUnknownFlagsAreReportedTogether(t *testing.T) {
 		args []string
 		want string
 	}{
-		"with and without values": {[]string{"--one", "value", "--label-selectr=x", "--port=1", "--two", "--two"}, `unknown flag: --one: see p --help
+		"with and without values": {[]string{"--unheard-of", "value", "--label-selectr=x", "--port=1", "--another-one", "--another-one"}, `unknown flag: --unheard-of: see p --help
 unknown flag: --label-selectr: did you mean --label-selector? See p --help
-unknown flag: --two: see p --help`},
-		"of one letter": {[]string{"-ab", "-a=c", "--one"}, `unknown shorthand flag: 'a' in -ab: see p --help
-unknown flag: --one: see p --help`},
+unknown flag: --another-one: see p --help`},
+		"of one letter": {[]string{"-ab", "-a=c", "--unheard-of"}, `unknown shorthand flag: 'a' in -ab: see p --help
+unknown shorthand flag: 'b' in -b: see p --help
+unknown flag: --unheard-of: see p --help`},
 		"before one without its value": {[]string{"--unheard-of", "--label-selector"}, `unknown flag: --unheard-of: see p --help
 flag needs an argument: --label-selector: see p --help`},
-		"before the end of flags": {[]string{"--one", "--", "--two"}, "unknown flag: --one: see p --help"},
+		"before the end of flags": {[]string{"--unheard-of", "--", "--two"}, "unknown flag: --unheard-of: see p --help"},
 	} {
 		flags := pflag.NewFlagSet("p", pflag.ContinueOnError)
 		set := settings.New(flags, nil)

@@ -155,6 +155,18 @@ func liesElsewhere() []lie {
 			by:      `redisproxy/spokes.TestOneAgentCannotHoldAllThatMayBeRead`,
 		},
 		{
+			who: `several agents`, about: `Redis value`,
+			sends:   `as many large values at a time as they can`,
+			happens: `each gets at most what is left for others; another agent's first MiB is read however many they are`,
+			by:      `redisproxy/spokes.TestNoAgentsTogetherTakeTheWholeReadBudget`,
+		},
+		{
+			who: `anyone in the hub's network`, about: `redisproxy`,
+			sends:   `a flood of connections that do not authenticate, while others are about to`,
+			happens: `the oldest of the address that has most makes room`,
+			by:      `redisproxy/front.TestAddressWithMostStrangersMakesRoom`,
+		},
+		{
 			who: `agent`, about: `Redis value`,
 			sends:   `a value that comes byte by byte`,
 			happens: `given up after 3 x --agent-timeout`,

@@ -1,7 +1,6 @@
 package front
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"github.com/tidwall/redcon"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
 )
 
 const (
@@ -35,8 +35,8 @@ type client struct {
 
 	closing atomic.Bool // the client sends no more
 
-	// place is the client's among those who have not authenticated, nil if it has. Guarded by the server's mu.
-	place *list.Element
+	// place is the client's among those who have not authenticated. Guarded by the server's mu.
+	place *connlimit.Place[*client]
 	// stranger ends the client unless it has authenticated by then.
 	stranger *time.Timer
 }

@@ -3,11 +3,15 @@ package front
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/tidwall/redcon"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 )
@@ -24,42 +28,55 @@ const noAuth = "-NOAUTH"
 // door lets those through to the hub's Redis who bring a password, and all while Redis asks for none. A connection to Redis is made
 // for nobody else: NetworkPolicies keep strangers away from Redis, and redisproxy is not to take them there.
 type door struct {
-	asking chan struct{} // held by who asks Redis, and guards what follows
+	asking singleflight.Group // Redis is asked once for all who want to know
 
-	locked  bool // Redis asks for a password
-	checked time.Time
+	mu      sync.Mutex
+	locked  bool      // Redis asks for a password. Guarded by mu
+	checked time.Time // guarded by mu
 }
 
-func newDoor() *door { return &door{asking: make(chan struct{}, 1)} }
-
-// open returns a connection to Redis for a client that brings no password, or nil if Redis asks for one. Redis is asked at most once
-// in knownFor if it does.
+// open returns a connection to Redis for a client that brings no password, or nil if Redis asks for one.
 func (d *door) open(ctx context.Context, server *Server) (net.Conn, error) {
-	select {
-	case d.asking <- struct{}{}:
-		defer func() { <-d.asking }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	known := time.Since(d.checked) < knownFor
-	if known && d.locked {
-		return nil, nil //nolint:nilnil // none is what there is
-	}
-	hub, err := server.dialUpstream(ctx)
-	if err != nil || known {
-		return hub, err
-	}
-	reply, err := ping(ctx, hub, server.options.Upstream.Timeout)
-	if err != nil {
-		_ = hub.Close()
+	locked, err := d.isLocked(ctx, server)
+	if err != nil || locked {
 		return nil, err
 	}
-	d.checked, d.locked = time.Now(), bytes.HasPrefix(reply, []byte(noAuth))
-	if d.locked {
-		_ = hub.Close()
-		return nil, nil //nolint:nilnil // none is what there is
+	return server.dialUpstream(ctx)
+}
+
+// isLocked reports whether Redis asks for a password. It is asked at most once in knownFor.
+func (d *door) isLocked(ctx context.Context, server *Server) (bool, error) {
+	for {
+		d.mu.Lock()
+		locked, known := d.locked, time.Since(d.checked) < knownFor
+		d.mu.Unlock()
+		if known {
+			return locked, nil
+		}
+		_, err, _ := d.asking.Do("", func() (any, error) { return nil, d.ask(ctx, server) })
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		if err != nil && !errors.Is(err, context.Canceled) { // the one whose question it was may have gone
+			return false, err
+		}
 	}
-	return hub, nil
+}
+
+// ask asks Redis whether it wants a password.
+func (d *door) ask(ctx context.Context, server *Server) error {
+	hub, err := server.dialUpstream(ctx)
+	if err == nil {
+		defer func() { _ = hub.Close() }()
+		var reply []byte
+		if reply, err = ping(ctx, hub, server.options.Upstream.Timeout); err == nil {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.checked, d.locked = time.Now(), bytes.HasPrefix(reply, []byte(noAuth))
+			return nil
+		}
+	}
+	return cmp.Or(ctx.Err(), err)
 }
 
 // ping returns what Redis replies to a new connection.
@@ -71,11 +88,7 @@ func ping(ctx context.Context, hub net.Conn, timeout time.Duration) ([]byte, err
 	if _, err := hub.Write(resp.AppendCommand(nil, "PING")); err != nil {
 		return nil, err
 	}
-	reply, err := resp.ReadReply(bufio.NewReader(hub), usualBuffer, nil) // nothing follows it
-	if err != nil {
-		return nil, err
-	}
-	return reply, hub.SetDeadline(time.Time{})
+	return resp.ReadReply(bufio.NewReader(hub), usualBuffer, nil)
 }
 
 // bringsPassword reports whether a command may authenticate a client.

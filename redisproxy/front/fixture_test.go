@@ -40,7 +40,8 @@ type setup struct {
 	drain                  time.Duration
 	auth                   time.Duration // that a client has to authenticate
 	tls                    *tls.Config
-	agentsEnd              bool // of the tunnel is the one that agents have, not the test's
+	upstream               *upstream.Options // instead of a hub's Redis
+	agentsEnd              bool              // of the tunnel is the one that agents have, not the test's
 }
 
 // world is a hub with one agent, "east", whose application "guestbook" is "east_guestbook" on the hub.
@@ -92,8 +93,11 @@ func begin(tb testing.TB, c setup) *world {
 		Directory: w.directory, Space: keys.Space{Prefix: c.hubPrefix}, CacheSize: 64 << 20, Timeout: c.timeout,
 		Registerer: w.registry, Logger: logger,
 	})
+	if c.upstream == nil {
+		c.upstream = &upstream.Options{Address: w.hub.Address, Timeout: testTimeout}
+	}
 	proxy := front.New(front.Options{
-		Upstream: upstream.Options{Address: w.hub.Address, Timeout: testTimeout},
+		Upstream: *c.upstream,
 		Space:    keys.Space{Prefix: c.hubPrefix}, Spokes: agents, Limits: c.limits, DrainTimeout: c.drain, AuthTimeout: c.auth, Registerer: w.registry, Logger: logger,
 	})
 	var config net.ListenConfig
@@ -195,7 +199,12 @@ type rawClient struct {
 
 func dial(tb testing.TB, address string) *rawClient {
 	tb.Helper()
-	conn, err := new(net.Dialer).DialContext(tb.Context(), "tcp", address)
+	return dialFrom(tb, new(net.Dialer), address)
+}
+
+func dialFrom(tb testing.TB, from *net.Dialer, address string) *rawClient {
+	tb.Helper()
+	conn, err := from.DialContext(tb.Context(), "tcp", address)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = conn.Close() })
 	r := &rawClient{Conn: conn, t: tb, reader: bufio.NewReader(conn)}

@@ -12,7 +12,6 @@
 package front
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"log/slog"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/spokes"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/upstream"
 )
@@ -83,14 +83,14 @@ type Server struct {
 	metrics  metrics
 	large    atomic.Int64 // bytes of commands that are larger than most
 	down     atomic.Bool  // the hub's Redis could not be reached
-	door     *door
+	door     door
 	warnings rate.Sometimes // about clients that do not authenticate
 
 	clients sync.WaitGroup
 	mu      sync.Mutex
-	open    map[net.Conn]struct{} // Guarded by mu
-	waiting list.List             // of *client: those in open that have not authenticated, the oldest first. Guarded by mu
-	closed  bool                  // Guarded by mu
+	open    map[net.Conn]struct{}    // Guarded by mu
+	waiting connlimit.Queue[*client] // those in open that have not authenticated. Guarded by mu
+	closed  bool                     // Guarded by mu
 }
 
 // New returns a server.
@@ -105,7 +105,7 @@ func New(o Options) *Server {
 	return &Server{
 		options: o, commands: newCommands(), metrics: newMetrics(o.Registerer),
 		limits: resp.Limits{Args: o.Limits.Args, Bulk: o.Limits.Bulk, Inline: 64 << 10}, open: make(map[net.Conn]struct{}),
-		door: newDoor(), warnings: rate.Sometimes{Interval: time.Minute},
+		warnings: rate.Sometimes{Interval: time.Minute},
 	}
 }
 
@@ -145,17 +145,17 @@ func rest(ctx context.Context) {
 }
 
 // admit begins to serve a client, if there are not too many. Those who have authenticated keep their places. One who has not makes room
-// for the next when there are too many of them, so that nobody is kept out by connections that say nothing.
+// for the next when there are too many of them, of the address with most of them, so that nobody is kept out by connections that say nothing.
 func (s *Server) admit(ctx context.Context, conn net.Conn) {
 	s.mu.Lock()
 	client := newClient(s, conn)
 	refused := s.closed || len(s.open)-s.waiting.Len() >= s.options.Limits.Clients
 	if !refused {
 		if s.waiting.Len() >= s.options.Limits.Strangers {
-			s.dismissOldest()
+			s.makeRoom()
 		}
 		s.open[conn] = struct{}{}
-		client.place = s.waiting.PushBack(client)
+		client.place = s.waiting.Join(client, conn.RemoteAddr())
 	}
 	s.mu.Unlock()
 	if refused {
@@ -168,26 +168,18 @@ func (s *Server) admit(ctx context.Context, conn net.Conn) {
 		client.run(ctx)
 		s.mu.Lock()
 		delete(s.open, conn)
-		s.leaveWaiting(client)
+		s.waiting.Leave(client.place)
 		s.mu.Unlock()
 		s.metrics.clients.Dec()
 	})
 }
 
-// dismissOldest disconnects the client that has been waiting longest for Redis to authenticate it. It is called with mu held.
-func (s *Server) dismissOldest() {
-	oldest, _ := s.waiting.Front().Value.(*client)
-	s.leaveWaiting(oldest)
-	delete(s.open, oldest.conn)
-	_ = oldest.conn.Close()
-	s.reportStranger("too many others have not authenticated", oldest.conn)
-}
-
-// leaveWaiting takes a client off those that wait. It is called with mu held.
-func (s *Server) leaveWaiting(c *client) {
-	if c.place != nil {
-		s.waiting.Remove(c.place)
-		c.place = nil
+// makeRoom disconnects a client that Redis has not authenticated. It is called with mu held.
+func (s *Server) makeRoom() {
+	if dropped, ok := s.waiting.Drop(); ok {
+		delete(s.open, dropped.conn)
+		_ = dropped.conn.Close()
+		s.reportStranger("too many others have not authenticated", dropped.conn)
 	}
 }
 
@@ -195,7 +187,7 @@ func (s *Server) leaveWaiting(c *client) {
 func (s *Server) keepPlace(c *client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leaveWaiting(c)
+	s.waiting.Leave(c.place)
 	if len(s.open)-s.waiting.Len() > s.options.Limits.Clients {
 		_ = c.conn.Close()
 		s.metrics.refused.Inc()

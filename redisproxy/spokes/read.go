@@ -294,21 +294,12 @@ type reading struct {
 
 // take reports whether so many bytes more may be read. One agent cannot take what others need.
 func (r *reading) take(n int64) bool {
-	switch {
-	case r.held+n > maxValue:
+	if r.held+n > maxValue {
 		r.refusal = fmt.Errorf("%w: it has more than %d MiB", errRefused, maxValue>>20)
-	case !r.spoke.share.TryAcquire(n):
-		r.refusal = fmt.Errorf("%w: more than %d MiB of this agent's values are being read at once: try again", errRefused, maxShare>>20)
-	case !r.spoke.spokes.values.TryAcquire(n):
-		r.spoke.share.Release(n)
-		r.refusal = fmt.Errorf("%w: more than %d MiB of all agents' values are being read at once: try again", errRefused, maxValues>>20)
-	default:
+	} else if r.refusal = r.spoke.spokes.values.take(&r.spoke.share, n); r.refusal == nil {
 		r.held += n
 	}
 	return r.refusal == nil
 }
 
-func (r *reading) release() {
-	r.spoke.share.Release(r.held)
-	r.spoke.spokes.values.Release(r.held)
-}
+func (r *reading) release() { r.spoke.spokes.values.release(&r.spoke.share, r.held) }

@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/redisproxy/cache"
@@ -34,8 +32,8 @@ const (
 type spoke struct {
 	spokes    *Spokes
 	name      string
-	readSlots chan struct{}       // limits reads to maxReads
-	share     *semaphore.Weighted // bytes that are being read from it
+	readSlots chan struct{} // limits reads to maxReads
+	share     share         // of bytes that are being read from it
 
 	calls       map[string]*call // reads in flight that others may join, by path
 	idle        []*conn
@@ -57,7 +55,7 @@ func newSpoke(s *Spokes, name string) *spoke {
 	closed := make(chan struct{})
 	close(closed)
 	return &spoke{
-		spokes: s, name: name, readSlots: make(chan struct{}, maxReads), share: semaphore.NewWeighted(maxShare), refused: make(map[string]none),
+		spokes: s, name: name, readSlots: make(chan struct{}, maxReads), refused: make(map[string]none),
 		calls:         make(map[string]*call),
 		openAttempted: closed, reconnected: signal.New(),
 	}

@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/keys"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
@@ -30,8 +29,9 @@ import (
 
 const (
 	// maxValue bounds one value of an agent's, maxShare all that are being read from one agent at once, and maxValues those of all
-	// agents.
+	// agents, besides minShare, which every agent has.
 	maxValue  = 64 << 20
+	minShare  = 1 << 20
 	maxShare  = 96 << 20
 	maxValues = 256 << 20
 	// wholeValue is how many times Options.Timeout a value may take to arrive whole. A client waits for one of them, but a large
@@ -89,7 +89,7 @@ type Options struct {
 type Spokes struct {
 	options Options
 	metrics metrics
-	values  *semaphore.Weighted // bytes that are being read
+	values  budget // of bytes that are being read
 	running sync.WaitGroup
 
 	mu         sync.Mutex
@@ -108,7 +108,7 @@ type none = struct{}
 func New(o Options) *Spokes {
 	o.ValueLimits = o.ValueLimits.Complete()
 	s := &Spokes{
-		options: o, metrics: newMetrics(o.Registerer), values: semaphore.NewWeighted(maxValues),
+		options: o, metrics: newMetrics(o.Registerer),
 		cache: cache.New(o.CacheSize), spokes: make(map[string]*spoke), channels: make(map[string]*channel),
 		topics: make(map[topic]map[*channel]none), patterns: make(map[string]map[Subscriber]none),
 		subscribed: make(map[Subscriber]map[string]none),

@@ -7,13 +7,11 @@
 package connlimit
 
 import (
-	"container/list"
 	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,8 +40,7 @@ type Limit struct {
 	mu            sync.Mutex
 	admitted      int                       // guarded by mu
 	byCertificate map[[sha256.Size]byte]int // of those. Guarded by mu
-	waiting       list.List                 // of *Conn: handshakes in progress, the oldest first. Guarded by mu
-	byAddress     map[netip.Addr]int        // of those. Guarded by mu
+	waiting       Queue[*Conn]              // handshakes in progress. Guarded by mu
 }
 
 // logInterval is how often it is logged that a limit is reached.
@@ -52,7 +49,7 @@ const logInterval = time.Minute
 // New returns a limit.
 func New(o Options) *Limit {
 	return &Limit{
-		options: o, handshakes: max(1, o.Total/4), byCertificate: make(map[[sha256.Size]byte]int), byAddress: make(map[netip.Addr]int),
+		options: o, handshakes: max(1, o.Total/4), byCertificate: make(map[[sha256.Size]byte]int),
 		logTotal: rate.Sometimes{Interval: logInterval}, logCertificate: rate.Sometimes{Interval: logInterval},
 		logHandshakes: rate.Sometimes{Interval: logInterval},
 	}
@@ -77,14 +74,13 @@ func (l limited) Accept() (net.Conn, error) {
 
 // wait counts a handshake that begins, and ends another one if there are too many.
 func (l *Limit) wait(raw net.Conn) *Conn {
-	c := &Conn{Conn: raw, limit: l, address: addressOf(raw)}
+	c := &Conn{Conn: raw, limit: l}
 	l.mu.Lock()
 	var dropped *Conn
 	if l.waiting.Len() >= l.handshakes {
-		dropped = l.dropOldest()
+		dropped, _ = l.waiting.Drop()
 	}
-	c.place = l.waiting.PushBack(c)
-	l.byAddress[c.address]++
+	c.place = l.waiting.Join(c, raw.RemoteAddr())
 	l.mu.Unlock()
 	if dropped != nil {
 		_ = dropped.Close()
@@ -96,45 +92,13 @@ func (l *Limit) wait(raw net.Conn) *Conn {
 	return c
 }
 
-// addressOf returns the address of a connection's client, without the port. Those that have none share one.
-func addressOf(raw net.Conn) netip.Addr {
-	if tcp, ok := raw.RemoteAddr().(*net.TCPAddr); ok {
-		return tcp.AddrPort().Addr()
-	}
-	return netip.Addr{}
-}
-
-// dropOldest takes the oldest handshake of the address that has most of them off those that wait. It is called with mu held.
-func (l *Limit) dropOldest() *Conn {
-	most := 0
-	for _, n := range l.byAddress {
-		most = max(most, n)
-	}
-	for e := l.waiting.Front(); ; e = e.Next() {
-		if c, _ := e.Value.(*Conn); l.byAddress[c.address] == most {
-			l.leaveWaiting(c)
-			return c
-		}
-	}
-}
-
-// leaveWaiting takes a connection off those that wait. It is called with mu held.
-func (l *Limit) leaveWaiting(c *Conn) {
-	l.waiting.Remove(c.place)
-	c.place = nil
-	if l.byAddress[c.address]--; l.byAddress[c.address] == 0 {
-		delete(l.byAddress, c.address)
-	}
-}
-
 // Conn is a connection that is counted until it is closed.
 type Conn struct {
 	net.Conn
 
-	limit   *Limit
-	address netip.Addr
+	limit *Limit
 	// All that follows is guarded by limit.mu; admitted is read without it.
-	place    *list.Element // among those that wait; nil if it does not
+	place    *Place[*Conn] // among those that wait
 	admitted atomic.Bool
 	closed   bool
 	key      *[sha256.Size]byte // of the certificate that it counts for, if any
@@ -153,7 +117,7 @@ func (c *Conn) Admit(certificate *x509.Certificate) error {
 	if c.admitted.Load() {
 		return nil
 	}
-	if c.closed || c.place == nil {
+	if c.closed || c.place.element == nil {
 		return net.ErrClosed
 	}
 	if l.admitted >= l.options.Total {
@@ -175,7 +139,7 @@ func (c *Conn) Admit(certificate *x509.Certificate) error {
 		l.byCertificate[key]++
 		c.key = &key
 	}
-	l.leaveWaiting(c)
+	l.waiting.Leave(c.place)
 	l.admitted++
 	c.admitted.Store(true)
 	return nil
@@ -194,9 +158,7 @@ func (l *Limit) release(c *Conn) {
 		return
 	}
 	c.closed = true
-	if c.place != nil {
-		l.leaveWaiting(c)
-	}
+	l.waiting.Leave(c.place)
 	if c.admitted.Load() {
 		l.admitted--
 	}

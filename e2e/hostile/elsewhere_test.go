@@ -167,6 +167,12 @@ func liesElsewhere() []lie {
 			by:      `redisproxy/front.TestAddressWithMostStrangersMakesRoom`,
 		},
 		{
+			who: `anyone in the network`, about: `/metrics with --metrics-authorization`,
+			sends:   `any number of bearer tokens that it makes up; TLS handshakes that fail`,
+			happens: `five TokenReviews a second, 429 beyond; tokens that were allowed lately are asked about all the same; few log lines`,
+			by:      `internal/base/kube.TestMadeUpTokensDoNotBusyTheAPIServer`,
+		},
+		{
 			who: `agent`, about: `Redis value`,
 			sends:   `a value that comes byte by byte`,
 			happens: `given up after 3 x --agent-timeout`,

@@ -16,17 +16,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
-)
-
-// The log of refused requests is rate-limited, as is that of failed TLS handshakes: a caller can cause thousands a second.
-const (
-	refusalLogInterval = 5 * time.Second
-	refusalLogBurst    = 20
 )
 
 // bufferSize is the size of the buffers that copy responses. Every open watch has one. With its 9 bytes of header, an HTTP/2
@@ -63,7 +57,7 @@ type Options struct {
 type Gateway struct {
 	options    Options
 	metrics    *metrics
-	refusalLog *rate.Limiter
+	refusalLog *slog.Logger // rate-limited: a caller can cause thousands a second
 	transport  *transport
 	proxy      *httputil.ReverseProxy
 	open       sync.WaitGroup // requests
@@ -79,7 +73,7 @@ func New(options Options) *Gateway {
 	}
 	g := &Gateway{
 		options: options, metrics: newMetrics(options.Registerer, options.MetricsAgents),
-		refusalLog: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst),
+		refusalLog: logging.Limited(options.Logger),
 	}
 	g.transport = newTransport(options.Dial, g.metrics)
 	g.proxy = &httputil.ReverseProxy{
@@ -238,14 +232,11 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, caller string, 
 
 // logRefusal logs a refusal without any value of the query: the words of a command are in it, with the passwords among them.
 func (g *Gateway) logRefusal(r *http.Request, caller string, why *apihttp.Error) {
-	if !g.refusalLog.Allow() {
-		return
-	}
 	path, query, _ := strings.Cut(r.RequestURI, "?")
 	if !strings.HasPrefix(path, "/") {
 		path = "" // a URL, which may have a password
 	}
-	g.options.Logger.Info("Request refused", "code", why.Code, "caller", apihttp.Printable(caller), "address", r.RemoteAddr,
+	g.refusalLog.Info("Request refused", "code", why.Code, "caller", apihttp.Printable(caller), "address", r.RemoteAddr,
 		"method", apihttp.Printable(r.Method), "path", apihttp.Printable(path), "parameters", parameterNames(query), "reason", why.Error())
 }
 

@@ -10,8 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/time/rate"
-
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
@@ -49,7 +48,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener, config *tls.
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams, SendPingTimeout: pingInterval, PingTimeout: pingTimeout},
 		BaseContext:                  func(net.Listener) context.Context { return serving },
 		ConnContext:                  withConnection,
-		ErrorLog:                     slog.NewLogLogger(newRateLimitedHandler(g.options.Logger.Handler()), slog.LevelInfo),
+		ErrorLog:                     slog.NewLogLogger(logging.Limited(g.options.Logger).Handler(), slog.LevelInfo),
 	}
 	stopped := make(chan struct{})
 	ended := make(chan struct{})
@@ -123,22 +122,4 @@ func withHTTP2(config *tls.Config) *tls.Config {
 		}
 	}
 	return config
-}
-
-// rateLimitedHandler is a slog.Handler for the server's own log: anybody who reaches the port can cause its lines.
-type rateLimitedHandler struct {
-	slog.Handler
-	limit *rate.Limiter
-}
-
-func newRateLimitedHandler(handler slog.Handler) rateLimitedHandler {
-	return rateLimitedHandler{Handler: handler, limit: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst)}
-}
-
-// Handle implements slog.Handler.
-func (l rateLimitedHandler) Handle(ctx context.Context, line slog.Record) error {
-	if !l.limit.Allow() {
-		return nil
-	}
-	return l.Handler.Handle(ctx, line)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/slogtest"
 
@@ -96,4 +97,20 @@ func TestHandlerPassesSlogtest(t *testing.T) {
 		require.NoError(t, json.Unmarshal(output.Bytes(), &line))
 		return line
 	})
+}
+
+// Whoever reaches a port can cause a line for each connection. Few of them are written, and other loggers' are not fewer for it.
+func TestLimitedLoggerWritesFewOfManyLines(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&out, nil))
+	limited := logging.Limited(logger)
+	for range 1000 {
+		limited.With("a", 1).WithGroup("g").Warn("often")
+	}
+	logger.Info("other")
+	written := strings.Count(out.String(), "often")
+	require.GreaterOrEqual(t, written, 20)
+	require.Less(t, written, 100)
+	require.Contains(t, out.String(), "other")
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 )
 
 const (
@@ -154,7 +156,7 @@ func (s *Server) Run(ctx context.Context) error {
 			ReadHeaderTimeout: headerTimeout,
 			IdleTimeout:       idleTimeout,
 			TLSConfig:         one.secure,
-			ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
+			ErrorLog:          slog.NewLogLogger(logging.Limited(s.logger).Handler(), slog.LevelWarn), // of failed handshakes among others
 		}
 		group.Go(func() error {
 			serve := server.Serve

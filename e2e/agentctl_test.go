@@ -1,9 +1,11 @@
 package e2e_test
 
 import (
+	"bytes"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -167,6 +169,42 @@ func TestIssueKeepsCertificateThatIsStillSufficient(t *testing.T) {
 	leaf := pairOf(t, a.secret(t, "argocd-agent-resource-proxy-tls"))
 	require.NotContains(t, leaf.DNSNames, "one.example.com")
 	require.Contains(t, leaf.DNSNames, "three.example.com")
+}
+
+// Where nobody may reach the agent's cluster from the hub, its Secrets are handed over, for example by GitOps.
+func TestPrintedSecretsAreWhatWouldBeWritten(t *testing.T) {
+	t.Parallel()
+	a := newAdmin(t)
+	a.does(t, "pki init")
+	cmd := exec.CommandContext(t.Context(), shared.AgentctlPath(), strings.Fields("pki issue agent berlin -o yaml --agent-context nowhere")...)
+	cmd.Env = a.environment
+	var warnings bytes.Buffer
+	cmd.Stderr = &warnings
+	printed, err := cmd.Output()
+	require.NoError(t, err, warnings.String())
+	require.NotContains(t, warnings.String(), "PRIVATE KEY")
+	for _, secret := range []string{"argocd-agent-ca", "argocd-agent-client-tls"} {
+		require.Contains(t, warnings.String(), "Secret "+a.spoke+"/"+secret+" on the output: printed: ")
+	}
+	require.NoError(t, shared.Spoke("b").ApplyYAML(t.Context(), printed, a.spoke))
+	a.does(t, "pki issue resource-proxy", "agent create berlin")
+	require.Contains(t, a.does(t, "pki issue agent berlin --agent-context spoke-b").output, "argocd-agent-client-tls on the agent's cluster (context spoke-b): unchanged: ")
+	require.NotContains(t, a.agents(t, "argocd-agent-ca").Data, "tls.key", "the CA's key stays where it is")
+}
+
+func TestDryRunWritesNothing(t *testing.T) {
+	t.Parallel()
+	a := newAdmin(t)
+	a.does(t, "pki init")
+	require.Contains(t, a.does(t, "pki issue resource-proxy --dry-run").output, "argocd-agent-resource-proxy-tls on the hub (context hub): created (dry run): ")
+	got := a.does(t, "pki issue agent berlin --agent-context spoke-b --dry-run").output
+	require.Contains(t, got, "argocd-agent-ca on the agent's cluster (context spoke-b): created (dry run): ")
+	require.Contains(t, got, "argocd-agent-client-tls on the agent's cluster (context spoke-b): created (dry run): ")
+	for _, command := range []string{"pki issue resource-proxy", "pki issue agent berlin --agent-context spoke-b"} {
+		require.Contains(t, a.does(t, command).output, ": created: ", "nothing was there")
+		require.Contains(t, a.does(t, command+" --dry-run --upsert").output, ": replaced (dry run): ")
+		require.Contains(t, a.does(t, command).output, ": unchanged: ")
+	}
 }
 
 func TestAgentctlKeyAlgorithms(t *testing.T) {

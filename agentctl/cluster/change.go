@@ -18,6 +18,7 @@ const (
 	Created   Outcome = "created"
 	Unchanged Outcome = "unchanged"
 	Replaced  Outcome = "replaced"
+	Printed   Outcome = "printed"
 )
 
 // What becomes of entries of the blocklist.
@@ -48,7 +49,7 @@ type Change struct {
 // Put makes a Secret as wanted.
 func (c *Client) Put(ctx context.Context, want Change) (Result, error) {
 	secret, outcome, err := c.put(ctx, want)
-	result := Result{Where: c.Secret(want.Name), Outcome: outcome}
+	result := Result{Where: c.Secret(want.Name), Outcome: outcome, DryRun: c.dryRun != nil}
 	if err == nil {
 		result.About, result.Notes, err = want.Describe(secret)
 	}
@@ -59,6 +60,10 @@ func (c *Client) Put(ctx context.Context, want Change) (Result, error) {
 }
 
 func (c *Client) put(ctx context.Context, want Change) (*corev1.Secret, Outcome, error) {
+	if c.out != nil {
+		secret, err := c.print(want)
+		return secret, Printed, err
+	}
 	existing, err := c.core.Secrets(c.Namespace).Get(ctx, want.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return c.create(ctx, want)
@@ -82,14 +87,19 @@ func (c *Client) put(ctx context.Context, want Change) (*corev1.Secret, Outcome,
 }
 
 func (c *Client) create(ctx context.Context, want Change) (*corev1.Secret, Outcome, error) {
-	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: want.Name, Namespace: c.Namespace}, Type: want.Type, Data: map[string][]byte{},
-	}
+	secret := c.empty(want)
 	if err := want.Write(secret); err != nil {
 		return nil, "", err
 	}
-	secret, err := c.core.Secrets(c.Namespace).Create(ctx, secret, metav1.CreateOptions{})
+	secret, err := c.core.Secrets(c.Namespace).Create(ctx, secret, metav1.CreateOptions{DryRun: c.dryRun})
 	return secret, Created, c.explain(err)
+}
+
+// empty returns a Secret that is to be made as wanted.
+func (c *Client) empty(want Change) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: want.Name, Namespace: c.Namespace}, Type: want.Type, Data: map[string][]byte{},
+	}
 }
 
 func (c *Client) replace(ctx context.Context, want Change, secret *corev1.Secret) (*corev1.Secret, Outcome, error) {
@@ -99,6 +109,6 @@ func (c *Client) replace(ctx context.Context, want Change, secret *corev1.Secret
 	if err := want.Write(secret); err != nil {
 		return nil, "", err
 	}
-	secret, err := c.core.Secrets(c.Namespace).Update(ctx, secret, metav1.UpdateOptions{})
+	secret, err := c.core.Secrets(c.Namespace).Update(ctx, secret, metav1.UpdateOptions{DryRun: c.dryRun})
 	return secret, Replaced, c.explain(err)
 }

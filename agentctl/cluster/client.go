@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -39,6 +40,8 @@ type Client struct {
 	title, context, server string
 	contextFlag            string
 	core                   typed.CoreV1Interface
+	dryRun                 []string  // as in metav1.CreateOptions
+	out                    io.Writer // that takes Secrets in place of an API server; nil for none
 }
 
 // New returns a client. It sends no request yet.

@@ -5,6 +5,8 @@ type Result struct {
 	// Where names the Secret.
 	Where   string
 	Outcome Outcome
+	// DryRun says that nothing was written.
+	DryRun bool
 	// About says what is in it.
 	About string
 	// Notes are warnings.
@@ -12,4 +14,10 @@ type Result struct {
 }
 
 // String says so on one line, without the notes.
-func (r Result) String() string { return r.Where + ": " + string(r.Outcome) + ": " + r.About }
+func (r Result) String() string {
+	outcome := string(r.Outcome)
+	if r.DryRun {
+		outcome += " (dry run)"
+	}
+	return r.Where + ": " + outcome + ": " + r.About
+}

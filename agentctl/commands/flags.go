@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
@@ -28,6 +30,31 @@ type issueFlags struct {
 	days      int
 	algorithm string
 	size      int
+	dryRun    bool
+	output    string
+}
+
+// declareIssue declares the flags of a command that issues certificates into Secrets.
+func (m *issueFlags) declareIssue(cmd *cobra.Command) {
+	m.declareUpsert(cmd)
+	m.declareCertificate(cmd, pki.LeafLifetime)
+	cmd.Flags().BoolVar(&m.dryRun, "dry-run", false, "write nothing, and say what would be written")
+	cmd.Flags().StringVarP(&m.output, "output", "o", "", "yaml: print the Secrets with their private keys, and write nothing")
+}
+
+// into returns what takes the Secrets for a namespace of a cluster, which is only looked for if it is needed.
+func (m *issueFlags) into(cmd *cobra.Command, namespace string, place func() (*cluster.Client, error)) (*cluster.Client, error) {
+	if m.output != "" {
+		if err := settings.OneOf(string(asYAML))(m.output); err != nil {
+			return nil, fmt.Errorf("--output: %q: %w", m.output, err)
+		}
+		return cluster.Print(namespace, cmd.OutOrStdout()), nil
+	}
+	into, err := place()
+	if err == nil && m.dryRun {
+		into = into.DryRun()
+	}
+	return into, err
 }
 
 // declareUpsert declares the flag that allows to replace an existing Secret.

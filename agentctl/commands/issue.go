@@ -13,7 +13,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
 func issueCommands(e *endpoints) *cobra.Command {
@@ -87,8 +86,7 @@ certificates by which the principal knows kubeproxy and redisproxy.`,
 			return e.issue(cmd, &m, wanted...)
 		},
 	}
-	m.declareUpsert(cmd)
-	m.declareCertificate(cmd, pki.LeafLifetime)
+	m.declareIssue(cmd)
 	o.declare(cmd)
 	return cmd
 }
@@ -107,8 +105,7 @@ func issueServerCommand(e *endpoints, use, of string, wanted func(string, ca.Ext
 			return e.issue(cmd, &m, wanted(e.principalNamespace, from))
 		},
 	}
-	m.declareUpsert(cmd)
-	m.declareCertificate(cmd, pki.LeafLifetime)
+	m.declareIssue(cmd)
 	o.declare(cmd)
 	return cmd
 }
@@ -134,8 +131,7 @@ func issueComponentCommand(e *endpoints) *cobra.Command {
 			return e.issue(cmd, &m, wanted)
 		},
 	}
-	m.declareUpsert(cmd)
-	m.declareCertificate(cmd, pki.LeafLifetime)
+	m.declareIssue(cmd)
 	return cmd
 }
 
@@ -149,13 +145,17 @@ func (e *endpoints) issue(cmd *cobra.Command, m *issueFlags, wanted ...ca.Certif
 	if err != nil {
 		return err
 	}
+	into, err := m.into(cmd, hub.Namespace, func() (*cluster.Client, error) { return hub, nil })
+	if err != nil {
+		return err
+	}
 	issuer, err := e.loadCA(cmd, hub)
 	if err != nil {
 		return err
 	}
 	var problems []error
 	for _, one := range wanted {
-		problems = append(problems, resultPrinter(cmd)(issuer.Issue(cmd.Context(), hub, one, n)))
+		problems = append(problems, resultPrinter(cmd)(issuer.Issue(cmd.Context(), into, one, n)))
 	}
 	return errors.Join(problems...)
 }
@@ -166,14 +166,23 @@ func issueAgentCommand(e *endpoints) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "agent NAME", Short: "Issue the certificate of an agent, and have its cluster trust the CA", Args: oneAgent,
 		Long: `Issue the certificate by which the principal knows an agent, into the Secret ` + ca.AgentSecret + ` on the agent's
-cluster, and copy the CA's certificate there, as argocd-agentctl pki propagate does.`,
-		Example: "  argocd-agentctl pki issue agent berlin --principal-context hub --agent-context berlin",
+cluster, and copy the CA's certificate there, as argocd-agentctl pki propagate does. With --output yaml both Secrets are printed
+instead, and the agent's cluster is not asked.`,
+		Example: "  argocd-agentctl pki issue agent berlin --principal-context hub --agent-context berlin\n" +
+			"  argocd-agentctl pki issue agent berlin --principal-context hub -o yaml | kubectl --context berlin apply -f -",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := m.certificate(cmd)
 			if err != nil {
 				return err
 			}
-			hub, spoke, err := e.both(sameContext)
+			hub, err := e.hub()
+			if err != nil {
+				return err
+			}
+			spoke, err := m.into(cmd, e.agentNamespace, func() (*cluster.Client, error) {
+				_, spoke, err := e.both(sameContext)
+				return spoke, err
+			})
 			if err != nil {
 				return err
 			}
@@ -188,8 +197,7 @@ cluster, and copy the CA's certificate there, as argocd-agentctl pki propagate d
 			return issueAgent(cmd, issuer, hub, spoke, name, n)
 		},
 	}
-	m.declareUpsert(cmd)
-	m.declareCertificate(cmd, pki.LeafLifetime)
+	m.declareIssue(cmd)
 	declareSameContext(cmd, &sameContext)
 	return cmd
 }

@@ -23,7 +23,11 @@ func printLine(cmd *cobra.Command, format string, args ...any) error {
 // resultPrinter returns a function that prints the result of a step, and warnings beside the output; or returns its error.
 func resultPrinter(cmd *cobra.Command) func(r cluster.Result, err error) error {
 	return func(r cluster.Result, err error) error {
-		if err == nil {
+		switch {
+		case err != nil:
+		case r.Outcome == cluster.Printed: // the Secret itself is in the output
+			fmt.Fprintln(cmd.ErrOrStderr(), r)
+		default:
 			err = printLine(cmd, "%s", r)
 		}
 		if err != nil {

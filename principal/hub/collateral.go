@@ -25,32 +25,32 @@ type collateral struct {
 	wake   signal.Signal
 
 	mu        sync.Mutex
-	known     map[string]departed // by UID: objects that are going or undecided, and those that were taken along. Guarded by mu
+	known     map[string]decision // by UID: objects that are going or undecided, and those that were taken along. Guarded by mu
 	along     int                 // how many of known were taken along. Guarded by mu
-	waiting   []departure         // whose objects are undecided. Guarded by mu
+	waiting   []undecidedDeletion // whose objects are undecided. Guarded by mu
 	explained bool                // that the API server cannot be asked was logged. decide's own
 }
 
 var _ converge.Collateral = (*collateral)(nil)
 
-// departed is what is known of an object that is going or gone.
-type departed struct {
+// decision is what is known of an object that is going or gone.
+type decision struct {
 	verdict converge.Verdict
 	gone    bool
 }
 
-// departure are objects that are going, or were seen to be gone, and what is to be done once it is known why.
-type departure struct {
-	objects []departing
+// undecidedDeletion are objects that are going, or were seen to be gone, and what is to be done once it is known why.
+type undecidedDeletion struct {
+	objects []deletedObject
 	gone    bool
 	then    func()
 }
 
-// departing is one of them, with the paths of what it may go with. A kind that is Kubernetes' own has no definition.
-type departing struct{ uid, namespace, definition string }
+// deletedObject is one of them, with the paths of what it may go with. A kind that is Kubernetes' own has no definition.
+type deletedObject struct{ uid, namespace, definition string }
 
 func newCollateral(api rest.Interface, logger *slog.Logger) *collateral {
-	return &collateral{api: api, logger: logger, wake: signal.New(), known: make(map[string]departed)}
+	return &collateral{api: api, logger: logger, wake: signal.New(), known: make(map[string]decision)}
 }
 
 // definitionPath returns the path of the definition of Argo CD's objects of this name.
@@ -58,31 +58,31 @@ func definitionPath(plural string) string {
 	return "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + plural + "." + argocd.GroupVersion.Group
 }
 
-// departingApplications are applications as departing objects.
-func departingApplications(apps ...*argocd.App) []departing {
-	var all []departing
+// deletedApplications are applications as deleted ones.
+func deletedApplications(apps ...*argocd.App) []deletedObject {
+	var all []deletedObject
 	for _, app := range apps {
-		all = append(all, departing{string(app.UID), namespacePath(app.Name.Namespace), definitionPath(argocd.Applications().Plural)})
+		all = append(all, deletedObject{string(app.UID), namespacePath(app.Name.Namespace), definitionPath(argocd.Applications().Plural)})
 	}
 	return all
 }
 
-// departingRecords are other objects as departing ones.
-func departingRecords(kind facets.Kind, records ...*argocd.Record) []departing {
+// deletedRecords are other objects as such.
+func deletedRecords(kind facets.Kind, records ...*argocd.Record) []deletedObject {
 	definition := ""
 	if kind == facets.Project {
 		definition = definitionPath(argocd.Projects().Plural)
 	}
-	var all []departing
+	var all []deletedObject
 	for _, r := range records {
-		all = append(all, departing{string(r.UID), namespacePath(r.Name.Namespace), definition})
+		all = append(all, deletedObject{string(r.UID), namespacePath(r.Name.Namespace), definition})
 	}
 	return all
 }
 
-// depart calls then once it is known why objects are going, or are gone; at once if it is known already.
-func (c *collateral) depart(gone bool, objects []departing, then func()) {
-	if c.note(departure{objects, gone, then}) {
+// whenDecided calls then once it is known why objects are going, or are gone; at once if it is known already.
+func (c *collateral) whenDecided(gone bool, objects []deletedObject, then func()) {
+	if c.note(undecidedDeletion{objects, gone, then}) {
 		c.wake.Give()
 		return
 	}
@@ -90,7 +90,7 @@ func (c *collateral) depart(gone bool, objects []departing, then func()) {
 }
 
 // note notes objects that go, and reports whether it is to be found out why.
-func (c *collateral) note(d departure) bool {
+func (c *collateral) note(d undecidedDeletion) bool {
 	if c.api == nil {
 		return false
 	}
@@ -123,7 +123,7 @@ func (c *collateral) set(uid string, v converge.Verdict, gone bool) {
 	if v == converge.TakenAlong {
 		c.along++
 	}
-	c.known[uid] = departed{v, gone}
+	c.known[uid] = decision{v, gone}
 }
 
 // Of implements converge.Collateral.
@@ -133,7 +133,7 @@ func (c *collateral) Of(uid string, there bool) converge.Verdict {
 	if k, ok := c.known[uid]; ok {
 		return k.verdict
 	}
-	if there && c.api != nil { // and depart is about to be called
+	if there && c.api != nil { // and whenDecided is about to be called
 		return converge.Undecided
 	}
 	return converge.Deliberate
@@ -178,7 +178,7 @@ func (c *collateral) Run(ctx context.Context) {
 }
 
 // take returns what waits.
-func (c *collateral) take() []departure {
+func (c *collateral) take() []undecidedDeletion {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	waiting := c.waiting
@@ -242,7 +242,7 @@ func (c *collateral) ask(ctx context.Context, asked map[string]bool, paths ...st
 	return nil
 }
 
-func (c *collateral) putBack(waiting []departure) {
+func (c *collateral) putBack(waiting []undecidedDeletion) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(waiting, c.waiting...)

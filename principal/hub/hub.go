@@ -91,7 +91,7 @@ func New(o Options) (*Hub, error) {
 	h.cluster = facets.Hub{Cluster: cluster, Server: o.Clusters.Server, HasAgent: h.isOurs, Collateral: h.collateral}
 	h.intentIDs = facets.NewIntentIDAssigner(cluster.Applications, (*owners)(h), o.Logger)
 	h.notes = facets.NewNotes(facets.NotesOptions{
-		Note: h.note, Applications: cluster.Applications, AgentOf: h.agentOf, Want: h.wantNote, Agent: h.noteAgent, Warn: o.Warn, Logger: o.Logger,
+		Note: h.note, Applications: cluster.Applications, AgentOf: h.agentOf, Want: h.wantNote, Agent: h.noteAgent, Noted: h.logNote, Warn: o.Warn, Logger: o.Logger,
 	})
 	return h, nil
 }
@@ -140,6 +140,12 @@ func (h *Hub) Sharing(resyncEvery time.Duration, observer func(agent string) con
 		options := converge.Options{
 			Sources: share.Sources, Replicas: share.Replicas, Observer: observer(agent), ResyncEvery: resyncEvery,
 		}
+		for _, f := range []converge.Facet{facets.Application, facets.Intent} {
+			if source, ok := share.Sources[f]; ok && mode == string(facets.Managed) {
+				source.Withholds = h.withholds(agent)
+				share.Sources[f] = source
+			}
+		}
 		if h.options.Guard != nil {
 			options.Guard = func() converge.Guard { return h.options.Guard(agent) }
 		}
@@ -154,10 +160,18 @@ func (h *Hub) Forget(agent string) {
 }
 
 // SetCluster implements clusters.Listener.
-func (h *Hub) SetCluster(agent, _ string) { h.clusterChanged(agent) }
+func (h *Hub) SetCluster(agent, _ string) {
+	if h.presence.expect(agent, true) {
+		h.notes.ChangedAgent(agent, awayAfter)
+	}
+	h.clusterChanged(agent)
+}
 
 // RemoveCluster implements clusters.Listener.
-func (h *Hub) RemoveCluster(agent string) { h.clusterChanged(agent) }
+func (h *Hub) RemoveCluster(agent string) {
+	h.presence.expect(agent, h.options.Clusters.Has(agent))
+	h.clusterChanged(agent)
+}
 
 // clusterChanged takes in that the hub knows an agent's cluster by another address: projects are for agents by that too.
 func (h *Hub) clusterChanged(agent string) {
@@ -230,9 +244,9 @@ func (e *events) ApplicationChanged(old, now *argocd.App) {
 	h.intentIDs.Changed(old, now)
 	switch {
 	case now == nil:
-		h.collateral.depart(true, departingApplications(old), func() { h.application(old) })
+		h.collateral.whenDecided(true, deletedApplications(old), func() { h.application(old) })
 	case now.Deleting:
-		h.collateral.depart(false, departingApplications(now), func() { h.application(now) })
+		h.collateral.whenDecided(false, deletedApplications(now), func() { h.application(now) })
 	default:
 		h.application(now)
 	}
@@ -270,7 +284,7 @@ func (e *events) RecordChanged(kind facets.Kind, old, now *argocd.Record) {
 		}
 	}
 	if now == nil {
-		h.collateral.depart(true, departingRecords(kind, old), notify)
+		h.collateral.whenDecided(true, deletedRecords(kind, old), notify)
 	} else {
 		notify()
 	}
@@ -300,7 +314,7 @@ func (e *events) ApplicationsVanished(gone []*argocd.App) {
 		agent := h.agentOf(app)
 		theirs[agent] = append(theirs[agent], app)
 	}
-	h.collateral.depart(true, departingApplications(gone...), func() {
+	h.collateral.whenDecided(true, deletedApplications(gone...), func() {
 		for agent, apps := range theirs {
 			if share, ok := h.share(agent); ok {
 				h.missing(agent, share, share.Applications(apps...))
@@ -312,7 +326,7 @@ func (e *events) ApplicationsVanished(gone []*argocd.App) {
 // RecordsVanished implements facets.Listener.
 func (e *events) RecordsVanished(kind facets.Kind, gone []*argocd.Record) {
 	h := e.hub()
-	h.collateral.depart(true, departingRecords(kind, gone...), func() {
+	h.collateral.whenDecided(true, deletedRecords(kind, gone...), func() {
 		for agent, share := range h.all() {
 			h.missing(agent, share, share.Records(kind, gone...))
 		}

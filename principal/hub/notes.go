@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 )
 
@@ -18,7 +19,8 @@ const (
 	awayAfter = time.Minute
 )
 
-// presence remembers which agents are connected. Those that have not been since this principal started are not in it.
+// presence remembers which agents are connected. Those that neither have been since this principal started nor have a cluster Secret
+// are not in it.
 type presence struct {
 	mu     sync.Mutex
 	agents map[string]present // Guarded by mu
@@ -27,8 +29,11 @@ type presence struct {
 type present struct {
 	connected bool
 	since     time.Time
+	// never says that the agent has a cluster Secret, since then, and has not been connected.
+	never bool
 }
 
+// get returns whether an agent is connected, false if nothing is known of it.
 func (p *presence) get(agent string) (present, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,13 +41,32 @@ func (p *presence) get(agent string) (present, bool) {
 	return a, ok
 }
 
+// set notes that an agent is connected, or not any more, and reports whether it has been before.
+func (p *presence) set(agent string, connected bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, known := p.agents[agent]
+	p.agents[agent] = present{connected: connected, since: time.Now()}
+	return known && !before.never
+}
+
+// expect notes that an agent has a cluster Secret, or not any more, and reports whether that is all that is known of it.
+func (p *presence) expect(agent string, hasCluster bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a, known := p.agents[agent]
+	switch {
+	case !known && hasCluster:
+		p.agents[agent] = present{since: time.Now(), never: true}
+	case a.never && !hasCluster:
+		delete(p.agents, agent)
+	}
+	return !known && hasCluster
+}
+
 // SetConnected says that an agent's session began, or that its last one ended. It does not block.
 func (h *Hub) SetConnected(agent string, connected bool) {
-	h.presence.mu.Lock()
-	_, seen := h.presence.agents[agent]
-	h.presence.agents[agent] = present{connected, time.Now()}
-	h.presence.mu.Unlock()
-	if !seen {
+	if !h.presence.set(agent, connected) {
 		h.notes.ChangedAgent(everybody, noteAfter)
 	}
 	if connected {
@@ -61,7 +85,7 @@ func (h *Hub) noteAgent(agent string) {
 		h.noteAll()
 		return
 	}
-	if at, seen := h.presence.get(agent); seen && !at.connected {
+	if at, expected := h.presence.get(agent); expected && !at.connected && !at.never {
 		if left := awayAfter - time.Since(at.since); left > 0 { // it has been back meanwhile
 			h.notes.ChangedAgent(agent, left)
 			return
@@ -87,9 +111,9 @@ func (h *Hub) noteAll() {
 //
 //  1. Nothing is changed of what another selector shares, nor before it is known which agents there are. Nothing is said of what
 //     shows an autonomous agent's.
-//  2. An application of one of this principal's agents is served. The note says that the agent has been away for a while, or
-//     that the destination names another agent than the namespace, whose cluster it does not go to. An agent is only away for
-//     the principal that it was connected to.
+//  2. An application of one of this principal's agents is served, unless its destination names another agent than the namespace: then
+//     neither gets it, see isCrossed. The note says so, or that the agent has been away for a while. An agent is only away for
+//     the principal that it was connected to, or that expects it, because it has a cluster Secret.
 //  3. Any other is noted only while it has no status, because whoever has it reports one, and only if its destination can be
 //     nobody else's: with mapping by namespace one of this principal's agents, or none, or the namespace's own name; with
 //     mapping by destination any that is no agent, unless the namespace is one. What is in a namespace that is not allowed is
@@ -118,31 +142,56 @@ func (h *Hub) wantNote(app *argocd.App) (says string, event bool) {
 
 // noteServed returns what is said of an application of an agent.
 func (h *Hub) noteServed(app *argocd.App, agent string) (says string, event bool) {
-	at, seen := h.presence.get(agent)
-	destination := app.Destination()
+	at, expected := h.presence.get(agent)
+	away := expected && !at.connected && time.Since(at.since) >= awayAfter
 	switch {
-	case seen && !at.connected && time.Since(at.since) >= awayAfter && app.Deleting:
+	case away && app.Deleting:
 		return fmt.Sprintf("agent %q is not connected, and this deletion waits for it; without the finalizers it is over at once, "+
 			"and what was deployed stays on the agent's cluster", agent), false
-	case seen && !at.connected && time.Since(at.since) >= awayAfter:
+	case h.isCrossed(app, agent):
+		return fmt.Sprintf(crossed+"nothing of it changes on either until both name one: create it in namespace %q, or correct the destination",
+			agent, app.Destination(), app.Destination()), true
+	case away:
 		return fmt.Sprintf("agent %q is not connected: what is shown is the last known state, and changes wait for the agent", agent), false
-	case !seen || !at.connected: // what was said before a restart, or before the agent was back for a moment, is still true
+	case !expected || !at.connected: // what was said before a restart, or before the agent was back for a moment, is still true
 		if said := h.note.Of(app); strings.HasPrefix(said, fmt.Sprintf("agent %q is not connected", agent)) {
 			return said, false
 		}
-		return "", false
-	case h.options.Mapping.HubNamespace(agent) != "" && destination != agent && h.mine(destination):
-		return fmt.Sprintf("it runs on agent %q, because it is in the namespace of that name, and not on agent %q, which its destination names: "+
-			"create it in namespace %q, or correct the destination", agent, destination, destination), true
-	default:
-		return "", false
+	}
+	return "", false
+}
+
+// crossed begins the note of an application whose namespace and destination name two agents.
+const crossed = "no agent gets this application: its namespace is that of agent %q, and its destination names agent %q; "
+
+// isCrossed reports whether an application in the namespace of one agent names another for its destination. Its author means one of the
+// two, and nobody knows which. It goes to neither; what the agent of the namespace has of it from before stays as it is. What
+// was said before a restart is still true until the other agent is back.
+func (h *Hub) isCrossed(app *argocd.App, agent string) bool {
+	destination := app.Destination()
+	if h.options.Mapping.HubNamespace(agent) == "" || destination == "" || destination == agent {
+		return false
+	}
+	return h.isConnectedManaged(destination) ||
+		h.options.Clusters.Has(destination) && strings.HasPrefix(h.note.Of(app), fmt.Sprintf(crossed, agent, destination))
+}
+
+// withholds returns what reports whether nothing is to be sent to a managed agent of the application under a key.
+func (h *Hub) withholds(agent string) func(converge.Key) bool {
+	return func(key converge.Key) bool {
+		place, err := h.options.Mapping.ToHub(agent, key)
+		if err != nil {
+			return false
+		}
+		app, ok := h.cluster.Store.Get(place)
+		return ok && h.isCrossed(app, agent)
 	}
 }
 
 // noteNamespace returns what is said of an application in a namespace of no agent, with mapping by namespace.
 func (h *Hub) noteNamespace(app *argocd.App, namespace string) (says string, event bool) {
 	switch destination := app.Destination(); {
-	case h.mine(destination):
+	case h.isConnectedManaged(destination):
 		return fmt.Sprintf("no agent gets this application: an agent gets those in the namespace of its name, and this is namespace %q; "+
 			"for agent %q, which the destination names, create it in namespace %q", namespace, destination, destination), true
 	case namespace == h.options.Namespace || h.isOurs(namespace):
@@ -167,12 +216,12 @@ func (h *Hub) noteDestination(app *argocd.App, agent string) (says string, event
 
 // isOurs reports whether a name is that of an agent that has connected to this principal, or has a cluster Secret.
 func (h *Hub) isOurs(name string) bool {
-	_, seen := h.presence.get(name)
-	return seen || h.known(name) || h.options.Clusters.Has(name)
+	_, expected := h.presence.get(name)
+	return expected || h.isAgent(name) || h.options.Clusters.Has(name)
 }
 
-// mine reports whether a name is that of a managed agent that has connected to this principal.
-func (h *Hub) mine(name string) bool {
+// isConnectedManaged reports whether a name is that of a managed agent that has connected to this principal.
+func (h *Hub) isConnectedManaged(name string) bool {
 	share, connected := h.share(name)
 	_, managed := share.Sources[facets.Application]
 	return connected && managed

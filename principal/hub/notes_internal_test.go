@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
 )
@@ -51,8 +52,8 @@ func TestApplicationsOfNoAgentSayWhy(t *testing.T) {
 		{place: "paris/shop", destination: "berlin"},                      // berlin may be another principal's
 		{place: "paris/shop", destination: "rome"},                        // no managed agent
 		{place: "rome/shop", destination: "paris"},                        // an autonomous agent's namespace
-		{place: "paris/crossed", destination: "oslo", status: synced, want: `it runs on agent "paris"`},
-		{place: "oslo/crossed", destination: "paris", want: `not on agent "paris", which its destination names`},
+		{place: "paris/crossed", destination: "oslo", status: synced, want: `its namespace is that of agent "paris", and its destination names agent "oslo"`},
+		{place: "oslo/crossed", destination: "paris", want: `create it in namespace "paris", or correct the destination`},
 
 		{mapping: byDestination(), place: "argocd/shop", destination: "berlim", want: `its destination "berlim" is no agent`},
 		{mapping: byDestination(), place: "kitchen/shop", destination: "berlim", want: `its destination "berlim" is no agent`},
@@ -120,7 +121,7 @@ func TestApplicationsSayThatTheirAgentIsAway(t *testing.T) {
 		require.Contains(t, says, is)
 	}
 	since := func(connected bool, ago time.Duration) {
-		h.presence.agents["berlin"] = present{connected, time.Now().Add(-ago)}
+		h.presence.agents["berlin"] = present{connected: connected, since: time.Now().Add(-ago)}
 	}
 	want("")
 	h.SetConnected("berlin", true)
@@ -140,4 +141,79 @@ func TestApplicationsSayThatTheirAgentIsAway(t *testing.T) {
 	want(`agent "berlin" is not connected: x`)
 	since(true, time.Hour)
 	want("")
+}
+
+// An agent that has a cluster Secret is expected. If it does not come, that is said too.
+func TestApplicationsSayThatTheirAgentHasNotComeYet(t *testing.T) {
+	t.Parallel()
+	h, _ := newTestHub(t)
+	h.StartupDone()
+	var r revision
+	app := h.withStatus(t, &r, "berlin/shop", "berlin", synced)
+	h.SetCluster("berlin", "https://proxy")
+	says, _ := h.wantNote(app)
+	require.Empty(t, says, "it may be about to connect")
+	h.presence.agents["berlin"] = present{since: time.Now().Add(-awayAfter), never: true}
+	h.SetCluster("berlin", "https://proxy")
+	says, _ = h.wantNote(app)
+	require.Contains(t, says, `agent "berlin" is not connected`)
+	h.SetConnected("berlin", true)
+	says, _ = h.wantNote(app)
+	require.Empty(t, says)
+	h.SetCluster("berlin", "https://proxy")
+	says, _ = h.wantNote(app)
+	require.Empty(t, says)
+}
+
+// Nobody knows which of two agents an application is meant for that is in the namespace of one and names the other. Neither gets it, nor
+// loses what it has.
+func TestCrossedApplicationsAreWithheld(t *testing.T) {
+	t.Parallel()
+	h, log := newTestHub(t)
+	h.connect("paris", facets.Managed)
+	h.connect("berlin", facets.Managed)
+	h.StartupDone()
+	sources := h.Sharing(time.Minute, func(string) converge.Observer { return nil })("paris", string(facets.Managed)).Sources
+	withholds := func(want bool) {
+		t.Helper()
+		for _, f := range []converge.Facet{facets.Application, facets.Intent} {
+			require.Equal(t, want, sources[f].Withholds("shop"))
+		}
+	}
+	var r revision
+	app := h.withStatus(t, &r, "paris/shop", "berlin", "")
+	withholds(true)
+	says, _ := h.wantNote(app)
+	require.Contains(t, says, `no agent gets this application: its namespace is that of agent "paris", and its destination names agent "berlin"`)
+	lines(log)
+	h.logNote(app, says)
+	require.Len(t, lines(log), 1)
+	_, is := sources[facets.Application].Project("shop")
+	require.True(t, is, "what paris has of it is not deleted")
+	for _, destination := range []string{"paris", "in-cluster", "", "another"} {
+		h.withStatus(t, &r, "paris/shop", destination, "")
+		withholds(false)
+	}
+
+	h, _ = newTestHub(t) // that was restarted, and berlin has not come back yet
+	h.connect("paris", facets.Managed)
+	h.StartupDone()
+	sources = h.Sharing(time.Minute, func(string) converge.Observer { return nil })("paris", string(facets.Managed)).Sources
+	h.withStatus(t, &r, "paris/shop", "berlin", `{"conditions":[{"type":"AgentError","message":"Mapping by namespace: `+strings.ReplaceAll(says, `"`, `\"`)+`"}]}`)
+	withholds(true)
+	h.withStatus(t, &r, "paris/shop", "berlin", "")
+	withholds(false)
+}
+
+// What the log says of a destination it does not say of each application.
+func TestDestinationThatIsNoAgentIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	h, log := newTestHubWithMapping(t, byDestination())
+	h.StartupDone()
+	var r revision
+	app := h.withStatus(t, &r, "argocd/shop", "berlim", "")
+	h.explainApplication(app)
+	says, _ := h.wantNote(app)
+	h.logNote(app, says)
+	require.Len(t, lines(log), 1)
 }

@@ -36,6 +36,14 @@ func (s *unmanaged) first(what unmanagedApps) bool {
 	return true
 }
 
+// hasLogged reports whether something was logged.
+func (s *unmanaged) hasLogged(what unmanagedApps) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, logged := s.logged[what]
+	return logged
+}
+
 // isStarted reports whether it is known which agents there are.
 func (s *unmanaged) isStarted() bool {
 	s.mu.Lock()
@@ -66,7 +74,7 @@ func (h *Hub) explainApplication(app *argocd.App) {
 			h.options.Logger.Info("Ignored Applications of an autonomous agent; define them on its cluster",
 				"agent", agent, "application", app.Name.String())
 		}
-	case !h.known(agent):
+	case !h.isAgent(agent):
 		// With mapping by namespace, all other namespaces belong to no agent.
 		if h.cluster.NamespaceOf(agent) == "" && h.unmanaged.first(unmanagedApps{destination: agent}) {
 			h.options.Logger.Info("Ignored Applications whose destination is no agent",
@@ -80,6 +88,13 @@ func (h *Hub) explainApplication(app *argocd.App) {
 	}
 }
 
+// logNote logs that no agent gets an application, unless the log says so of its destination.
+func (h *Hub) logNote(app *argocd.App, says string) {
+	if !h.unmanaged.hasLogged(unmanagedApps{destination: app.Destination()}) {
+		h.options.Logger.Warn("No agent gets this Application", "application", app.Name.String(), "reason", says)
+	}
+}
+
 // autonomous reports whether an agent has connected, and is one whose applications the hub only shows.
 func (h *Hub) autonomous(agent string) bool {
 	share, connected := h.share(agent)
@@ -87,8 +102,8 @@ func (h *Hub) autonomous(agent string) bool {
 	return connected && !managed
 }
 
-// known reports whether there is an agent of that name: it has connected, or its cluster is known.
-func (h *Hub) known(agent string) bool {
+// isAgent reports whether there is an agent of that name: it has connected, or its cluster is known.
+func (h *Hub) isAgent(agent string) bool {
 	_, connected := h.share(agent)
 	return connected || h.options.Clusters.Server(agent) != ""
 }

@@ -368,6 +368,7 @@ type pairOptions struct {
 	retain, guardExempt bool
 	wrap                func(*memoryStore) converge.Replica // the replica, if it is more than a memoryStore
 	accessRevoked       func(key converge.Key, uid string) bool
+	withholds           func(key converge.Key) bool
 	stale               func(key converge.Key) bool
 	resyncEvery         time.Duration
 	collateral          converge.Collateral
@@ -382,7 +383,7 @@ func newPair(tb testing.TB, s pairOptions) *pair {
 	}
 	p := &pair{t: tb, source: newMemoryStore(), replica: newMemoryStore(), observer: newRecordingObserver()}
 	p.left = runPeer(tb, converge.Options{
-		Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: p.source, GuardExempt: s.guardExempt, AccessRevoked: s.accessRevoked, Collateral: s.collateral}},
+		Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: p.source, GuardExempt: s.guardExempt, AccessRevoked: s.accessRevoked, Collateral: s.collateral, Withholds: s.withholds}},
 		Guard:   s.guard, Observer: p.observer, ResyncEvery: s.resyncEvery,
 	})
 	var replica converge.Replica = p.replica

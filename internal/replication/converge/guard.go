@@ -36,6 +36,9 @@ type SourceConfig struct {
 	// may not have it any more. A resync deletes the peer's, and the guard does not count it. It answers from memory, as the
 	// source's methods do.
 	AccessRevoked func(key Key, uid string) bool
+	// Withholds, if set, reports whether an object is not to be sent for now, so that the peer keeps what it has under the key. An object
+	// that describes its own deletion is sent. It answers from memory. Once it says otherwise, Changed is called or a resync comes.
+	Withholds func(Key) bool
 	// Collateral, if set, knows of source objects that nobody deleted by themselves.
 	Collateral Collateral
 }

@@ -98,7 +98,7 @@ func (o *outbox) nextMessage() (Message, bool) {
 			o.backlog.done(key)
 			continue
 		}
-		if o.holdsBack(key, obj, exists, peer) {
+		if o.holdsBack(key, obj, exists, peer) || exists && !obj.Deleting && o.source.Withholds != nil && o.source.Withholds(key) {
 			o.backlog.done(key)
 			continue
 		}

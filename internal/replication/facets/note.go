@@ -61,6 +61,8 @@ type NotesOptions struct {
 	Want func(app *argocd.App) (says string, event bool)
 	// Agent is called when the time of an agent has come that ChangedAgent was told of.
 	Agent func(agent string)
+	// Noted is told of a note that deserved an Event, when it has been set.
+	Noted func(app *argocd.App, says string)
 	// Warn writes an Event; nil for none.
 	Warn   WarnFunc
 	Logger *slog.Logger
@@ -159,7 +161,7 @@ func (n *Notes) keep(ctx context.Context, item noted) {
 		n.queue.AddRateLimited(item)
 		return
 	case said != "" && event && app != nil:
-		n.options.Logger.Warn("No agent gets this Application", "application", item.app, "reason", said)
+		n.options.Noted(app, said)
 		if n.options.Warn != nil {
 			if err := n.options.Warn(ctx, applicationReference(app), "NoAgent", said); err != nil && ctx.Err() == nil {
 				n.options.Logger.Warn("Failed to create Event", "error", err)

@@ -23,7 +23,7 @@ func (o *fixture) comeAndGo(t *testing.T, name string, do func(agent)) {
 	do(a)
 	synctest.Wait()
 	a.hangUp()
-	<-ended
+	require.Error(t, <-ended)
 	synctest.Wait()
 }
 
@@ -62,7 +62,7 @@ func TestAgentThatConnectsTooOftenIsRefused(t *testing.T) {
 		require.Equal(t, "a: connections per second", <-o.reached)
 		require.Empty(t, o.reached, "once")
 		o.comeAndGo(t, "b", nothing)
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		o.comeAndGo(t, "a", nothing)
 	})
 }
@@ -72,7 +72,7 @@ func TestAgentWhoseConnectionsBreakOffIsServed(t *testing.T) {
 	withFakeClock(t, func(t *testing.T, o *fixture) {
 		for range 300 {
 			o.comeAndGo(t, "a", nothing)
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 		}
 		require.Empty(t, o.reached)
 	})
@@ -86,7 +86,7 @@ func TestUnusedBudgetsAreForgotten(t *testing.T) {
 			o.comeAndGo(t, fmt.Sprint("agent-", i), nothing)
 		}
 		require.Equal(t, 300, o.Budgets(), "what was used is remembered")
-		time.Sleep(2 * time.Minute)
+		<-time.After(2 * time.Minute)
 		for i := range 300 {
 			o.comeAndGo(t, fmt.Sprint("other-", i), nothing)
 		}

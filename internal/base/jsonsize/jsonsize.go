@@ -8,8 +8,8 @@ import "fmt"
 // Limits of one document. An object of Kubernetes has at most 1.5 MiB, since etcd takes no more, and even the status of an
 // application of thousands of resources has a tenth of so many values.
 const (
-	MaxBytes  = 3 << 19
-	MaxValues = 300_000
+	maxBytes  = 3 << 19
+	maxValues = 300_000
 )
 
 // MaxMemory is what one document may take of a budget, since it is checked as well.
@@ -29,16 +29,16 @@ func count(document []byte) *Counter {
 
 // Check returns an error if a document is above the limits.
 func Check(document []byte) error {
-	if len(document) > MaxBytes {
-		return fmt.Errorf("it has %d bytes of JSON, and the limit is %d: make the object smaller", len(document), MaxBytes)
+	if len(document) > maxBytes {
+		return fmt.Errorf("it has %d bytes of JSON, and the limit is %d: make the object smaller", len(document), maxBytes)
 	}
 	return CheckValues(document)
 }
 
 // CheckValues returns an error if a document has too many values.
 func CheckValues(document []byte) error {
-	if n := Values(document); n > MaxValues {
-		return fmt.Errorf("it has %d JSON values, and the limit is %d: make the object smaller", n, MaxValues)
+	if n := Values(document); n > maxValues {
+		return fmt.Errorf("it has %d JSON values, and the limit is %d: make the object smaller", n, maxValues)
 	}
 	return nil
 }

@@ -25,9 +25,9 @@ const (
 	// objects, and a percentage. Without them the principal's settings hold.
 	AnnotationGuardFloor = ownPrefix + "deletion-guard-floor"
 	AnnotationGuardShare = ownPrefix + "deletion-guard-share"
-	// AnnotationManagedBy says who made a cluster Secret: ManagedByAgent.
-	AnnotationManagedBy = "managed-by"
-	ManagedByAgent      = "argocd-agent"
+	// annotationManagedBy says who made a cluster Secret: managedByAgent.
+	annotationManagedBy = "managed-by"
+	managedByAgent      = "argocd-agent"
 )
 
 // ClusterSelector selects the cluster Secrets of agents.
@@ -96,7 +96,7 @@ func (c Cluster) Write(secret *corev1.Secret) error {
 		return fmt.Errorf("cluster of agent %s: encode: %w", c.Agent, err)
 	}
 	merge(&secret.Labels, map[string]string{LabelSecretType: SecretTypeCluster, LabelAgent: c.Agent})
-	merge(&secret.Annotations, map[string]string{AnnotationSkipReconcile: "true", AnnotationManagedBy: ManagedByAgent})
+	merge(&secret.Annotations, map[string]string{AnnotationSkipReconcile: "true", annotationManagedBy: managedByAgent})
 	merge(&secret.Data, map[string][]byte{
 		clusterNameKey: []byte(c.Name), clusterServerKey: []byte(c.Server), clusterConfigKey: config,
 	})

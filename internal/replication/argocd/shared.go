@@ -34,7 +34,7 @@ func SharedSecret(use string) Rule {
 			return Content{}, fmt.Errorf("it is of the type %q, and only Secrets of the type %s are shared: create it anew, of that type", c.Type, opaque)
 		}
 		return Content{
-			Labels: map[string]string{LabelSecretType: use}, Annotations: ArgoCDsAnnotations(c.Annotations), Type: opaque, Data: c.Data,
+			Labels: map[string]string{LabelSecretType: use}, Annotations: argoCDAnnotations(c.Annotations), Type: opaque, Data: c.Data,
 		}, nil
 	}
 }
@@ -47,7 +47,7 @@ func SharedKeys(c Content) (Content, error) {
 			labels[k] = v
 		}
 	}
-	return Content{Labels: labels, Annotations: ArgoCDsAnnotations(c.Annotations), Data: c.Data, BinaryData: c.BinaryData}, nil
+	return Content{Labels: labels, Annotations: argoCDAnnotations(c.Annotations), Data: c.Data, BinaryData: c.BinaryData}, nil
 }
 
 // SharedProject is the Rule for AppProjects. They keep their labels, since Argo CD finds global projects by any.
@@ -59,9 +59,9 @@ func SharedProject(c Content) (Content, error) {
 
 // sharedProject is SharedProject, with the spec as it comes.
 func sharedProject(c Content) Content {
-	labels := SharedLabels(c.Labels)
+	labels := sharedLabels(c.Labels)
 	delete(labels, labelInstance)
-	return Content{Labels: labels, Annotations: ArgoCDsAnnotations(c.Annotations), Spec: c.Spec}
+	return Content{Labels: labels, Annotations: argoCDAnnotations(c.Annotations), Spec: c.Spec}
 }
 
 // HubsProject is the Rule for AppProjects that come from a hub: what SharedProject leaves, closed to a namespace as closeTo does it unless
@@ -96,19 +96,19 @@ func HubsProject(closed string, sourceNamespaces bool) Rule {
 // have a meaning to an agent or a principal. Of its finalizers only those that have its resources deleted are shared: others would
 // wait for somebody who may not be there.
 func SharedDefinition(d Definition) Definition {
-	d.Labels, d.Annotations, d.Finalizers = SharedLabels(d.Labels), shared(d.Annotations), cascades(d.Finalizers)
+	d.Labels, d.Annotations, d.Finalizers = sharedLabels(d.Labels), shared(d.Annotations), cascades(d.Finalizers)
 	return d
 }
 
-// SharedLabels returns the labels without those of this project's own, by which one side decides what it shares.
-func SharedLabels(labels map[string]string) map[string]string {
+// sharedLabels returns the labels without those of this project's own, by which one side decides what it shares.
+func sharedLabels(labels map[string]string) map[string]string {
 	out := maps.Clone(labels)
 	maps.DeleteFunc(out, func(label, _ string) bool { return strings.HasPrefix(label, ownPrefix) })
 	return out
 }
 
-// ArgoCDsAnnotations returns the annotations that Argo CD reads, and that mean the same on both sides.
-func ArgoCDsAnnotations(annotations map[string]string) map[string]string {
+// argoCDAnnotations returns the annotations that Argo CD reads, and that mean the same on both sides.
+func argoCDAnnotations(annotations map[string]string) map[string]string {
 	out := shared(annotations)
 	maps.DeleteFunc(out, func(annotation, value string) bool {
 		switch annotation {

@@ -1,5 +1,6 @@
 // Package admission decides which of those who come with a certificate of a trusted CA the hub admits: nobody who is on its
-// blocklist and, if that is wanted, no agent without a cluster Secret. It follows the ConfigMap of the blocklist; what is in that is the business of package blocklist.
+// blocklist and, if that is wanted, no agent without a cluster Secret. It follows the ConfigMap of the blocklist, which package blocklist
+// reads.
 package admission
 
 import (

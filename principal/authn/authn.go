@@ -181,7 +181,7 @@ func (a *Authenticator) loggerOf(peer identity.Peer) *slog.Logger {
 	return a.options.Logger.With("agent", string(peer.Agent), "address", peer.Address)
 }
 
-// maxRefused bounds of how many callers it is remembered why they were refused.
+// maxRefused is how many refused callers are remembered, each with the reason.
 const maxRefused = 10_000
 
 // LogRefusal logs that a caller was refused, unless many were lately. What repeats is logged once: subject is that of the

@@ -65,7 +65,7 @@ func (i *Identity) Run(ctx context.Context) {
 	_ = wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
 		uid, err := i.find(ctx)
 		if err != nil {
-			i.logger.Warn("Failed to read or create the identity ConfigMap; retrying", "configmap", identityName, "error", err)
+			i.logger.Warn("Failed to read or create the identity ConfigMap; retrying", "config_map", identityName, "error", err)
 			return false, nil
 		}
 		i.uid = uid

@@ -46,9 +46,8 @@ func (s *Service) budgetOf(agent string) *budget {
 	return b
 }
 
-// sweepBudgets forgets the budgets of those who are not here that are as good as new ones. Those are all, a while after the last use. Were
-// there too many others, so many agents came within that while, and nobody is kept from connecting for it: all of those who are
-// not here are forgotten. s.mu is held.
+// sweepBudgets forgets the budgets of agents without a session that are as good as new ones, which all are a while after the last use.
+// When there are too many budgets it forgets those of all agents without a session: nobody is kept from connecting. s.mu is held.
 func (s *Service) sweepBudgets() {
 	full := len(s.budgets) >= maxBudgets
 	for agent, b := range s.budgets {

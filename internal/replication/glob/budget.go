@@ -54,8 +54,8 @@ func (b *Budget) Match(g Glob, text string) (matches, ok bool) {
 func (b *Budget) Spent() bool { return b.used > maxTotal }
 
 // Bounded returns an error if it could take too long to match a pattern with a text of so many bytes, whatever text that is. It is
-// for patterns that others match, without a budget, and so less strict by a power of ten. The library tries each star at each place in the text after those before it,
-// and each alternative in braces after each before, so that the time grows with a power of the length.
+// for patterns that others match without a budget, and allows ten times as much. The library tries each star at each place in the text
+// after those before it, and each alternative in braces after each before, so that the time grows with a power of the length.
 func Bounded(pattern string, length int) error {
 	switch {
 	case len(pattern) > maxLength || wildcards(pattern) > maxWildcards:

@@ -230,7 +230,7 @@ func (c *Controller) show(ctx context.Context) bool {
 	}
 	if !c.unshown {
 		c.options.Logger.Warn("Held deletions cannot be shown to argocd-agentctl; retrying. The principal has to get, create and patch this ConfigMap",
-			"configmap", HeldConfigMap, "error", err)
+			"config_map", HeldConfigMap, "error", err)
 	}
 	c.unshown = true
 	c.setChanged()

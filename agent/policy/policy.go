@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/ownership"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
@@ -53,9 +53,7 @@ type Policy struct {
 	noRules  *Rules // while there is no ConfigMap
 	fallback defaultRule
 	rejected prometheus.Counter
-
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced when decisions may be others than before. Guarded by mu
+	changed  signal.Broadcast // decisions may be others than before
 }
 
 // Decision is the policy's decision on a request.
@@ -81,7 +79,7 @@ func New(o Options) *Policy {
 		o.Name = ConfigMap
 	}
 	p := &Policy{
-		options: o, changed: make(chan struct{}), noRules: &Rules{}, fallback: defaultRule{applications: o.Applications, namespace: o.Namespace, client: o.Client},
+		options: o, noRules: &Rules{}, fallback: defaultRule{applications: o.Applications, namespace: o.Namespace, client: o.Client},
 		rejected: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "argocd_agent_policy_rejected_total",
 			Help: "Invalid versions of the policy ConfigMap. While one is there, nothing is allowed.",
@@ -108,17 +106,12 @@ func (p *Policy) Ready() error { return p.store.Ready() }
 
 // Changed returns a channel that is closed when decisions may be others than before: take it before Decide.
 func (p *Policy) Changed() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.changed
+	return p.changed.Changed()
 }
 
 // DecideAgain reports that decisions may be others than before, by what Applications knows.
 func (p *Policy) DecideAgain() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	close(p.changed)
-	p.changed = make(chan struct{})
+	p.changed.Give()
 }
 
 // load parses a version of the ConfigMap. An invalid one allows nothing: the rules before may have allowed what its author means to

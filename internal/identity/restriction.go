@@ -3,7 +3,8 @@ package identity
 import (
 	"context"
 	"crypto/x509"
-	"sync"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
 )
 
 // Restriction is a Trust that refuses some of the certificates which another Trust accepts, for a reason that may come and go,
@@ -11,9 +12,7 @@ import (
 type Restriction struct {
 	trust   Trust
 	refuses func(*x509.Certificate) error
-
-	mu      sync.RWMutex
-	changed chan struct{} // closed and replaced when an answer may have changed. Guarded by mu
+	changed signal.Broadcast // an answer may be another
 }
 
 var _ Trust = (*Restriction)(nil)
@@ -21,7 +20,7 @@ var _ Trust = (*Restriction)(nil)
 // Restrict returns a Trust that accepts what trust does, unless refuses returns why not. That is asked about a peer's own
 // certificate, once trust has accepted it. Run must run.
 func Restrict(trust Trust, refuses func(*x509.Certificate) error) *Restriction {
-	return &Restriction{trust: trust, refuses: refuses, changed: make(chan struct{})}
+	return &Restriction{trust: trust, refuses: refuses}
 }
 
 // VerifyClient implements Trust.
@@ -37,17 +36,12 @@ func (r *Restriction) VerifyClient(presented []*x509.Certificate) error {
 
 // Changed implements Trust.
 func (r *Restriction) Changed() <-chan struct{} {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.changed
+	return r.changed.Changed()
 }
 
 // Recheck has all certificates verified again: others may be refused than before.
 func (r *Restriction) Recheck() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	close(r.changed)
-	r.changed = make(chan struct{})
+	r.changed.Give()
 }
 
 // Run passes on the changes of the other Trust until the context ends.

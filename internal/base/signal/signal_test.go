@@ -19,3 +19,20 @@ func TestSignal(t *testing.T) {
 	s.Give()
 	require.Len(t, s, 1)
 }
+
+func TestBroadcastReachesAllWhoWait(t *testing.T) {
+	t.Parallel()
+	var b signal.Broadcast
+	b.Give() // nobody waits
+	first := b.Changed()
+	require.Equal(t, first, b.Changed(), "the same one until something changes")
+	select {
+	case <-first:
+		require.Fail(t, "nothing has changed")
+	default:
+	}
+	b.Give()
+	<-first
+	<-first // and whoever else waits
+	require.NotEqual(t, first, b.Changed())
+}

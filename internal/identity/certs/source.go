@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
 )
 
 // Options says where a Source takes its material from. Pair or Roots may be left out, not both.
@@ -36,8 +38,9 @@ type Source struct {
 	parts   []*part
 	ready   chan struct{} // closed once every part has been good
 
-	mu      sync.RWMutex  // guards the fields below and the mutable ones of parts
-	changed chan struct{} // closed and replaced when the material changes
+	changed signal.Broadcast // the material has changed
+
+	mu sync.RWMutex // guards the mutable fields of parts
 }
 
 // part is one half of a Source: the pair or the roots.
@@ -64,7 +67,6 @@ func New(options Options) (*Source, error) {
 		logger:  options.Logger,
 		metrics: options.Metrics,
 		ready:   make(chan struct{}),
-		changed: make(chan struct{}),
 	}
 	if s.metrics == nil {
 		s.metrics = NewMetrics(nil)
@@ -149,9 +151,7 @@ func (s *Source) Current() (Material, error) {
 // Changed returns a channel that is closed when the material changes next. Ask for it before reading Current, so that
 // no change goes unseen.
 func (s *Source) Changed() <-chan struct{} {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.changed
+	return s.changed.Changed()
 }
 
 // report takes in what the part's origin holds now.
@@ -197,8 +197,7 @@ func (s *Source) accept(p *part, next content, now time.Time) {
 	}
 	log("Loaded TLS certificates", "name", p.name, "from", p.origin.String(),
 		"not_before", stamp(next.notBefore), "not_after", stamp(next.notAfter), "valid", next.validAt(now))
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.changed.Give()
 	if first && s.complete() {
 		close(s.ready)
 	}

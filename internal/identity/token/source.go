@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/files"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
 )
 
 const (
@@ -29,17 +30,18 @@ type Source struct {
 	path   string
 	logger *slog.Logger
 
-	mu      sync.RWMutex  // guards what is below
-	keys    *Keys         // the last good ones; nil before the first
-	failure error         // why what is there now was not taken; nil when it was
-	changed chan struct{} // closed and replaced when keys change
+	changed signal.Broadcast // the keys have changed
+
+	mu      sync.RWMutex // guards what is below
+	keys    *Keys        // the last good ones; nil before the first
+	failure error        // why what is there now was not taken; nil when it was
 }
 
 // NewSource returns a Source that has no keys until Run has found them. The package's documentation says what the path may
 // lead to.
 func NewSource(path string, logger *slog.Logger) *Source {
 	return &Source{
-		path: path, logger: logger, changed: make(chan struct{}),
+		path: path, logger: logger,
 		failure: fmt.Errorf("keys of bearer tokens: %s has not been read yet", path),
 	}
 }
@@ -56,9 +58,7 @@ func (s *Source) Keys() (*Keys, error) {
 
 // Changed returns a channel that is closed when the keys change next.
 func (s *Source) Changed() <-chan struct{} {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.changed
+	return s.changed.Changed()
 }
 
 // Verify is Verify of the newest good keys.
@@ -97,8 +97,7 @@ func (s *Source) take(keys *Keys, err error) {
 	}
 	s.keys = keys
 	s.logger.Info("Loaded bearer token keys", "from", s.path, "signing", keys.signs(), "verifying", keys.Thumbprints())
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.changed.Give()
 }
 
 // signs returns the thumbprint of the key that signs; empty when there is none.

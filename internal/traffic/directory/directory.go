@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/blocklist"
 )
 
@@ -45,10 +46,10 @@ type Directory struct {
 	assigned   map[string]assignment // by instance
 	instances  map[assignment]string // the reverse
 	blocked    blocklist.List
-	complete   bool          // the principal has sent all of it once
-	changed    chan struct{} // closed at the next change
-	failure    error         // why there is no connection to the principal; nil while there is
-	lost       time.Time     // since when; zero while there is
+	complete   bool // the principal has sent all of it once
+	changed    signal.Broadcast
+	failure    error     // why there is no connection to the principal; nil while there is
+	lost       time.Time // since when; zero while there is
 }
 
 // assignment is the agent and the instance on its spoke of an application.
@@ -58,7 +59,7 @@ type assignment struct{ agent, instance string }
 func New(principal grpc.ClientConnInterface, logger *slog.Logger) *Directory {
 	d := &Directory{
 		client: tunnelv1.NewRelayClient(principal), logger: logger,
-		changed: make(chan struct{}), failure: errors.New("the principal has not answered yet"), lost: time.Now(),
+		failure: errors.New("the principal has not answered yet"), lost: time.Now(),
 	}
 	d.clear()
 	return d
@@ -185,8 +186,7 @@ func (d *Directory) add(update *tunnelv1.DirectoryUpdate) {
 
 // notify wakes whoever waits for a change. mu is held.
 func (d *Directory) notify() {
-	close(d.changed)
-	d.changed = make(chan struct{})
+	d.changed.Give()
 }
 
 // remove forgets an agent, and nothing that another has by now: a server or a namespace may have gone from one to another.
@@ -309,7 +309,5 @@ func (d *Directory) Hub(agent, spokeInstance string) (instance string, ok bool) 
 
 // Changed returns a channel that is closed at the next change.
 func (d *Directory) Changed() <-chan struct{} {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return d.changed
+	return d.changed.Changed()
 }

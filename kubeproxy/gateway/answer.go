@@ -48,14 +48,11 @@ func (g *Gateway) bound(response *http.Response, f *forwarded) error {
 	return nil
 }
 
-// What is decoded other than as JSON, and cannot be counted. Clients of Kubernetes go by the type that an answer says it has, also if they
-// have not asked for it.
-var otherTypes = []string{"protobuf", "yaml", "cbor"}
-
-// counts reports whether an answer is counted as JSON. All is, whatever type it says it has, but what the caller asked for by name.
+// counts reports whether an answer is counted as JSON. All is, whatever type it says it has, but what is decoded otherwise and the caller
+// asked for by name: clients of Kubernetes go by the type that an answer says it has, also if they have not asked for it.
 func (g *Gateway) counts(response *http.Response, f *forwarded) (bool, error) {
 	found := strings.ToLower(response.Header.Get("Content-Type"))
-	for _, other := range otherTypes {
+	for _, other := range []string{"protobuf", "yaml", "cbor"} {
 		switch {
 		case !strings.Contains(found, other):
 		case strings.Contains(strings.ToLower(strings.Join(response.Request.Header["Accept"], ",")), other):
@@ -142,7 +139,7 @@ func inflate(into *measure) *inflation {
 		defer close(i.done)
 		source := bufio.NewReaderSize(from, 512) // so that little is left to inflate when a write returns
 		if plain, err := gzip.NewReader(source); err == nil {
-			if _, err := io.Copy(into, plain); errors.Is(err, errSize) || errors.Is(err, errMemory) {
+			if _, err := io.Copy(into, plain); errors.Is(err, errSize) || errors.Is(err, errMemory) { //nolint:gosec // it is bounded by what it is copied to
 				i.over.Store(&err)
 			}
 		}

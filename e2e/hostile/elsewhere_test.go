@@ -90,6 +90,12 @@ func liesElsewhere() []lie {
 		},
 		{
 			who: `agent`, about: `application-status`,
+			sends:   `anything at all, of an Application of the hub's or of a display copy`,
+			happens: `spec, labels, annotations, finalizers and owners on the hub stay as they are`,
+			by:      `internal/replication/facets.FuzzStatus`,
+		},
+		{
+			who: `agent`, about: `application-status`,
 			sends:   `reports on Applications that are not there`,
 			happens: `remembered until the next resync, within the limit of objects`,
 			by:      `internal/replication/converge.TestFailedAppliesAreForgottenByAResync`,

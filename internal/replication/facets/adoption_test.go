@@ -223,6 +223,28 @@ func TestDeletedReplicaIsRecreatedByPolicy(t *testing.T) {
 	}
 }
 
+// What its deletion pruned stays away, unless it is synced at once. Whoever waits for it is told, once for each.
+func TestDeletionThatPrunedIsReported(t *testing.T) {
+	t.Parallel()
+	for policy, finalizers := range map[string][]string{
+		facets.RecreateIgnore: {foreground}, facets.RecreateClearStatus: {foreground}, facets.RecreateResync: {foreground}, "": nil,
+	} {
+		p := newPair(t, facets.Managed, func(_, spoke *facets.Options) { spoke.AdoptionPolicy.Recreate = policy })
+		record(t, p.hub.Applications, p.hubAPI.put(onHub(finalizers...)))
+		require.NoError(t, p.send(facets.Application, "guestbook"))
+		p.loses("guestbook")
+		require.Empty(t, p.reports)
+		for range 2 {
+			require.NoError(t, p.send(facets.Application, "guestbook"))
+		}
+		if finalizers == nil || policy == facets.RecreateResync {
+			require.Empty(t, p.reports, policy)
+		} else {
+			require.Equal(t, []reported{{"", "Application", "guestbook", converge.Result{Reason: "pruned"}}}, p.reports)
+		}
+	}
+}
+
 // loses deletes an application on the spoke as another client does, and reports that to the agent.
 func (p *pair) loses(name string) {
 	p.Helper()

@@ -110,6 +110,8 @@ type applicationReplica struct {
 	sourceRefs *sourceRefs
 	// check, if set, returns why an application may not be here as the other side would have it.
 	check func(argocd.Definition) error
+	// pruned, if set, reports an application whose resources were pruned by somebody who deleted it here, and that was created again.
+	pruned func(context.Context, *argocd.App)
 }
 
 // newApplicationReplica returns the half of the application facet on the side that has replica objects.
@@ -292,13 +294,18 @@ func (r applicationReplica) createReplica(ctx context.Context, key converge.Key,
 		},
 		Spec: want.Spec,
 	}
-	if status, again := r.sourceRefs.recreated(key, want.uid); again {
+	status, again := r.sourceRefs.recreated(key, want.uid)
+	if again {
 		var err error
 		if app.Status, app.Operation, err = r.adoption.recreatedState(status); err != nil {
 			return nil, err
 		}
 	}
-	return r.adoption.createInNamespace(ctx, id.Namespace, func() (*argocd.App, error) { return r.create(ctx, app) })
+	created, err := r.adoption.createInNamespace(ctx, id.Namespace, func() (*argocd.App, error) { return r.create(ctx, app) })
+	if err == nil && again && app.Operation == nil && r.pruned != nil && slices.ContainsFunc(want.Finalizers, argocd.IsCascade) {
+		r.pruned(ctx, created)
+	}
+	return created, err
 }
 
 // prepareReplace deletes an application that must be replaced. It returns the application if it is to be changed in place,

@@ -2,6 +2,7 @@ package facets_test
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 
@@ -207,6 +208,75 @@ func FuzzIntent(f *testing.F) {
 		_, again := p.there.Replicas[facets.Intent].Apply(t.Context(), "guestbook", asked)
 		require.Equal(t, err == nil, again == nil)
 		require.Empty(t, p.spokeAPI.takeWrites())
+	})
+}
+
+// statusesOfLiars are what an agent may say that an application's status is.
+func statusesOfLiars() []string {
+	const metadata = `"metadata":{"labels":{"x":"y"},"annotations":{"argocd.argoproj.io/refresh":"hard"},"finalizers":["x"],"ownerReferences":[{"uid":"x"}]}`
+	all := []string{
+		`{}`, `null`, `[]`, `7`, `{"status":null}`, `{"status":[]}`, `{"status":"x"}`, `{"status":{},"status":{"health":{}}}`, `{"stat\u0075s":{"health":{}}}`,
+		`{"status":{},"spec":{"project":"evil"},` + metadata + `,"operation":{"sync":{"manifests":["evil"]}}}`,
+		`{"Status":{},"Spec":{"project":"evil"},"Metadata":{},"Operation":{"sync":{}}}`, `{"operation":{"sync":{}}}`, `{"operation":null,"status":{}}`,
+		`{"deleting":true,"gone":true,"deleted":true}`, `{"labels":{"a":"b"},"annotations":{"argocd-agent.argoproj-labs.io/intent":"{}"},"finalizers":[]}`,
+		`{"finished":{"operation":"one","refresh":"one"},"status":{"health":{}}}`, `{"finished":{"operation":"","Operation":"one"}}`, `{"finished":[]}`,
+	}
+	for _, status := range []string{
+		`{"spec":{"project":"evil"},` + metadata + `}`, `{"health":{"status":"Healthy"},"sync":{"status":"Synced","comparedTo":{"source":{"repoURL":"https://evil"}}}}`,
+		`{"conditions":[{"type":"AgentError","message":"run this"},{"type":"x"},null,7]}`, `{"history":[{"id":1,"source":{"repoURL":"https://evil"}}]}`,
+		`{"operationState":{"phase":"Succeeded","operation":{"sync":{"manifests":["evil"]}},"syncResult":{"source":{"repoURL":"https://evil"}}}}`,
+		`{"operationState":{"phase":"Running","startedAt":"2026-01-01T12:00:00Z","operation":{"info":[{"name":"argocd-agent.argoproj-labs.io/intent","value":"x"}]}}}`,
+		`{"op":"replace","path":"/spec","value":{}}`,
+	} {
+		all = append(all, `{"status":`+status+`}`, `{"operation":{"sync":{"revision":"x"}},"status":`+status+`}`)
+	}
+	return all
+}
+
+// FuzzStatus has an agent say anything at all of the status of an application on the hub, of either mode. Nothing is written but that
+// one application, whose spec, labels, annotations, finalizers and owners stay what they were: but for the annotations by which the hub
+// asks something of the agent, which go when that is done.
+func FuzzStatus(f *testing.F) {
+	for _, status := range statusesOfLiars() {
+		f.Add([]byte(status), true)
+		f.Add([]byte(status), false)
+	}
+	f.Fuzz(func(t *testing.T, payload []byte, autonomous bool) {
+		mode, uid := facets.Managed, "on-hub"
+		app := onHub("example.com/own", foreground)
+		app.Annotations = map[string]string{
+			argocd.AnnotationRefresh: "normal", argocd.AnnotationIntent: "{}", "mine": "yes", "notified.notifications.argoproj.io": "{}",
+		}
+		if autonomous {
+			mode, uid = facets.Autonomous, "on-spoke"
+			app.Annotations[argocd.AnnotationSourceUID], app.Annotations[argocd.AnnotationAgent] = uid, "berlin"
+		}
+		app.Labels = map[string]string{"team": "blue"}
+		app.OwnerReferences = []metav1.OwnerReference{{Name: "owner"}}
+		app.Operation = json.RawMessage(`{"sync":{"revision":"asked"},"initiatedBy":{"username":"admin"}}`)
+		p := newPair(t, mode)
+		record(t, p.hub.Applications, p.hubAPI.put(app))
+		before := p.hubAPI.get("guestbook")
+		said := told(string(payload))
+		said.UID = uid
+		_, _ = p.here.Replicas[facets.Status].Apply(t.Context(), "guestbook", said)
+		after := p.hubAPI.get("guestbook")
+		require.NotNil(t, after)
+		require.Equal(t, string(before.Spec), string(after.Spec))
+		was, is := before.ObjectMeta, after.ObjectMeta
+		for _, meta := range []*metav1.ObjectMeta{&was, &is} {
+			meta.ResourceVersion, meta.Annotations = "", maps.Clone(meta.Annotations)
+			for _, asked := range []string{argocd.AnnotationRefresh, argocd.AnnotationHydrate, argocd.AnnotationIntent} {
+				delete(meta.Annotations, asked)
+			}
+		}
+		require.Equal(t, was, is)
+		for _, asked := range []string{argocd.AnnotationRefresh, argocd.AnnotationHydrate} {
+			if value, there := after.Annotations[asked]; there {
+				require.Equal(t, before.Annotations[asked], value)
+			}
+		}
+		require.Len(t, p.hubAPI.objects, 1)
 	})
 }
 

@@ -61,6 +61,11 @@ func (p *pair) StatusRefusedByHub(_ context.Context, app *argocd.App, result con
 	p.reports = append(p.reports, reported{"", "Application", app.Name.Name, result})
 }
 
+// Pruned implements facets.Reporter.
+func (p *pair) Pruned(_ context.Context, app *argocd.App) {
+	p.reports = append(p.reports, reported{"", "Application", app.Name.Name, converge.Result{Reason: "pruned"}})
+}
+
 // CountFailedWrite implements facets.Reporter.
 func (p *pair) CountFailedWrite(f converge.Facet, reason string) {
 	p.failed = append(p.failed, string(f)+" "+reason)

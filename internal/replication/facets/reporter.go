@@ -24,6 +24,9 @@ type Reporter interface {
 	StatusRefusedHere(ctx context.Context, agent string, app *argocd.App, reason string)
 	// StatusRefusedByHub reports that the hub could not write the status of a spoke's application.
 	StatusRefusedByHub(ctx context.Context, app *argocd.App, result converge.Result)
+	// Pruned reports an application of the hub's that somebody deleted on the spoke, so that Argo CD pruned its resources, and that was
+	// created again without them.
+	Pruned(ctx context.Context, app *argocd.App)
 	// CountFailedWrite counts a write to this side's own cluster that failed, by one of a few reasons.
 	CountFailedWrite(f converge.Facet, reason string)
 }
@@ -128,6 +131,18 @@ func (r *LogReporter) StatusRefusedByHub(ctx context.Context, app *argocd.App, r
 	}
 	logger.Warn("Hub refused application status")
 	r.write(ctx, logger, applicationReference(app), "StatusRefusedByHub", message)
+}
+
+// Pruned implements Reporter.
+func (r *LogReporter) Pruned(ctx context.Context, app *argocd.App) {
+	const remedy = "sync it on the hub, or have the agent run with --on-application-recreate=resync"
+	if !r.isDue(event{"", "pruned", app.UID}, r.limit) {
+		return
+	}
+	logger := r.logger.With("application", app.Name.String(), "remedy", remedy)
+	logger.Warn("Created an Application again that was deleted on the spoke; resources that were pruned with it stay away until a sync")
+	r.write(ctx, logger, applicationReference(app), "CreatedAgain",
+		"It was deleted on this cluster, where the hub decides, and was created again. Resources that Argo CD pruned with it stay away until a sync: "+remedy)
 }
 
 func (r *LogReporter) write(ctx context.Context, logger *slog.Logger, about corev1.ObjectReference, reason, message string) {

@@ -84,9 +84,13 @@ func TestRefusedStatusIsReportedAtALimitedRate(t *testing.T) {
 		report.StatusRefusedByHub(t.Context(), app("two"), converge.Result{Code: converge.Retry, Reason: "too green"})
 		report.StatusRefusedByHub(t.Context(), app("two"), refused)
 		report.StatusRefusedByHub(t.Context(), app("two"), refused)
+		report.Pruned(t.Context(), app("three"))
+		report.Pruned(t.Context(), app("three"))
 		require.Equal(t, []string{
 			"one StatusRefused The status that agent berlin sent could not be written: too green",
 			"two StatusRefusedByHub The hub refused its status: too green",
+			"three CreatedAgain It was deleted on this cluster, where the hub decides, and was created again. Resources that Argo CD pruned with it " +
+				"stay away until a sync: sync it on the hub, or have the agent run with --on-application-recreate=resync",
 		}, events)
 		for _, line := range []string{
 			`msg="Failed to write application status" agent=berlin application=berlin/one reason="too green"`,

@@ -49,7 +49,7 @@ func (s Spoke) managed() Share {
 	side := spokeSide(s.Applications, s.options.Mapping, false)
 	side.adoption = s.options.AdoptionPolicy
 	intents, applications := newIntentReplica(side), newApplicationReplica(side, s.options.AdoptionPolicy)
-	applications.check = s.checkTarget
+	applications.check, applications.pruned = s.checkTarget, s.options.Reporter.Pruned
 	replicas := map[converge.Facet]converge.ReplicaConfig{
 		Application: retained(applications),
 		Intent:      {Replica: intents},

@@ -108,7 +108,15 @@ func (o observer) Applied(m converge.Message, a converge.Ack, lag time.Duration)
 
 func (o observer) Repaired(f converge.Facet, k converge.Key, r converge.Result) {
 	o.repairs.WithLabelValues(string(f), r.Code.String()).Inc()
-	o.logger.Info("Restored drifted replica object", "facet", f, "key", k, "result", r.Code.String(), "reason", r.Reason)
+	logger := o.logger.With("facet", f, "key", k, "result", r.Code.String(), "reason", r.Reason)
+	switch r.Code {
+	case converge.Done:
+		logger.Info("Restored drifted replica object")
+	case converge.Refused:
+		logger.Warn("Refused to restore drifted replica object; retrying")
+	default: // nothing is restored yet, such as while the object is being deleted
+		logger.Debug("Failed to restore drifted replica object; retrying")
+	}
 }
 
 func (o observer) Removed(f converge.Facet, k converge.Key, r converge.Result) {

@@ -171,9 +171,14 @@ func TestRepairIsLogged(t *testing.T) {
 	o := syncmetrics.NewSync("test", prometheus.NewRegistry(), 2).Observer("", slog.New(slog.NewTextHandler(&log, nil)))
 	o.Repaired(facet, "guestbook", converge.Result{Code: converge.Refused, Reason: "a webhook said no"})
 	require.Equal(t, 1, strings.Count(log.String(), "\n"))
-	for _, want := range []string{"key=guestbook", "result=refused", `reason="a webhook said no"`} {
+	for _, want := range []string{"level=WARN", "Refused to restore", "key=guestbook", "result=refused", `reason="a webhook said no"`} {
 		require.Contains(t, log.String(), want)
 	}
+	log.Reset()
+	o.Repaired(facet, "guestbook", converge.Result{Code: converge.Retry, Reason: "it is being deleted"})
+	require.Empty(t, log.String(), "nothing is restored")
+	o.Repaired(facet, "guestbook", converge.Result{Code: converge.Done})
+	require.Contains(t, log.String(), `level=INFO msg="Restored drifted replica object"`)
 }
 
 // The backlog is read when somebody looks, and not remembered.

@@ -135,6 +135,12 @@ rules:
 - {apiGroups: ["*"], resources: ["*"], verbs: ["*"], namespaces: ["` + namespace + `"]}
 `},
 		}})
+	grant(t, spoke, namespace)
+}
+
+// grant lets the agents of a spoke do anything in a namespace, as far as their policies go.
+func grant(t *testing.T, spoke *lab.Cluster, namespace string) {
+	t.Helper()
 	roles := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
 	create(t, spoke, cluster.Selection{Resource: roles, Namespace: namespace, Name: "everything"},
 		&unstructured.Unstructured{Object: map[string]any{

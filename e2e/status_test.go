@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
@@ -32,7 +33,7 @@ func displayed(agent string, status any) any {
 		raw, err = argocdwire.DisplayStatus(raw, agent)
 	}
 	if err == nil {
-		err = json.Unmarshal(raw, &shown)
+		err = utiljson.Unmarshal(raw, &shown) // numbers are those of unstructured objects
 	}
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/blocklist"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/identitytest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
@@ -49,7 +50,7 @@ func (b *blocked) set(keys ...string) {
 // Whoever stole a caller's certificate is refused, over connections that are open too, and its requests end.
 func TestBlockedCallersAreRefused(t *testing.T) {
 	list := &blocked{err: errors.New("no principal"), changed: make(chan struct{})}
-	trust := callers.Restrict(&trust{changed: make(chan struct{})}, list)
+	trust := callers.Restrict(&identitytest.Trust{}, list)
 	who := callers.New(callers.Options{Trust: trust, TrustDomain: identity.CallerTrustDomain, Blocklist: list, AllAgents: []string{"spiffe://example.org/argo"}})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup

@@ -16,39 +16,11 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/identitytest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/kubeproxy/callers"
 )
-
-// trust is an identity.Trust that counts verifications.
-type trust struct {
-	mu       sync.Mutex
-	changed  chan struct{}
-	err      error
-	verified int
-}
-
-func (tr *trust) VerifyClient([]*x509.Certificate) error {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.verified++
-	return tr.err
-}
-
-func (tr *trust) Changed() <-chan struct{} {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	return tr.changed
-}
-
-func (tr *trust) change(err error) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.err = err
-	close(tr.changed)
-	tr.changed = make(chan struct{})
-}
 
 // request returns one whose client certificate is valid for so long.
 func request(t *testing.T, validFor time.Duration) *http.Request {
@@ -72,7 +44,7 @@ func request(t *testing.T, validFor time.Duration) *http.Request {
 
 func TestCertificateIsVerifiedOncePerConnectionUntilTrustChanges(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		tr := &trust{changed: make(chan struct{})}
+		tr := &identitytest.Trust{}
 		who := callers.New(callers.Options{Trust: tr})
 		r := request(t, time.Hour)
 		bind := func() error {
@@ -85,13 +57,13 @@ func TestCertificateIsVerifiedOncePerConnectionUntilTrustChanges(t *testing.T) {
 		for range 10 {
 			require.NoError(t, bind())
 		}
-		require.Equal(t, 1, tr.verified)
+		require.Equal(t, 1, tr.Verified())
 		<-time.After(61 * time.Second)
 		require.NoError(t, bind())
-		require.Equal(t, 2, tr.verified, "a CA may have expired")
-		tr.change(errors.New("revoked"))
+		require.Equal(t, 2, tr.Verified(), "a CA may have expired")
+		tr.Change(errors.New("revoked"))
 		require.ErrorContains(t, bind(), "revoked")
-		tr.change(nil)
+		tr.Change(nil)
 		require.NoError(t, bind())
 		<-time.After(time.Hour)
 		require.ErrorContains(t, bind(), "has expired")
@@ -100,7 +72,7 @@ func TestCertificateIsVerifiedOncePerConnectionUntilTrustChanges(t *testing.T) {
 
 func TestRequestEndsWhenItsCertificateExpiresOrIsRevoked(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		tr := &trust{changed: make(chan struct{})}
+		tr := &identitytest.Trust{}
 		who := callers.New(callers.Options{Trust: tr})
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -119,10 +91,10 @@ func TestRequestEndsWhenItsCertificateExpiresOrIsRevoked(t *testing.T) {
 		_, second, end, err := who.Bind(request(t, time.Hour))
 		require.NoError(t, err)
 		defer end()
-		tr.change(nil)
+		tr.Change(nil)
 		synctest.Wait()
 		require.NoError(t, second.Context().Err())
-		tr.change(errors.New("revoked"))
+		tr.Change(errors.New("revoked"))
 		<-second.Context().Done()
 		refusal := callers.CertificateError(second.Context())
 		require.NotNil(t, refusal)
@@ -132,7 +104,7 @@ func TestRequestEndsWhenItsCertificateExpiresOrIsRevoked(t *testing.T) {
 }
 
 func TestRequestWithoutClientCertificateIsUnauthorized(t *testing.T) {
-	who := callers.New(callers.Options{Trust: &trust{changed: make(chan struct{})}})
+	who := callers.New(callers.Options{Trust: &identitytest.Trust{}})
 	for name, state := range map[string]*tls.ConnectionState{"plain": nil, "no certificate": {}} {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody)

@@ -25,6 +25,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/blocklist"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/identitytest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/admission"
 )
@@ -108,39 +109,12 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// trust trusts every certificate until change says why not.
-type trust struct {
-	mu      sync.Mutex
-	refusal error
-	changed chan struct{}
-}
-
-func (s *trust) VerifyClient([]*x509.Certificate) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.refusal
-}
-
-func (s *trust) Changed() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changed
-}
-
-func (s *trust) change(refusal error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refusal = refusal
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
 // fixture is an admission that runs until the test is over.
 type fixture struct {
 	*admission.Admission
 
 	api   *apiServer
-	trust *trust
+	trust *identitytest.Trust
 	log   *logtest.Log
 	told  chan []string // to Options.Blocked
 }
@@ -151,7 +125,7 @@ const component = "argocd-agent-kubeproxy"
 func newFixture(t *testing.T, first *corev1.ConfigMap, hasCluster ...func(string) bool) *fixture {
 	t.Helper()
 	f := &fixture{
-		api: &apiServer{first: first, changes: make(chan metav1.WatchEvent)}, trust: &trust{changed: make(chan struct{})},
+		api: &apiServer{first: first, changes: make(chan metav1.WatchEvent)}, trust: &identitytest.Trust{},
 		log: &logtest.Log{}, told: make(chan []string, 100),
 	}
 	server := httptest.NewServer(f.api)
@@ -271,9 +245,9 @@ func TestTrustThatIsWithdrawnCountsToo(t *testing.T) {
 	f := newFixture(t, nil)
 	berlin := certificate(t, "berlin")
 	f.becomes(t, berlin, "")
-	f.trust.change(errors.New("unknown CA"))
+	f.trust.Change(errors.New("unknown CA"))
 	f.becomes(t, berlin, "unknown CA")
-	f.trust.change(nil)
+	f.trust.Change(nil)
 	f.becomes(t, berlin, "")
 }
 

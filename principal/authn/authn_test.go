@@ -19,45 +19,19 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/identitytest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
-// trust trusts every certificate until change says why not.
-type trust struct {
-	mu      sync.Mutex
-	refusal error
-	changed chan struct{}
-}
-
-func (s *trust) VerifyClient([]*x509.Certificate) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.refusal
-}
-
-func (s *trust) Changed() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changed
-}
-
-func (s *trust) change(refusal error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refusal = refusal
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
 const component = "argocd-agent-kubeproxy"
 
 // open runs an authenticator until the test is over.
-func open(t *testing.T) (*authn.Authenticator, *trust, *bytes.Buffer) {
+func open(t *testing.T) (*authn.Authenticator, *identitytest.Trust, *bytes.Buffer) {
 	t.Helper()
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: identity.Components{component: {"kube"}}})
 	require.NoError(t, err)
-	s, log := &trust{changed: make(chan struct{})}, &bytes.Buffer{}
+	s, log := &identitytest.Trust{}, &bytes.Buffer{}
 	a := authn.New(authn.Options{Identify: identify, Trust: s, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -123,9 +97,9 @@ func TestRevokedCertificateEndsStreams(t *testing.T) {
 	ctx, who, err := a.Agent(stream(t, "berlin"))
 	require.NoError(t, err)
 	defer who.End()
-	s.change(nil)
+	s.Change(nil)
 	require.NoError(t, ctx.Err())
-	s.change(errors.New("blocked"))
+	s.Change(errors.New("blocked"))
 	<-ctx.Done()
 	err = authn.Status(context.Cause(ctx))
 	require.Equal(t, codes.Unauthenticated, status.Code(err))
@@ -161,7 +135,7 @@ func TestStreamsPerAgentAreLimited(t *testing.T) {
 func TestRefusalsThatRepeatAreLoggedOnce(t *testing.T) {
 	a, s, log := open(t)
 	berlin := stream(t, "berlin")
-	s.change(errors.New("blocked"))
+	s.Change(errors.New("blocked"))
 	for range 5 {
 		_, _, err := a.Agent(berlin)
 		require.ErrorContains(t, err, "blocked")
@@ -170,16 +144,16 @@ func TestRefusalsThatRepeatAreLoggedOnce(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, 2, strings.Count(log.String(), "Refused connection"))
 
-	s.change(errors.New("expired"))
+	s.Change(errors.New("expired"))
 	_, _, err = a.Agent(berlin)
 	require.Error(t, err)
 	require.Equal(t, 3, strings.Count(log.String(), "Refused connection"))
-	s.change(nil)
+	s.Change(nil)
 	_, who, err := a.Agent(berlin)
 	require.NoError(t, err)
 	a.Admitted(who.Subject)
 	who.End()
-	s.change(errors.New("expired"))
+	s.Change(errors.New("expired"))
 	_, _, err = a.Agent(berlin)
 	require.Error(t, err)
 	require.Equal(t, 4, strings.Count(log.String(), "Refused connection"))
@@ -191,7 +165,7 @@ func TestNobodyIsAdmittedBeforeThatIsPossible(t *testing.T) {
 	require.NoError(t, err)
 	ready := errors.New("the blocklist is not known")
 	a := authn.New(authn.Options{
-		Identify: identify, Trust: &trust{changed: make(chan struct{})}, Logger: slog.New(slog.DiscardHandler),
+		Identify: identify, Trust: &identitytest.Trust{}, Logger: slog.New(slog.DiscardHandler),
 		Ready: func(context.Context) error { return ready },
 	})
 	_, _, err = a.Agent(stream(t, "berlin"))

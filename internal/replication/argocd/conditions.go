@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/jsonsize"
 )
 
 const (
@@ -20,6 +22,9 @@ const (
 
 // healthDegraded is the status of a health (gitops-engine, HealthStatusDegraded).
 const healthDegraded = "Degraded"
+
+// maxHealthValues is how many values and keys of JSON a health may have. Argo CD's have seven.
+const maxHealthValues = 32
 
 // Condition is an application's condition.
 type Condition struct {
@@ -72,11 +77,17 @@ func ownHealth(shows json.RawMessage, conditions []Condition) (own json.RawMessa
 	switch {
 	case string(kept) == "null":
 		return nil, true
-	case !json.Valid(kept):
+	case !isHealth(kept):
 		return shows, false
 	default:
 		return kept, true
 	}
+}
+
+// isHealth reports whether a text is a health and nothing else. One that a peer writes into a condition comes as a single value, whatever is in
+// it: nobody has counted that.
+func isHealth(text json.RawMessage) bool {
+	return jsonsize.Values(text) <= maxHealthValues && json.Unmarshal(text, new(health)) == nil
 }
 
 // HasAgentConditions reports whether a status has conditions of the agent's.
@@ -135,11 +146,9 @@ func WithAgentConditions(status json.RawMessage, added []Condition) (json.RawMes
 		return nil, fmt.Errorf("status: %w", err)
 	}
 	if shown := refusedHealth(added); shown != nil {
-		var own json.RawMessage
-		if is, there := s["health"]; there {
-			if own, err = json.Marshal(is); err != nil {
-				return nil, fmt.Errorf("status.health: %w", err)
-			}
+		own, err := healthToKeep(s)
+		if err != nil {
+			return nil, err
 		}
 		added = append(slices.Clone(added), keepHealth(own, shown.LastTransitionTime))
 		s["health"] = shown
@@ -150,6 +159,18 @@ func WithAgentConditions(status json.RawMessage, added []Condition) (json.RawMes
 	}
 	s["conditions"] = conditions
 	return json.Marshal(s)
+}
+
+// healthToKeep returns the health in a status; nil if there is none, or what would not be taken for one when it is given back.
+func healthToKeep(status map[string]any) (json.RawMessage, error) {
+	own, err := json.Marshal(status["health"])
+	if err != nil {
+		return nil, fmt.Errorf("status.health: %w", err)
+	}
+	if status["health"] == nil || !isHealth(own) {
+		return nil, nil
+	}
+	return own, nil
 }
 
 // WithoutAgentConditions returns a status without the agent's conditions, and with the application's own health.

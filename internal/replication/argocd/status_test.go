@@ -2,6 +2,7 @@ package argocd_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,6 +88,30 @@ func TestAgentConditionsAreNoPartOfStatusVersion(t *testing.T) {
 			require.JSONEq(t, status, document)
 		}
 	}
+}
+
+// What a peer keeps in such a condition is one value of the status that it sends, and would be many once it stands in it.
+func TestOnlyAHealthIsGivenBack(t *testing.T) {
+	for kept, want := range map[string]string{
+		`{"status":"Healthy","message":"m"}`: `{"health":{"status":"Healthy","message":"m"}}`,
+		`null`:                               `{}`,
+		`{"status":["Healthy"]}`:             `{"health":{"status":"Degraded"}}`,
+		`"Healthy"`:                          `{"health":{"status":"Degraded"}}`,
+		`{"x":[` + strings.Repeat("{},", 1000) + `{}]}`: `{"health":{"status":"Degraded"}}`,
+	} {
+		conditions, err := json.Marshal([]argocd.Condition{{Type: argocd.ConditionHealth, Message: kept}})
+		require.NoError(t, err)
+		status := `{"conditions":` + string(conditions) + `,"health":{"status":"Degraded"}}`
+		require.JSONEq(t, want, string(argocd.WithoutAgentConditions(json.RawMessage(status))), kept)
+	}
+}
+
+// What would not be given back is not kept either: it would be kept anew with every write.
+func TestOnlyAHealthIsKept(t *testing.T) {
+	refused := argocd.AgentCondition(argocd.RefusedIntent+"no", time.Now())
+	raw, err := argocd.WithAgentConditions(json.RawMessage(`{"health":{"x":[`+strings.Repeat("1,", 100)+`1]}}`), []argocd.Condition{refused})
+	require.NoError(t, err)
+	require.JSONEq(t, `{}`, string(argocd.WithoutAgentConditions(raw)))
 }
 
 // Somebody else's conditions may stand between the agent's.

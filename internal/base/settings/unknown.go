@@ -44,20 +44,27 @@ func (s *Set) FlagError(flags *pflag.FlagSet, help string, err error, args []str
 			hint = "did you mean --" + near + "? See " + help
 		}
 		problems = append(problems, fmt.Errorf("%w: %s", err, hint))
-		allow(flags, unknown)
+		if !allow(flags, unknown) {
+			break
+		}
 		err = flags.Parse(args)
 	}
 	return errors.Join(append(problems, s.unknownVariables()...)...)
 }
 
-// allow has flags take an unknown one, with a value or without, so that those after it are parsed.
-func allow(flags *pflag.FlagSet, unknown *pflag.NotExistError) {
+// allow has flags take an unknown one, with a value or without, so that those after it are parsed. It reports whether it could: pflag
+// panics at the definition of a shorthand that is not ASCII.
+func allow(flags *pflag.FlagSet, unknown *pflag.NotExistError) bool {
 	name, short := unknown.GetSpecifiedName(), ""
 	if unknown.GetSpecifiedShortnames() != "" {
 		name, short = "unknown shorthand "+name, name
 	}
+	if len(short) > 1 {
+		return false
+	}
 	flags.StringP(name, short, "", "")
 	flags.Lookup(name).NoOptDefVal = " "
+	return true
 }
 
 // unknownVariables returns an error for each variable that is none of a setting.

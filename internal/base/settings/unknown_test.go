@@ -82,6 +82,8 @@ unknown flag: --another-one: see p --help`},
 		"of one letter": {[]string{"-ab", "-a=c", "--unheard-of"}, `unknown shorthand flag: 'a' in -ab: see p --help
 unknown shorthand flag: 'b' in -b: see p --help
 unknown flag: --unheard-of: see p --help`},
+		"that is not ASCII": {[]string{"--unheard-of", "-é", "--two"}, `unknown flag: --unheard-of: see p --help
+unknown shorthand flag: 'Ã' in -é: see p --help`},
 		"before one without its value": {[]string{"--unheard-of", "--label-selector"}, `unknown flag: --unheard-of: see p --help
 flag needs an argument: --label-selector: see p --help`},
 		"before the end of flags": {[]string{"--unheard-of", "--", "--two"}, "unknown flag: --unheard-of: see p --help"},

@@ -138,11 +138,10 @@ func (b *Budget) errFull(f Facet) error {
 	return fmt.Errorf("the limit of %d objects of %s is reached: delete some, or raise --max-objects-per-agent on the principal", b.limits.Objects, f)
 }
 
-// take takes memory to decode a payload. The caller calls release. While the peer's other payloads have all that is the peer's, release
-// is nil, and again is called once some of theirs is released: who waited here would keep a worker from other peers. For the
+// take takes so much memory, to decode a payload. The caller calls release. While the peer's other payloads have all that is the peer's,
+// release is nil, and again is called once some of theirs is released: who waited here would keep a worker from other peers. For the
 // memory of all it waits.
-func (b *Budget) take(ctx context.Context, all *semaphore.Weighted, payload []byte, again func()) (release func(), err error) {
-	n := jsonsize.Memory(payload)
+func (b *Budget) take(ctx context.Context, all *semaphore.Weighted, n int64, again func()) (release func(), err error) {
 	if !b.takeOwn(n, again) {
 		b.Reached("memory for decoding", "")
 		return nil, nil

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/jsonsize"
 )
 
 // Options say what a Peer keeps equal.
@@ -63,6 +65,7 @@ type task struct {
 type request struct {
 	session *session
 	message Message
+	memory  int64 // that the payload takes while it is decoded; 0 before that was counted, which is not done again while it waits
 }
 
 // bytes returns the size of the payload.
@@ -195,7 +198,10 @@ func (p *Peer) applyRequest(ctx context.Context, t task, r request) {
 	ack, gone := Ack{Facet: t.facet, Key: t.key}, false
 	switch m := r.message.(type) {
 	case Put:
-		result, parked := p.applyPut(ctx, t, m.Object)
+		if r.memory == 0 {
+			r.memory = jsonsize.Memory(m.Payload)
+		}
+		result, parked := p.applyPut(ctx, t, m.Object, r.memory)
 		if parked {
 			p.putBack(t.objectKey, r)
 			p.work[t.facet].backlog.park(t)
@@ -226,14 +232,14 @@ func (p *Peer) applyRequest(ctx context.Context, t task, r request) {
 	signal(r.session.room)
 }
 
-// applyPut makes a replica hold an object. If there is no memory for that now, it does nothing and reports that the task is to be
-// parked: it is added again when there may be.
-func (p *Peer) applyPut(ctx context.Context, t task, obj Object) (r Result, parked bool) {
+// applyPut makes a replica hold an object, which takes so much memory to decode. If there is not so much now, it does nothing and reports
+// that the task is to be parked: it is added again when there may be.
+func (p *Peer) applyPut(ctx context.Context, t task, obj Object, memory int64) (r Result, parked bool) {
 	replica := p.replicas[t.facet]
 	if !replica.hasRoom(t.key) {
 		return Result{Code: Refused, Reason: p.budget.errFull(t.facet).Error()}, false
 	}
-	release, err := p.budget.take(ctx, p.options.Workers.memory, obj.Payload, func() { p.work[t.facet].backlog.add(t) })
+	release, err := p.budget.take(ctx, p.options.Workers.memory, memory, func() { p.work[t.facet].backlog.add(t) })
 	switch {
 	case err != nil:
 		return resultOf(err), false
@@ -269,7 +275,7 @@ func (p *Peer) restoreReplica(ctx context.Context, t task) {
 		backlog.later(t, check.wait)
 		return
 	case restore:
-		r, parked := p.applyPut(ctx, t, check.object)
+		r, parked := p.applyPut(ctx, t, check.object, jsonsize.Memory(check.object.Payload))
 		if parked {
 			backlog.park(t)
 			return

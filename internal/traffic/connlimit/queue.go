@@ -8,7 +8,7 @@ import (
 
 // Queue holds those who have connected and not authenticated yet, the oldest first, by the address of each. When there are too many, the
 // oldest of the address that has most makes room: a flood from one address ends its own connections, not those of others. The zero value
-// is empty. It is not safe for concurrent use.
+// is empty. It is not safe for concurrent use. The addresses of an IPv6 network of 64 bits count as one: every host has as many as it likes.
 type Queue[T any] struct {
 	all       list.List // of *Place[T]
 	byAddress map[netip.Addr]int
@@ -28,7 +28,7 @@ func (q *Queue[T]) Len() int { return q.all.Len() }
 func (q *Queue[T]) Join(value T, address net.Addr) *Place[T] {
 	p := &Place[T]{value: value}
 	if tcp, ok := address.(*net.TCPAddr); ok {
-		p.address = tcp.AddrPort().Addr()
+		p.address = networkOf(tcp.AddrPort().Addr())
 	}
 	if q.byAddress == nil {
 		q.byAddress = make(map[netip.Addr]int)
@@ -36,6 +36,15 @@ func (q *Queue[T]) Join(value T, address net.Addr) *Place[T] {
 	q.byAddress[p.address]++
 	p.element = q.all.PushBack(p)
 	return p
+}
+
+// networkOf returns the IPv4 address, or the first address of the IPv6 network.
+func networkOf(address netip.Addr) netip.Addr {
+	address = address.Unmap().WithZone("")
+	if !address.Is6() {
+		return address
+	}
+	return netip.PrefixFrom(address, 64).Masked().Addr()
 }
 
 // Leave takes one out. It reports whether it was there.

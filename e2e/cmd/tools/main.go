@@ -30,12 +30,12 @@ func run(ctx context.Context) error {
 		return err
 	}
 	progress := func(line string) { fmt.Println("tools:", line) }
-	if err := toolset.InstallRedis(ctx, progress); err != nil {
+	if err := toolset.Install(ctx, progress); err != nil {
 		return err
 	}
 	if err := set.Build(ctx, progress); err != nil {
 		return err
 	}
-	progress("ready in " + set.Dir())
+	progress("ready")
 	return nil
 }

@@ -14,12 +14,9 @@ import (
 )
 
 // Build makes what is missing, and tells progress one line per thing made. What is there is left as it is. The first
-// time takes some 15 minutes on two cores; interrupted, it goes on where it was.
+// time takes some 25 minutes on two cores; interrupted, it goes on where it was.
 func (s *Set) Build(ctx context.Context, progress func(line string)) error {
-	if err := os.MkdirAll(filepath.Join(s.dir, "files"), 0o755); err != nil {
-		return fmt.Errorf("folder of the tools: %w", err)
-	}
-	for _, m := range modules() {
+	for _, m := range s.modules {
 		for i, p := range m.programs {
 			if exists(s.Program(p.name)) {
 				continue
@@ -34,10 +31,10 @@ func (s *Set) Build(ctx context.Context, progress func(line string)) error {
 		if err := s.copyFiles(ctx, m); err != nil {
 			return fmt.Errorf("files of %s: %w", m.source, err)
 		}
-	}
-	for name, program := range links() {
-		if err := os.Symlink(program, s.Program(name)); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("link %s: %w", name, err)
+		for name, program := range m.links {
+			if err := os.Symlink(program, s.Program(name)); err != nil && !errors.Is(err, fs.ErrExist) {
+				return fmt.Errorf("link %s: %w", name, err)
+			}
 		}
 	}
 	return nil
@@ -45,35 +42,54 @@ func (s *Set) Build(ctx context.Context, progress func(line string)) error {
 
 // build makes one program beside its place and moves it there, so that what is there is whole.
 func (s *Set) build(ctx context.Context, m module, p program) error {
-	unfinished := fmt.Sprintf("%s.%d", s.Program(p.name), os.Getpid())
-	_, err := s.runGo(ctx, m, "build", "-trimpath", "-ldflags", p.flags, "-o", unfinished, p.pkg)
+	path := s.Program(p.name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	unfinished := fmt.Sprintf("%s.%d", path, os.Getpid())
+	var err error
+	if m.wheel != "" {
+		err = s.unpack(ctx, m, p.pkg, unfinished)
+	} else {
+		_, err = s.runGo(ctx, m, "build", "-trimpath", "-tags", m.tags(), "-ldflags", p.flags, "-o", unfinished, p.pkg)
+	}
 	if err != nil {
 		return err
 	}
-	return os.Rename(unfinished, s.Program(p.name))
+	return os.Rename(unfinished, path)
 }
 
+// tags are the build tags: those of a static program, where there is C in it.
+func (m module) tags() string {
+	if m.cgo {
+		return "sqlite_omit_load_extension,osusergo,netgo"
+	}
+	return ""
+}
+
+// copyFiles copies the files of a module that are missing.
 func (s *Set) copyFiles(ctx context.Context, m module) error {
-	var missing []string
-	for name := range m.files {
-		if !exists(s.File(name)) {
-			missing = append(missing, name)
+	var source string
+	for name, from := range m.files {
+		path := s.File(name)
+		if exists(path) {
+			continue
 		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	out, err := s.runGo(ctx, m, "list", "-m", "-f", "{{.Dir}}", m.source)
-	if err != nil {
-		return err
-	}
-	source := strings.TrimSpace(string(out))
-	for _, name := range missing {
-		data, err := os.ReadFile(filepath.Join(source, filepath.FromSlash(m.files[name])))
+		if source == "" {
+			out, err := s.runGo(ctx, m, "list", "-m", "-f", "{{.Dir}}", m.source)
+			if err != nil {
+				return err
+			}
+			source = strings.TrimSpace(string(out))
+		}
+		data, err := os.ReadFile(filepath.Join(source, filepath.FromSlash(from)))
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(s.File(name), data, 0o644); err != nil {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, data, 0o644); err != nil {
 			return err
 		}
 	}
@@ -83,7 +99,11 @@ func (s *Set) copyFiles(ctx context.Context, m module) error {
 func (s *Set) runGo(ctx context.Context, m module, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = filepath.Join(s.sources, m.folder)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
+	cgo := "0"
+	if m.cgo {
+		cgo = "1"
+	}
+	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo, "GOFLAGS=-buildvcs=false", "GOWORK=off")
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()

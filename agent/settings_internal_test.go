@@ -15,6 +15,8 @@ func TestFlags(t *testing.T) {
 		Declare:  func(set *settings.Set) { new(agentSettings).Declare(set) },
 		Required: []string{"--server-address=hub"},
 		Flags: map[string]settingstest.Flag{
+			"spiffe-endpoint-socket":     {Want: "", Bad: []string{"agent.sock", "http://x"}},
+			"principal-spiffe-id":        {Want: "", Bad: []string{"hub", "spiffe://HUB/x"}, Good: []string{"spiffe://hub.test/ns/argocd/sa/principal"}},
 			"kubeconfig":                 {Want: "want a file that can be read", Bad: []string{"/no/such/file"}},
 			"namespace":                  {Bad: []string{"", "Argo", "a.b", "-a"}},
 			"metrics-host":               {Want: "want a host name or an IP address", Bad: []string{"0.0.0.0:80", "http://hub"}},
@@ -40,7 +42,7 @@ func TestFlags(t *testing.T) {
 			"on-application-recreate":    {Want: "want one of ignore, clear-status, resync", Bad: []string{"sync"}},
 			"server-address":             {Want: "want", Bad: []string{"", "https://hub", "hub:8443", "hub/path", "a b"}},
 			"server-port":                {Want: "want", Bad: []string{"0", "65536", "https"}},
-			"creds":                      {Want: "want mtls:any", Bad: []string{"userpass:/etc/creds", "mtls"}},
+			"creds":                      {Want: "want mtls:any or header:any", Bad: []string{"userpass:/etc/creds", "mtls"}},
 			"root-ca-secret-name":        {Bad: []string{"", "a/b"}},
 			"keep-alive-ping-interval":   {Want: "want at least 10s, or 0 for never", Bad: []string{"1ns", "9s", "-1s"}, Good: []string{"0", "10s", "1m"}},
 			"heartbeat-interval":         {Want: "want at least 1s, or 0 for never", Bad: []string{"1ns", "999ms", "-1s"}, Good: []string{"0", "1s", "1m"}},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/telemetry"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/token"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
@@ -53,8 +53,8 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	dialer := tunnel.NewDialer(principal, name)
 	dial := func(ctx context.Context, agent string) (net.Conn, error) { return dialer.Dial(ctx, agent, tunnel.Kube) }
 	agents := directory.New(principal, logging.Component(logger, "directory"))
-	unblocked := callers.Restrict(serverCerts, agents)
-	options := callers.Options{Trust: unblocked, Blocklist: agents, TrustDomain: s.trustDomain, AllAgents: s.allAgents}
+	unblocked := callers.Restrict(identity.Verified(serverCerts), agents)
+	options := callers.Options{Trust: unblocked, Blocklist: agents, Proxies: s.proxies, TrustDomain: s.trustDomain, AllAgents: s.allAgents}
 	keys := token.NewSource(s.jwtKey, logging.Component(logger, "tokens"))
 	if s.jwtKey != "" {
 		options.Tokens = keys
@@ -95,10 +95,9 @@ const maxConnectionsOfOne = 1000
 
 // serve serves callers until the context ends.
 func (s *proxySettings) serve(ctx context.Context, requests *gateway.Gateway, serverCerts *certs.Source, logger *slog.Logger) error {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)))
+	listener, err := s.proxies.Listen(ctx, net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)), logger)
 	if err != nil {
-		return fmt.Errorf("--listen-host and --listen-port: %w", err)
+		return err
 	}
 	logger.Info("Listening for API requests", "address", listener.Addr().String())
 	limit := connlimit.New(connlimit.Options{

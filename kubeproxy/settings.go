@@ -23,6 +23,7 @@ type proxySettings struct {
 	tls    certs.Settings
 	policy certs.Policy
 
+	proxies     identity.Proxies
 	trustDomain string
 	allAgents   []string
 	jwtKey      string
@@ -72,6 +73,8 @@ func (s *proxySettings) declareCallers(set *settings.Set) {
 		}},
 		Required: true,
 	})
+	s.tls.Workload, s.tls.Plaintext = s.principal.Workload(), &s.proxies.Local
+	s.proxies.Declare(set, "ARGOCD_KUBEPROXY")
 	s.policy.Declare(set, "ARGOCD_KUBEPROXY", "tls1.3")
 	set.String(&s.trustDomain, "caller-trust-domain", "ARGOCD_KUBEPROXY_CALLER_TRUST_DOMAIN", identity.CallerTrustDomain,
 		"trust domain of callers' certificates: the URI spiffe://<trust domain>/caller/<agent> may reach that agent, "+

@@ -26,6 +26,10 @@ func TestFlags(t *testing.T) {
 		Declare:  func(set *settings.Set) { new(proxySettings).Declare(set) },
 		Required: required(),
 		Flags: map[string]settingstest.Flag{
+			"spiffe-endpoint-socket":   {Want: "", Bad: []string{"agent.sock", "http://x"}},
+			"principal-spiffe-id":      {Want: "", Bad: []string{"hub", "spiffe://HUB/x"}, Good: []string{"spiffe://hub.test/ns/argocd/sa/principal"}},
+			"trusted-proxies":          {Want: "SPIFFE ID", Bad: []string{"hub", "spiffe://hub.test/{agent}"}, Good: []string{"spiffe://hub.test/ingress"}},
+			"xfcc-hop":                 {Want: "want", Bad: []string{"-1", "last"}},
 			"max-connections":          {Want: "want", Bad: []string{"0", "-1", "many"}},
 			"metrics-agents":           {Want: "want", Bad: []string{"-1", "many"}},
 			"listen-host":              {Want: "want a host name", Bad: []string{"0.0.0.0:9090", "https://hub"}},
@@ -58,7 +62,7 @@ func TestFlags(t *testing.T) {
 			"principal-ca-path":        {Want: "want a value", Bad: []string{""}},
 			"keep-alive-ping-interval": {Want: "want at least 10s", Bad: []string{"1s"}},
 		},
-		Any: []string{"jwt-key"},
+		Any: []string{"listen-socket", "jwt-key"},
 	})
 }
 

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"log/slog"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
@@ -15,12 +17,14 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/admission"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/identities"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay"
 )
 
 // entrance is what admits agents and the hub's components.
 type entrance struct {
-	certificates *certs.Source // verify theirs, and are the principal's own
+	certificates *certs.Source          // verify theirs, and are the principal's own
+	identities   *identities.Identities // nil if agents are not known by their SPIFFE IDs
 	admission    *admission.Admission
 	authn        *authn.Authenticator
 }
@@ -39,7 +43,18 @@ func (s *principalSettings) entrance(client kubernetes.Interface, clusterStore *
 	if err != nil {
 		return nil, err
 	}
-	identify, err := identity.New(identity.Options{Auth: s.auth, Reserved: []string{s.namespace, argocd.InCluster}, Components: s.components})
+	e := &entrance{certificates: certSource}
+	identifies := identity.Options{
+		Auth: s.auth, TrustDomain: s.trustDomain, Proxies: s.proxies, Reserved: []string{s.namespace, argocd.InCluster}, Components: s.components,
+	}
+	known := []readiness{clusterStore}
+	if strings.HasPrefix(s.auth, "spiffe:") {
+		e.identities = identities.New(identities.Options{
+			Client: client.CoreV1().RESTClient(), Namespace: s.namespace, Changed: func() { e.admission.Recheck() }, Logger: logging.Component(logger, "identities"),
+		})
+		identifies.Table, known = e.identities.Table, append(known, e.identities)
+	}
+	identify, err := identity.New(identifies)
 	if err != nil {
 		return nil, err
 	}
@@ -48,18 +63,34 @@ func (s *principalSettings) entrance(client kubernetes.Interface, clusterStore *
 			"components", unmatched)
 	}
 	options := admission.Options{
-		Client: client.CoreV1().RESTClient(), Namespace: s.namespace, Trust: certSource, Identify: identify,
+		Client: client.CoreV1().RESTClient(), Namespace: s.namespace, Trust: identity.Verified(certSource), Identify: identify,
 		Blocked: directory.SetBlocked, Logger: logging.Component(logger, "blocklist"),
 	}
 	if s.requireCluster {
 		options.HasCluster = clusterStore.Has
 	}
-	admitted := admission.New(options)
-	clusterStore.Subscribe(admitted)
-	return &entrance{certSource, admitted, authn.New(authn.Options{
-		Identify: identify, Trust: admitted, Ready: awaitAll(admitted, clusterStore), Logger: logging.Component(logger, "agents"),
-	})}, nil
+	e.admission = admission.New(options)
+	clusterStore.Subscribe(e.admission)
+	e.authn = authn.New(authn.Options{
+		Identify: identify, Trust: e.admission, Ready: awaitAll(append(known, e.admission)...), Logger: logging.Component(logger, "agents"),
+	})
+	return e, nil
 }
 
 // run follows who is admitted until the context ends.
-func (e *entrance) run(ctx context.Context) { together(ctx, e.admission.Run, e.authn.Run) }
+func (e *entrance) run(ctx context.Context) {
+	parts := []func(context.Context){e.admission.Run, e.authn.Run}
+	if e.identities != nil {
+		parts = append(parts, e.identities.Run)
+	}
+	together(ctx, parts...)
+}
+
+// ready is that of who is admitted, and of the certificate.
+func (e *entrance) ready() []ops.Check {
+	checks := []ops.Check{ops.When("certificate", e.certificates.Ready), ops.When("blocklist", e.admission.Ready)}
+	if e.identities != nil {
+		checks = append(checks, ops.When("identities", e.identities.Ready))
+	}
+	return checks
+}

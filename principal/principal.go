@@ -109,9 +109,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 	hubState.Subscribe(service)
 	base.Views = map[string]http.Handler{presence.Path: presence.Handler(directory.Presence)}
 	s.operations.Authorize(kube.Authorize(cluster.Client))
-	operations, err := s.operations.Serve(ctx, base,
-		ops.When("certificate", entrance.certificates.Ready), ops.When("blocklist", entrance.admission.Ready),
-		ops.When("applications", hubState.Ready), ops.When("identity", hubIdentity.Ready), ops.When("clusters", clusterStore.Ready))
+	operations, err := s.operations.Serve(ctx, base, append(entrance.ready(),
+		ops.When("applications", hubState.Ready), ops.When("identity", hubIdentity.Ready), ops.When("clusters", clusterStore.Ready))...)
 	if err != nil {
 		return err
 	}
@@ -211,10 +210,9 @@ func (s *principalSettings) newServer(ctx context.Context, certSource *certs.Sou
 // serve serves agents, and components of the hub, until the context ends. Then the parts that serve end their streams, and it
 // stops the server.
 func (s *principalSettings) serve(ctx context.Context, server *grpc.Server, logger *slog.Logger, parts ...func(context.Context)) error {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)))
+	listener, err := s.proxies.Listen(ctx, net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)), logging.Component(logger, "agents"))
 	if err != nil {
-		return fmt.Errorf("--listen-host and --listen-port: %w", err)
+		return err
 	}
 	logger.Info("Listen for agents", "address", listener.Addr().String())
 	listener = s.limits.listen(listener, logging.Component(logger, "agents"))

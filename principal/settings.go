@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,10 +25,12 @@ type principalSettings struct {
 	listenPort int
 	operations program.Operations
 
-	auth                      string
+	auth, trustDomain         string
+	proxies                   identity.Proxies
 	requireCluster            bool
 	components                identity.Components
 	tls                       certs.Settings
+	workload                  certs.WorkloadAPI
 	policy                    certs.Policy
 	sharing                   sharingSettings
 	keepAliveMin, resyncEvery time.Duration
@@ -51,8 +55,7 @@ func (s *principalSettings) Declare(set *settings.Set) {
 	set.Int(&s.listenPort, "listen-port", "ARGOCD_PRINCIPAL_LISTEN_PORT", 8443, "port to listen on for agents", settings.Port)
 	s.operations.Declare(set, "ARGOCD_PRINCIPAL", 8000, 8003)
 	s.operations.DeclareAuthorization(set, "ARGOCD_PRINCIPAL")
-	set.String(&s.auth, "auth", "ARGOCD_PRINCIPAL_AUTH", identity.DefaultAuth,
-		"how an agent's certificate names it: mtls:subject:<regexp> or mtls:uri:<regexp>; the first group is the name", identity.CheckAuth)
+	s.declareIdentities(set)
 	s.declareComponents(set)
 	set.Bool(&s.requireCluster, "require-cluster-secret", "ARGOCD_PRINCIPAL_REQUIRE_CLUSTER_SECRET", false,
 		"refuse agents that have no cluster Secret; deleting it shuts an agent out")
@@ -75,6 +78,8 @@ func (s *principalSettings) Declare(set *settings.Set) {
 		},
 		Hint: "create it with: argocd-agentctl pki init",
 	})
+	s.workload.Declare(set)
+	s.tls.Workload, s.tls.Plaintext = &s.workload, &s.proxies.Local
 	s.policy.Declare(set, "ARGOCD_PRINCIPAL", "tls1.3")
 	set.Duration(&s.keepAliveMin, "keepalive-min-interval", "ARGOCD_PRINCIPAL_KEEP_ALIVE_MIN_INTERVAL", 5*time.Second,
 		"drop agents that send keep-alive pings more often than this; 0 for no limit", settings.NonNegative)
@@ -86,6 +91,29 @@ func (s *principalSettings) Declare(set *settings.Set) {
 	s.limits.declare(set)
 	s.guard.Declare(set, "ARGOCD_PRINCIPAL")
 	s.sharing.declare(set)
+}
+
+// declareIdentities declares how agents and components prove who they are.
+func (s *principalSettings) declareIdentities(set *settings.Set) {
+	set.String(&s.auth, "auth", "ARGOCD_PRINCIPAL_AUTH", identity.DefaultAuth,
+		"where an agent's name is in what it proves: mtls:subject:<regexp>, mtls:uri:<regexp> or header:x-forwarded-client-cert:<regexp>, whose first "+
+			"group is the name; or SPIFFE IDs such as spiffe://{trustDomain}/ns/argocd/sa/argocd-agent/agent/{agent}, with commas between several, beside those in the "+
+			"ConfigMap argocd-agent-identities; or spiffe: for those alone", identity.CheckAuth)
+	set.String(&s.trustDomain, "trust-domain", "ARGOCD_PRINCIPAL_TRUST_DOMAIN", "",
+		"what {trustDomain} means in --auth; with header: in --auth, the one trust domain of all agents and components", settings.DNSSubdomain)
+	s.proxies.Declare(set, "ARGOCD_PRINCIPAL")
+	set.Rule(func() error {
+		_, err := identity.New(identity.Options{Auth: s.auth, TrustDomain: s.trustDomain})
+		switch {
+		case err != nil:
+			return err
+		case strings.HasPrefix(s.auth, "header:") && !s.proxies.Any():
+			return errors.New("nobody is believed what the header says: set --insecure-plaintext, or --trusted-proxies")
+		case strings.HasPrefix(s.auth, "mtls:") && s.proxies.Any():
+			return errors.New("who comes by a proxy is not known by mtls: use spiffe: or header:")
+		}
+		return nil
+	}, "auth", "trust-domain", "insecure-plaintext", "trusted-proxies")
 }
 
 // declareComponents declares who on the hub may reach every agent.

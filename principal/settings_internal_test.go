@@ -14,6 +14,10 @@ func TestFlags(t *testing.T) {
 	settingstest.Check(t, settingstest.Program{
 		Declare: func(set *settings.Set) { new(principalSettings).Declare(set) },
 		Flags: map[string]settingstest.Flag{
+			"spiffe-endpoint-socket":   {Want: "", Bad: []string{"agent.sock", "http://x"}, Good: []string{"unix:///run/spire/agent.sock"}},
+			"trusted-proxies":          {Want: "SPIFFE ID", Bad: []string{"hub", "spiffe://hub.test/{agent}"}},
+			"xfcc-hop":                 {Want: "want", Bad: []string{"-1", "last"}},
+			"trust-domain":             {Bad: []string{"Hub", "spiffe://hub", "a/b"}, Good: []string{"hub.test"}},
 			"kubeconfig":               {Want: "want a file that can be read", Bad: []string{"/no/such/file"}},
 			"namespace":                {Bad: []string{"", "Argo", "a.b", "-a"}},
 			"metrics-host":             {Want: "want a host name or an IP address", Bad: []string{"0.0.0.0:80", "http://hub"}},
@@ -50,7 +54,7 @@ func TestFlags(t *testing.T) {
 			"max-objects-per-agent":    {Want: "want", Bad: []string{"-1", "many"}},
 			"agent-changes-per-second": {Want: "want", Bad: []string{"-1", "fast"}},
 		},
-		Any:        []string{"kubecontext", "tls-cert", "tls-key", "root-ca-path"},
+		Any:        []string{"listen-socket", "kubecontext", "tls-cert", "tls-key", "root-ca-path"},
 		NoVariable: []string{"kubeconfig", "kubecontext"},
 	})
 }

@@ -30,6 +30,8 @@ func TestFlags(t *testing.T) {
 		Declare:  func(set *settings.Set) { new(proxySettings).Declare(set) },
 		Required: required(),
 		Flags: map[string]settingstest.Flag{
+			"spiffe-endpoint-socket":   {Want: "", Bad: []string{"agent.sock", "http://x"}},
+			"principal-spiffe-id":      {Want: "", Bad: []string{"hub", "spiffe://HUB/x"}, Good: []string{"spiffe://hub.test/ns/argocd/sa/principal"}},
 			"listen-host":              {Want: "want a host name", Bad: []string{"0.0.0.0:6379", "redis://hub"}},
 			"listen-port":              {Want: "want", Bad: []string{"0", "65536", "redis"}},
 			"metrics-host":             {Want: "want a host name or an IP address", Bad: []string{"0.0.0.0:80", "http://hub"}},

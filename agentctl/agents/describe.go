@@ -141,7 +141,7 @@ func (k *hubState) clientCertificate(c argocd.Cluster, cas []*x509.Certificate) 
 	if problem := ca.CallerProblem(chain[0], c.Agent, c.Access.BearerToken != ""); problem != "" {
 		problems = append(problems, fmt.Sprintf("%s%s: replace it with: argocd-agentctl agent create %s --upsert", whose, problem, c.Agent))
 	}
-	if err := k.blocked.Refuses(chain[0], ""); err != nil {
+	if err := k.blocked.Refuses(identity.Certified(chain), ""); err != nil {
 		problems = append(problems, whose+err.Error())
 	}
 	about := certificate.Describe(chain[0])

@@ -133,7 +133,7 @@ func without(texts, others []string) []string {
 // CallerProblem says why a certificate is not that of a caller of an agent, empty if it is. With a bearer token beside it, it may
 // also be that of a caller of several.
 func CallerProblem(leaf *x509.Certificate, agent string, token bool) string {
-	caller, err := identity.CallerOf(leaf)
+	caller, err := identity.CallerOf(identity.Certified([]*x509.Certificate{leaf}))
 	switch {
 	case err == nil && string(caller.Agent) == agent, token && err == nil && caller.Agent == "":
 		return ""

@@ -19,7 +19,7 @@ var ErrAgentName = errors.New("agent name")
 // the hub's own namespace: an agent of that name would own the hub's own objects.
 func ParseAgent(name string, reserved ...string) (Agent, error) {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-		return "", fmt.Errorf("%w %q: %s: rename the agent", ErrAgentName, shorten(name), strings.Join(problems, "; "))
+		return "", fmt.Errorf("%w %q: %s: rename the agent", ErrAgentName, shorten(name, validation.DNS1123LabelMaxLength), strings.Join(problems, "; "))
 	}
 	if slices.Contains(reserved, name) {
 		return "", fmt.Errorf("%w %q: it is the name of the hub's own namespace, which no agent may own: rename the agent", ErrAgentName, name)
@@ -27,10 +27,10 @@ func ParseAgent(name string, reserved ...string) (Agent, error) {
 	return Agent(name), nil
 }
 
-// shorten keeps names that a peer chose from filling the log.
-func shorten(name string) string {
-	if len(name) <= validation.DNS1123LabelMaxLength+1 {
-		return name
+// shorten keeps text that a peer chose from filling the log.
+func shorten(text string, most int) string {
+	if len(text) <= most+1 {
+		return text
 	}
-	return name[:validation.DNS1123LabelMaxLength+1] + "…"
+	return text[:most+1] + "…"
 }

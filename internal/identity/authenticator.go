@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/xfcc"
 )
 
 // DefaultAuth is the value of --auth when nothing else is set: the agent's name is its certificate's common name.
@@ -19,150 +22,235 @@ const DefaultAuth = "mtls:" + wholeName
 const wholeName = "CN=([^,]+)"
 
 // examples ends every error about a value of --auth.
-const examples = `use for example "mtls:subject:CN=([^,]+)" or "mtls:uri:^spiffe://example\.org/ns/argocd/sa/([^/]+)$"`
+const examples = `use for example "mtls:subject:CN=([^,]+)" or "spiffe://example.org/ns/argocd/sa/argocd-agent/agent/{agent}"`
 
 // Options configures an Authenticator.
 type Options struct {
-	// Auth is one of these, where the regular expression's first group is the agent's name:
+	// Auth says where an agent's name is in what it proves. It is one of these:
 	//
-	//	mtls:subject:<regexp>  the subject of the client certificate, such as "CN=agent-a,O=example"
-	//	mtls:uri:<regexp>      the one URI of the client certificate, such as a SPIFFE ID
-	//	mtls:<regexp>          an older spelling of mtls:subject
+	//	mtls:subject:<regexp>                     the subject of the client certificate, such as "CN=agent-a,O=example"
+	//	mtls:uri:<regexp>                         the one URI of the client certificate, such as a SPIFFE ID
+	//	mtls:<regexp>                             an older spelling of mtls:subject
+	//	header:x-forwarded-client-cert:<regexp>   the one URI of the certificate that a trusted proxy vouches for
+	//	spiffe://<template>                       the SPIFFE ID, whatever proves it; several templates with commas between them
+	//	spiffe:                                   the SPIFFE ID, by the Table alone
 	//
-	// The regular expression need not match the whole, but it must match in one place only. On a subject it should begin
-	// with ^ or name what is before it: any attribute can have a text that looks like another one. Only CN=([^,]+) is
-	// safe as it is: it stands for the common name, whatever else there is.
+	// The first group of a regular expression is the agent's name. It need not match the whole, but it must match in one place only. On a
+	// subject it should begin with ^ or name what is before it: any attribute can have a text that looks like another one. Only
+	// CN=([^,]+) is safe as it is: it stands for the common name, whatever else there is. A Template always matches the whole.
 	Auth string
 	// Reserved are names that no agent may have, such as the hub's own namespace.
 	Reserved []string
-	// Components are the hub's own components: by their certificates' URIs if Auth reads URIs, and else by their common names.
+	// Components are the hub's own components: by their URIs if Auth reads URIs, and else by their certificates' common names.
 	// No agent may have such a name.
 	Components Components
+	// Proxies are who may vouch for agents and components.
+	Proxies Proxies
+	// TrustDomain is what {trustDomain} means in templates. With header, it is the one of which every URI has to be; any if it is empty.
+	TrustDomain string
+	// Table returns which SPIFFE IDs are of which agents, beside the templates; nil if there is no such table.
+	Table func() Table
 }
 
 // Authenticator reads which agent is the peer of a connection. It is safe for concurrent use.
 type Authenticator struct {
-	pattern    *regexp.Regexp
-	field      field
-	reserved   []string
-	components Components
-	component  field // what names a component
+	options   Options
+	naming    naming
+	component field // what names a component
 }
 
-// field is what of a certificate names the agent.
+// naming is how an agent's name is read from a proof.
+type naming struct {
+	// methods are those that may prove it.
+	methods []Method
+	name    func(Proof) (string, error)
+}
+
+// field is a part of a proof.
 type field struct {
 	name string // as logs and errors call it
-	read func(*x509.Certificate) (string, error)
+	read func(Proof) (string, error)
 	uri  bool
 }
 
+// The fields that have a name in them.
+var (
+	subjectField    = field{name: "subject", read: subject}
+	commonNameField = field{name: "common name", read: CommonName}
+	uriField        = field{name: "URI", read: Proof.URI, uri: true}
+)
+
 // New makes an Authenticator, or says what a right value looks like.
 func New(options Options) (*Authenticator, error) {
+	a := &Authenticator{options: options, component: uriField}
 	method, rest, _ := strings.Cut(options.Auth, ":")
+	var err error
 	switch method {
 	case "mtls":
-	case "header", "userpass":
-		return nil, fmt.Errorf("auth %q: method %q is not available: %s", options.Auth, method, examples)
+		err = a.nameByCertificate(rest)
+	case "header":
+		err = a.nameByHeader(rest)
+	case "spiffe":
+		a.naming, err = byID(options)
 	default:
-		return nil, fmt.Errorf("auth %q: it must begin with mtls: %s", options.Auth, examples)
+		err = fmt.Errorf("method %q is not available", method)
 	}
-	source := field{name: "subject", read: subject}
-	if expression, ok := strings.CutPrefix(rest, "subject:"); ok {
-		rest = expression
-	} else if expression, ok := strings.CutPrefix(rest, "uri:"); ok {
-		rest, source = expression, field{name: "URI", read: URI, uri: true}
-	}
-	component := field{name: "common name", read: CommonName}
-	switch {
-	case source.uri:
-		component = source
-	case rest == wholeName:
-		rest, source = "(?s)^(.+)$", component
-	}
-	if rest == "" {
-		return nil, fmt.Errorf("auth %q: the regular expression is missing: %s", options.Auth, examples)
-	}
-	pattern, err := regexp.Compile(rest)
 	if err != nil {
 		return nil, fmt.Errorf("auth %q: %w: %s", options.Auth, err, examples)
 	}
-	if pattern.NumSubexp() == 0 {
-		return nil, fmt.Errorf("auth %q: the regular expression has no group in parentheses to say where the agent's name is: %s",
-			options.Auth, examples)
-	}
-	return &Authenticator{
-		pattern: pattern, field: source, reserved: options.Reserved, components: options.Components, component: component,
-	}, nil
+	return a, nil
 }
 
-// CheckAuth accepts the values of Options.Auth that New does.
-func CheckAuth(value string) error {
-	_, err := New(Options{Auth: value})
+// nameByCertificate has agents named by a field of their certificates.
+func (a *Authenticator) nameByCertificate(rest string) (err error) {
+	source := subjectField
+	if expression, ok := strings.CutPrefix(rest, "subject:"); ok {
+		rest = expression
+	} else if expression, ok := strings.CutPrefix(rest, "uri:"); ok {
+		rest, source = expression, uriField
+	}
+	if !source.uri {
+		a.component = commonNameField
+	}
+	if !source.uri && rest == wholeName {
+		rest, source = "(?s)^(.+)$", commonNameField
+	}
+	a.naming.methods = []Method{MTLS}
+	a.naming.name, err = byExpression(source, rest)
 	return err
 }
 
-// Authenticate returns the peer of the gRPC connection that ctx belongs to. Its errors wrap ErrUnauthenticated or ErrAgentName;
+// nameByHeader has agents named by the URI that a proxy says.
+func (a *Authenticator) nameByHeader(rest string) (err error) {
+	header, expression, _ := strings.Cut(rest, ":")
+	if !strings.EqualFold(header, xfcc.Header) {
+		return fmt.Errorf("the header %q is not one that is read: use %s", header, xfcc.Header)
+	}
+	source := uriField
+	if strings.Contains(expression, "URI=") { // as on the text of the header
+		source.read = func(p Proof) (string, error) {
+			uri, err := p.URI()
+			return "URI=" + uri, err
+		}
+	}
+	name, err := byExpression(source, expression)
+	a.naming.methods = []Method{XFCC}
+	a.naming.name = func(p Proof) (string, error) {
+		if domain := a.options.TrustDomain; domain != "" {
+			if uri, err := p.URI(); err == nil && !strings.HasPrefix(uri, "spiffe://"+domain+"/") {
+				return "", fmt.Errorf("its URI %q is not of the trust domain %q, the hub's setting --trust-domain", uri, domain)
+			}
+		}
+		return name(p)
+	}
+	return err
+}
+
+// byExpression returns what finds the name in a field by a regular expression. One that finds more than one name is refused: which one
+// is meant would hang on the order in which a certificate lists things.
+func byExpression(source field, expression string) (func(Proof) (string, error), error) {
+	if expression == "" {
+		return nil, errors.New("the regular expression is missing")
+	}
+	pattern, err := regexp.Compile(expression)
+	if err != nil {
+		return nil, err
+	}
+	if pattern.NumSubexp() == 0 {
+		return nil, errors.New("the regular expression has no group in parentheses to say where the agent's name is")
+	}
+	return func(p Proof) (string, error) {
+		text, err := source.read(p)
+		if err != nil {
+			return "", err
+		}
+		matches := pattern.FindAllStringSubmatch(text, 2)
+		switch {
+		case len(matches) == 0:
+			return "", fmt.Errorf("its %s %q does not match %s: issue it in that form, or change the hub's setting --auth", source.name, text, pattern)
+		case len(matches) > 1:
+			return "", fmt.Errorf("its %s %q matches %s in more than one place: anchor the expression in the hub's setting --auth with ^ or $",
+				source.name, text, pattern)
+		}
+		return matches[0][1], nil
+	}, nil
+}
+
+// CheckAuth accepts the values of Options.Auth that New does, with any trust domain.
+func CheckAuth(value string) error {
+	_, err := New(Options{Auth: value, TrustDomain: "example.org"})
+	return err
+}
+
+// Authenticate returns the peer of the gRPC stream that ctx belongs to. Its errors wrap ErrUnauthenticated or ErrAgentName;
 // either way the peer must not be served.
 func (a *Authenticator) Authenticate(ctx context.Context) (Peer, error) {
-	found, err := peerFrom(ctx)
+	proof, err := a.proofOf(ctx)
 	if err != nil {
 		return Peer{}, err
 	}
-	leaf := found.Certificates[0]
-	if component := a.ComponentOf(leaf); component != "" {
-		return Peer{}, fmt.Errorf("%w: client certificate %q from %s is that of a component of the hub, which is no agent",
-			ErrUnauthenticated, found.Subject, found.Address)
+	if component := a.ComponentOf(proof); component != "" {
+		return Peer{}, fmt.Errorf("%w: %s from %s is that of a component of the hub, which is no agent", ErrUnauthenticated, proof, proof.Address)
 	}
-	if found.Agent, err = a.AgentOf(leaf); err != nil {
-		return Peer{}, fmt.Errorf("connection from %s: %w", found.Address, err)
+	agent, err := a.AgentOf(proof)
+	if err != nil {
+		return Peer{}, fmt.Errorf("connection from %s: %w", proof.Address, err)
 	}
-	return found, nil
+	return Peer{Proof: proof, Agent: agent}, nil
 }
 
-// AgentOf returns the agent that a verified certificate names. Its errors wrap ErrUnauthenticated or ErrAgentName.
-func (a *Authenticator) AgentOf(certificate *x509.Certificate) (Agent, error) {
-	name, err := a.nameOf(certificate)
-	if refusal := refuseCaller(certificate); refusal != nil {
+// proofOf returns what the peer of the gRPC stream that ctx belongs to has shown.
+func (a *Authenticator) proofOf(ctx context.Context) (Proof, error) {
+	c, err := connectionOf(ctx)
+	if err != nil {
+		return Proof{}, err
+	}
+	return a.options.Proxies.Prove(c)
+}
+
+// AgentOf returns the agent that a proof names, if the proof is good. Its errors wrap ErrUnauthenticated or ErrAgentName.
+func (a *Authenticator) AgentOf(proof Proof) (Agent, error) {
+	name, err := a.nameOf(proof)
+	if refusal := refuseCaller(proof); refusal != nil {
 		err = refusal
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: client certificate %q: %w", ErrUnauthenticated, certificate.Subject.String(), err)
+		return "", fmt.Errorf("%w: %s: %w", ErrUnauthenticated, proof, err)
 	}
-	agent, err := ParseAgent(name, a.reserved...)
+	agent, err := ParseAgent(name, a.options.Reserved...)
 	if err != nil {
-		return "", fmt.Errorf("client certificate %q: %w", certificate.Subject.String(), err)
+		return "", fmt.Errorf("%s: %w", proof, err)
 	}
 	return agent, nil
 }
 
-// nameOf returns what the certificate calls the agent. A pattern that finds more than one name is refused: which one is
-// meant would hang on the order in which a certificate lists things.
-func (a *Authenticator) nameOf(certificate *x509.Certificate) (string, error) {
-	text, err := a.field.read(certificate)
-	if err != nil {
-		return "", err
+// nameOf returns what a proof calls the agent.
+func (a *Authenticator) nameOf(proof Proof) (string, error) {
+	if len(a.naming.methods) > 0 && !slices.Contains(a.naming.methods, proof.Method) {
+		return "", fmt.Errorf("it proves who it is by %s, and the hub's setting --auth asks for %s", proof.Method, a.naming.methods[0])
 	}
-	matches := a.pattern.FindAllStringSubmatch(text, 2)
-	switch {
-	case len(matches) == 0:
-		return "", fmt.Errorf("its %s %q does not match %s: issue it in that form, or change the hub's setting --auth", a.field.name, text, a.pattern)
-	case len(matches) > 1:
-		return "", fmt.Errorf("its %s %q matches %s in more than one place: anchor the expression in the hub's setting --auth with ^ or $",
-			a.field.name, text, a.pattern)
-	}
-	return matches[0][1], nil
+	return a.naming.name(proof)
 }
 
 // subject returns the subject.
-func subject(certificate *x509.Certificate) (string, error) {
-	return certificate.Subject.String(), requireOneName(certificate)
+func subject(proof Proof) (string, error) {
+	if proof.leaf() == nil {
+		return "", errNoSubject
+	}
+	return proof.Subject, requireOneName(proof.leaf())
 }
 
+// errNoSubject means that only a certificate itself has a subject that one may rely on.
+var errNoSubject = errors.New("the subject of a certificate is read only from the client's own TLS connection: name agents and components by their URIs")
+
 // CommonName returns the one common name of a certificate's subject.
-func CommonName(certificate *x509.Certificate) (string, error) {
+func CommonName(proof Proof) (string, error) {
+	certificate := proof.leaf()
+	if certificate == nil {
+		return "", errNoSubject
+	}
 	if certificate.Subject.CommonName == "" {
-		return "", fmt.Errorf("its subject %q has no common name: issue it with one, or change the hub's setting --auth",
-			certificate.Subject.String())
+		return "", fmt.Errorf("its subject %q has no common name: issue it with one, or change the hub's setting --auth", proof.Subject)
 	}
 	return certificate.Subject.CommonName, requireOneName(certificate)
 }
@@ -180,16 +268,4 @@ func requireOneName(certificate *x509.Certificate) error {
 		return fmt.Errorf("its subject has %d common names: issue it with one", names)
 	}
 	return nil
-}
-
-// URI returns the one URI among a certificate's alternative names, such as its SPIFFE ID.
-func URI(certificate *x509.Certificate) (string, error) {
-	switch len(certificate.URIs) {
-	case 1:
-		return certificate.URIs[0].String(), nil
-	case 0:
-		return "", errors.New("it has no URI among its alternative names: issue it with one, or name the agent by mtls:subject")
-	default:
-		return "", fmt.Errorf("it has %d URIs among its alternative names: issue it with one", len(certificate.URIs))
-	}
 }

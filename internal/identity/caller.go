@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"crypto/x509"
 	"fmt"
 	"net/url"
 	"strings"
@@ -33,16 +32,19 @@ func (c Caller) URI() *url.URL {
 	return id
 }
 
-// CallerOf returns the caller that a certificate names, by its one URI. That the certificate was verified, and the trust domain,
-// are for the caller of this function to see to.
-func CallerOf(certificate *x509.Certificate) (Caller, error) {
-	if _, err := URI(certificate); err != nil {
+// CallerOf returns the caller that a proof names, by its one URI. That the proof is good, and the trust domain, are for the caller of this
+// function to see to.
+func CallerOf(proof Proof) (Caller, error) {
+	uri, err := proof.URI()
+	if err != nil {
 		return Caller{}, err
 	}
-	id := certificate.URIs[0]
+	id, err := url.Parse(uri)
+	if err != nil {
+		return Caller{}, err
+	}
 	caller := Caller{TrustDomain: id.Host}
 	if name, some := strings.CutPrefix(id.Path, callerPath+"/"); some {
-		var err error
 		if caller.Agent, err = ParseAgent(name); err != nil {
 			return Caller{}, fmt.Errorf("its URI %q: %w", id, err)
 		}
@@ -53,9 +55,13 @@ func CallerOf(certificate *x509.Certificate) (Caller, error) {
 	return caller, nil
 }
 
-// refuseCaller returns an error for a certificate that names a caller, whatever else it names.
-func refuseCaller(certificate *x509.Certificate) error {
-	for _, id := range certificate.URIs {
+// refuseCaller returns an error for a proof that names a caller, whatever else it names.
+func refuseCaller(proof Proof) error {
+	for _, uri := range proof.URIs {
+		id, err := url.Parse(uri)
+		if err != nil {
+			return fmt.Errorf("its URI %q: %w", uri, err)
+		}
 		if id.Path == callerPath || strings.HasPrefix(id.Path, callerPath+"/") {
 			return fmt.Errorf("its URI %q is that of a caller of kubeproxy, such as Argo CD, which is no agent and no component of the hub: "+
 				"issue the agent's own with: argocd-agentctl pki issue agent", id)

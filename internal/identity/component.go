@@ -2,7 +2,6 @@ package identity
 
 import (
 	"context"
-	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,34 +28,34 @@ func ParseComponents(entries, targets []string) (Components, error) {
 // AuthenticateComponent returns the peer of the gRPC connection that ctx belongs to if it is one of the hub's own
 // components, by the names in Options.Components. Its errors wrap ErrUnauthenticated; either way the peer must not be served.
 func (a *Authenticator) AuthenticateComponent(ctx context.Context) (Peer, error) {
-	found, err := peerFrom(ctx)
+	proof, err := a.proofOf(ctx)
 	if err != nil {
 		return Peer{}, err
 	}
-	if found.Component = a.ComponentOf(found.Certificates[0]); found.Component == "" {
-		return Peer{}, fmt.Errorf("%w: client certificate %q from %s is of no component of the hub, which are known by their %s: "+
-			"name it in the hub's setting --hub-components", ErrUnauthenticated, found.Subject, found.Address, a.component.name)
+	component := a.ComponentOf(proof)
+	if component == "" {
+		return Peer{}, fmt.Errorf("%w: %s from %s is of no component of the hub, which are known by their %s: "+
+			"name it in the hub's setting --hub-components", ErrUnauthenticated, proof, proof.Address, a.component.name)
 	}
-	found.Targets = a.components[found.Component]
-	return found, nil
+	return Peer{Proof: proof, Component: component, Targets: a.options.Components[component]}, nil
 }
 
-// ComponentOf returns which of the hub's components a certificate names, empty if none. It reads the field that names agents, by
-// Options.Auth: who signs certificates vouches for that field, and may let anybody choose the others. That the certificate was
-// verified is for the caller to have seen to.
-func (a *Authenticator) ComponentOf(certificate *x509.Certificate) string {
-	name, err := a.component.read(certificate)
-	if _, ok := a.components[name]; err != nil || !ok || refuseCaller(certificate) != nil {
+// ComponentOf returns which of the hub's components a proof names, empty if none. It reads the field that names agents, by
+// Options.Auth: who signs certificates vouches for that field, and may let anybody choose the others. That the proof is good is for the
+// caller to see to.
+func (a *Authenticator) ComponentOf(proof Proof) string {
+	name, err := a.component.read(proof)
+	if _, ok := a.options.Components[name]; err != nil || !ok || refuseCaller(proof) != nil {
 		return ""
 	}
 	return name
 }
 
-// Unmatched returns the components that no certificate can name by the field that Options.Auth reads, sorted: common names
+// Unmatched returns the components that nobody can be by the field that Options.Auth reads, sorted: common names
 // where URIs are read.
 func (a *Authenticator) Unmatched() []string {
 	var unmatched []string
-	for name := range a.components {
+	for name := range a.options.Components {
 		if a.component.uri && !strings.Contains(name, "://") {
 			unmatched = append(unmatched, name)
 		}

@@ -64,17 +64,23 @@ func TestParseAgent(t *testing.T) {
 
 func TestInvalidAuthErrorShowsExample(t *testing.T) {
 	for value, problem := range map[string]string{
-		"":                          "must begin with mtls",
-		"CN=([^,]+)":                "must begin with mtls",
-		"mtls":                      "regular expression is missing",
-		"mtls:":                     "regular expression is missing",
-		"mtls:subject:":             "regular expression is missing",
-		"mtls:uri:":                 "regular expression is missing",
-		"mtls:subject:CN=([^,]+":    "missing closing )",
-		"mtls:subject:CN=[^,]+":     "no group in parentheses",
-		"mtls:CN=(?:[^,]+)":         "no group in parentheses",
-		"header:x-client:(.*)":      `method "header" is not available`,
-		"userpass:/etc/agents.pass": `method "userpass" is not available`,
+		"":                                      `method "" is not available`,
+		"CN=([^,]+)":                            `method "CN=([^,]+)" is not available`,
+		"spiffe":                                "begin with \"spiffe://\"",
+		"spiffe://hub.test/agent":               "want {agent} in it, once",
+		"spiffe://hub.test/{agent},":            "begin with \"spiffe://\"",
+		"header:":                               "use x-forwarded-client-cert",
+		"header:x-forwarded-client-cert:":       "regular expression is missing",
+		"header:x-forwarded-client-cert:URI=.*": "no group in parentheses",
+		"mtls":                                  "regular expression is missing",
+		"mtls:":                                 "regular expression is missing",
+		"mtls:subject:":                         "regular expression is missing",
+		"mtls:uri:":                             "regular expression is missing",
+		"mtls:subject:CN=([^,]+":                "missing closing )",
+		"mtls:subject:CN=[^,]+":                 "no group in parentheses",
+		"mtls:CN=(?:[^,]+)":                     "no group in parentheses",
+		"header:x-client:(.*)":                  "use x-forwarded-client-cert",
+		"userpass:/etc/agents.pass":             `method "userpass" is not available`,
 	} {
 		_, err := identity.New(identity.Options{Auth: value})
 		require.ErrorContains(t, err, problem, value)
@@ -406,7 +412,7 @@ func TestComponentIsKnownByTheFieldThatAuthReads(t *testing.T) {
 			if test.component {
 				want = test.named
 			}
-			require.Equal(t, want, authenticator.ComponentOf(issue(t, ca, test.who).Leaf))
+			require.Equal(t, want, authenticator.ComponentOf(proofOf(issue(t, ca, test.who))))
 		})
 	}
 }
@@ -425,6 +431,11 @@ func TestParseComponents(t *testing.T) {
 	require.Equal(t, []string{kubeproxy}, authenticator.Unmatched())
 }
 
+// proofOf is what somebody has shown who presented a certificate.
+func proofOf(certificate tls.Certificate) identity.Proof {
+	return identity.Certified([]*x509.Certificate{certificate.Leaf})
+}
+
 // Whoever reads a cluster Secret on the hub has what is in it, which makes nobody an agent or a component.
 func TestCertificateOfACallerIsNobodyElses(t *testing.T) {
 	ca := newCA(t)
@@ -433,7 +444,7 @@ func TestCertificateOfACallerIsNobodyElses(t *testing.T) {
 	require.NoError(t, err)
 	issued, err := pair.TLS()
 	require.NoError(t, err)
-	found, err := identity.CallerOf(issued.Leaf)
+	found, err := identity.CallerOf(proofOf(issued))
 	require.NoError(t, err)
 	require.Equal(t, identity.Caller{TrustDomain: identity.CallerTrustDomain, Agent: "agent-a"}, found)
 	require.Equal(t, caller, found.URI().String())
@@ -455,7 +466,7 @@ func TestCertificateOfACallerIsNobodyElses(t *testing.T) {
 			require.ErrorContains(t, got.err, "caller of kubeproxy")
 			authenticator, err := identity.New(identity.Options{Auth: auth, Components: identity.Components{kubeproxy: nil, caller: nil}})
 			require.NoError(t, err)
-			require.Empty(t, authenticator.ComponentOf(certificate.Leaf), "%s: %s", name, auth)
+			require.Empty(t, authenticator.ComponentOf(proofOf(certificate)), "%s: %s", name, auth)
 		}
 	}
 }
@@ -467,7 +478,7 @@ func TestOnlyTheWholeURIIsACallers(t *testing.T) {
 		{"spiffe://x/callers/a"}, {"spiffe://x/y/caller/a"}, {"spiffe://x/caller/A"}, {"spiffe://x/caller/a?b"}, {"spiffe://x/caller/%61"},
 		{"spiffe://x@y/caller/a"}, {"spiffe:x/caller/a"}, {"spiffe://x/caller/a#b"},
 	} {
-		_, err := identity.CallerOf(issue(t, ca, holder{subject: named("a").subject, uris: uris}).Leaf)
+		_, err := identity.CallerOf(proofOf(issue(t, ca, holder{subject: named("a").subject, uris: uris})))
 		require.Error(t, err, "%v", uris)
 	}
 }

@@ -10,14 +10,6 @@ import (
 	"sync"
 )
 
-// Trust decides which client certificates are accepted now.
-type Trust interface {
-	// VerifyClient returns nil if the certificates that a peer presented, its own first, are good now.
-	VerifyClient(presented []*x509.Certificate) error
-	// Changed returns a channel that is closed when the trusted CAs may have changed.
-	Changed() <-chan struct{}
-}
-
 // The causes with which a CertificateMonitor ends a context.
 var (
 	// ErrExpired means that the certificate, or a CA that it depends on, has expired.
@@ -35,10 +27,29 @@ type CertificateMonitor struct {
 	open map[*binding]struct{} // guarded by mu
 }
 
-// binding ties one stream or request to the certificates of its peer.
+// binding ties one stream or request to its peer.
 type binding struct {
-	certificates []*x509.Certificate
-	revoke       context.CancelCauseFunc
+	peer   Peer
+	revoke context.CancelCauseFunc
+}
+
+// bindingKey is the same for streams that are verified alike: those of one peer over one connection. Streams of a proxy's other clients
+// are not, even over the same one.
+type bindingKey struct {
+	certificate      *x509.Certificate
+	uri, fingerprint string
+	agent            Agent
+}
+
+func (b *binding) key() bindingKey {
+	key := bindingKey{fingerprint: b.peer.Fingerprint, agent: b.peer.Agent}
+	if len(b.peer.Certificates) > 0 {
+		key.certificate = b.peer.Certificates[0]
+	}
+	if len(b.peer.URIs) > 0 {
+		key.uri = b.peer.URIs[0]
+	}
+	return key
 }
 
 // NewCertificateMonitor returns a monitor of certificates that trust verifies.
@@ -64,7 +75,7 @@ func (m *CertificateMonitor) Bind(ctx context.Context, peer Peer) (context.Conte
 func (m *CertificateMonitor) Watch(ctx context.Context, peer Peer) (context.Context, context.CancelFunc) {
 	ctx, expire := context.WithDeadlineCause(ctx, peer.NotAfter, ErrExpired)
 	ctx, revoke := context.WithCancelCause(ctx)
-	b := &binding{certificates: peer.Certificates, revoke: revoke}
+	b := &binding{peer: peer, revoke: revoke}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.open[b] = struct{}{}
@@ -79,7 +90,7 @@ func (m *CertificateMonitor) Watch(ctx context.Context, peer Peer) (context.Cont
 
 // Verify returns ErrRevoked, with the reason, unless the peer's certificate is trusted now.
 func (m *CertificateMonitor) Verify(peer Peer) error {
-	if err := m.trust.VerifyClient(peer.Certificates); err != nil {
+	if err := m.trust.Verify(peer); err != nil {
 		return fmt.Errorf("%w: %w", ErrRevoked, err)
 	}
 	return nil
@@ -98,18 +109,18 @@ func (m *CertificateMonitor) Run(ctx context.Context) {
 	}
 }
 
-// verifyAll ends what is bound to certificates that are no longer good. It verifies each certificate once, however many
-// streams use its connection.
+// verifyAll ends what is bound to certificates that are no longer good. It verifies each peer once, however many streams it
+// has over one connection.
 func (m *CertificateMonitor) verifyAll() {
 	m.mu.RLock()
 	open := slices.Collect(maps.Keys(m.open)) // verifying them takes too long to hold the lock
 	m.mu.RUnlock()
-	results := make(map[*x509.Certificate]error)
+	results := make(map[bindingKey]error)
 	for _, b := range open {
-		err, known := results[b.certificates[0]]
+		err, known := results[b.key()]
 		if !known {
-			err = m.trust.VerifyClient(b.certificates)
-			results[b.certificates[0]] = err
+			err = m.trust.Verify(b.peer)
+			results[b.key()] = err
 		}
 		if err != nil {
 			b.revoke(fmt.Errorf("%w: %w", ErrRevoked, err))

@@ -2,7 +2,6 @@ package callers
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -35,13 +34,13 @@ type Unblocked struct {
 // Restrict returns a Trust that accepts what trust does, unless the hub blocks it: the certificate, or the agent that it is for.
 // Run must run.
 func Restrict(trust identity.Trust, list Blocklist) *Unblocked {
-	return &Unblocked{list: list, Restriction: identity.Restrict(trust, func(x *x509.Certificate) error {
+	return &Unblocked{list: list, Restriction: identity.Restrict(trust, func(peer identity.Peer) error {
 		blocked, err := list.Blocked()
 		if err != nil {
 			return fmt.Errorf("%w: %w", errUnknown, err)
 		}
-		caller, _ := identity.CallerOf(x) // what names none may be blocked in other ways
-		return blocked.Refuses(x, caller.Agent)
+		caller, _ := identity.CallerOf(peer.Proof) // what names none may be blocked in other ways
+		return blocked.Refuses(peer.Proof, caller.Agent)
 	})}
 }
 

@@ -59,7 +59,6 @@ func TestBlockedCallersAreRefused(t *testing.T) {
 	t.Cleanup(func() { cancel(); running.Wait() })
 
 	r := request(t, time.Hour) // by agent "a"
-	r = r.WithContext(callers.WithConnection(r.Context(), nil))
 	refuses := func(code int, text string) {
 		t.Helper()
 		_, _, _, err := who.Bind(r)

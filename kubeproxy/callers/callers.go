@@ -6,8 +6,6 @@ package callers
 
 import (
 	"cmp"
-	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -27,10 +25,12 @@ type Tokens interface {
 
 // Options configures Callers.
 type Options struct {
-	// Trust verifies client certificates. Without it there is no Bind.
+	// Trust verifies callers. Without it there is no Bind.
 	Trust identity.Trust
 	// Blocklist has the agents that may not be reached; nil if none.
 	Blocklist Blocklist
+	// Proxies are who may vouch for callers.
+	Proxies identity.Proxies
 	// TrustDomain is that of the URIs by which certificates name callers; see identity.Caller.
 	TrustDomain string
 	// Tokens is nil if no key is configured. Then every token is refused.
@@ -84,7 +84,7 @@ func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 		return Call{}, err
 	}
 	bearer, given := bearerToken(r.Header)
-	call, err := c.callOf(c.certificateOf(r.Context(), peer), bearer, given, target)
+	call, err := c.callOf(c.whose(peer.Proof), bearer, given, target)
 	if err == nil {
 		err = c.checkAgent(call.Agent)
 	}
@@ -142,33 +142,22 @@ func byCertificate(named *certificate, target Target) (Call, error) {
 	}
 }
 
-// certificateOf returns whom the certificate of a connection names.
-func (c *Callers) certificateOf(ctx context.Context, peer identity.Peer) *certificate {
-	conn := connectionOf(ctx)
-	named := conn.certificate.Load()
-	if named == nil {
-		named = c.readCertificate(peer.Certificates[0])
-		conn.certificate.Store(named)
-	}
-	return named
-}
-
-// readCertificate returns whom a certificate names.
-func (c *Callers) readCertificate(x *x509.Certificate) *certificate {
-	if id, err := identity.URI(x); err == nil && slices.Contains(c.options.AllAgents, id) {
+// whose returns whom a proof names.
+func (c *Callers) whose(proof identity.Proof) *certificate {
+	if id, err := proof.URI(); err == nil && slices.Contains(c.options.AllAgents, id) {
 		return &certificate{name: id, allAgents: true}
 	}
-	caller, err := identity.CallerOf(x)
+	caller, err := identity.CallerOf(proof)
 	if err == nil && caller.TrustDomain != c.options.TrustDomain {
 		err = fmt.Errorf("its URI %q is of another trust domain than %q, the setting --caller-trust-domain", caller.URI(), c.options.TrustDomain)
 	}
 	switch {
 	case errors.Is(err, identity.ErrAgentName):
-		return &certificate{refusal: apihttp.Errorf(http.StatusForbidden, "client certificate %q: %v", x.Subject, err)}
+		return &certificate{refusal: apihttp.Errorf(http.StatusForbidden, "%s: %v", proof, err)}
 	case err != nil:
 		want := identity.Caller{TrustDomain: c.options.TrustDomain}.URI()
-		return &certificate{refusal: apihttp.Errorf(http.StatusUnauthorized, "client certificate %q is not that of a caller of the hub: %v: "+
-			"issue one with the URI %s/<agent>, as argocd-agentctl agent create --upsert does", x.Subject, err, want)}
+		return &certificate{refusal: apihttp.Errorf(http.StatusUnauthorized, "%s is not that of a caller of the hub: %v: "+
+			"issue one with the URI %s/<agent>, as argocd-agentctl agent create --upsert does", proof, err, want)}
 	}
 	return &certificate{name: cmp.Or(string(caller.Agent), "caller"), agent: caller.Agent}
 }

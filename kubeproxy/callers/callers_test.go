@@ -3,6 +3,8 @@ package callers_test
 import (
 	"context"
 	"crypto/x509"
+	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -25,7 +27,7 @@ func peerOf(t *testing.T, options pki.ClientOptions) identity.Peer {
 	require.NoError(t, err)
 	certificate, err := pair.TLS()
 	require.NoError(t, err)
-	return identity.Peer{Certificates: []*x509.Certificate{certificate.Leaf}}
+	return identity.Peer{Proof: identity.Certified([]*x509.Certificate{certificate.Leaf})}
 }
 
 // Meshes vouch for the URI, and let anybody choose a common name. And what names an agent to the principal is no caller.
@@ -75,7 +77,9 @@ func TestRequestsOfOneConnectionMayMeanDifferentAgents(t *testing.T) {
 	who := callers.New(callers.Options{TrustDomain: identity.CallerTrustDomain, Tokens: anyToken{}, AllAgents: []string{all}})
 	argo, agent := peerOf(t, pki.ClientOptions{SPIFFEID: all}), peerOf(t, pki.ClientOptions{Caller: "a"})
 	const first, second = 0, 1
-	connections := []context.Context{callers.WithConnection(t.Context(), nil), callers.WithConnection(t.Context(), nil)}
+	conn, other := net.Pipe()
+	t.Cleanup(func() { require.NoError(t, errors.Join(conn.Close(), other.Close())) })
+	connections := []context.Context{callers.WithConnection(t.Context(), conn), callers.WithConnection(t.Context(), conn)}
 	for _, c := range []struct {
 		connection    int
 		peer          identity.Peer

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/xfcc"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
 )
 
@@ -18,23 +20,24 @@ const reverifyAfter = time.Minute
 // connectionKey is the context key of a connection.
 type connectionKey struct{}
 
-// connection is what Callers remember of a connection, whose certificate never changes.
+// connection is what Callers remember of a connection.
 type connection struct {
-	verified    atomic.Pointer[verified]
-	certificate atomic.Pointer[certificate]
+	address net.Addr
+	// verified is the caller of the last request. Over a connection of a proxy the next one may be another's.
+	verified atomic.Pointer[verified]
 }
 
-// verified is a peer whose certificate was good when it was last verified.
+// verified is a peer whose proof was good when it was last verified.
 type verified struct {
 	peer    identity.Peer
-	changed <-chan struct{} // closed when the trusted CAs have changed since
+	header  []string        // that it was read from, beside the connection
+	changed <-chan struct{} // closed when the answer may have changed since
 	until   time.Time
 }
 
-// WithConnection is for http.Server.ConnContext: it lets Callers remember what they found out about a connection. Without
-// it they verify the certificate for every request.
-func WithConnection(ctx context.Context, _ net.Conn) context.Context {
-	return context.WithValue(ctx, connectionKey{}, &connection{})
+// WithConnection is for http.Server.ConnContext: it lets Callers remember what they found out about a connection.
+func WithConnection(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, &connection{address: conn.RemoteAddr()})
 }
 
 func connectionOf(ctx context.Context) *connection {
@@ -44,17 +47,17 @@ func connectionOf(ctx context.Context) *connection {
 	return &connection{}
 }
 
-// Bind returns the peer of a request, and the request with a context that ends when the peer's certificate is no longer good;
+// Bind returns the peer of a request, and the request with a context that ends when the peer's proof is no longer good;
 // see CertificateError. Call the returned function when the request is over. The error is an *apihttp.Error.
 func (c *Callers) Bind(r *http.Request) (identity.Peer, *http.Request, context.CancelFunc, error) {
-	conn := connectionOf(r.Context())
+	conn, header := connectionOf(r.Context()), r.Header.Values(xfcc.Header)
 	last := conn.verified.Load()
-	if last == nil {
-		peer, err := identity.PeerOf(r.TLS, r.RemoteAddr)
+	if last == nil || !slices.Equal(last.header, header) {
+		proof, err := c.options.Proxies.Prove(identity.Connection{TLS: r.TLS, Address: conn.address, Header: header})
 		if err != nil {
 			return identity.Peer{}, nil, nil, unauthorized(err)
 		}
-		last = &verified{peer: peer}
+		last = &verified{peer: identity.Peer{Proof: proof}, header: header}
 	}
 	peer := last.peer
 	ctx, end := c.monitor.Watch(r.Context(), peer) // from here on the monitor notices changes
@@ -74,7 +77,7 @@ func (c *Callers) Bind(r *http.Request) (identity.Peer, *http.Request, context.C
 	if peer.NotAfter.Before(until) {
 		until = peer.NotAfter
 	}
-	conn.verified.Store(&verified{peer: peer, changed: changed, until: until})
+	conn.verified.Store(&verified{peer: peer, header: header, changed: changed, until: until})
 	return peer, r.WithContext(ctx), end, nil
 }
 

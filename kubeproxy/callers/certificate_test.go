@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -34,7 +35,9 @@ func request(t *testing.T, validFor time.Duration) *http.Request {
 	require.NoError(t, err)
 	certificate, err := pair.TLS()
 	require.NoError(t, err)
-	r := httptest.NewRequestWithContext(callers.WithConnection(t.Context(), nil), http.MethodGet, "/api", http.NoBody)
+	conn, other := net.Pipe()
+	t.Cleanup(func() { require.NoError(t, errors.Join(conn.Close(), other.Close())) })
+	r := httptest.NewRequestWithContext(callers.WithConnection(t.Context(), conn), http.MethodGet, "/api", http.NoBody)
 	r.TLS = &tls.ConnectionState{
 		HandshakeComplete: true, PeerCertificates: []*x509.Certificate{certificate.Leaf},
 		VerifiedChains: [][]*x509.Certificate{{certificate.Leaf, ca.Certificate()}},

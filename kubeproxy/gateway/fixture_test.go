@@ -94,7 +94,7 @@ func open(t *testing.T) *hub {
 	h.keys, err = token.ParseKeys(newCA(t, "a key").PEM().Key)
 	require.NoError(t, err)
 	who := callers.New(callers.Options{
-		Trust: h.material, TrustDomain: identity.CallerTrustDomain, Tokens: h.keys, AllAgents: []string{allAgents},
+		Trust: identity.Verified(h.material), TrustDomain: identity.CallerTrustDomain, Tokens: h.keys, AllAgents: []string{allAgents},
 	})
 	g := gateway.New(gateway.Options{
 		Callers: who, Dial: h.dial, Timeout: testTimeout, HeaderTimeout: testTimeout, MaxResponse: maxResponse, MaxMemory: maxMemory,

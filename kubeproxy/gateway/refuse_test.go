@@ -142,7 +142,7 @@ func TestCredentialsDoNotReachTheSpoke(t *testing.T) {
 	both(t, func(t *testing.T, http2 bool) {
 		r := h.request(t, http.MethodGet, "/api", http.NoBody)
 		for _, name := range []string{
-			"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Client-Cert", "X-Forwarded-Uri", "X-Real-Ip", "Forwarded",
+			"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Uri", "X-Real-Ip", "Forwarded",
 			"X-Remote-User", "X-Remote-Group", "X-Remote-Extra-Scopes", "Argocd-Agent-Caller", "Proxy-Authorization",
 		} {
 			r.Header.Set(name, "forged")
@@ -150,6 +150,11 @@ func TestCredentialsDoNotReachTheSpoke(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer "+h.token(t, "a"))
 		_, body := do(t, h.client(t, "a", http2), r)
 		require.Equal(t, "a for a", body)
+		r = h.request(t, http.MethodGet, "/api", http.NoBody)
+		r.Header.Set("X-Forwarded-Client-Cert", "URI=spiffe://argocd-agent/caller/b")
+		response, body := do(t, h.client(t, "a", http2), r)
+		require.Equal(t, http.StatusUnauthorized, response.StatusCode)
+		require.Contains(t, body, "counts only from a trusted proxy")
 	})
 }
 

@@ -4,8 +4,8 @@
 package admission
 
 import (
+	"cmp"
 	"context"
-	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -25,9 +25,9 @@ type Options struct {
 	Client cache.Getter
 	// Namespace is that of Argo CD.
 	Namespace string
-	// Trust verifies certificates, whoever they are of.
+	// Trust verifies proofs, whoever they are of.
 	Trust identity.Trust
-	// Identify finds the agent that a certificate names.
+	// Identify finds the agent that a proof names.
 	Identify *identity.Authenticator
 	// HasCluster, if set, reports whether an agent has a cluster Secret. Without one it is not admitted. Whoever learns of changes
 	// notifies the Admission, which is a clusters.Listener.
@@ -101,18 +101,21 @@ func (a *Admission) current() *loaded {
 	return now
 }
 
-// refuses returns why the owner of a trusted certificate is not admitted, nil if it is.
-func (a *Admission) refuses(x *x509.Certificate) error {
+// refuses returns why a peer whose proof is good is not admitted, nil if it is.
+func (a *Admission) refuses(peer identity.Peer) error {
 	if err := a.Ready(); err != nil {
 		return err
 	}
-	agent, _ := a.options.Identify.AgentOf(x) // what names no agent may be blocked in other ways
+	agent, err := a.options.Identify.AgentOf(peer.Proof) // what names no agent may be blocked in other ways
+	if peer.Agent != "" && agent != peer.Agent {
+		return fmt.Errorf("it is no longer that of agent %s: %w", peer.Agent, cmp.Or(err, fmt.Errorf("it is that of agent %s now", agent)))
+	}
 	if now := a.current(); now != nil {
-		if err := now.list.Refuses(x, agent); err != nil {
+		if err := now.list.Refuses(peer.Proof, agent); err != nil {
 			return err
 		}
 	}
-	if agent == "" || a.options.HasCluster == nil || a.options.Identify.ComponentOf(x) != "" || a.options.HasCluster(string(agent)) {
+	if agent == "" || a.options.HasCluster == nil || a.options.Identify.ComponentOf(peer.Proof) != "" || a.options.HasCluster(string(agent)) {
 		return nil
 	}
 	return fmt.Errorf("the hub has no cluster Secret of agent %s, which the principal's setting --require-cluster-secret asks for: "+

@@ -165,7 +165,7 @@ func (f *fixture) becomes(t *testing.T, x *x509.Certificate, text string) {
 	late := time.After(timeout)
 	for {
 		changed := f.Changed()
-		err := f.VerifyClient([]*x509.Certificate{x})
+		err := f.Verify(identity.Peer{Proof: identity.Certified([]*x509.Certificate{x})})
 		if err == nil && text == "" {
 			return
 		}

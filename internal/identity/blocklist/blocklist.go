@@ -115,17 +115,17 @@ func (l List) Has(key string) bool {
 	return ok
 }
 
-// Refuses returns why a certificate is refused, nil if it is not. agent is the one that it names, empty if none.
-func (l List) Refuses(x *x509.Certificate, agent identity.Agent) error {
+// Refuses returns why a peer is refused, nil if it is not. agent is the one that it names, or is for; empty if none.
+func (l List) Refuses(proof identity.Proof, agent identity.Agent) error {
 	if agent != "" && l.Has(Agent(agent)) {
 		return fmt.Errorf("agent %s is blocked: unblock it with: argocd-agentctl agent unblock %s", agent, agent)
 	}
-	if key := Certificate(x); l.Has(key) {
+	if key := proof.Fingerprint; l.Has(key) {
 		return fmt.Errorf("the certificate with the fingerprint %s is blocked: issue another, or unblock it by: argocd-agentctl agent unblock --fingerprint %s",
 			key, key)
 	}
-	for _, id := range x.URIs {
-		if l.Has(URI(id.String())) {
+	for _, id := range proof.URIs {
+		if l.Has(URI(id)) {
 			return fmt.Errorf("%q is blocked: unblock it by: argocd-agentctl agent unblock --spiffe-id %q", id, id)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/blocklist"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
@@ -22,6 +23,9 @@ func certificate(t *testing.T, name, id string) *x509.Certificate {
 	return own.Leaf
 }
 
+// proofOf is what somebody has shown who presented a certificate.
+func proofOf(x *x509.Certificate) identity.Proof { return identity.Certified([]*x509.Certificate{x}) }
+
 func TestEachKindOfKeyBlocksWhatItNames(t *testing.T) {
 	const id = "spiffe://example.org/ns/argocd/sa/berlin"
 	x := certificate(t, "berlin", id)
@@ -34,19 +38,19 @@ func TestEachKindOfKeyBlocksWhatItNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			list, err := blocklist.Parse(map[string]string{key: "stolen"})
 			require.NoError(t, err)
-			require.ErrorContains(t, list.Refuses(x, "berlin"), "is blocked")
-			require.NoError(t, list.Refuses(certificate(t, "paris", "spiffe://example.org/ns/argocd/sa/paris"), "paris"))
+			require.ErrorContains(t, list.Refuses(proofOf(x), "berlin"), "is blocked")
+			require.NoError(t, list.Refuses(proofOf(certificate(t, "paris", "spiffe://example.org/ns/argocd/sa/paris")), "paris"))
 		})
 	}
-	require.NoError(t, blocklist.List{}.Refuses(x, "berlin"))
+	require.NoError(t, blocklist.List{}.Refuses(proofOf(x), "berlin"))
 }
 
 // Whoever renews a stolen certificate is still blocked by name.
 func TestAnotherCertificateOfABlockedAgentIsRefused(t *testing.T) {
 	list := blocklist.Of([]string{blocklist.Agent("berlin")})
-	require.ErrorContains(t, list.Refuses(certificate(t, "berlin", ""), "berlin"), "argocd-agentctl agent unblock berlin")
+	require.ErrorContains(t, list.Refuses(proofOf(certificate(t, "berlin", "")), "berlin"), "argocd-agentctl agent unblock berlin")
 	list = blocklist.Of([]string{blocklist.Certificate(certificate(t, "berlin", ""))})
-	require.NoError(t, list.Refuses(certificate(t, "berlin", ""), "berlin"))
+	require.NoError(t, list.Refuses(proofOf(certificate(t, "berlin", "")), "berlin"))
 }
 
 // What can be read holds even beside what cannot.

@@ -3,12 +3,17 @@ package certs
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"syscall"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // ClientOptions says how a client uses a Source.
@@ -16,6 +21,8 @@ type ClientOptions struct {
 	// Source may lack a Pair, and then presents no certificate; or Roots, and then trusts the operating system's CAs.
 	Source *Source
 	Policy Policy
+	// ServerID is the SPIFFE ID that the server has to have, instead of the name that it is dialled by. The zero ID is none.
+	ServerID spiffeid.ID
 	// InsecureSkipVerify accepts any server. Our own certificate is presented all the same.
 	InsecureSkipVerify bool
 }
@@ -29,6 +36,9 @@ type clientCredentials struct {
 // A failed handshake returns a *HandshakeError. With TLS 1.3 a client learns that its certificate was
 // refused only when it first reads; that error is a *HandshakeError too.
 func ClientCredentials(options ClientOptions) credentials.TransportCredentials {
+	if options.Source.Plaintext() {
+		return insecure.NewCredentials()
+	}
 	return &clientCredentials{options: options}
 }
 
@@ -61,6 +71,12 @@ func (c *clientCredentials) config(ours *side) *tls.Config {
 	config := c.options.Policy.config()
 	config.InsecureSkipVerify = c.options.InsecureSkipVerify
 	config.RootCAs = ours.material.Roots
+	if !c.options.ServerID.IsZero() && !c.options.InsecureSkipVerify {
+		config.InsecureSkipVerify = true // of its name: the rest is verified here
+		config.VerifyConnection = func(state tls.ConnectionState) error {
+			return verifyServer(state.PeerCertificates, ours.material, c.options.ServerID)
+		}
+	}
 	// Left to itself, crypto/tls presents nothing when the server does not list our CA, and the server could
 	// only say that a certificate is missing. With ours it can report what is wrong with it.
 	config.GetClientCertificate = func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -71,6 +87,34 @@ func (c *clientCredentials) config(ours *side) *tls.Config {
 		return ours.material.Certificate, nil
 	}
 	return config
+}
+
+// wrongIDError means that a server has another SPIFFE ID than the one that was wanted.
+type wrongIDError struct{ wanted spiffeid.ID }
+
+func (e wrongIDError) Error() string { return fmt.Sprintf("its SPIFFE ID is not %s", e.wanted) }
+
+// verifyServer returns nil if a server that presents these certificates has that SPIFFE ID, by a CA of ours.
+func verifyServer(presented []*x509.Certificate, material Material, want spiffeid.ID) error {
+	options := x509.VerifyOptions{
+		Roots: material.Roots, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, certificate := range presented[1:] {
+		options.Intermediates.AddCert(certificate)
+	}
+	_, err := presented[0].Verify(options)
+	if err == nil && material.Bundles != nil {
+		err = verifySVID(presented, material.Bundles)
+	}
+	if err == nil {
+		if id, failure := x509svid.IDFromCert(presented[0]); failure != nil || id != want {
+			err = wrongIDError{want}
+		}
+	}
+	if err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: presented, Err: err}
+	}
+	return nil
 }
 
 // ServerHandshake is not for clients.

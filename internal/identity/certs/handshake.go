@@ -112,6 +112,7 @@ func (s side) explainVerification(err *tls.CertificateVerificationError) *Handsh
 		invalid x509.CertificateInvalidError
 		unknown x509.UnknownAuthorityError
 		name    x509.HostnameError
+		wrong   wrongIDError
 		result  = &HandshakeError{Reason: BadCertificate, cause: err.Err}
 	)
 	switch {
@@ -125,6 +126,9 @@ func (s side) explainVerification(err *tls.CertificateVerificationError) *Handsh
 		result.Reason = WrongName
 		result.text = fmt.Sprintf("%s %s is for %s, but %s was wanted: connect by one of its names, or issue one that has this name",
 			s.peer, describe(leaf), names(leaf), quote(s.name))
+	case errors.As(err.Err, &wrong):
+		result.Reason = WrongName
+		result.text = fmt.Sprintf("%s %s is for %s, but %s was wanted, by the setting --principal-spiffe-id", s.peer, describe(leaf), names(leaf), quote(wrong.wanted.String()))
 	default:
 		result.text = fmt.Sprintf("%s %s cannot be used", s.peer, describe(leaf))
 	}

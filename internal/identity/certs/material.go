@@ -6,7 +6,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // Material is what one handshake uses. It is a snapshot: nobody changes it, readers included.
@@ -17,6 +22,8 @@ type Material struct {
 	Roots *x509.CertPool
 	// CAs are the certificates in Roots.
 	CAs []*x509.Certificate
+	// Bundles say which of the CAs are trusted for which SPIFFE trust domain; nil if all are for everybody.
+	Bundles *x509bundle.Set
 }
 
 // leaf returns our own leaf certificate, or nil.
@@ -32,6 +39,8 @@ type content struct {
 	pair  *tls.Certificate
 	roots *x509.CertPool
 	cas   []*x509.Certificate
+	// bundles are nil if the CAs are not those of trust domains.
+	bundles *x509bundle.Set
 	// notBefore and notAfter span the time in which the content is of use.
 	notBefore, notAfter time.Time
 }
@@ -53,10 +62,17 @@ func parsePair(blocks Blocks) (content, error) {
 // parseRoots reads a pool of trusted CAs. It is of use as long as any of them is valid: during a rotation the
 // old one stays beside the new one.
 func parseRoots(blocks Blocks) (content, error) {
+	if blocks.Bundles != nil {
+		return parseBundles(blocks.Bundles)
+	}
 	cas, err := ParseCertificates(blocks.CAs)
 	if err != nil {
 		return content{}, fmt.Errorf("trusted CAs: %w", err)
 	}
+	return rootsOf(cas), nil
+}
+
+func rootsOf(cas []*x509.Certificate) content {
 	parsed := content{roots: x509.NewCertPool(), cas: cas, notBefore: cas[0].NotBefore}
 	for _, ca := range cas {
 		parsed.roots.AddCert(ca)
@@ -67,6 +83,30 @@ func parseRoots(blocks Blocks) (content, error) {
 			parsed.notAfter = ca.NotAfter
 		}
 	}
+	return parsed
+}
+
+// parseBundles reads the CAs of SPIFFE trust domains.
+func parseBundles(text map[string][]byte) (content, error) {
+	bundles := x509bundle.NewSet()
+	var all []*x509.Certificate
+	for _, name := range slices.Sorted(maps.Keys(text)) {
+		trustDomain, err := spiffeid.TrustDomainFromString(name)
+		if err != nil {
+			return content{}, fmt.Errorf("trust domain %q: %w", name, err)
+		}
+		cas, err := ParseCertificates(text[name])
+		if err != nil {
+			return content{}, fmt.Errorf("bundle of trust domain %q: %w", name, err)
+		}
+		bundles.Add(x509bundle.FromX509Authorities(trustDomain, cas))
+		all = append(all, cas...)
+	}
+	if len(all) == 0 {
+		return content{}, errors.New("there is no bundle of any trust domain")
+	}
+	parsed := rootsOf(all)
+	parsed.bundles = bundles
 	return parsed, nil
 }
 

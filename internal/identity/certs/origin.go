@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"maps"
+	"slices"
 )
 
 // Blocks is PEM text as an Origin holds it: either a certificate (with its chain) and its key, or trusted CAs.
@@ -11,12 +13,18 @@ type Blocks struct {
 	Certificate []byte
 	Key         []byte
 	CAs         []byte
+	// Bundles are CAs by the SPIFFE trust domains that they are trusted for, instead of CAs.
+	Bundles map[string][]byte
 }
 
 // digest tells equal blocks from different ones.
 func (b Blocks) digest() [sha256.Size]byte {
 	hash := sha256.New()
-	for _, block := range [][]byte{b.Certificate, b.Key, b.CAs} {
+	blocks := [][]byte{b.Certificate, b.Key, b.CAs}
+	for _, trustDomain := range slices.Sorted(maps.Keys(b.Bundles)) {
+		blocks = append(blocks, []byte(trustDomain), b.Bundles[trustDomain])
+	}
+	for _, block := range blocks {
 		sum := sha256.Sum256(block)
 		hash.Write(sum[:])
 	}

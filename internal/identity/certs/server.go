@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // Refused handshakes are counted all, and logged a few at a time: anyone who reaches the port can cause them.
@@ -20,15 +21,18 @@ const (
 
 // ServerOptions says how a server uses a Source.
 type ServerOptions struct {
-	// Source must have both a Pair and Roots.
+	// Source must have both a Pair and Roots, or be Plaintext.
 	Source *Source
 	Policy Policy
 }
 
 // ServerTLS returns a configuration for a server that requires clients to present a certificate, verified against the
 // CAs trusted at the time of each handshake. Session tickets are off, because Go does not verify certificates
-// again when a session is resumed.
+// again when a session is resumed. It is nil for plain text.
 func ServerTLS(options ServerOptions) *tls.Config {
+	if options.Source.Plaintext() {
+		return nil
+	}
 	return serverConfig(options, options.Source.Current)
 }
 
@@ -48,6 +52,15 @@ func serverConfig(options ServerOptions, current func() (Material, error)) *tls.
 		fresh := base.Clone()
 		fresh.Certificates = []tls.Certificate{*material.Certificate}
 		fresh.ClientCAs = material.Roots
+		if material.Bundles != nil {
+			// The chain was verified by all CAs of all trust domains.
+			fresh.VerifyConnection = func(state tls.ConnectionState) error {
+				if err := verifySVID(state.PeerCertificates, material.Bundles); err != nil {
+					return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
+				}
+				return nil
+			}
+		}
 		return fresh, nil
 	}
 	return config
@@ -64,6 +77,9 @@ type serverCredentials struct {
 // ServerCredentials returns gRPC credentials that work like ServerTLS. Failed handshakes are counted, and
 // logged by the Source's logger with their cause.
 func ServerCredentials(options ServerOptions) credentials.TransportCredentials {
+	if options.Source.Plaintext() {
+		return insecure.NewCredentials()
+	}
 	return &serverCredentials{
 		TransportCredentials: credentials.NewTLS(ServerTLS(options)),
 		options:              options,
@@ -114,7 +130,11 @@ func (s *Source) VerifyClient(presented []*x509.Certificate) error {
 	for _, certificate := range presented[1:] {
 		options.Intermediates.AddCert(certificate)
 	}
-	if _, err := presented[0].Verify(options); err != nil {
+	_, err = presented[0].Verify(options)
+	if err == nil && ours.material.Bundles != nil {
+		err = verifySVID(presented, ours.material.Bundles)
+	}
+	if err != nil {
 		failure := ours.explainVerification(&tls.CertificateVerificationError{UnverifiedCertificates: presented, Err: err})
 		return fmt.Errorf("%s (%w)", failure.text, failure.cause)
 	}

@@ -43,6 +43,16 @@ type Source struct {
 	mu sync.RWMutex // guards the mutable fields of parts
 }
 
+// Plaintext returns a Source without material: connections are not secured by us, since a proxy next to us does that.
+func Plaintext(name string, logger *slog.Logger) *Source {
+	s := &Source{name: name, logger: logger, metrics: NewMetrics(nil), ready: make(chan struct{})}
+	close(s.ready)
+	return s
+}
+
+// Plaintext reports whether connections are not secured by us.
+func (s *Source) Plaintext() bool { return len(s.parts) == 0 }
+
 // part is one half of a Source: the pair or the roots.
 type part struct {
 	name   string
@@ -118,10 +128,26 @@ func (s *Source) Wait(ctx context.Context) error {
 	}
 }
 
-// Ready returns nil when there is material that can be used, and otherwise why there is not.
+// Ready returns nil when there is material that can be used now, and otherwise why there is not. What has expired is still there for
+// Current: a clock may be wrong, and the peer says so.
 func (s *Source) Ready() error {
-	_, err := s.Current()
-	return err
+	if _, err := s.Current(); err != nil {
+		return err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var expired []error
+	for _, p := range s.parts {
+		if p.content.validAt(time.Now()) {
+			continue
+		}
+		err := fmt.Errorf("TLS certificates %q: valid only from %s to %s", p.name, stamp(p.content.notBefore), stamp(p.content.notAfter))
+		if p.failure != nil {
+			err = fmt.Errorf("%w: %w", err, p.failure)
+		}
+		expired = append(expired, err)
+	}
+	return errors.Join(expired...)
 }
 
 // Current returns the newest good material, or, as long as some was never there, an error that says what is missing.
@@ -139,7 +165,7 @@ func (s *Source) Current() (Material, error) {
 		case p.content.pair != nil:
 			material.Certificate = p.content.pair
 		default:
-			material.Roots, material.CAs = p.content.roots, p.content.cas
+			material.Roots, material.CAs, material.Bundles = p.content.roots, p.content.cas, p.content.bundles
 		}
 	}
 	if len(missing) > 0 {

@@ -1,14 +1,14 @@
-// Package identitytest is for tests of what asks whether certificates are trusted.
+// Package identitytest is for tests of what asks whether peers are trusted.
 package identitytest
 
 import (
-	"crypto/x509"
 	"sync"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 )
 
-// Trust is an identity.Trust that trusts every certificate until Change says why not. It is safe for concurrent use.
+// Trust is an identity.Trust that trusts everybody until Change says why not. It is safe for concurrent use.
 type Trust struct {
 	changed signal.Broadcast
 
@@ -17,8 +17,8 @@ type Trust struct {
 	verified int   // guarded by mu
 }
 
-// VerifyClient implements identity.Trust.
-func (t *Trust) VerifyClient([]*x509.Certificate) error {
+// Verify implements identity.Trust.
+func (t *Trust) Verify(identity.Peer) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.verified++
@@ -28,7 +28,7 @@ func (t *Trust) VerifyClient([]*x509.Certificate) error {
 // Changed implements identity.Trust.
 func (t *Trust) Changed() <-chan struct{} { return t.changed.Changed() }
 
-// Change refuses every certificate from now on with that error; nil trusts them.
+// Change refuses everybody from now on with that error; nil trusts them.
 func (t *Trust) Change(refusal error) {
 	t.mu.Lock()
 	t.refusal = refusal

@@ -31,6 +31,8 @@ type Settings struct {
 	address   string
 	port      int
 	tls       certs.Settings
+	workload  certs.WorkloadAPI
+	plaintext bool
 	keepAlive time.Duration
 }
 
@@ -52,10 +54,18 @@ func (s *Settings) Declare(set *settings.Set, prefix string) {
 		}},
 		Required: true,
 	})
+	s.workload.Declare(set)
+	s.tls.Workload, s.tls.Plaintext = &s.workload, &s.plaintext
+	s.tls.DeclareServerID(set, prefix)
+	set.Bool(&s.plaintext, "principal-insecure-plaintext", prefix+"_PRINCIPAL_INSECURE_PLAINTEXT", false,
+		"INSECURE: connect to the principal without TLS, through the sidecar of a service mesh")
 	set.Duration(&s.keepAlive, "keep-alive-ping-interval", prefix+"_KEEP_ALIVE_PING_INTERVAL", 10*time.Second,
 		"how often to see whether a quiet connection to the principal still works; at least 10s, 0 for never",
 		settings.OffOrAtLeast(10*time.Second))
 }
+
+// Workload is where the SPIFFE Workload API is, for what else of the program comes from there.
+func (s *Settings) Workload() *certs.WorkloadAPI { return &s.workload }
 
 // Certificates returns the certificate for the principal and the principal's CA. The name is that of the Source.
 func (s *Settings) Certificates(name string, logger *slog.Logger, metrics *certs.Metrics) (*certs.Source, error) {
@@ -65,7 +75,7 @@ func (s *Settings) Certificates(name string, logger *slog.Logger, metrics *certs
 // Connect returns a connection to the principal. It is opened when it is first used, and opened again when the principal no
 // longer trusts its certificate and there is a newer one. more are options of the program's.
 func (s *Settings) Connect(material *certs.Source, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-	renewed := &renewal{TransportCredentials: certs.ClientCredentials(certs.ClientOptions{Source: material}), material: material}
+	renewed := &renewal{TransportCredentials: certs.ClientCredentials(certs.ClientOptions{Source: material, ServerID: s.tls.ServerID()}), material: material}
 	options := append(tunnel.DialOptions(),
 		grpc.WithTransportCredentials(renewed), grpc.WithStreamInterceptor(renewed.watch),
 		grpc.WithConnectParams(grpc.ConnectParams{

@@ -1,0 +1,138 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/xfcc"
+)
+
+// proxied is how long a proof by a proxy holds that does not say when its client's certificate expires. Envoy says it if "cert" is set in
+// set_current_client_cert_details; Istio does not set it, and its certificates are for a day.
+const proxied = 24 * time.Hour
+
+// Proxies are who is believed what it says of its own clients in the header x-forwarded-client-cert: Envoy, such as a sidecar or an
+// ingress gateway. The header counts from nobody else. The zero value believes nobody.
+type Proxies struct {
+	// Local believes whoever connects without TLS from this machine or Pod: by a loopback address, or a Unix socket.
+	Local bool
+	// Socket is the path of a Unix socket to listen on, with Local; empty for TCP.
+	Socket string
+	// IDs are the SPIFFE IDs of proxies that connect by mutual TLS.
+	IDs []string
+	// Hop is which element of the header counts, from the right: 1 is what the proxy that connects says of its client, 2 what that client,
+	// a proxy too, says of its own. If it is 0 there may be only one element: then nobody else can have put one there.
+	Hop int
+}
+
+// Connection is what a proof is read from.
+type Connection struct {
+	// TLS is nil for plain text.
+	TLS *tls.ConnectionState
+	// Address is where it comes from.
+	Address net.Addr
+	// Header has what x-forwarded-client-cert of this stream or request says, an entry for each time that it is there. It is never that of
+	// another one: proxies send those of different clients over the same connection.
+	Header []string
+}
+
+// connectionOf is the connection, and the header, of the gRPC stream that ctx belongs to.
+func connectionOf(ctx context.Context) (Connection, error) {
+	remote, ok := peer.FromContext(ctx)
+	if !ok {
+		return Connection{}, fmt.Errorf("%w: there is no gRPC connection", ErrUnauthenticated)
+	}
+	c := Connection{Address: remote.Addr, Header: metadata.ValueFromIncomingContext(ctx, xfcc.Header)}
+	if info, ok := remote.AuthInfo.(credentials.TLSInfo); ok {
+		c.TLS = &info.State
+	}
+	return c, nil
+}
+
+// Prove returns what the peer of a connection has shown of itself. Its errors wrap ErrUnauthenticated.
+func (p Proxies) Prove(c Connection) (Proof, error) {
+	var address string
+	if c.Address != nil {
+		address = c.Address.String()
+	}
+	if c.TLS == nil {
+		if !p.Local || !Loopback(c.Address) {
+			return Proof{}, fmt.Errorf("%w: the connection from %s does not use TLS: certificates cannot prove anything on it", ErrUnauthenticated, address)
+		}
+		return p.vouched(c, Proof{Address: address})
+	}
+	direct, err := certified(c.TLS, address)
+	if err != nil {
+		return Proof{}, err
+	}
+	if id, err := direct.URI(); err == nil && slices.Contains(p.IDs, id) {
+		return p.vouched(c, direct)
+	}
+	if len(c.Header) > 0 {
+		return Proof{}, fmt.Errorf("%w: %s from %s came with the header %s, which counts only from a trusted proxy: "+
+			"name its SPIFFE ID in the setting --trusted-proxies, or connect without the header", ErrUnauthenticated, direct, address, xfcc.Header)
+	}
+	return direct, nil
+}
+
+// vouched is the proof of the peer that a proxy vouches for. by is what is known of the proxy.
+func (p Proxies) vouched(c Connection, by Proof) (Proof, error) {
+	element, err := p.element(c.Header)
+	if err != nil {
+		return Proof{}, fmt.Errorf("%w: header %s of the connection from %s: %w", ErrUnauthenticated, xfcc.Header, by.Address, err)
+	}
+	proof := Proof{
+		Method: XFCC, Certificates: by.Certificates, URIs: element.URI, Subject: element.Subject, Fingerprint: element.Hash,
+		NotAfter: time.Now().Add(proxied), Address: by.Address,
+	}
+	if x := element.Certificate; x != nil {
+		proof.NotAfter = x.NotAfter
+	}
+	if len(by.Certificates) > 0 && by.NotAfter.Before(proof.NotAfter) {
+		proof.NotAfter = by.NotAfter
+	}
+	return proof, nil
+}
+
+// element returns the one that counts.
+func (p Proxies) element(header []string) (xfcc.Element, error) {
+	switch {
+	case len(header) == 0:
+		return xfcc.Element{}, errors.New("there is none: have the proxy ask its clients for certificates, and set forward_client_cert_details to SANITIZE_SET")
+	case len(header) > 1:
+		return xfcc.Element{}, fmt.Errorf("there are %d: have the proxy replace what its clients send, by SANITIZE_SET", len(header))
+	}
+	elements, err := xfcc.Parse(header[0])
+	switch {
+	case err != nil:
+		return xfcc.Element{}, err
+	case p.Hop == 0 && len(elements) > 1:
+		return xfcc.Element{}, fmt.Errorf("it has %d elements: have the proxy replace what its clients send, by SANITIZE_SET, or say which counts by the setting --xfcc-hop",
+			len(elements))
+	case len(elements) < p.Hop:
+		return xfcc.Element{}, fmt.Errorf("it has %d elements, and the setting --xfcc-hop asks for number %d from the right", len(elements), p.Hop)
+	}
+	return elements[len(elements)-max(p.Hop, 1)], nil
+}
+
+// Loopback reports whether an address is one that only this machine, or Pod, has: of the loopback interface, or a Unix socket. Istio's
+// sidecar connects from 127.0.0.6.
+func Loopback(address net.Addr) bool {
+	switch a := address.(type) {
+	case *net.UnixAddr:
+		return true
+	case *net.TCPAddr:
+		return a.IP.IsLoopback()
+	default:
+		return false
+	}
+}

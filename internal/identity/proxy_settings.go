@@ -1,0 +1,86 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+)
+
+// Declare declares who may vouch for those who connect. The variables begin with a prefix, such as "ARGOCD_PRINCIPAL".
+func (p *Proxies) Declare(set *settings.Set, prefix string) {
+	set.Bool(&p.Local, "insecure-plaintext", prefix+"_INSECURE_PLAINTEXT", false,
+		"INSECURE: serve without TLS, for the sidecar of a service mesh; connections are taken from loopback addresses and the Unix socket only, "+
+			"and their peers are those of the header x-forwarded-client-cert")
+	set.String(&p.Socket, "listen-socket", prefix+"_LISTEN_SOCKET", "",
+		"path of a Unix socket to listen on instead of host and port, with --insecure-plaintext")
+	set.Strings(&p.IDs, "trusted-proxies", prefix+"_TRUSTED_PROXIES", nil,
+		"SPIFFE IDs of proxies, such as an ingress gateway, that connect by mutual TLS and vouch for others by the header x-forwarded-client-cert",
+		settings.Each(func(id string) error { _, err := ParseTemplate(id, ""); return err }))
+	set.Int(&p.Hop, "xfcc-hop", prefix+"_XFCC_HOP", 0,
+		"which element of the header x-forwarded-client-cert counts, from the right, beginning with 1; if 0 there may be one only", settings.NonNegative)
+	set.Rule(func() error {
+		if p.Socket != "" && !p.Local {
+			return errors.New("a Unix socket is for proxies that speak plain text: set --insecure-plaintext too")
+		}
+		return nil
+	}, "listen-socket", "insecure-plaintext")
+	set.Rule(func() error {
+		if p.Hop > 0 && !p.Any() {
+			return errors.New("nobody is believed what the header says: set --insecure-plaintext or --trusted-proxies")
+		}
+		return nil
+	}, "xfcc-hop")
+}
+
+// Any reports whether there is a proxy that is believed.
+func (p *Proxies) Any() bool { return p.Local || len(p.IDs) > 0 }
+
+// localListener takes connections of this machine, or Pod, only.
+type localListener struct {
+	net.Listener
+	logger    *slog.Logger
+	sometimes rate.Sometimes
+}
+
+// Listen listens on the address, host:port, or the Unix socket. Without TLS it takes no other connections than a sidecar's. It need not
+// listen on a loopback address for that: Istio's sidecar connects to the address of its Pod, from 127.0.0.6.
+func (p *Proxies) Listen(ctx context.Context, address string, logger *slog.Logger) (net.Listener, error) {
+	var config net.ListenConfig
+	if p.Socket != "" {
+		listener, err := config.Listen(ctx, "unix", p.Socket)
+		if err != nil {
+			return nil, fmt.Errorf("--listen-socket: %w", err)
+		}
+		return listener, nil
+	}
+	listener, err := config.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--listen-host and --listen-port: %w", err)
+	}
+	if !p.Local {
+		return listener, nil
+	}
+	return &localListener{Listener: listener, logger: logger, sometimes: rate.Sometimes{First: 1, Interval: time.Minute}}, nil
+}
+
+// Accept returns the next connection of a sidecar.
+func (l *localListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil || Loopback(conn.RemoteAddr()) {
+			return conn, err
+		}
+		l.sometimes.Do(func() {
+			l.logger.Warn("Refused connection: without TLS (--insecure-plaintext) they are taken from loopback addresses only, such as those of a sidecar",
+				"address", conn.RemoteAddr().String())
+		})
+		_ = conn.Close() // nothing was written to it
+	}
+}

@@ -83,6 +83,8 @@ func (w workloadWatcher) OnX509ContextWatchError(err error) {
 // verifySVID returns nil if certificates are an X.509-SVID of a trust domain, by the bundle of that one: a CA of one trust domain
 // cannot speak for another.
 func verifySVID(presented []*x509.Certificate, bundles *x509bundle.Set) error {
-	_, _, err := x509svid.Verify(presented, bundles)
-	return err
+	if _, _, err := x509svid.Verify(presented, bundles); err != nil {
+		return fmt.Errorf("it is an X.509-SVID not by the bundle of its trust domain: %v", err) //nolint:errorlint // its CA may well be known, for another one
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,18 +38,27 @@ const (
 var errShuttingDown = apihttp.Errorf(http.StatusServiceUnavailable, "kubeproxy is shutting down: ask again")
 
 // Serve serves callers on the listener until the context ends, and returns when all requests have ended. The TLS
-// configuration must verify client certificates. Serve changes it.
+// configuration must verify client certificates; Serve changes it. Without one callers speak plain text, by HTTP/1.1 or h2c.
 func (g *Gateway) Serve(ctx context.Context, listener net.Listener, config *tls.Config) error {
 	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	server := &http.Server{
-		Handler: g, TLSConfig: withHTTP2(config),
+		Handler: g,
 		ReadHeaderTimeout: g.options.HeaderTimeout, IdleTimeout: callerIdleTimeout, MaxHeaderBytes: apihttp.MaxHeaderBytes,
 		DisableGeneralOptionsHandler: true,
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams, SendPingTimeout: pingInterval, PingTimeout: pingTimeout},
 		BaseContext:                  func(net.Listener) context.Context { return serving },
 		ConnContext:                  withConnection,
 		ErrorLog:                     slog.NewLogLogger(logging.Limited(g.options.Logger).Handler(), slog.LevelInfo),
+	}
+	serve := server.Serve
+	if config != nil {
+		server.TLSConfig = withHTTP2(config)
+		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	} else {
+		server.Protocols = new(http.Protocols)
+		server.Protocols.SetHTTP1(true)
+		server.Protocols.SetUnencryptedHTTP2(true)
 	}
 	stopped := make(chan struct{})
 	ended := make(chan struct{})
@@ -66,7 +76,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener, config *tls.
 	}()
 	defer func() { <-stopped }()
 	defer close(ended)
-	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+	if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve callers: %w", err)
 	}
 	return nil
@@ -77,9 +87,11 @@ type countedKey struct{}
 
 // withConnection lets what serves the requests of a connection know it.
 func withConnection(ctx context.Context, conn net.Conn) context.Context {
+	counted := conn
 	if secure, ok := conn.(*tls.Conn); ok {
-		ctx = context.WithValue(ctx, countedKey{}, secure.NetConn())
+		counted = secure.NetConn()
 	}
+	ctx = context.WithValue(ctx, countedKey{}, counted)
 	return callers.WithConnection(ctx, conn)
 }
 
@@ -90,7 +102,11 @@ func keep(ctx context.Context, peer identity.Peer) error {
 	if !ok {
 		return nil
 	}
-	if err := counted.Admit(peer.Certificates[0]); err != nil {
+	var certificate *x509.Certificate // there is none if a proxy next to us vouches for the caller
+	if len(peer.Certificates) > 0 {
+		certificate = peer.Certificates[0]
+	}
+	if err := counted.Admit(certificate); err != nil {
 		return apihttp.Errorf(http.StatusTooManyRequests, "%v", err)
 	}
 	return nil

@@ -33,7 +33,7 @@ func watchDirectory(t *testing.T, principal *lab.Principal) *directory.Directory
 		Certificates: []tls.Certificate{certificate}, RootCAs: roots, MinVersion: tls.VersionTLS13,
 	})))
 	require.NoError(t, err)
-	r := directory.New(conn, slog.New(slog.DiscardHandler))
+	r := directory.New(conn, nil, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.Run(ctx) })

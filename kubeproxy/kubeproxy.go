@@ -52,7 +52,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	}
 	dialer := tunnel.NewDialer(principal, name)
 	dial := func(ctx context.Context, agent string) (net.Conn, error) { return dialer.Dial(ctx, agent, tunnel.Kube) }
-	agents := directory.New(principal, logging.Component(logger, "directory"))
+	agents := directory.New(principal, principalCerts.Changed, logging.Component(logger, "directory"))
 	unblocked := callers.Restrict(identity.Verified(serverCerts), agents)
 	options := callers.Options{Trust: unblocked, Blocklist: agents, Proxies: s.proxies, TrustDomain: s.trustDomain, AllAgents: s.allAgents}
 	keys := token.NewSource(s.jwtKey, logging.Component(logger, "tokens"))

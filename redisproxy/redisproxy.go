@@ -55,7 +55,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	agents := directory.New(principal, logging.Component(logger, "directory"))
+	agents := directory.New(principal, m.client.Changed, logging.Component(logger, "directory"))
 	dialer := tunnel.NewDialer(principal, name)
 	space := keys.Space{Prefix: s.redis.keyPrefix}
 	agentsRedis := spokes.New(spokes.Options{

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
@@ -71,6 +72,8 @@ type Options struct {
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
+
+	session identity.Session // of all connections: with each newer certificate the hub's tunnel connections over older ones stay
 }
 
 // Dialer keeps an agent connected.
@@ -84,6 +87,7 @@ type Dialer struct {
 
 // New returns a dialer that is not connected.
 func New(o Options) *Dialer {
+	o.session = identity.NewSession()
 	d := &Dialer{options: o, metrics: newMetrics(o.Registerer)}
 	d.because(errors.New("the first connection is being made"))
 	return d

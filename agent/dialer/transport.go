@@ -31,7 +31,7 @@ const (
 // transport returns the options that a connection is made with.
 func transport(o Options, c credentials.TransportCredentials) []grpc.DialOption {
 	options := append(tunnel.DialOptions(),
-		grpc.WithTransportCredentials(c),
+		grpc.WithTransportCredentials(c), o.session.DialOption(),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			// A stream that cannot be opened fails, and the dialer decides when to try again.

@@ -205,7 +205,9 @@ func (a *Authenticator) proofOf(ctx context.Context) (Proof, error) {
 	if err != nil {
 		return Proof{}, err
 	}
-	return a.options.Proxies.Prove(c)
+	proof, err := a.options.Proxies.Prove(c)
+	proof.Session = sessionOf(ctx)
+	return proof, err
 }
 
 // AgentOf returns the agent that a proof names, if the proof is good. Its errors wrap ErrUnauthenticated or ErrAgentName.

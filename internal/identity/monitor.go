@@ -5,61 +5,60 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
+	"time"
 )
 
 // The causes with which a CertificateMonitor ends a context.
 var (
-	// ErrExpired means that the certificate, or a CA that it depends on, has expired.
+	// ErrExpired means that the certificate, or a CA that it depends on, has expired, and there was no newer one in time.
 	ErrExpired = errors.New("certificate has expired: connect again with a newer one")
 	// ErrRevoked means that the certificate is no longer trusted. The error that wraps it says why.
 	ErrRevoked = errors.New("certificate is no longer trusted")
 )
 
 // CertificateMonitor ends streams and requests when the certificate of their peer expires or is no longer trusted. TLS
-// verifies a certificate only once, in the handshake, and connections live longer than that. It is safe for concurrent use.
+// verifies a certificate only once, in the handshake, and connections live longer than that. A peer that opens a stream with a newer
+// certificate in the same Session keeps its older streams. It is safe for concurrent use.
 type CertificateMonitor struct {
 	trust Trust
 
-	mu   sync.RWMutex
-	open map[*binding]struct{} // guarded by mu
+	mu       sync.Mutex
+	open     map[*binding]struct{}              // guarded by mu
+	sessions map[ownerKey]map[*binding]struct{} // those of open that belong together. Guarded by mu
 }
 
 // binding ties one stream or request to its peer.
 type binding struct {
-	peer   Peer
+	peer   Peer // by its newest proof. Guarded by CertificateMonitor.mu
 	revoke context.CancelCauseFunc
+	expiry *time.Timer
 }
 
-// bindingKey is the same for streams that are verified alike: those of one peer over one connection. Streams of a proxy's other clients
-// are not, even over the same one.
-type bindingKey struct {
-	certificate      *x509.Certificate
-	uri, fingerprint string
-	agent            Agent
+// ownerKey is the same for streams that belong together.
+type ownerKey struct {
+	agent          Agent
+	component, uri string
+	session        Session
 }
 
-func (b *binding) key() bindingKey {
-	key := bindingKey{fingerprint: b.peer.Fingerprint, agent: b.peer.Agent}
-	if len(b.peer.Certificates) > 0 {
-		key.certificate = b.peer.Certificates[0]
+// owner returns the key of a peer's streams, and whether the peer says that they belong together.
+func (p Peer) owner() (ownerKey, bool) {
+	key := ownerKey{agent: p.Agent, component: p.Component, session: p.Session}
+	if len(p.URIs) == 1 {
+		key.uri = p.URIs[0]
 	}
-	if len(b.peer.URIs) > 0 {
-		key.uri = b.peer.URIs[0]
-	}
-	return key
+	return key, p.Session != "" && (p.Agent != "" || p.Component != "")
 }
 
-// NewCertificateMonitor returns a monitor of certificates that trust verifies.
+// NewCertificateMonitor returns a monitor of peers that trust verifies.
 func NewCertificateMonitor(trust Trust) *CertificateMonitor {
-	return &CertificateMonitor{trust: trust, open: make(map[*binding]struct{})}
+	return &CertificateMonitor{trust: trust, open: make(map[*binding]struct{}), sessions: make(map[ownerKey]map[*binding]struct{})}
 }
 
 // Bind returns a context that ends, with ErrExpired or ErrRevoked as its cause, when the peer's certificate is no longer
 // good. Call the returned function when the stream or request is over. The error is one of the two if the certificate is
-// not good now.
+// not good now. If it is, and newer than those of the older streams of the peer's session, it speaks for these too.
 func (m *CertificateMonitor) Bind(ctx context.Context, peer Peer) (context.Context, context.CancelFunc, error) {
 	ctx, end := m.Watch(ctx, peer)
 	// The connection may be older than the trusted CAs are, or they changed during its handshake.
@@ -67,24 +66,57 @@ func (m *CertificateMonitor) Bind(ctx context.Context, peer Peer) (context.Conte
 		end()
 		return nil, nil, err
 	}
+	m.renew(peer)
 	return ctx, end, nil
 }
 
 // Watch is Bind without a verification at the start. The caller verifies after the call, so that no change goes unnoticed
 // in between.
 func (m *CertificateMonitor) Watch(ctx context.Context, peer Peer) (context.Context, context.CancelFunc) {
-	ctx, expire := context.WithDeadlineCause(ctx, peer.NotAfter, ErrExpired)
 	ctx, revoke := context.WithCancelCause(ctx)
 	b := &binding{peer: peer, revoke: revoke}
+	b.expiry = time.AfterFunc(time.Until(peer.NotAfter), func() { revoke(ErrExpired) })
+	owner, some := peer.owner()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.open[b] = struct{}{}
+	if some {
+		if m.sessions[owner] == nil {
+			m.sessions[owner] = make(map[*binding]struct{})
+		}
+		m.sessions[owner][b] = struct{}{}
+	}
 	return ctx, func() {
-		m.mu.Lock()
-		delete(m.open, b)
-		m.mu.Unlock()
+		m.forget(b, owner)
+		b.expiry.Stop()
 		revoke(nil)
-		expire()
+	}
+}
+
+func (m *CertificateMonitor) forget(b *binding, owner ownerKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.open, b)
+	delete(m.sessions[owner], b)
+	if len(m.sessions[owner]) == 0 {
+		delete(m.sessions, owner)
+	}
+}
+
+// renew has a newer proof of a peer speak for the older streams of its session.
+func (m *CertificateMonitor) renew(peer Peer) {
+	owner, some := peer.owner()
+	if !some {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for b := range m.sessions[owner] {
+		// One that has expired has ended: its timer does not stop any more.
+		if b.peer.NotAfter.Before(peer.NotAfter) && b.expiry.Stop() {
+			b.peer = peer
+			b.expiry.Reset(time.Until(peer.NotAfter))
+		}
 	}
 }
 
@@ -109,21 +141,50 @@ func (m *CertificateMonitor) Run(ctx context.Context) {
 	}
 }
 
+// sameKey is the same for streams that are verified alike: those of one peer over one connection. Streams of a proxy's other clients
+// are not, even over the same one.
+type sameKey struct {
+	certificate      *x509.Certificate
+	uri, fingerprint string
+	agent            Agent
+}
+
+func (p Peer) same() sameKey {
+	key := sameKey{fingerprint: p.Fingerprint, agent: p.Agent}
+	if len(p.Certificates) > 0 {
+		key.certificate = p.Certificates[0]
+	}
+	if len(p.URIs) > 0 {
+		key.uri = p.URIs[0]
+	}
+	return key
+}
+
 // verifyAll ends what is bound to certificates that are no longer good. It verifies each peer once, however many streams it
 // has over one connection.
 func (m *CertificateMonitor) verifyAll() {
-	m.mu.RLock()
-	open := slices.Collect(maps.Keys(m.open)) // verifying them takes too long to hold the lock
-	m.mu.RUnlock()
-	results := make(map[bindingKey]error)
-	for _, b := range open {
-		err, known := results[b.key()]
+	m.mu.Lock()
+	open := make(map[*binding]Peer, len(m.open)) // verifying them takes too long to hold the lock
+	for b := range m.open {
+		open[b] = b.peer
+	}
+	m.mu.Unlock()
+	results := make(map[sameKey]error)
+	for b, peer := range open {
+		err, known := results[peer.same()]
 		if !known {
-			err = m.trust.Verify(b.peer)
-			results[b.key()] = err
+			err = m.trust.Verify(peer)
+			results[peer.same()] = err
 		}
-		if err != nil {
+		if err != nil && m.unchanged(b, peer) {
 			b.revoke(fmt.Errorf("%w: %w", ErrRevoked, err))
 		}
 	}
+}
+
+// unchanged reports whether no newer proof speaks for a binding than that of a peer. If one does, it was good just now.
+func (m *CertificateMonitor) unchanged(b *binding, peer Peer) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return b.peer.same() == peer.same()
 }

@@ -41,6 +41,8 @@ type Proof struct {
 	NotAfter time.Time
 	// Address is where the connection comes from. It proves nothing.
 	Address string
+	// Session is which streams of the peer belong together; empty if it does not say.
+	Session Session
 }
 
 // Certified is the proof by certificates, the peer's own first. They are not verified here, and NotAfter is that of the peer's own.

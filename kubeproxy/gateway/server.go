@@ -43,7 +43,7 @@ func (g *Gateway) Serve(ctx context.Context, listener net.Listener, config *tls.
 	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	server := &http.Server{
-		Handler: g,
+		Handler:           g,
 		ReadHeaderTimeout: g.options.HeaderTimeout, IdleTimeout: callerIdleTimeout, MaxHeaderBytes: apihttp.MaxHeaderBytes,
 		DisableGeneralOptionsHandler: true,
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams, SendPingTimeout: pingInterval, PingTimeout: pingTimeout},

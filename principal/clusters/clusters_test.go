@@ -179,7 +179,7 @@ func TestClusterSecretThatIsNotUTF8IsIgnored(t *testing.T) {
 	s.put("good-too", "good", "\xc3")
 	s.put("no-label", "Not.A_Label", "https://none")
 	_, log := start(t, s, w.Directory)
-	known := directory.New(w.Hub, slog.New(slog.DiscardHandler))
+	known := directory.New(w.Hub, nil, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() { known.Run(ctx) })

@@ -35,8 +35,9 @@ type Agent struct {
 // Directory is a copy of the principal's directory. It is empty until Run runs, and keeps what it had while no principal can
 // be reached. It is safe for concurrent use.
 type Directory struct {
-	client tunnelv1.RelayClient
-	logger *slog.Logger
+	client  tunnelv1.RelayClient
+	renewed func() <-chan struct{}
+	logger  *slog.Logger
 
 	mu         sync.RWMutex
 	agents     map[string]Agent
@@ -55,10 +56,14 @@ type Directory struct {
 // assignment is the agent and the instance on its spoke of an application.
 type assignment struct{ agent, instance string }
 
-// New returns an empty directory, which watches over a connection to the principal.
-func New(principal grpc.ClientConnInterface, logger *slog.Logger) *Directory {
+// New returns an empty directory, which watches over a connection to the principal. renewed, if set, returns a channel that is closed
+// when there is a newer certificate: the directory then watches anew, which shows it to the principal.
+func New(principal grpc.ClientConnInterface, renewed func() <-chan struct{}, logger *slog.Logger) *Directory {
+	if renewed == nil {
+		renewed = func() <-chan struct{} { return nil }
+	}
 	d := &Directory{
-		client: tunnelv1.NewRelayClient(principal), logger: logger,
+		client: tunnelv1.NewRelayClient(principal), renewed: renewed, logger: logger,
 		failure: errors.New("the principal has not answered yet"), lost: time.Now(),
 	}
 	d.clear()
@@ -83,12 +88,16 @@ const (
 func (d *Directory) Run(ctx context.Context) {
 	wait := firstWait
 	for {
-		complete, err := d.watch(ctx)
+		complete, err := d.watchUntilRenewed(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if complete {
 			wait = firstWait
+		}
+		if errors.Is(err, errRenewed) {
+			d.logger.Debug("Certificate renewed; watching the principal's directory anew")
+			continue
 		}
 		d.logger.Warn("Connection to principal failed; retrying", "err", status.Convert(err).Message(), "backoff", wait.String())
 		timer := time.NewTimer(wait)
@@ -100,6 +109,28 @@ func (d *Directory) Run(ctx context.Context) {
 		}
 		wait = min(2*wait, lastWait)
 	}
+}
+
+// errRenewed ends a call in favour of one that shows a newer certificate.
+var errRenewed = errors.New("there is a newer certificate")
+
+// watchUntilRenewed watches until there is a newer certificate.
+func (d *Directory) watchUntilRenewed(ctx context.Context) (complete bool, err error) {
+	renewed := d.renewed()
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-renewed:
+			cancel(errRenewed)
+		case <-done:
+		}
+	})
+	defer waiting.Wait()
+	defer close(done)
+	defer cancel(nil)
+	return d.watch(ctx)
 }
 
 // watch watches until the principal ends the call, and reports whether the first update was complete.
@@ -122,6 +153,9 @@ func (d *Directory) watch(ctx context.Context) (complete bool, err error) {
 			parts, complete = nil, true
 			d.logger.Info("Connected to the principal", "agents", len(d.All()))
 		}
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, errRenewed) {
+		return complete, cause
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

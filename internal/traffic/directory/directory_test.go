@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // follow returns a directory that watches a principal until the test is over.
 func follow(t *testing.T, hub grpc.ClientConnInterface) *directory.Directory {
 	t.Helper()
-	r := directory.New(hub, slog.New(slog.DiscardHandler))
+	r := directory.New(hub, nil, slog.New(slog.DiscardHandler))
 	require.ErrorContains(t, r.Ready(), "has not answered yet")
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
@@ -233,7 +233,7 @@ func TestFirstUpdateInParts(t *testing.T) {
 func TestDirectoryHasTheBlocklist(t *testing.T) {
 	w := relaytest.Open(t)
 	w.Directory.SetBlocked([]string{"agent.a"})
-	r := directory.New(w.Hub, slog.New(slog.DiscardHandler))
+	r := directory.New(w.Hub, nil, slog.New(slog.DiscardHandler))
 	_, err := r.Blocked()
 	require.ErrorContains(t, err, "has not answered yet")
 	r = follow(t, w.Hub)

@@ -44,7 +44,7 @@ func TestUpdateMovesFromOneAgentToAnother(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := New(nil, slog.New(slog.DiscardHandler))
+			d := New(nil, nil, slog.New(slog.DiscardHandler))
 			for _, update := range updates {
 				d.apply(update)
 			}
@@ -66,7 +66,7 @@ func TestUpdateMovesFromOneAgentToAnother(t *testing.T) {
 // An application that is renamed on the hub is found by its new name, though that comes before the old one is gone.
 func TestUpdateRenamesAnApplication(t *testing.T) {
 	t.Parallel()
-	d := New(nil, slog.New(slog.DiscardHandler))
+	d := New(nil, nil, slog.New(slog.DiscardHandler))
 	d.apply(assigning("old", "a", "shop"))
 	d.apply(assigning("new", "a", "shop"))
 	d.apply(&tunnelv1.DirectoryUpdate{Unassigned: []string{"old"}})
@@ -96,7 +96,7 @@ func FuzzUpdate(f *testing.F) {
 		f.Add(texts[0], texts[1])
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		d := New(nil, slog.New(slog.DiscardHandler))
+		d := New(nil, nil, slog.New(slog.DiscardHandler))
 		names, instances := map[string]bool{"a": true, "b": true, "": true}, map[string]bool{"shop": true, "two_shop": true, "": true}
 		for i, text := range [][]byte{first, second} {
 			update := &tunnelv1.DirectoryUpdate{}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
@@ -72,12 +73,12 @@ func (s *Settings) Certificates(name string, logger *slog.Logger, metrics *certs
 	return s.tls.Source(name, nil, logger, metrics)
 }
 
-// Connect returns a connection to the principal. It is opened when it is first used, and opened again when the principal no
-// longer trusts its certificate and there is a newer one. more are options of the program's.
-func (s *Settings) Connect(material *certs.Source, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-	renewed := &renewal{TransportCredentials: certs.ClientCredentials(certs.ClientOptions{Source: material, ServerID: s.tls.ServerID()}), material: material}
+// Connect returns a connection to the principal. It is opened when it is first used, and again when there is a newer certificate.
+// more are options of the program's.
+func (s *Settings) Connect(material *certs.Source, more ...grpc.DialOption) (*Conn, error) {
 	options := append(tunnel.DialOptions(),
-		grpc.WithTransportCredentials(renewed), grpc.WithStreamInterceptor(renewed.watch),
+		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: material, ServerID: s.tls.ServerID()})),
+		identity.NewSession().DialOption(),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstBackoff, Multiplier: 2, Jitter: 0.2, MaxDelay: lastBackoff},
 			MinConnectTimeout: connectTimeout,
@@ -86,9 +87,13 @@ func (s *Settings) Connect(material *certs.Source, more ...grpc.DialOption) (*gr
 	if s.keepAlive > 0 {
 		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: s.keepAlive, Timeout: s.keepAlive}))
 	}
-	principal, err := grpc.NewClient(net.JoinHostPort(s.address, strconv.Itoa(s.port)), append(options, more...)...)
+	address := net.JoinHostPort(s.address, strconv.Itoa(s.port))
+	open := func() (*grpc.ClientConn, error) { return grpc.NewClient(address, append(options, more...)...) }
+	// What cannot be dialled at all is said now.
+	first, err := open()
 	if err != nil {
 		return nil, fmt.Errorf("--principal-address and --principal-port: %w", err)
 	}
-	return principal, nil
+	_ = first.Close() // it was not used
+	return &Conn{open: open, material: material, all: make(map[*generation]struct{})}, nil
 }

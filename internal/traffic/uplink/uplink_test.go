@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -67,7 +66,7 @@ func (f files) args(t *testing.T, address string) []string {
 }
 
 // connect connects as the settings say, until the test is over.
-func connect(t *testing.T, s *uplink.Settings) *grpc.ClientConn {
+func connect(t *testing.T, s *uplink.Settings) (*certs.Source, *uplink.Conn) {
 	t.Helper()
 	material, err := s.Certificates("component", slog.New(slog.DiscardHandler), certs.NewMetrics(prometheus.NewRegistry()))
 	require.NoError(t, err)
@@ -79,11 +78,11 @@ func connect(t *testing.T, s *uplink.Settings) *grpc.ClientConn {
 	principal, err := s.Connect(material)
 	require.NoError(t, err)
 	t.Cleanup(func() { relaytest.Check(t, principal.Close()) })
-	return principal
+	return material, principal
 }
 
 // ask asks the principal which agents there are.
-func ask(t *testing.T, principal *grpc.ClientConn) (*tunnelv1.DirectoryUpdate, error) {
+func ask(t *testing.T, principal *uplink.Conn) (*tunnelv1.DirectoryUpdate, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), relaytest.Timeout)
 	defer cancel()
@@ -107,7 +106,8 @@ func TestConnectByFlagsAndByVariables(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for _, s := range []*uplink.Settings{byFlags, byVariables} {
-		said, err := ask(t, connect(t, s))
+		_, principal := connect(t, s)
+		said, err := ask(t, principal)
 		require.NoError(t, err)
 		require.Len(t, said.GetAgents(), 2)
 	}
@@ -159,7 +159,8 @@ func TestConnectionErrorsSayWhatToDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, err := parse(c.files.args(t, w.Address), nil)
 			require.NoError(t, err)
-			_, err = ask(t, connect(t, s))
+			_, principal := connect(t, s)
+			_, err = ask(t, principal)
 			require.Equal(t, c.code, status.Code(err), err)
 			for _, want := range c.want {
 				require.ErrorContains(t, err, want)
@@ -180,7 +181,7 @@ func TestRenewedCertificateIsUsedWhenTheOldOneHasExpired(t *testing.T) {
 		require.NoError(t, os.WriteFile(f.key, pair.Key, 0o600))
 	}
 	var (
-		principal *grpc.ClientConn
+		principal *uplink.Conn
 		stream    tunnelv1.Relay_WatchClient
 	)
 	for life := 3 * time.Second; ; life *= 2 {
@@ -188,7 +189,7 @@ func TestRenewedCertificateIsUsedWhenTheOldOneHasExpired(t *testing.T) {
 		issue(pki.Validity{NotAfter: end})
 		s, err := parse(f.args(t, w.Address), nil)
 		require.NoError(t, err)
-		principal = connect(t, s)
+		_, principal = connect(t, s)
 		stream, err = tunnelv1.NewRelayClient(principal).Watch(t.Context(), &tunnelv1.WatchRequest{})
 		if err == nil {
 			_, err = stream.Recv() // it is open
@@ -208,6 +209,56 @@ func TestRenewedCertificateIsUsedWhenTheOldOneHasExpired(t *testing.T) {
 	require.ErrorContains(t, err, "expired")
 	require.Eventually(t, func() bool { _, err = ask(t, principal); return err == nil }, relaytest.Timeout, 10*time.Millisecond)
 	require.NoError(t, err)
+}
+
+// A terminal lasts longer than a certificate of minutes, if a newer one is shown in time.
+func TestOpenStreamsStayWhenTheCertificateIsRenewed(t *testing.T) {
+	t.Parallel()
+	w := relaytest.Open(t)
+	f := write(t, w.CA, w.CA, relaytest.Component)
+	issue := func(v pki.Validity) {
+		pair, err := w.CA.IssueClient(pki.ClientOptions{CommonName: relaytest.Component, Validity: v})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(f.cert, pair.Certificate, 0o600))
+		require.NoError(t, os.WriteFile(f.key, pair.Key, 0o600))
+	}
+	for life := 3 * time.Second; ; life *= 2 {
+		require.Less(t, life, relaytest.Timeout)
+		end := time.Now().Add(life).Truncate(time.Second) // as it is written down
+		issue(pki.Validity{NotAfter: end})
+		s, err := parse(f.args(t, w.Address), nil)
+		require.NoError(t, err)
+		material, principal := connect(t, s)
+		terminal, err := tunnelv1.NewRelayClient(principal).Watch(t.Context(), &tunnelv1.WatchRequest{})
+		if err == nil {
+			_, err = terminal.Recv() // it is open
+		}
+		if err != nil {
+			continue // this machine took longer than its lifetime
+		}
+		changed := material.Changed()
+		issue(pki.Validity{})
+		<-changed
+		if _, err = ask(t, principal); err != nil || time.Now().After(end) {
+			continue
+		}
+		ended := make(chan error, 1)
+		go func() {
+			var err error
+			for err == nil {
+				_, err = terminal.Recv()
+			}
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			require.NoError(t, err, "the newer certificate speaks for it")
+		case <-time.After(time.Until(end) + time.Second):
+		}
+		require.NoError(t, principal.Close())
+		require.Error(t, <-ended)
+		return
+	}
 }
 
 // The errors name the files, and the flags for them.

@@ -5,6 +5,42 @@ package hostile_test
 func liesElsewhere() []lie {
 	return []lie{
 		{
+			who: `anyone in the Pod's network`, about: `principal, header x-forwarded-client-cert`,
+			sends:   `the header over plain text from another address than the sidecar's, over a TLS connection of its own, as another proxy, or without a certificate`,
+			happens: `Unauthenticated: it counts only from a trusted proxy`,
+			by:      `internal/identity.TestHeaderCountsOnlyFromAProxy`,
+		},
+		{
+			who: `agent behind a proxy`, about: `principal, header x-forwarded-client-cert`,
+			sends:   `the header twice, empty, encoded, with two elements, or with elements of its own to the left of the proxies'`,
+			happens: `Unauthenticated; with --xfcc-hop only what the proxies wrote counts`,
+			by:      `internal/identity.TestHopIsCountedFromTheRight`,
+		},
+		{
+			who: `agent behind a proxy`, about: `principal, header x-forwarded-client-cert`,
+			sends:   `a certificate whose subject has what looks like the rest of a header: quotes, commas, another URI`,
+			happens: `it stays part of the subject`,
+			by:      `internal/identity/xfcc.TestHeadersOfEnvoy`,
+		},
+		{
+			who: `agent`, about: `principal, SPIFFE ID`,
+			sends:   `an ID of another trust domain, another path, in other case, encoded, two IDs, or the ID that the table has for another agent`,
+			happens: `Unauthenticated, with the ID and what was wanted`,
+			by:      `internal/identity.TestWhoIsWhichAgent`,
+		},
+		{
+			who: `CA of a federated trust domain`, about: `principal and agent, X.509-SVID`,
+			sends:   `an X.509-SVID of another trust domain than its own`,
+			happens: `the handshake fails: not by the bundle of its trust domain`,
+			by:      `internal/identity/certs.TestTrustDomainSpeaksForItselfAlone`,
+		},
+		{
+			who: `thief of a certificate`, about: `principal, argocd-agent-session`,
+			sends:   `streams with a session of its own, or another agent's session`,
+			happens: `they end with the certificate that opened them`,
+			by:      `internal/identity.TestNewerCertificateOfASessionKeepsItsOlderStreams`,
+		},
+		{
 			who: `component`, about: `Relay.Dial`,
 			sends:   "redisproxy's certificate with the target `kube`, under kubeproxy's name",
 			happens: `PermissionDenied that names the component and --hub-components, logged`,

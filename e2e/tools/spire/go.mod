@@ -3,7 +3,7 @@ module github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/tools/spire
 
 go 1.26.3
 
-require github.com/spiffe/spire v1.13.3
+require github.com/spiffe/spire v1.13.3 // indirect
 
 require (
 	cel.dev/expr v0.25.2 // indirect
@@ -345,3 +345,8 @@ require (
 )
 
 replace github.com/spiffe/go-spiffe/v2 => github.com/spiffe/go-spiffe/v2 v2.6.0
+
+tool (
+	github.com/spiffe/spire/cmd/spire-agent
+	github.com/spiffe/spire/cmd/spire-server
+)

@@ -153,7 +153,7 @@ func (l *Lab) NewAgent(ctx context.Context, options AgentOptions) (*Agent, error
 // pinMode has the hub take an agent in its mode, if the hub knows the agent: nobody else says that an agent is autonomous.
 func (l *Lab) pinMode(ctx context.Context, options AgentOptions) error {
 	if _, err := identity.ParseAgent(options.Name); err != nil {
-		return nil // no Secret is of such an agent
+		return nil //nolint:nilerr // no Secret is of such an agent
 	}
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"%s":"%s"}}}`, hubargocd.LabelMode, options.Mode)
 	_, err := l.Hub.Kubernetes.CoreV1().Secrets(Namespace).Patch(ctx, hubargocd.ClusterSecretName(options.Name), types.MergePatchType, patch, metav1.PatchOptions{})

@@ -26,29 +26,40 @@ type floodingPrincipal struct {
 	tunnelv1.UnimplementedTunnelServer
 
 	open, most atomic.Int64
+
+	first  sync.Once
+	opened chan struct{} // closed when the first connection has come
 }
 
 const floodingDials = 5000
 
-func (*floodingPrincipal) Listen(_ *tunnelv1.ListenRequest, stream tunnelv1.Tunnel_ListenServer) error {
+func (g *floodingPrincipal) Listen(_ *tunnelv1.ListenRequest, stream tunnelv1.Tunnel_ListenServer) error {
 	for i := range floodingDials {
 		if err := stream.Send(&tunnelv1.DialRequest{Id: strconv.Itoa(i), Target: string(tunnel.Kube)}); err != nil {
 			return err
 		}
 	}
-	return nil // which closes all
+	select { // the first connection has come; which closes all
+	case <-g.opened:
+		return nil
+	case <-stream.Context().Done():
+		return stream.Context().Err()
+	}
 }
 
 func (g *floodingPrincipal) Accept(stream tunnelv1.Tunnel_AcceptServer) error {
-	g.most.Store(max(g.most.Load(), g.open.Add(1)))
+	now := g.open.Add(1)
 	defer g.open.Add(-1)
+	for most := g.most.Load(); now > most && !g.most.CompareAndSwap(most, now); most = g.most.Load() {
+	}
+	g.first.Do(func() { close(g.opened) })
 	<-stream.Context().Done()
 	return stream.Context().Err()
 }
 
 // However often a principal dials, an agent has no more than so many connections.
 func TestConnectionsAreLimited(t *testing.T) {
-	g := &floodingPrincipal{}
+	g := &floodingPrincipal{opened: make(chan struct{})}
 	conn := serve(t, g)
 	var serving sync.WaitGroup
 	defer serving.Wait()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -250,7 +251,7 @@ func (s *Source) refuse(p *part, err error) {
 		failure = fmt.Errorf("%w: %s", failure, p.hint)
 	}
 	repeated := p.failure != nil && (p.failure.Error() == failure.Error() ||
-		unreachable && errors.Is(p.failure, ErrUnreachable) || denied && errors.Is(p.failure, ErrDenied))
+		slices.ContainsFunc([]error{ErrUnreachable, ErrDenied, errSilent}, func(kind error) bool { return errors.Is(err, kind) && errors.Is(p.failure, kind) }))
 	p.failure = failure
 	if repeated {
 		return

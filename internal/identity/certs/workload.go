@@ -6,10 +6,13 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -38,6 +41,30 @@ func WorkloadBundles(socket string) Origin {
 	}}
 }
 
+// How often a Workload API is asked that does not answer. The library's own backoff goes up to half a minute, and gRPC's below it to two:
+// an X.509-SVID of a few minutes could end while the SPIRE agent has long been back.
+const (
+	firstWorkloadBackoff = 250 * time.Millisecond
+	lastWorkloadBackoff  = 5 * time.Second
+	// workloadTimeout is how long a socket may take to answer at all.
+	workloadTimeout = 10 * time.Second
+)
+
+// workloadBackoff is between two questions to the Workload API. It is the library's BackoffStrategy and its Backoff.
+type workloadBackoff struct{ last time.Duration }
+
+// NewBackoff implements workloadapi.BackoffStrategy.
+func (workloadBackoff) NewBackoff() workloadapi.Backoff { return new(workloadBackoff) }
+
+// Next returns how long to wait.
+func (b *workloadBackoff) Next() time.Duration {
+	b.last = min(max(2*b.last, firstWorkloadBackoff), lastWorkloadBackoff)
+	return b.last
+}
+
+// Reset begins again: there was an answer.
+func (b *workloadBackoff) Reset() { b.last = 0 }
+
 // workload is an Origin that takes one thing of the Workload API.
 type workload struct {
 	socket, what string
@@ -48,13 +75,17 @@ func (w workload) String() string {
 	return fmt.Sprintf("%s of the SPIFFE Workload API at %s", w.what, w.socket)
 }
 
-// Watch follows the Workload API. While it does not answer, the library asks again, with a backoff of up to 30 s.
+// Watch follows the Workload API. While it does not answer, it is asked again.
 func (w workload) Watch(ctx context.Context, report func(Blocks, error)) error {
-	err := workloadapi.WatchX509Context(ctx, workloadWatcher{w, report}, workloadapi.WithAddr(w.socket))
+	err := workloadapi.WatchX509Context(ctx, workloadWatcher{w, report}, workloadapi.WithAddr(w.socket),
+		workloadapi.WithBackoffStrategy(workloadBackoff{}), workloadapi.WithDialOptions(grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstWorkloadBackoff, Multiplier: 2, Jitter: 0.2, MaxDelay: lastWorkloadBackoff},
+			MinConnectTimeout: workloadTimeout,
+		})))
 	if ctx.Err() != nil {
 		return nil
 	}
-	return err
+	return explainWorkload(err)
 }
 
 type workloadWatcher struct {
@@ -69,14 +100,23 @@ func (w workloadWatcher) OnX509ContextUpdate(c *workloadapi.X509Context) {
 
 // OnX509ContextWatchError reports why it does not say.
 func (w workloadWatcher) OnX509ContextWatchError(err error) {
-	switch s := status.Convert(err); {
-	case errors.Is(err, context.Canceled), s.Code() == codes.Canceled:
-	case s.Code() == codes.PermissionDenied:
-		w.report(Blocks{}, fmt.Errorf("%s: register this workload with SPIRE, by an entry whose selectors match it", s.Message()))
-	case s.Code() == codes.Unavailable:
-		w.report(Blocks{}, fmt.Errorf("%s: see whether the SPIRE agent runs, and whether its socket is where --spiffe-endpoint-socket says", s.Message()))
+	if errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled {
+		return
+	}
+	w.report(Blocks{}, explainWorkload(err))
+}
+
+// explainWorkload says what to do about an error of the Workload API.
+func explainWorkload(err error) error {
+	switch s := status.Convert(err); s.Code() {
+	case codes.PermissionDenied:
+		return fmt.Errorf("%s: register this workload with SPIRE, by an entry whose selectors match it", s.Message())
+	case codes.Unavailable:
+		return fmt.Errorf("%w: %s: see whether the SPIRE agent runs, and whether its socket is where --spiffe-endpoint-socket says", errSilent, s.Message())
+	case codes.InvalidArgument, codes.Unimplemented:
+		return fmt.Errorf("%s: what answers there is no SPIFFE Workload API, or refuses ours: see --spiffe-endpoint-socket", s.Message())
 	default:
-		w.report(Blocks{}, err)
+		return err
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -125,13 +126,17 @@ func (p Proxies) element(header []string) (xfcc.Element, error) {
 }
 
 // Loopback reports whether an address is one that only this machine, or Pod, has: of the loopback interface, or a Unix socket. Istio's
-// sidecar connects from 127.0.0.6.
+// sidecar connects from 127.0.0.6. The address may be one that has more than its kind, as servers wrap them.
 func Loopback(address net.Addr) bool {
-	switch a := address.(type) {
-	case *net.UnixAddr:
+	if address == nil {
+		return false
+	}
+	switch address.Network() {
+	case "unix":
 		return true
-	case *net.TCPAddr:
-		return a.IP.IsLoopback()
+	case "tcp":
+		at, err := netip.ParseAddrPort(address.String())
+		return err == nil && at.Addr().Unmap().IsLoopback()
 	default:
 		return false
 	}

@@ -41,6 +41,9 @@ func secured(t *testing.T, uri string) *tls.ConnectionState {
 	}
 }
 
+// wrapped is an address with more to it, as gRPC servers get them.
+type wrapped struct{ net.Addr }
+
 func TestHeaderCountsOnlyFromAProxy(t *testing.T) {
 	t.Parallel()
 	header := []string{"By=" + ingress + ";Hash=" + digest + `;Subject="";URI=` + berlin}
@@ -51,6 +54,9 @@ func TestHeaderCountsOnlyFromAProxy(t *testing.T) {
 		refusal    string
 	}{
 		"sidecar":                      {inside, identity.Connection{Address: local, Header: header}, ""},
+		"wrapped address":              {inside, identity.Connection{Address: wrapped{local}, Header: header}, ""},
+		"wrapped, from elsewhere":      {inside, identity.Connection{Address: wrapped{remote}, Header: header}, "does not use TLS"},
+		"IPv4 in IPv6":                 {inside, identity.Connection{Address: &net.TCPAddr{IP: net.ParseIP("::ffff:127.0.0.1")}, Header: header}, ""},
 		"IPv6":                         {inside, identity.Connection{Address: &net.TCPAddr{IP: net.IPv6loopback}, Header: header}, ""},
 		"Unix socket":                  {inside, identity.Connection{Address: &net.UnixAddr{Name: "@"}, Header: header}, ""},
 		"ingress":                      {gateway, identity.Connection{TLS: secured(t, ingress), Address: remote, Header: header}, ""},

@@ -58,7 +58,7 @@ func TestHeaderCountsOnlyFromAProxy(t *testing.T) {
 		"wrapped, from elsewhere":      {inside, identity.Connection{Address: wrapped{remote}, Header: header}, "does not use TLS"},
 		"IPv4 in IPv6":                 {inside, identity.Connection{Address: &net.TCPAddr{IP: net.ParseIP("::ffff:127.0.0.1")}, Header: header}, ""},
 		"IPv6":                         {inside, identity.Connection{Address: &net.TCPAddr{IP: net.IPv6loopback}, Header: header}, ""},
-		"Unix socket":                  {inside, identity.Connection{Address: &net.UnixAddr{Name: "@"}, Header: header}, ""},
+		"Unix socket":                  {inside, identity.Connection{Address: &net.UnixAddr{Name: "@", Net: "unix"}, Header: header}, ""},
 		"ingress":                      {gateway, identity.Connection{TLS: secured(t, ingress), Address: remote, Header: header}, ""},
 		"plain text from elsewhere":    {inside, identity.Connection{Address: remote, Header: header}, "does not use TLS"},
 		"plain text, not allowed":      {gateway, identity.Connection{Address: local, Header: header}, "does not use TLS"},

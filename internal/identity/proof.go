@@ -106,14 +106,22 @@ func (p Proof) URI() (string, error) {
 	}
 }
 
+// Name is what logs call the peer, and what tells it from others: its URI, or else its subject. Issuers such as SPIRE give all workloads
+// the same subject. By XFCC it may be empty.
+func (p Proof) Name() string {
+	if len(p.URIs) > 0 {
+		return p.URIs[0]
+	}
+	return p.Subject
+}
+
 // String describes the peer's certificate in messages.
 func (p Proof) String() string {
-	name := p.Subject
-	if name == "" && len(p.URIs) > 0 {
-		name = p.URIs[0]
-	}
 	if p.Method == XFCC {
-		return fmt.Sprintf("client certificate %q, by the header x-forwarded-client-cert,", shorten(name, maxShownID))
+		return fmt.Sprintf("client certificate %q, by the header x-forwarded-client-cert,", shorten(p.Name(), maxShownID))
 	}
-	return fmt.Sprintf("client certificate %q", name)
+	if leaf := p.leaf(); leaf != nil && leaf.Subject.CommonName != "" {
+		return fmt.Sprintf("client certificate %q", p.Subject)
+	}
+	return fmt.Sprintf("client certificate %q", p.Name())
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -32,6 +34,12 @@ func (p *Proxies) Declare(set *settings.Set, prefix string) {
 		return nil
 	}, "listen-socket", "insecure-plaintext")
 	set.Rule(func() error {
+		if p.Local && len(p.IDs) > 0 {
+			return errors.New("without TLS no proxy can prove its SPIFFE ID: set one of the two, and have an ingress gateway connect by mutual TLS")
+		}
+		return nil
+	}, "trusted-proxies", "insecure-plaintext")
+	set.Rule(func() error {
 		if p.Hop > 0 && !p.Any() {
 			return errors.New("nobody is believed what the header says: set --insecure-plaintext or --trusted-proxies")
 		}
@@ -40,7 +48,7 @@ func (p *Proxies) Declare(set *settings.Set, prefix string) {
 }
 
 // Any reports whether there is a proxy that is believed.
-func (p *Proxies) Any() bool { return p.Local || len(p.IDs) > 0 }
+func (p Proxies) Any() bool { return p.Local || len(p.IDs) > 0 }
 
 // localListener takes connections of this machine, or Pod, only.
 type localListener struct {
@@ -51,10 +59,10 @@ type localListener struct {
 
 // Listen listens on the address, host:port, or the Unix socket. Without TLS it takes no other connections than a sidecar's. It need not
 // listen on a loopback address for that: Istio's sidecar connects to the address of its Pod, from 127.0.0.6.
-func (p *Proxies) Listen(ctx context.Context, address string, logger *slog.Logger) (net.Listener, error) {
+func (p Proxies) Listen(ctx context.Context, address string, logger *slog.Logger) (net.Listener, error) {
 	var config net.ListenConfig
 	if p.Socket != "" {
-		listener, err := config.Listen(ctx, "unix", p.Socket)
+		listener, err := listenSocket(ctx, p.Socket)
 		if err != nil {
 			return nil, fmt.Errorf("--listen-socket: %w", err)
 		}
@@ -68,6 +76,42 @@ func (p *Proxies) Listen(ctx context.Context, address string, logger *slog.Logge
 		return listener, nil
 	}
 	return &localListener{Listener: listener, logger: logger, sometimes: rate.Sometimes{First: 1, Interval: time.Minute}}, nil
+}
+
+// socketMode lets the group of the folder connect, which a Pod's containers have in common by fsGroup. Whoever can connect is believed.
+const socketMode = 0o660
+
+// listenSocket listens on a Unix socket. The file of one that nobody listens on any more, as a crash leaves it, is replaced.
+func listenSocket(ctx context.Context, path string) (net.Listener, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) && abandoned(ctx, path) {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+		listener, err = config.Listen(ctx, "unix", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, socketMode); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return listener, nil
+}
+
+// abandoned reports whether there is a Unix socket at the path that nobody listens on.
+func abandoned(ctx context.Context, path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != os.ModeSocket { // a connection to any other file is refused as well
+		return false
+	}
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close() // nothing was written to it
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // Accept returns the next connection of a sidecar.

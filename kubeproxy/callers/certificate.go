@@ -51,8 +51,8 @@ func connectionOf(ctx context.Context) *connection {
 // see CertificateError. Call the returned function when the request is over. The error is an *apihttp.Error.
 func (c *Callers) Bind(r *http.Request) (identity.Peer, *http.Request, context.CancelFunc, error) {
 	conn, header := connectionOf(r.Context()), r.Header.Values(xfcc.Header)
-	last := conn.verified.Load()
-	if last == nil || !slices.Equal(last.header, header) {
+	last, now := conn.verified.Load(), time.Now()
+	if last == nil || !slices.Equal(last.header, header) || !now.Before(last.until) { // by a proxy, what was once good may be shown again
 		proof, err := c.options.Proxies.Prove(identity.Connection{TLS: r.TLS, Address: conn.address, Header: header})
 		if err != nil {
 			return identity.Peer{}, nil, nil, unauthorized(err)
@@ -61,12 +61,12 @@ func (c *Callers) Bind(r *http.Request) (identity.Peer, *http.Request, context.C
 	}
 	peer := last.peer
 	ctx, end := c.monitor.Watch(r.Context(), peer) // from here on the monitor notices changes
-	now, changed := time.Now(), c.options.Trust.Changed()
+	changed := c.options.Trust.Changed()
 	if last.changed == changed && now.Before(last.until) {
 		return peer, r.WithContext(ctx), end, nil
 	}
 	err := c.monitor.Verify(peer)
-	if err == nil && now.After(peer.NotAfter) {
+	if err == nil && !now.Before(peer.NotAfter) {
 		err = identity.ErrExpired
 	}
 	if err != nil {

@@ -84,6 +84,12 @@ func (o origin) Watch(ctx context.Context, report func(certs.Blocks, error)) err
 // open starts a hub.
 func open(t *testing.T) *hub {
 	t.Helper()
+	return openFor(t, identity.Proxies{})
+}
+
+// openFor starts a hub behind proxies: without TLS if they are next to it.
+func openFor(t *testing.T, proxies identity.Proxies) *hub {
+	t.Helper()
 	h := &hub{
 		agents: map[string]string{}, away: map[string]error{}, registry: prometheus.NewRegistry(), log: &logtest.Log{},
 		roots: make(chan certs.Blocks, 10), stopped: make(chan error, 1),
@@ -95,25 +101,28 @@ func open(t *testing.T) *hub {
 	require.NoError(t, err)
 	who := callers.New(callers.Options{
 		Trust: identity.Verified(h.material), TrustDomain: identity.CallerTrustDomain, Tokens: h.keys, AllAgents: []string{allAgents},
+		Proxies: proxies,
 	})
 	g := gateway.New(gateway.Options{
 		Callers: who, Dial: h.dial, Timeout: testTimeout, HeaderTimeout: testTimeout, MaxResponse: maxResponse, MaxMemory: maxMemory,
 		DrainTimeout: time.Second, MetricsAgents: 2, Registerer: h.registry,
 		Logger: slog.New(slog.NewTextHandler(h.log, nil)),
 	})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	ctx, cancel := context.WithCancel(context.Background())
+	h.stop = cancel
+	listener, err := proxies.Listen(ctx, "127.0.0.1:0", slog.New(slog.NewTextHandler(h.log, nil)))
 	require.NoError(t, err)
 	h.address = listener.Addr().String()
 	limit := connlimit.New(connlimit.Options{
 		Total: maxConnections, Setting: "--max-connections", PerCertificate: maxOfOne, Logger: slog.New(slog.NewTextHandler(h.log, nil)),
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	h.stop = cancel
+	secure := certs.ServerTLS(certs.ServerOptions{Source: h.material})
+	if proxies.Local {
+		secure = nil
+	}
 	var running sync.WaitGroup
 	running.Go(func() { who.Run(ctx) })
-	running.Go(func() {
-		h.stopped <- g.Serve(ctx, limit.Listen(listener), certs.ServerTLS(certs.ServerOptions{Source: h.material}))
-	})
+	running.Go(func() { h.stopped <- g.Serve(ctx, limit.Listen(listener), secure) })
 	t.Cleanup(func() {
 		cancel()
 		running.Wait()

@@ -122,7 +122,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer end()
 	if err := keep(r.Context(), peer); err != nil {
 		closeConnection(w.Header())
-		g.refuse(w, r, peer.Subject, err)
+		g.refuse(w, r, peer.Name(), err)
 		return
 	}
 	g.authorize(w, bound, peer)
@@ -132,7 +132,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (g *Gateway) authorize(w http.ResponseWriter, r *http.Request, peer identity.Peer) {
 	call, err := g.options.Callers.Admit(r, peer)
 	if err != nil {
-		g.refuse(w, r, peer.Subject, err)
+		g.refuse(w, r, peer.Name(), err)
 		return
 	}
 	f := &forwarded{call: call, kind: kindOf(r, call.Path)}

@@ -156,6 +156,16 @@ func TestUpgradeWithABodyIsRefused(t *testing.T) {
 func TestExecOverSPDYAndWebSocket(t *testing.T) {
 	t.Parallel()
 	h := open(t)
+	pair, err := h.ca.IssueClient(pki.ClientOptions{Caller: "a"})
+	require.NoError(t, err)
+	h.executes(t, &rest.Config{Host: "https://" + h.address, TLSClientConfig: rest.TLSClientConfig{
+		CAData: h.ca.PEM().Certificate, CertData: pair.Certificate, KeyData: pair.Key,
+	}})
+}
+
+// executes has Kubernetes' own clients reach an agent "a" that is Kubernetes' own servers.
+func (h *hub) executes(t *testing.T, config *rest.Config) {
+	t.Helper()
 	h.agent(t, "a", func(w http.ResponseWriter, r *http.Request) {
 		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 			serveWebSocket(w, r)
@@ -163,11 +173,6 @@ func TestExecOverSPDYAndWebSocket(t *testing.T) {
 		}
 		serveSPDY(w, r)
 	})
-	pair, err := h.ca.IssueClient(pki.ClientOptions{Caller: "a"})
-	require.NoError(t, err)
-	config := &rest.Config{Host: "https://" + h.address, TLSClientConfig: rest.TLSClientConfig{
-		CAData: h.ca.PEM().Certificate, CertData: pair.Certificate, KeyData: pair.Key,
-	}}
 	target, err := url.Parse(config.Host + "/api/v1/namespaces/x/pods/y/exec?stdin=true")
 	require.NoError(t, err)
 

@@ -61,7 +61,7 @@ type Authenticator struct {
 
 	mu      sync.Mutex
 	streams map[identity.Agent]int // how many each agent has open. Guarded by mu
-	refused map[string]string      // why callers were refused last, by the subjects of their certificates. Guarded by mu
+	refused map[string]string      // why callers were refused last, by their names. Guarded by mu
 }
 
 // New returns an authenticator.
@@ -94,7 +94,7 @@ func (a *Authenticator) Agent(ctx context.Context) (context.Context, Grant, erro
 	if !a.acquireStream(peer.Agent) {
 		grant.End()
 		err := status.Errorf(codes.ResourceExhausted, "the agent has %d streams open, which is the limit", MaxStreams)
-		a.LogRefusal(peer.Subject, a.loggerOf(peer), err)
+		a.LogRefusal(peer.Name(), a.loggerOf(peer), err)
 		return nil, Grant{}, err
 	}
 	end := grant.End
@@ -134,7 +134,7 @@ func (a *Authenticator) MayDial(component Grant, target string) error {
 	}
 	err := status.Errorf(codes.PermissionDenied, "component %q may dial %s at agents, and not %s: give each component a certificate of its "+
 		"own name, or change the principal's setting --hub-components", component.Component, strings.Join(component.Targets, " and "), target)
-	a.LogRefusal(component.Subject, a.loggerOf(component.Peer), err)
+	a.LogRefusal(component.Name(), a.loggerOf(component.Peer), err)
 	return err
 }
 
@@ -150,7 +150,7 @@ func (a *Authenticator) bind(ctx context.Context, peer identity.Peer, err error)
 	ctx, end, err := a.monitor.Bind(ctx, peer)
 	if err != nil {
 		err = Status(err)
-		a.LogRefusal(peer.Subject, a.loggerOf(peer), err)
+		a.LogRefusal(peer.Name(), a.loggerOf(peer), err)
 		return nil, Grant{}, err
 	}
 	return ctx, Grant{peer, end}, nil
@@ -184,29 +184,29 @@ func (a *Authenticator) loggerOf(peer identity.Peer) *slog.Logger {
 // maxRefused is how many refused callers are remembered, each with the reason.
 const maxRefused = 10_000
 
-// LogRefusal logs that a caller was refused, unless many were lately. What repeats is logged once: subject is that of the
-// caller's certificate, empty if it has none, and counts until Admitted.
-func (a *Authenticator) LogRefusal(subject string, logger *slog.Logger, err error) {
+// LogRefusal logs that a caller was refused, unless many were lately. What repeats is logged once: name is that of the
+// caller's proof, empty if it has none, and counts until Admitted.
+func (a *Authenticator) LogRefusal(name string, logger *slog.Logger, err error) {
 	reason := status.Convert(err).Message()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if subject != "" && a.refused[subject] == reason || !a.refusals.Allow() {
+	if name != "" && a.refused[name] == reason || !a.refusals.Allow() {
 		return
 	}
-	if subject != "" {
+	if name != "" {
 		if len(a.refused) >= maxRefused {
 			clear(a.refused)
 		}
-		a.refused[subject] = reason
+		a.refused[name] = reason
 	}
 	logger.Warn("Refused connection", "reason", reason)
 }
 
-// Admitted says that a caller with that subject is served: should it be refused later, that is news.
-func (a *Authenticator) Admitted(subject string) {
+// Admitted says that a caller of that name is served: should it be refused later, that is news.
+func (a *Authenticator) Admitted(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.refused, subject)
+	delete(a.refused, name)
 }
 
 // Status returns the gRPC status that an error is or stands for, for the caller whose stream it ended.

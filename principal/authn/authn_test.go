@@ -151,7 +151,7 @@ func TestRefusalsThatRepeatAreLoggedOnce(t *testing.T) {
 	s.Change(nil)
 	_, who, err := a.Agent(berlin)
 	require.NoError(t, err)
-	a.Admitted(who.Subject)
+	a.Admitted(who.Name())
 	who.End()
 	s.Change(errors.New("expired"))
 	_, _, err = a.Agent(berlin)

@@ -42,7 +42,7 @@ var (
 type connection struct {
 	service *Service
 	agent   string
-	subject string                  // of the agent's certificate
+	name    string                  // of the agent's proof
 	raw     context.Context         //nolint:containedctx // gRPC's own, of the stream
 	ctx     context.Context         //nolint:containedctx // raw, while the certificate is valid and nothing has called end
 	end     context.CancelCauseFunc // ends the session
@@ -63,7 +63,7 @@ func (s *Service) accept(grpcStream syncv1.Sync_ConnectServer) (*connection, err
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{service: s, agent: string(grant.Agent), subject: grant.Subject, raw: grpcStream.Context(), release: grant.End}
+	c := &connection{service: s, agent: string(grant.Agent), name: grant.Name(), raw: grpcStream.Context(), release: grant.End}
 	c.ctx, c.end = context.WithCancelCause(ctx)
 	c.logger = s.options.Logger.With("agent", c.agent, "address", grant.Address)
 	c.stream = wire.NewStream(grpcStream, cancel, "/principal", c.logger)
@@ -90,7 +90,7 @@ func (s *Service) open(c *connection) error {
 	}
 	if s.streamsOf[c.agent] >= maxSyncStreams {
 		err := status.Errorf(codes.ResourceExhausted, "the agent has %d Sync streams open, which is the limit", maxSyncStreams)
-		s.options.Authn.LogRefusal(c.subject, c.logger, err)
+		s.options.Authn.LogRefusal(c.name, c.logger, err)
 		return err
 	}
 	s.streamsOf[c.agent]++
@@ -126,7 +126,7 @@ func (c *connection) handshake() error {
 	}
 	err := asStatus(c.exchangeHellos())
 	if err != nil && c.raw.Err() == nil && !errors.Is(err, authn.ErrDraining) {
-		s.options.Authn.LogRefusal(c.subject, c.logger, err)
+		s.options.Authn.LogRefusal(c.name, c.logger, err)
 	}
 	return err
 }
@@ -167,7 +167,7 @@ func (c *connection) serve() error {
 }
 
 func (c *connection) logBegin() {
-	c.service.options.Authn.Admitted(c.subject)
+	c.service.options.Authn.Admitted(c.name)
 	c.service.metrics.connections.Inc()
 	c.service.metrics.connected.Inc()
 	c.logger.Info("An agent connected to the subscription stream", "build", c.theirs.Build, "mode", c.theirs.Mode)

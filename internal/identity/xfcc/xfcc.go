@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -194,16 +195,15 @@ func (e *Element) check() error {
 		return errors.New("its Hash is not that of its Cert")
 	}
 	e.Hash = hex.EncodeToString(digest[:])
+	var uris []string
+	for _, uri := range e.Certificate.URIs {
+		uris = append(uris, uri.String())
+	}
 	if len(e.URI) == 0 {
-		return nil // the proxy was not told to say it
+		e.URI = uris // the proxy was not told to say it
 	}
-	if len(e.URI) != len(e.Certificate.URIs) {
+	if !slices.Equal(e.URI, uris) {
 		return errors.New("its URI is not that of its Cert")
-	}
-	for i, uri := range e.Certificate.URIs {
-		if uri.String() != e.URI[i] {
-			return errors.New("its URI is not that of its Cert")
-		}
 	}
 	return nil
 }

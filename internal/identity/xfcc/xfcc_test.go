@@ -107,6 +107,7 @@ func TestCertificateIsReadAndComparedWithTheRest(t *testing.T) {
 		got, err := xfcc.Parse(header)
 		require.NoError(t, err)
 		require.Equal(t, digest, got[0].Hash)
+		require.Equal(t, []string{"spiffe://hub.test/agent/berlin"}, got[0].URI)
 		require.Equal(t, certificates[0].NotAfter, got[0].Certificate.NotAfter)
 	}
 	for header, want := range map[string]string{

@@ -1,0 +1,37 @@
+package hostile_test
+
+// proxyLies are those about who comes by a proxy, by the header x-forwarded-client-cert. They need a real Envoy, or a proxy of the test's own.
+func proxyLies() []lie {
+	return []lie{
+		{
+			who: stranger, about: `principal and kubeproxy with --insecure-plaintext`,
+			sends:   `connections from another machine, without TLS`,
+			happens: `closed unread, logged once a minute`,
+			by:      `internal/identity.TestPlainTextIsTakenFromThisMachineOnly`,
+		},
+		{
+			who: `caller behind a sidecar`, about: `kubeproxy`,
+			sends:   `requests over the connection by which another's came before; the header missing, twice, encoded, with two elements, two URIs or none`,
+			happens: `each request has the caller of its own header; else 401 with the reason; the header does not reach the spoke`,
+			by:      `kubeproxy/gateway.TestCallerBehindASidecarIsThatOfEachRequest`,
+		},
+		{
+			who: `caller`, about: `kubeproxy`,
+			sends:   `the header x-forwarded-client-cert of another over a connection of its own`,
+			happens: `401: it counts only from a trusted proxy`,
+			by:      `kubeproxy/gateway.TestHeaderOfADirectCallerIsRefused`,
+		},
+		{
+			who: `caller behind a sidecar`, about: `kubeproxy, blocklist`,
+			sends:   `requests with a blocked certificate, URI or agent through the sidecar, over a connection that is open`,
+			happens: `401, and its open requests end; those of others over the same connection do not`,
+			by:      `kubeproxy/callers.TestBlocklistHoldsBehindAProxy`,
+		},
+		{
+			who: `caller behind a sidecar`, about: `kubeproxy`,
+			sends:   `requests with a certificate that expires, over a connection that stays`,
+			happens: `they end when it does, by Cert of the header; without Cert after a day`,
+			by:      `kubeproxy/callers.TestCertificateBehindAProxyExpires`,
+		},
+	}
+}

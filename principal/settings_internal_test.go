@@ -83,3 +83,28 @@ func TestTLSVersionsThatContradict(t *testing.T) {
 	require.ErrorContains(t, err, "--log-format")
 	require.ErrorContains(t, err, "raise the maximum or lower the minimum")
 }
+
+// A header that anybody could have written counts for nothing.
+func TestProxiesThatProveNothing(t *testing.T) {
+	t.Parallel()
+	const auth, gateway = "--auth=spiffe://hub.test/agent/{agent}", "--trusted-proxies=spiffe://hub.test/gateway"
+	for want, args := range map[string][]string{
+		"":                                  {auth, "--insecure-plaintext", "--listen-socket=/run/principal.sock"},
+		"a Unix socket is for proxies":      {auth, "--listen-socket=/run/principal.sock"},
+		"nobody is believed":                {auth, "--xfcc-hop=1"},
+		"counts only if a trusted proxy":    {auth, "--xfcc-hop=2", "--insecure-plaintext"},
+		"without TLS no proxy can prove":    {auth, "--insecure-plaintext", gateway},
+		"is not known by mtls":              {"--insecure-plaintext"},
+		"set --insecure-plaintext, or":      {"--auth=header:x-forwarded-client-cert:([^/]+)$"},
+		"it has {trustDomain}, and there":   {"--auth=spiffe://{trustDomain}/agent/{agent}"},
+		"--trusted-proxies or ARGOCD_PRINC": {auth, "--trusted-proxies=hub"},
+	} {
+		err := settingstest.Parse(new(principalSettings).Declare, nil, args...)
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, want)
+	}
+	require.NoError(t, settingstest.Parse(new(principalSettings).Declare, nil, auth, "--insecure-plaintext", "--xfcc-hop=2", gateway))
+}

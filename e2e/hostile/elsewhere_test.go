@@ -13,7 +13,7 @@ func liesElsewhere() []lie {
 		{
 			who: `agent behind a proxy`, about: `principal, header x-forwarded-client-cert`,
 			sends:   `the header twice, empty, encoded, with two elements, or with elements of its own to the left of the proxies'`,
-			happens: `Unauthenticated; with --xfcc-hop only what the proxies wrote counts`,
+			happens: `Unauthenticated; with --xfcc-hop only what --trusted-proxies passed on counts`,
 			by:      `internal/identity.TestHopIsCountedFromTheRight`,
 		},
 		{

@@ -28,10 +28,11 @@ type Proxies struct {
 	Local bool
 	// Socket is the path of a Unix socket to listen on, with Local; empty for TCP.
 	Socket string
-	// IDs are the SPIFFE IDs of proxies that connect by mutual TLS.
+	// IDs are the SPIFFE IDs of proxies that connect by mutual TLS: to us or, with Hop, to another proxy.
 	IDs []string
 	// Hop is which element of the header counts, from the right: 1 is what the proxy that connects says of its client, 2 what that client,
-	// a proxy too, says of its own. If it is 0 there may be only one element: then nobody else can have put one there.
+	// which has to be one of the proxies too, says of its own. If it is 0 there may be only one element: then nobody else can have put one
+	// there.
 	Hop int
 }
 
@@ -122,7 +123,14 @@ func (p Proxies) element(header []string) (xfcc.Element, error) {
 	case len(elements) < p.Hop:
 		return xfcc.Element{}, fmt.Errorf("it has %d elements, and the setting --xfcc-hop asks for number %d from the right", len(elements), p.Hop)
 	}
-	return elements[len(elements)-max(p.Hop, 1)], nil
+	at := len(elements) - max(p.Hop, 1)
+	for _, element := range elements[at+1:] {
+		if len(element.URI) != 1 || !slices.Contains(p.IDs, element.URI[0]) {
+			return xfcc.Element{}, fmt.Errorf("the setting --xfcc-hop is %d, and an element before that is of %.300q, which is no trusted proxy: "+
+				"name the SPIFFE IDs of all proxies in the setting --trusted-proxies", p.Hop, element.URI)
+		}
+	}
+	return elements[at], nil
 }
 
 // Loopback reports whether an address is one that only this machine, or Pod, has: of the loopback interface, or a Unix socket. Istio's

@@ -23,7 +23,8 @@ func (p *Proxies) Declare(set *settings.Set, prefix string) {
 	set.String(&p.Socket, "listen-socket", prefix+"_LISTEN_SOCKET", "",
 		"path of a Unix socket to listen on instead of host and port, with --insecure-plaintext")
 	set.Strings(&p.IDs, "trusted-proxies", prefix+"_TRUSTED_PROXIES", nil,
-		"SPIFFE IDs of proxies, such as an ingress gateway, that connect by mutual TLS and vouch for others by the header x-forwarded-client-cert",
+		"SPIFFE IDs of proxies, such as an ingress gateway, that connect by mutual TLS and vouch for others by the header x-forwarded-client-cert; "+
+			"with --xfcc-hop, also of those that connect to another proxy",
 		settings.Each(func(id string) error { _, err := ParseTemplate(id, ""); return err }))
 	set.Int(&p.Hop, "xfcc-hop", prefix+"_XFCC_HOP", 0,
 		"which element of the header x-forwarded-client-cert counts, from the right, beginning with 1; if 0 there may be one only", settings.NonNegative)
@@ -34,11 +35,14 @@ func (p *Proxies) Declare(set *settings.Set, prefix string) {
 		return nil
 	}, "listen-socket", "insecure-plaintext")
 	set.Rule(func() error {
-		if p.Local && len(p.IDs) > 0 {
-			return errors.New("without TLS no proxy can prove its SPIFFE ID: set one of the two, and have an ingress gateway connect by mutual TLS")
+		switch {
+		case p.Hop > 1 && len(p.IDs) == 0:
+			return errors.New("an element counts only if a trusted proxy sent it to the next one: name the SPIFFE IDs of those by --trusted-proxies")
+		case p.Hop < 2 && p.Local && len(p.IDs) > 0:
+			return errors.New("without TLS no proxy can prove its SPIFFE ID: leave out --insecure-plaintext, or set --xfcc-hop if there are several proxies in a row")
 		}
 		return nil
-	}, "trusted-proxies", "insecure-plaintext")
+	}, "trusted-proxies", "insecure-plaintext", "xfcc-hop")
 	set.Rule(func() error {
 		if p.Hop > 0 && !p.Any() {
 			return errors.New("nobody is believed what the header says: set --insecure-plaintext or --trusted-proxies")

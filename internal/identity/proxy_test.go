@@ -94,10 +94,16 @@ func TestHeaderCountsOnlyFromAProxy(t *testing.T) {
 func TestHopIsCountedFromTheRight(t *testing.T) {
 	t.Parallel()
 	header := []string{"URI=" + paris + ",By=" + ingress + ";URI=" + berlin + ",By=spiffe://hub.test/principal;URI=" + ingress}
-	for hop, want := range map[int]string{1: ingress, 2: berlin, 3: paris} {
-		proof, err := identity.Proxies{Local: true, Hop: hop}.Prove(identity.Connection{Address: local, Header: header})
+	for hop, want := range map[int]string{1: ingress, 2: berlin} {
+		proof, err := identity.Proxies{Local: true, IDs: []string{ingress}, Hop: hop}.Prove(identity.Connection{Address: local, Header: header})
 		require.NoError(t, err)
 		require.Equal(t, []string{want}, proof.URIs)
+	}
+	// What a proxy's client says counts only if that is a proxy too.
+	for hop, ids := range map[int][]string{2: {paris}, 3: {ingress, paris}} {
+		_, err := identity.Proxies{Local: true, IDs: ids, Hop: hop}.Prove(identity.Connection{Address: local, Header: header})
+		require.ErrorIs(t, err, identity.ErrUnauthenticated)
+		require.ErrorContains(t, err, "which is no trusted proxy")
 	}
 }
 

@@ -77,14 +77,14 @@ func TestCallerBehindASidecarIsThatOfEachRequest(t *testing.T) {
 			response, body := get("/agents/b/api", says("a"))
 			requireStatus(t, response, body, http.StatusForbidden, "Forbidden", `may not reach agent "b"`)
 			for reason, headers := range map[string][]string{
-				"there is none: have the proxy ask":      nil,
-				"there are 2: have the proxy replace":    {says("a"), says("a")},
-				"it has 2 elements":                      {says("b") + "," + says("a")},
-				"want pairs of key=value":                {strings.ReplaceAll(says("a"), "=", "%3D")},
-				"it has 2 URIs":                          {says("a") + ";URI=" + allAgents},
-				"it has no URI among":                    {"By=spiffe://hub.test/kubeproxy;Hash=" + strings.Repeat("ab", 32)},
-				`is not that of a caller`:                {says("spiffe://hub.test/ns/argocd/sa/evil")},
-				"is of another trust domain":             {says("spiffe://evil.test/caller/a")},
+				"there is none: have the proxy ask":   nil,
+				"there are 2: have the proxy replace": {says("a"), says("a")},
+				"it has 2 elements":                   {says("b") + "," + says("a")},
+				"want pairs of key=value":             {strings.ReplaceAll(says("a"), "=", "%3D")},
+				"it has 2 URIs":                       {says("a") + ";URI=" + allAgents},
+				"it has no URI among":                 {"By=spiffe://hub.test/kubeproxy;Hash=" + strings.Repeat("ab", 32)},
+				`is not that of a caller`:             {says("spiffe://hub.test/ns/argocd/sa/evil")},
+				"is of another trust domain":          {says("spiffe://evil.test/caller/a")},
 			} {
 				response, body := get("/api", headers...)
 				requireStatus(t, response, body, http.StatusUnauthorized, "Unauthorized", reason)

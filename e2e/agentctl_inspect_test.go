@@ -209,9 +209,9 @@ func TestPKIInspectReportsProblems(t *testing.T) {
 	require.Contains(t, found["argocd-agent-redisproxy-tls"], "not found: create it with: argocd-agentctl pki issue component redisproxy")
 	require.Empty(t, found["argocd-agent-resource-proxy-tls"])
 	require.Contains(t, found, "argocd-redis-proxy-tls", "which is there")
-	text := a.does(t, "pki inspect").output
+	text := a.shows(t, "pki inspect")
 	require.Contains(t, text, "PROBLEM  it expired at ")
-	require.Contains(t, a.does(t, "pki inspect -o yaml").output, "privateKey: true")
+	require.Contains(t, a.shows(t, "pki inspect -o yaml"), "privateKey: true")
 }
 
 // Certificates may come from elsewhere, such as cert-manager.

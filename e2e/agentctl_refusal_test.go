@@ -163,7 +163,7 @@ func TestAgentctlNamesMissingPrerequisites(t *testing.T) {
 	a.changes(t, "argocd-agent-ca", func(s *corev1.Secret) { s.Data["tls.key"] = nil })
 	a.fails(t, "pki issue principal", "it has no private key (tls.key), as on a spoke, so nothing can be issued with it")
 	a.does(t, "pki propagate --agent-context spoke-b")
-	require.Contains(t, a.does(t, "pki inspect").output, "private key  missing")
+	require.Contains(t, a.shows(t, "pki inspect"), "private key  missing")
 }
 
 // What somebody may not do is said, and who that is.

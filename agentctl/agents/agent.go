@@ -97,16 +97,9 @@ func (a *Agent) noteConnection(presence principals.Presence) {
 
 // Inspect describes one agent. presence is asked whether it is connected. The spoke is nil if only the hub is inspected.
 func Inspect(ctx context.Context, hub, spoke *cluster.Client, name string, presence func() principals.Presence) (Agent, error) {
-	if _, err := identity.ParseAgent(name); err != nil {
-		return Agent{}, err
-	}
-	secrets, err := secretsOf(ctx, hub, name)
+	secrets, err := existing(ctx, hub, name)
 	if err != nil {
 		return Agent{}, err
-	}
-	if len(secrets) == 0 {
-		return Agent{}, fmt.Errorf("agent %s: there is no %s: list all agents with: argocd-agentctl agent list, "+
-			"or create it with: argocd-agentctl agent create %s", name, hub.Secret(argocd.ClusterSecretName(name)), name)
 	}
 	state, err := loadHub(ctx, hub)
 	if err != nil {
@@ -124,6 +117,19 @@ func Inspect(ctx context.Context, hub, spoke *cluster.Client, name string, prese
 		err = state.inspectSpoke(ctx, spoke, &agent)
 	}
 	return agent, err
+}
+
+// existing is secretsOf for an agent that must have one.
+func existing(ctx context.Context, hub *cluster.Client, name string) ([]corev1.Secret, error) {
+	if _, err := identity.ParseAgent(name); err != nil {
+		return nil, err
+	}
+	secrets, err := secretsOf(ctx, hub, name)
+	if err == nil && len(secrets) == 0 {
+		err = fmt.Errorf("agent %s: there is no %s: list all agents with: argocd-agentctl agent list, "+
+			"or create it with: argocd-agentctl agent create %s", name, hub.Secret(argocd.ClusterSecretName(name)), name)
+	}
+	return secrets, err
 }
 
 // secretsOf returns the Secrets with an agent's label, and the one with the name of its cluster Secret. That one is first.

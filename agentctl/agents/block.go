@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,4 +90,26 @@ func Unblock(ctx context.Context, hub *cluster.Client, e Entry) (cluster.Result,
 			hub.Command("get configmap %s -n %s -o yaml", blocklist.ConfigMap, hub.Namespace))
 	}
 	return cluster.Result{Where: where, Outcome: cluster.Unblocked, About: e.About}, nil
+}
+
+// Blocked is an entry of the blocklist: its key, and the note that people left.
+type Blocked struct {
+	Key  string `json:"key"`
+	Note string `json:"note,omitempty"`
+}
+
+// ListBlocked returns the hub's blocklist, sorted by key; and which keys mean nobody, since they cannot be read.
+func ListBlocked(ctx context.Context, hub *cluster.Client) (all []Blocked, unreadable, err error) {
+	data, err := hub.ConfigMapData(ctx, blocklist.ConfigMap)
+	if err != nil {
+		return nil, nil, err
+	}
+	all = make([]Blocked, 0, len(data))
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		all = append(all, Blocked{key, data[key]})
+	}
+	if _, unreadable = blocklist.Parse(data); unreadable != nil {
+		unreadable = fmt.Errorf("%s: %w", hub.ConfigMap(blocklist.ConfigMap), unreadable)
+	}
+	return all, unreadable, nil
 }

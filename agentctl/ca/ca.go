@@ -94,6 +94,38 @@ func Init(ctx context.Context, hub *cluster.Client, n New) (cluster.Result, erro
 	return result, err
 }
 
+// Delete deletes the CA: what it says of itself beside the principal, and last the pair, by which all could be made again. It
+// returns what was deleted also with an error.
+func Delete(ctx context.Context, place, hub *cluster.Client) ([]cluster.Result, error) {
+	where := []*cluster.Client{hub, place}
+	if place.Same(hub) {
+		where = where[:1]
+	}
+	var deleted []cluster.Result
+	for _, one := range where {
+		found, err := one.Get(ctx, SecretName)
+		if err != nil {
+			return deleted, err
+		}
+		if found == nil {
+			continue
+		}
+		about := "the CA's certificate"
+		if len(found.Data[secret.PrivateKeyKey]) > 0 {
+			about = "the CA with its private key"
+		}
+		result, err := one.Delete(ctx, found, about)
+		if err != nil {
+			return deleted, err
+		}
+		deleted = append(deleted, result)
+	}
+	if len(deleted) == 0 {
+		return nil, fmt.Errorf("%s: not found: there is no CA", place.Secret(SecretName))
+	}
+	return deleted, nil
+}
+
 // HasKey reports whether the CA's private key is in that place.
 func HasKey(ctx context.Context, place *cluster.Client) (bool, error) {
 	found, err := place.Get(ctx, SecretName)

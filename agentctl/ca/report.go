@@ -31,6 +31,27 @@ type Entry struct {
 	Problems    []string          `json:"problems"`
 }
 
+// AddPEM adds the certificates themselves.
+func (r *Report) AddPEM() {
+	for i := range r.CAs {
+		r.CAs[i].AddPEM()
+	}
+	for _, entry := range r.Certificates {
+		if entry.Certificate != nil {
+			entry.Certificate.AddPEM()
+		}
+	}
+}
+
+// Count returns how many problems there are.
+func (r *Report) Count() int {
+	n := len(r.Problems)
+	for _, entry := range r.Certificates {
+		n += len(entry.Problems)
+	}
+	return n
+}
+
 // Inspect describes the CA, which is in that place, and the hub's certificates, and their problems.
 func Inspect(ctx context.Context, place, hub *cluster.Client) (Report, error) {
 	found, err := get(ctx, place)
@@ -58,16 +79,23 @@ func Inspect(ctx context.Context, place, hub *cluster.Client) (Report, error) {
 			report.Problems = append(report.Problems, there.Where+": "+problem)
 		}
 	}
+	report.Certificates, err = Certificates(ctx, hub, trusted)
+	return report, err
+}
+
+// Certificates describes the certificates that a hub should have, besides the CA's.
+func Certificates(ctx context.Context, hub *cluster.Client, trusted Trusted) ([]Entry, error) {
+	var all []Entry
 	for _, wanted := range hubCertificates() {
 		s, err := hub.Get(ctx, wanted.secret)
 		if err != nil {
-			return Report{}, err
+			return nil, err
 		}
 		if s != nil || !wanted.optional {
-			report.Certificates = append(report.Certificates, wanted.entry(hub, s, trusted))
+			all = append(all, wanted.entry(hub, s, trusted))
 		}
 	}
-	return report, nil
+	return all, nil
 }
 
 // hubCertificate is a certificate that a hub should have.

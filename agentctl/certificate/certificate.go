@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
+	"encoding/pem"
 	"fmt"
 	"strings"
 	"time"
@@ -22,6 +23,15 @@ type Info struct {
 	NotAfter  time.Time `json:"notAfter"`
 	Key       string    `json:"key"`
 	SHA256    string    `json:"sha256"`
+	// PEM is the certificate itself, if that was asked for.
+	PEM string `json:"pem,omitempty"`
+
+	raw []byte
+}
+
+// AddPEM sets PEM.
+func (i *Info) AddPEM() {
+	i.PEM = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.raw}))
 }
 
 // Describe returns the description of a certificate.
@@ -30,7 +40,7 @@ func Describe(c *x509.Certificate) Info {
 	return Info{
 		Subject: c.Subject.String(), Issuer: c.Issuer.String(), Names: Names(c),
 		NotBefore: c.NotBefore.UTC(), NotAfter: c.NotAfter.UTC(),
-		Key: keyOf(c), SHA256: hex.EncodeToString(sum[:]),
+		Key: keyOf(c), SHA256: hex.EncodeToString(sum[:]), raw: c.Raw,
 	}
 }
 

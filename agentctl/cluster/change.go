@@ -19,6 +19,7 @@ const (
 	Unchanged Outcome = "unchanged"
 	Replaced  Outcome = "replaced"
 	Printed   Outcome = "printed"
+	Deleted   Outcome = "deleted"
 )
 
 // What becomes of entries of the blocklist.

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
 )
@@ -40,6 +41,7 @@ type Client struct {
 	title, context, server string
 	contextFlag            string
 	core                   typed.CoreV1Interface
+	config                 *rest.Config
 	dryRun                 []string  // as in metav1.CreateOptions
 	out                    io.Writer // that takes Secrets in place of an API server; nil for none
 }
@@ -69,7 +71,7 @@ func New(o Options) (*Client, error) {
 		o.Context = current
 	}
 	return &Client{
-		Namespace: o.Namespace, title: o.Title, context: o.Context, contextFlag: o.ContextFlag,
+		Namespace: o.Namespace, title: o.Title, context: o.Context, contextFlag: o.ContextFlag, config: config,
 		server: strings.TrimSuffix(config.Host, "/"), core: core,
 	}, nil
 }

@@ -24,7 +24,8 @@ import (
 func agentCommands(e *endpoints) *cobra.Command {
 	return e.alsoNamespace(group(&cobra.Command{
 		Use: "agent", Short: "Register agents on the hub, list and inspect them, shut them out",
-	}, createCommand(e), listCommand(e), inspectCommand(e), blockCommand(e), unblockCommand(e), deletionsCommand(e)))
+	}, createCommand(e), listCommand(e), inspectCommand(e), reconfigureCommand(e), deleteCommand(e), printTLSCommand(e),
+		blockCommand(e), unblockCommand(e), deletionsCommand(e)))
 }
 
 // createFlags are the flags of agent create.
@@ -52,30 +53,45 @@ reaches that cluster through the resource proxy, with a client certificate that 
 	flags.StringVar(&c.proxy, "resource-proxy-server", agents.DefaultProxy, "host:port of the resource proxy, as Argo CD on the hub reaches it")
 	flags.StringVar(&c.mode, "mode", "", "managed or autonomous: the one mode that the principal takes the agent in; what the Secret says if empty, else managed")
 	flags.StringSliceVarP(&c.labels, "label", "l", nil, "labels of the Secret, as key=value")
-	flags.StringVar(&c.tlsSecret, "tls-from-secret", "", "Secret, as [namespace/]name, of a certificate that is issued already; needs --ca-from-secret")
-	flags.StringVar(&c.caSecret, "ca-from-secret", "", "Secret, as [namespace/]name, of the CA that the resource proxy's certificate comes from")
+	c.declareSources(cmd)
 	c.declareUpsert(cmd)
 	c.declareCertificate(cmd, pki.LeafLifetime)
-	for _, former := range formerFlags() {
-		flags.String(former, "", "does nothing")
-		_ = flags.MarkHidden(former) // it was declared
-	}
+	declareFormer(cmd)
 	return cmd
+}
+
+// declareSources declares the flags that say where certificates are that exist already.
+func (c *createFlags) declareSources(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.tlsSecret, "tls-from-secret", "", "Secret, as [namespace/]name, of a certificate that is issued already; needs --ca-from-secret")
+	cmd.Flags().StringVar(&c.caSecret, "ca-from-secret", "", "Secret, as [namespace/]name, of the CA that the resource proxy's certificate comes from")
 }
 
 // formerFlags are accepted because argocd-agent's documentation has them.
 func formerFlags() []string { return []string{"resource-proxy-username", "resource-proxy-password"} }
+
+// declareFormer declares those.
+func declareFormer(cmd *cobra.Command) {
+	for _, former := range formerFlags() {
+		cmd.Flags().String(former, "", "does nothing")
+		_ = cmd.Flags().MarkHidden(former) // it was declared
+	}
+}
+
+// warnOfFormer says that they do nothing, if they were given.
+func warnOfFormer(cmd *cobra.Command) {
+	for _, former := range formerFlags() {
+		if cmd.Flags().Changed(former) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: --%s does nothing: the resource proxy knows callers by their certificates\n", former)
+		}
+	}
+}
 
 func (c *createFlags) run(cmd *cobra.Command, e *endpoints, name string) error {
 	wanted := agents.Spec{Name: name, Proxy: c.proxy, Replace: c.replace}
 	if err := settings.HostPort(c.proxy); err != nil {
 		return fmt.Errorf("--resource-proxy-server: %q: want a host and a port, such as %s", c.proxy, agents.DefaultProxy)
 	}
-	for _, former := range formerFlags() {
-		if cmd.Flags().Changed(former) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: --%s does nothing: the resource proxy knows callers by their certificates\n", former)
-		}
-	}
+	warnOfFormer(cmd)
 	var err error
 	if wanted.Labels, err = parseLabels(c.labels); err != nil {
 		return fmt.Errorf("--label: %w", err)
@@ -184,6 +200,7 @@ func listCommand(e *endpoints) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "only agents whose cluster Secrets have these labels, as kubectl takes them")
+	cmd.Flags().StringVar(&selector, "label", "", "the same as --selector")
 	f.declare(cmd)
 	return cmd
 }
@@ -225,7 +242,7 @@ func labelText(set map[string]string) string {
 func inspectCommand(e *endpoints) *cobra.Command {
 	var f format
 	cmd := &cobra.Command{
-		Use: "inspect NAME", Short: "Show an agent and its problems", Args: oneAgent,
+		Use: "inspect NAME", Aliases: []string{"show"}, Short: "Show an agent and its problems", Args: oneAgent,
 		Long:    "Show an agent on the hub and, with --agent-context, on its cluster, and its problems. With any, the exit code is 1.",
 		Example: "  argocd-agentctl agent inspect berlin --principal-context hub --agent-context berlin -o yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -244,10 +261,7 @@ func inspectCommand(e *endpoints) *cobra.Command {
 				return err
 			}
 			err = f.print(cmd, agent, func(out io.Writer) { printAgent(out, agent) })
-			if n := len(agent.Problems); err == nil && n > 0 {
-				err = fmt.Errorf("agent %s: problems found: %d", agent.Name, n)
-			}
-			return err
+			return foundProblems(err, "agent "+agent.Name, len(agent.Problems))
 		},
 	}
 	f.declare(cmd)

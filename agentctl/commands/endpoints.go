@@ -8,6 +8,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/localconfig"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/principals"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
@@ -19,6 +20,9 @@ const (
 	agentContextFlag       = "agent-context"
 	agentNamespaceFlag     = "agent-namespace"
 	namespaceFlag          = "namespace"
+	configFlag             = "config"
+	principalFlag          = "principal"
+	agentFlag              = "agent"
 	sameContextFlag        = "same-context"
 )
 
@@ -27,16 +31,21 @@ type endpoints struct {
 	kubeconfig                           string
 	principalContext, principalNamespace string
 	agentContext, agentNamespace         string
+	config                               string   // the file of package localconfig
+	principal, agent                     string   // names in it
 	namespace                            string   // the principal's, by its other flag
 	metrics                              []string // addresses of the principals' metrics
 	caNamespace                          string   // of the CA's private key; one of its own beside the principal's if empty
 }
 
 // declare declares the flags that all commands have.
-func (e *endpoints) declare(set *settings.Set) {
+func (e *endpoints) declare(set *settings.Set, home string) {
 	set.Own("ARGOCD_AGENT_PRINCIPAL_")
 	set.Own("ARGOCD_AGENT_AGENT_")
 	set.String(&e.kubeconfig, "kubeconfig", "", "", "kubeconfig file; what kubectl would use if empty")
+	set.String(&e.config, configFlag, "", localconfig.DefaultPath(home), "file with names for principals and agents, which argocd-agentctl config keeps")
+	set.String(&e.principal, principalFlag, "", "", "name of the principal in that file, in place of its context and namespace; its default one if empty")
+	set.String(&e.agent, agentFlag, "", "", "name of the agent in that file, in place of its context and namespace")
 	set.String(&e.principalContext, principalContextFlag, "ARGOCD_AGENT_PRINCIPAL_CONTEXT", "",
 		"context of the hub's cluster in the kubeconfig; the current one if empty")
 	set.String(&e.principalNamespace, principalNamespaceFlag, "ARGOCD_AGENT_PRINCIPAL_NAMESPACE", "argocd",
@@ -61,8 +70,17 @@ func (e *endpoints) alsoNamespace(cmd *cobra.Command) *cobra.Command {
 
 // resolve checks the flags before a cluster is asked.
 func (e *endpoints) resolve(cmd *cobra.Command, set *settings.Set) error {
-	if err := set.Resolve(); err != nil || e.namespace == "" {
+	if err := set.Resolve(); err != nil {
 		return err
+	}
+	if _, own := cmd.Annotations[withoutCluster]; own {
+		return nil
+	}
+	if err := e.lookUp(set); err != nil {
+		return err
+	}
+	if e.namespace == "" {
+		return nil
 	}
 	if cmd.Flags().Changed(principalNamespaceFlag) && e.principalNamespace != e.namespace {
 		return fmt.Errorf("--%s is %s and --%s is %s, and both mean the same: set one", namespaceFlag, e.namespace,
@@ -73,6 +91,46 @@ func (e *endpoints) resolve(cmd *cobra.Command, set *settings.Set) error {
 		return fmt.Errorf("--%s: %q: %w", namespaceFlag, e.namespace, err)
 	}
 	return nil
+}
+
+// withoutCluster marks commands that need no endpoints.
+const withoutCluster = "without-cluster"
+
+// lookUp takes from the config file what no flag and no variable says. A default principal counts only if nothing says which one.
+func (e *endpoints) lookUp(set *settings.Set) error {
+	file, err := localconfig.Load(e.config)
+	if err != nil {
+		return fmt.Errorf("--%s: %w", configFlag, err)
+	}
+	name := e.principal
+	if name == "" && !set.Given(principalContextFlag) && !set.Given(principalNamespaceFlag) && e.namespace == "" {
+		name = file.DefaultPrincipal
+	}
+	if name != "" {
+		known, err := file.Principal(name)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", principalFlag, err)
+		}
+		fill(set, &e.principalContext, principalContextFlag, known.Context)
+		fill(set, &e.principalNamespace, principalNamespaceFlag, known.Namespace)
+	}
+	if e.agent == "" {
+		return nil
+	}
+	known, err := file.Agent(e.agent)
+	if err != nil {
+		return fmt.Errorf("--%s: %w", agentFlag, err)
+	}
+	fill(set, &e.agentContext, agentContextFlag, known.Context)
+	fill(set, &e.agentNamespace, agentNamespaceFlag, known.Namespace)
+	return nil
+}
+
+// fill sets what the operator did not decide about.
+func fill(set *settings.Set, target *string, flag, value string) {
+	if !set.Given(flag) {
+		*target = value
+	}
 }
 
 // metricsAddresses accepts addresses of HTTP servers.

@@ -62,6 +62,11 @@ func (m *issueFlags) declareUpsert(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&m.replace, upsertFlag, "u", false, "replace an existing Secret; without it, one that is as wanted stays")
 }
 
+// declareForce declares another spelling of the same.
+func (m *issueFlags) declareForce(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&m.replace, forceFlag, "f", false, "the same as --upsert")
+}
+
 // declareCertificate declares the flags of a certificate.
 func (m *issueFlags) declareCertificate(cmd *cobra.Command, lifetime time.Duration) {
 	cmd.Flags().IntVar(&m.days, daysFlag, int(lifetime/day), "how many days the certificate is valid")

@@ -17,7 +17,7 @@ import (
 
 func issueCommands(e *endpoints) *cobra.Command {
 	return group(&cobra.Command{
-		Use: "issue", Short: "Issue a certificate by the hub's CA",
+		Use: "issue", Aliases: []string{"new-cert"}, Short: "Issue a certificate by the hub's CA",
 		Long: `Issue a certificate by the hub's CA, into the Secret where the program that it is for looks for it.
 
 A good certificate stays as it is. One that is not as wanted is replaced with --upsert only. The programs reload their
@@ -107,6 +107,8 @@ func issueServerCommand(e *endpoints, use, of string, wanted func(string, ca.Ext
 	}
 	m.declareIssue(cmd)
 	o.declare(cmd)
+	cmd.Flags().Bool("no-san", false, "does nothing: a certificate always has the names of its Service")
+	_ = cmd.Flags().MarkHidden("no-san") // it was declared
 	return cmd
 }
 

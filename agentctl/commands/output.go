@@ -1,7 +1,9 @@
 package commands
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -40,11 +42,36 @@ func resultPrinter(cmd *cobra.Command) func(r cluster.Result, err error) error {
 	}
 }
 
+// foundProblems is the error of a command that has shown problems, so that its exit code says so.
+func foundProblems(err error, where string, n int) error {
+	if err == nil && n > 0 {
+		err = fmt.Errorf("%s: problems found: %d", where, n)
+	}
+	return err
+}
+
+// confirm has a person confirm what cannot be undone, by typing the answer, unless that was done by a flag.
+func confirm(cmd *cobra.Command, forced bool, question, answer string) error {
+	if forced {
+		return nil
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s Type %s to go on: ", question, answer)
+	said, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("confirmation: %w", err)
+	}
+	if strings.TrimSpace(said) != answer {
+		return fmt.Errorf("not confirmed, and nothing was done: answer %s, or give --%s", answer, forceFlag)
+	}
+	return nil
+}
+
 // format is how something is printed. It is the value of a flag.
 type format string
 
 const (
 	asText format = "text"
+	asWide format = "wide" // as text, with more columns where there are any
 	asJSON format = "json"
 	asYAML format = "yaml"
 )
@@ -52,7 +79,7 @@ const (
 // declare declares the flag.
 func (f *format) declare(cmd *cobra.Command) {
 	*f = asText
-	cmd.Flags().VarP(f, "output", "o", "text, json or yaml")
+	cmd.Flags().VarP(f, "output", "o", "text, json, yaml, or wide: text with more columns")
 }
 
 // String returns the value.
@@ -61,7 +88,7 @@ func (f *format) String() string { return string(*f) }
 // Set takes a value, if it is one.
 func (f *format) Set(value string) error {
 	*f = format(value)
-	return settings.OneOf(string(asText), string(asJSON), string(asYAML))(value)
+	return settings.OneOf(string(asText), string(asJSON), string(asYAML), string(asWide))(value)
 }
 
 // Type is what the help calls such a value.

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -20,7 +21,7 @@ func pkiCommands(e *endpoints) *cobra.Command {
 The CA's private key is in a Secret on the hub. Whoever can read that Secret can be any agent, and the principal reads all
 Secrets of its namespace: so the key has a namespace of its own. Where that is not good enough, have another CA issue the
 certificates, into the same Secrets.`,
-	}, initCommand(e), issueCommands(e), pkiInspectCommand(e), propagateCommand(e))
+	}, initCommand(e), issueCommands(e), pkiInspectCommand(e), propagateCommand(e), pkiDumpCommand(e), pkiDeleteCommand(e))
 }
 
 func initCommand(e *endpoints) *cobra.Command {
@@ -85,6 +86,7 @@ func propagateCommand(e *endpoints) *cobra.Command {
 		},
 	}
 	m.declareUpsert(cmd)
+	m.declareForce(cmd)
 	declareSameContext(cmd, &sameContext)
 	return cmd
 }
@@ -96,8 +98,10 @@ func declareSameContext(cmd *cobra.Command, target *bool) {
 
 func pkiInspectCommand(e *endpoints) *cobra.Command {
 	var f format
+	var full bool
 	cmd := &cobra.Command{
 		Use: "inspect", Short: "Show the CA and the hub's certificates, and their problems", Args: program.NoArguments,
+		Long: "Show the CA and the hub's certificates, and their problems. With any, the exit code is 1.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			hub, err := e.hub()
 			if err != nil {
@@ -111,10 +115,86 @@ func pkiInspectCommand(e *endpoints) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return f.print(cmd, report, func(out io.Writer) { printReport(out, report) })
+			if full {
+				report.AddPEM()
+			}
+			err = f.print(cmd, report, func(out io.Writer) { printReport(out, report) })
+			return foundProblems(err, "hub", report.Count())
 		},
 	}
+	cmd.Flags().BoolVarP(&full, "full", "f", false, "also show the certificates themselves, as PEM")
 	f.declare(cmd)
+	return cmd
+}
+
+func pkiDumpCommand(e *endpoints) *cobra.Command {
+	var key, certificates, all bool
+	cmd := &cobra.Command{
+		Use: "dump", Short: "Print the CA's certificate, its private key or both, as PEM", Args: program.NoArguments,
+		Example: "  argocd-agentctl pki dump --cert",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !key && !certificates && !all {
+				return errors.New("give --cert, --key or --all")
+			}
+			hub, err := e.hub()
+			if err != nil {
+				return err
+			}
+			issuer, err := e.loadCA(cmd, hub)
+			if err != nil {
+				return err
+			}
+			pair := issuer.PEM()
+			var text []byte
+			if certificates || all {
+				text = append(text, issuer.Trusted.PEM...)
+			}
+			if key || all {
+				text = append(text, pair.Key...)
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "print both, the private key too")
+	cmd.Flags().BoolVar(&key, "key", false, "print the private key")
+	cmd.Flags().BoolVar(&certificates, "cert", false, "print the certificate, and that of an older CA beside it")
+	return cmd
+}
+
+func pkiDeleteCommand(e *endpoints) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use: "delete", Short: "Delete the CA", Args: program.NoArguments,
+		Long: `Delete the Secret of the CA with its private key, and the Secret beside the principal that has its certificate. Nothing can be
+issued by it any more. Certificates that it issued are accepted while the programs run that have read its own; once they are started
+again they find no CA.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			hub, err := e.hub()
+			if err != nil {
+				return err
+			}
+			place, err := e.ca(cmd, hub)
+			if err != nil {
+				return err
+			}
+			where := "Really delete the CA, " + place.Secret(ca.SecretName)
+			if !place.Same(hub) {
+				where += " and " + hub.Secret(ca.SecretName)
+			}
+			if err := confirm(cmd, force, where+"?", "YES"); err != nil {
+				return err
+			}
+			results, err := ca.Delete(cmd.Context(), place, hub)
+			for _, result := range results {
+				if err := resultPrinter(cmd)(result, nil); err != nil {
+					return err
+				}
+			}
+			return err
+		},
+	}
+	declareConfirmed(cmd, &force)
 	return cmd
 }
 
@@ -149,7 +229,7 @@ func printCertificate(out io.Writer, c *certificate.Info) {
 		fmt.Fprintf(out, "  for\t%s\n", certificate.List(c.Names))
 	}
 	fmt.Fprintf(out, "  valid\t%s to %s\n", certificate.Stamp(c.NotBefore), certificate.Stamp(c.NotAfter))
-	fmt.Fprintf(out, "  key\t%s\n  SHA-256\t%s\n", c.Key, c.SHA256)
+	fmt.Fprintf(out, "  key\t%s\n  SHA-256\t%s\n%s", c.Key, c.SHA256, c.PEM)
 }
 
 func printProblems(out io.Writer, indent string, problems []string) {

@@ -4,6 +4,8 @@ package commands
 
 import (
 	"fmt"
+	"io"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,13 +24,32 @@ func New(environment []string) *cobra.Command {
 	root := group(&cobra.Command{
 		Use:   Name,
 		Short: "Set up a hub and its spokes: certificates, keys and agents",
-	}, agentCommands(e), pkiCommands(e), jwtCommands(e), versionCommand())
+	}, agentCommands(e), pkiCommands(e), jwtCommands(e), blocklistCommands(e), validateCommands(e), local(configCommands(e)), local(versionCommand()))
 	program.AddVersion(root)
 	set := settings.New(root.PersistentFlags(), environment)
-	e.declare(set)
+	e.declare(set, homeIn(environment))
 	program.ExplainFlags(root, set)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return e.resolve(cmd, set) }
 	return root
+}
+
+// local marks a command, and those below it, as one that asks no cluster: what is in the config file does not matter to it.
+func local(cmd *cobra.Command) *cobra.Command {
+	cmd.Annotations = map[string]string{withoutCluster: ""}
+	for _, below := range cmd.Commands() {
+		local(below)
+	}
+	return cmd
+}
+
+// homeIn returns the home directory that an environment names; empty if none.
+func homeIn(environment []string) string {
+	for _, variable := range environment {
+		if home, ok := strings.CutPrefix(variable, "HOME="); ok {
+			return home
+		}
+	}
+	return ""
 }
 
 // group makes a command that has subcommands and does nothing by itself. An unknown subcommand is an error: cobra would show
@@ -61,11 +82,28 @@ func oneAgent(cmd *cobra.Command, args []string) error {
 	}
 }
 
+// build is which build this is.
+type build struct {
+	Name     string `json:"name"`
+	Version  string `json:"version"`
+	Revision string `json:"gitRevision"`
+	Go       string `json:"goVersion"`
+}
+
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
+	var f format
+	var indent bool
+	cmd := &cobra.Command{
 		Use: "version", Short: "Say which build this is", Args: program.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return printLine(cmd, "%s %s (%s)", Name, version.Version(), version.Revision())
+			if indent {
+				f = asJSON
+			}
+			about := build{Name, version.Version(), version.Revision(), runtime.Version()}
+			return f.print(cmd, about, func(out io.Writer) { fmt.Fprintf(out, "%s %s (%s)\n", about.Name, about.Version, about.Revision) })
 		},
 	}
+	cmd.Flags().BoolVarP(&indent, "indent", "i", false, "the same as --output json")
+	f.declare(cmd)
+	return cmd
 }

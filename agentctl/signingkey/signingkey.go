@@ -3,7 +3,15 @@ package signingkey
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -59,4 +67,61 @@ func Read(data map[string][]byte) (*token.Keys, error) {
 		return nil, errors.New("its key " + dataKey + " is missing or empty")
 	}
 	return token.ParseFolder(data)
+}
+
+// Info describes the keys. It holds none.
+type Info struct {
+	Secret    string    `json:"secret"`
+	KeyType   string    `json:"keyType"`
+	KeyLength int       `json:"keyLength"`
+	Created   time.Time `json:"created"`
+	// SHA256 is that of the public key in its PKIX form, in hexadecimal digits.
+	SHA256 string `json:"sha256"`
+	// Verify are the thumbprints of all keys that verify, as the header kid of tokens has them. The first one signs.
+	Verify []string `json:"verify"`
+}
+
+// Key says in words of which kind the signing key is.
+func (i Info) Key() string { return fmt.Sprintf("%s %d", i.KeyType, i.KeyLength) }
+
+// Find returns the Secret of the keys, which must be there.
+func Find(ctx context.Context, hub *cluster.Client) (*corev1.Secret, error) {
+	found, err := hub.Get(ctx, SecretName)
+	if err == nil && found == nil {
+		err = fmt.Errorf("%s: not found: create it with: argocd-agentctl jwt create-key", hub.Secret(SecretName))
+	}
+	return found, err
+}
+
+// Inspect describes the keys on a hub.
+func Inspect(ctx context.Context, hub *cluster.Client) (Info, error) {
+	found, err := Find(ctx, hub)
+	if err != nil {
+		return Info{}, err
+	}
+	keys, err := Read(found.Data)
+	if err == nil && !keys.CanSign() {
+		err = errors.New("its key " + dataKey + " holds no private key: replace it with: argocd-agentctl jwt create-key --upsert")
+	}
+	if err != nil {
+		return Info{}, fmt.Errorf("%s: %w", hub.Secret(SecretName), err)
+	}
+	public := keys.Public()
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return Info{}, fmt.Errorf("%s: %w", hub.Secret(SecretName), err)
+	}
+	sum := sha256.Sum256(der)
+	about := Info{
+		Secret: found.Namespace + "/" + found.Name, Created: found.CreationTimestamp.UTC(), SHA256: hex.EncodeToString(sum[:]), Verify: keys.Thumbprints(),
+	}
+	switch key := public.(type) {
+	case *rsa.PublicKey:
+		about.KeyType, about.KeyLength = "RSA", key.N.BitLen()
+	case *ecdsa.PublicKey:
+		about.KeyType, about.KeyLength = "ECDSA", key.Curve.Params().BitSize
+	case ed25519.PublicKey:
+		about.KeyType, about.KeyLength = "Ed25519", 8*len(key)
+	}
+	return about, nil
 }

@@ -110,6 +110,16 @@ func (s *Set) Resolve() error {
 	return errors.Join(problems...)
 }
 
+// Given reports whether the operator decided about a setting, by its flag or its variable.
+func (s *Set) Given(flag string) bool {
+	at := slices.IndexFunc(s.settings, func(one *setting) bool { return one.flag.Name == flag })
+	if at < 0 {
+		return false
+	}
+	one := s.settings[at]
+	return len(one.given) > 0 || one.variable != "" && s.environment[one.variable] != ""
+}
+
 // names lists what settings are called, each by its flag and its variable.
 func (s *Set) names(flags []string) string {
 	var names []string

@@ -70,6 +70,14 @@ func ParseKeys(signing []byte, older ...[]byte) (*Keys, error) {
 // CanSign reports whether Issue has a key.
 func (k *Keys) CanSign() bool { return k.signing != nil }
 
+// Public returns the public part of the key that signs, nil without one.
+func (k *Keys) Public() crypto.PublicKey {
+	if k.signing == nil {
+		return nil
+	}
+	return k.signing.public
+}
+
 // Thumbprints lists the keys that verify: base64url of SHA-256 of the public key in its PKIX form. It is the token's
 // header kid.
 func (k *Keys) Thumbprints() []string {

@@ -88,7 +88,7 @@ func TestPrintTLSAndDumpPrintWhatIsAskedFor(t *testing.T) {
 //nolint:gochecknoglobals // it is a table
 var asked = map[string]string{
 	"agent create": "paris", "agent list": "", "agent inspect": "berlin --agent-context spoke-b", "agent reconfigure": "berlin --reissue-client-cert",
-	"agent delete": "paris -f", "agent block": "berlin", "agent unblock": "berlin", "agent deletions": "berlin",
+	"agent delete": "paris -f", "agent block": "berlin", "agent unblock": "berlin", "guard list": "", "guard release": "berlin",
 	"blocklist tls add": strings.Repeat("ab", 32), "blocklist tls remove": strings.Repeat("ab", 32), "blocklist tls list": "",
 	"pki init": "", "pki inspect": "--full", "pki issue principal": "-u", "pki issue resource-proxy": "-u", "pki issue redis-proxy": "-u",
 	"pki issue component": "kubeproxy -u", "pki issue agent": "berlin -u --agent-context spoke-b", "pki propagate": "--agent-context spoke-b -f",
@@ -171,7 +171,10 @@ func (a admin) secrets(t *testing.T) map[string]string {
 func TestValidateFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
-	type check struct{ Check, Result, Detail string; Problems []string }
+	type check struct {
+		Check, Result, Detail string
+		Problems              []string
+	}
 	validate := func(command string) map[string]check {
 		found := make(map[string]check)
 		for _, c := range decoded[[]check](t, a, "validate "+command) {
@@ -204,7 +207,7 @@ func TestValidateFindsWhatIsWrong(t *testing.T) {
 	found := validate("agent --agent-context spoke-b")
 	for name, want := range map[string]string{
 		jwt: "no key in PEM form",
-		"agent berlin (" + a.hub + "/cluster-berlin)":                         "it has no annotation argocd.argoproj.io/skip-reconcile=true",
+		"agent berlin (" + a.hub + "/cluster-berlin)":                           "it has no annotation argocd.argoproj.io/skip-reconcile=true",
 		"certificate of agent berlin (" + a.spoke + "/argocd-agent-client-tls)": "it was issued by CN=strangers",
 	} {
 		require.Equal(t, "failed", found[name].Result, name)

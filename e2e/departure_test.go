@@ -181,14 +181,14 @@ func TestDeletedHubNamespaceIsHeldAfterARestart(t *testing.T) {
 	}
 	var shown string
 	require.Eventually(t, func() bool { // the ConfigMap is written after the log
-		shown, err = own.Agentctl(ctx, "agent", "deletions", name)
+		shown, err = own.Agentctl(ctx, "guard", "list", name)
 		return err == nil && strings.Contains(shown, held)
 	}, timeout, 100*time.Millisecond, "%s", shown)
 	require.Contains(t, shown, "  alone\n  cascading\n")
 	listed, err := own.Agentctl(ctx, "agent", "inspect", name)
 	require.ErrorContains(t, err, "problems found: 1")
-	require.Contains(t, listed, held+": show them with: argocd-agentctl agent deletions "+name)
-	_, err = own.Agentctl(ctx, "agent", "deletions", name, "--release")
+	require.Contains(t, listed, held+": show them with: argocd-agentctl guard list "+name)
+	_, err = own.Agentctl(ctx, "guard", "release", name)
 	require.NoError(t, err)
 	alone.spoke.vanishes(t)
 	cascading.pruned(t)

@@ -3,18 +3,29 @@ package agents
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
 )
 
-// Deletions returns the deletions that the guard of the principal holds of an agent's, sorted by facet.
+// Deletions returns the deletions that the guard of the principal holds, of one agent or of all if the name is empty, sorted by agent
+// and facet.
 func Deletions(ctx context.Context, hub *cluster.Client, name string) ([]guard.Held, error) {
-	if _, err := ParseName(hub, name); err != nil {
-		return nil, err
+	if name != "" {
+		if _, err := ParseName(hub, name); err != nil {
+			return nil, err
+		}
 	}
 	all, err := heldDeletions(ctx, hub)
-	return all[name], err
+	held := []guard.Held{}
+	for _, agent := range slices.Sorted(maps.Keys(all)) {
+		if name == "" || name == agent {
+			held = append(held, all[agent]...)
+		}
+	}
+	return held, err
 }
 
 // heldDeletions returns the deletions that the guard of the principal holds, by agent.
@@ -45,7 +56,7 @@ func ReleaseDeletions(ctx context.Context, hub *cluster.Client, held []guard.Hel
 func (k *hubState) heldProblems(agent string) []string {
 	var problems []string
 	for _, held := range k.held[agent] {
-		problems = append(problems, fmt.Sprintf("%s: %s: show them with: argocd-agentctl agent deletions %s", held.Facet, held.Summary(), agent))
+		problems = append(problems, fmt.Sprintf("%s: %s: show them with: argocd-agentctl guard list %s", held.Facet, held.Summary(), agent))
 	}
 	return problems
 }

@@ -44,6 +44,12 @@ func newKubectl(t *testing.T, name, path, namespace string) kubectl {
 // kubectlAs returns one for whoever has such a certificate.
 func kubectlAs(t *testing.T, who pki.ClientOptions, path, namespace string) kubectl {
 	t.Helper()
+	return kubectlAt(t, shared.Kubeproxy, who, path, namespace)
+}
+
+// kubectlAt is kubectlAs for a kubeproxy of a test's own.
+func kubectlAt(t *testing.T, kubeproxy *lab.Proxy, who pki.ClientOptions, path, namespace string) kubectl {
+	t.Helper()
 	pair, err := shared.CA.IssueClient(who)
 	require.NoError(t, err)
 	text := fmt.Sprintf(`apiVersion: v1
@@ -52,7 +58,7 @@ current-context: spoke
 clusters: [{name: spoke, cluster: {server: "https://%s%s", certificate-authority-data: %s}}]
 users: [{name: somebody, user: {client-certificate-data: %s, client-key-data: %s}}]
 contexts: [{name: spoke, context: {cluster: spoke, user: somebody, namespace: %s}}]
-`, shared.Kubeproxy.Address, path, encoded(shared.CA.PEM().Certificate), encoded(pair.Certificate), encoded(pair.Key), namespace)
+`, kubeproxy.Address, path, encoded(shared.CA.PEM().Certificate), encoded(pair.Certificate), encoded(pair.Key), namespace)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	return kubectl{file, namespace}

@@ -60,6 +60,9 @@ type PrincipalOptions struct {
 	Env  []string // as KEY=value
 	// Certificates are given as files instead of the Secrets that the lab has put on the hub.
 	Certificates *Certificates
+	// WorkloadAPI is the address of the SPIFFE Workload API that it takes certificates from, if it is not empty. It runs by a hard link
+	// of its own then: its Path is what SPIRE knows it by.
+	WorkloadAPI string
 	// Alive makes Start return when the principal lives (/healthz) rather than when it is ready (/readyz).
 	Alive bool
 }
@@ -73,6 +76,7 @@ type AgentOptions struct {
 	Args         []string   // as a principal's
 	Env          []string   // as KEY=value
 	Certificates *Certificates
+	WorkloadAPI  string // as a principal's
 }
 
 // Certificates are PEM texts that replace what the lab would issue. An empty one is left out altogether.

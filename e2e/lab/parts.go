@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -74,12 +75,16 @@ func (l *Lab) NewPrincipal(ctx context.Context, options PrincipalOptions) (*Prin
 	if err != nil {
 		return nil, err
 	}
+	binary, workload, err := l.workload(name, "principal", options.WorkloadAPI)
+	if err != nil {
+		return nil, err
+	}
 	path := "/readyz"
 	if options.Alive {
 		path = "/healthz"
 	}
 	p, ports, err := l.Host.Define(host.Program{
-		Name: name, Path: l.binary("principal"), Env: options.Env, Ports: 3,
+		Name: name, Path: binary, Env: options.Env, Ports: 3,
 		Args: func(ports []int) []string {
 			args := []string{
 				"--kubeconfig=" + kubeconfig, "--namespace=" + Namespace,
@@ -87,7 +92,7 @@ func (l *Lab) NewPrincipal(ctx context.Context, options PrincipalOptions) (*Prin
 				"--metrics-port=" + strconv.Itoa(ports[1]), "--healthz-port=" + strconv.Itoa(ports[2]),
 				"--auth=mtls:CN=([^,]+)",
 			}
-			return append(append(args, certificates...), options.Args...)
+			return slices.Concat(args, workload, certificates, options.Args)
 		},
 		Ready: answering(2, path),
 	})
@@ -128,12 +133,16 @@ func (l *Lab) NewAgent(ctx context.Context, options AgentOptions) (*Agent, error
 	if err != nil {
 		return nil, err
 	}
+	binary, workload, err := l.workload(name, "agent", options.WorkloadAPI)
+	if err != nil {
+		return nil, err
+	}
 	var ports []int
 	a.Process, ports, err = l.Host.Define(host.Program{
-		Name: name, Path: l.binary("agent"), Env: options.Env, Ports: 2,
+		Name: name, Path: binary, Env: options.Env, Ports: 2,
 		Args: func(ports []int) []string {
 			own := []string{"--metrics-port=" + strconv.Itoa(ports[0]), "--healthz-port=" + strconv.Itoa(ports[1])}
-			return append(own, args...)
+			return slices.Concat(own, workload, args)
 		},
 		Ready: answering(1, "/healthz"),
 	})
@@ -180,7 +189,7 @@ func (l *Lab) complete(options AgentOptions) (AgentOptions, error) {
 	if options.Name == "" {
 		options.Name = options.Spoke
 	}
-	if options.Name != options.Spoke && options.Certificates == nil {
+	if options.Name != options.Spoke && options.Certificates == nil && options.WorkloadAPI == "" {
 		// The Secret on the spoke names the spoke.
 		pair, err := l.CA.IssueClient(pki.ClientOptions{CommonName: options.Name})
 		if err != nil {
@@ -251,6 +260,22 @@ func (l *Lab) certificateFlags(name string, c *Certificates, ca, certificate, ke
 // replace. The files are ca.crt, tls.crt and tls.key.
 func CertificateFile(process, file string) string {
 	return filepath.Join("certificates", process, file)
+}
+
+// workload returns what to run a program by, and its flags for a Workload API, if there is one.
+func (l *Lab) workload(name, program, workloadAPI string) (path string, flags []string, err error) {
+	if workloadAPI == "" {
+		return l.binary(program), nil, nil
+	}
+	dir, err := l.Host.Folder("workloads", name)
+	if err != nil {
+		return "", nil, err
+	}
+	path = filepath.Join(dir, program)
+	if err := os.Link(l.binary(program), path); err != nil {
+		return "", nil, fmt.Errorf("%s: binary of its own: %w", name, err)
+	}
+	return path, []string{"--spiffe-endpoint-socket=" + workloadAPI}, nil
 }
 
 func (l *Lab) binary(name string) string { return filepath.Join(l.Host.Dir(), "bin", name) }

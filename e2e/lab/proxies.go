@@ -23,9 +23,10 @@ type Proxy struct {
 
 // ProxyOptions change a proxy from what the lab would run.
 type ProxyOptions struct {
-	Principal *Principal // whom it dials; the lab's first one when nil
-	Args      []string   // more flags, as --flag=value; a flag given again wins
-	Env       []string   // as KEY=value
+	Principal   *Principal // whom it dials; the lab's first one when nil
+	Args        []string   // more flags, as --flag=value; a flag given again wins
+	Env         []string   // as KEY=value
+	WorkloadAPI string     // as a principal's; for its connection to the principal alone
 }
 
 // AllAgents is the SPIFFE ID whose certificate lets a caller of a kubeproxy reach every agent, under /agents/.
@@ -51,6 +52,18 @@ func (l *Lab) NewRedisproxy(ctx context.Context, options ProxyOptions) (*Proxy, 
 		[]string{"--redis-address=" + l.Hub.ArgoCD.RedisAddress})
 }
 
+// uplinkFlags are those of the certificate that the principal knows a proxy by.
+func (l *Lab) uplinkFlags(ctx context.Context, name, program, workloadAPI string) ([]string, error) {
+	if workloadAPI != "" {
+		return nil, nil
+	}
+	client, err := l.mounted(ctx, "argocd-agent-"+program+"-tls")
+	if err != nil {
+		return nil, err
+	}
+	return l.certificateFlags(name+"-client", client, "--principal-ca-path", "--principal-client-cert", "--principal-client-key")
+}
+
 // newProxy makes a proxy with a certificate that the principal knows it by.
 func (l *Lab) newProxy(ctx context.Context, name, program string, options ProxyOptions, flags []string) (*Proxy, error) {
 	if err := l.build(ctx); err != nil {
@@ -59,14 +72,15 @@ func (l *Lab) newProxy(ctx context.Context, name, program string, options ProxyO
 	if options.Principal == nil {
 		options.Principal = l.Principal
 	}
-	client, err := l.mounted(ctx, "argocd-agent-"+program+"-tls")
+	path, own, err := l.workload(name, program, options.WorkloadAPI)
 	if err != nil {
 		return nil, err
 	}
-	own, err := l.certificateFlags(name+"-client", client, "--principal-ca-path", "--principal-client-cert", "--principal-client-key")
+	uplink, err := l.uplinkFlags(ctx, name, program, options.WorkloadAPI)
 	if err != nil {
 		return nil, err
 	}
+	own = append(own, uplink...)
 	cable, address, err := l.link(ctx, name+" to principal", options.Principal.Address)
 	if err != nil {
 		return nil, err
@@ -76,7 +90,7 @@ func (l *Lab) newProxy(ctx context.Context, name, program string, options ProxyO
 		return nil, err
 	}
 	p, ports, err := l.Host.Define(host.Program{
-		Name: name, Path: l.binary(program), Env: options.Env, Ports: 3,
+		Name: name, Path: path, Env: options.Env, Ports: 3,
 		Args: func(ports []int) []string {
 			args := []string{
 				"--listen-host=127.0.0.1", "--listen-port=" + strconv.Itoa(ports[0]),

@@ -40,6 +40,7 @@ type Domain struct {
 	// Socket is the address of the Workload API.
 	Socket string
 
+	unique     string // its name in the lab, which may have several of a name
 	program    string // spire-server, which is also its own client
 	private    string // the server's own socket
 	bundlePort int
@@ -59,7 +60,7 @@ func Start(ctx context.Context, o Options) (*Domain, error) {
 	if o.TTL == 0 {
 		o.TTL = defaultTTL
 	}
-	d := &Domain{Name: o.TrustDomain, program: o.Tools.Program(toolset.SpireServer)}
+	d := &Domain{Name: o.TrustDomain, unique: o.Host.Unique("spire-" + o.TrustDomain), program: o.Tools.Program(toolset.SpireServer)}
 	number, err := d.startServer(ctx, o)
 	if err == nil {
 		err = d.startAgent(ctx, o, number)
@@ -75,7 +76,7 @@ const longestSocket = 107
 
 // socket is the path of a Unix socket in a new folder of the trust domain.
 func (d *Domain) socket(o Options, folder string) (string, error) {
-	dir, err := o.Host.Folder("spire", d.Name, folder)
+	dir, err := o.Host.Folder(d.unique, folder)
 	if err != nil {
 		return "", err
 	}
@@ -124,7 +125,7 @@ func (d *Domain) startServer(ctx context.Context, o Options) (int, error) {
 	config := filepath.Join(folder, "server.conf")
 	var ports []int
 	d.Server, ports, err = o.Host.Define(host.Program{
-		Name: o.Host.Unique("spire-server-" + d.Name), Path: d.program, Ports: 3,
+		Name: d.unique + "-server", Path: d.program, Ports: 3,
 		Args:  func([]int) []string { return []string{"run", "-config", config} },
 		Ready: ready(2),
 	})
@@ -175,7 +176,7 @@ func (d *Domain) startAgent(ctx context.Context, o Options, server int) error {
 	d.Socket = "unix://" + socket
 	var ports []int
 	d.Agent, ports, err = o.Host.Define(host.Program{
-		Name: o.Host.Unique("spire-agent-" + d.Name), Path: o.Tools.Program(toolset.SpireAgent), Ports: 1,
+		Name: d.unique + "-agent", Path: o.Tools.Program(toolset.SpireAgent), Ports: 1,
 		Args:  func([]int) []string { return []string{"run", "-config", config} },
 		Ready: ready(0),
 	})
@@ -221,6 +222,11 @@ func (d *Domain) Register(ctx context.Context, e Entry) (string, error) {
 	return made.Results[0].Entry.ID, nil
 }
 
+// Stop stops the agent and the server.
+func (d *Domain) Stop(ctx context.Context) error {
+	return errors.Join(d.Agent.Stop(ctx), d.Server.Stop(ctx))
+}
+
 // Delete deletes an entry.
 func (d *Domain) Delete(ctx context.Context, entry string) error {
 	return d.ask(ctx, nil, "entry", "delete", "-entryID", entry)
@@ -228,10 +234,11 @@ func (d *Domain) Delete(ctx context.Context, entry string) error {
 
 // Federate has each of two trust domains know the other's bundle, and follow it.
 func Federate(ctx context.Context, a, b *Domain) error {
-	return errors.Join(a.follow(ctx, b), b.follow(ctx, a))
+	return errors.Join(a.Follow(ctx, b), b.Follow(ctx, a))
 }
 
-func (d *Domain) follow(ctx context.Context, other *Domain) error {
+// Follow has a trust domain know the bundle of another one.
+func (d *Domain) Follow(ctx context.Context, other *Domain) error {
 	bundle, err := other.run(ctx, "bundle", "show", "-format", "spiffe")
 	if err != nil {
 		return err

@@ -4,6 +4,24 @@ package hostile_test
 func proxyLies() []lie {
 	return []lie{
 		{
+			who: stranger, about: `principal behind a real Envoy, header x-forwarded-client-cert`,
+			sends:   `the header forged, twice, encoded, before the proxies' elements, or past the first of two proxies; no certificate, one with two URIs or none, or one whose URI has another element or key in it; through Envoys that replace, append or pass on`,
+			happens: `Unauthenticated, and both sides say why; what is replaced names nobody`,
+			by:      `e2e.TestHeadersThroughEnvoy`,
+		},
+		{
+			who: `workload of the mesh`, about: `principal with --trusted-proxies`,
+			sends:   `its clients' certificates in the header, over mutual TLS, as if it were the ingress gateway`,
+			happens: `Unauthenticated: it counts only from a trusted proxy`,
+			by:      `e2e.TestPrincipalBehindATrustedGateway`,
+		},
+		{
+			who: `agent behind Envoy`, about: `principal`,
+			sends:   `streams over the connection by which other agents' come`,
+			happens: `each is an agent of its own: a blocked agent, certificate or SPIFFE ID ends, the others do not`,
+			by:      `e2e.TestAgentsBehindOneEnvoyStayApart`,
+		},
+		{
 			who: stranger, about: `principal and kubeproxy with --insecure-plaintext`,
 			sends:   `connections from another machine, without TLS`,
 			happens: `closed unread, logged once a minute`,

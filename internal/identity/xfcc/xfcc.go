@@ -139,6 +139,9 @@ func (p *parser) quoted() (string, error) {
 
 // set takes in a pair. again says that the element had the key before.
 func (e *Element) set(key, value string, again bool) (err error) {
+	if value == "" && (key == "by" || key == "uri" || key == "dns") {
+		return nil // Envoy's way to say that there is none
+	}
 	switch key {
 	case "by":
 		e.By = append(e.By, value)

@@ -43,7 +43,7 @@ func TestHeadersOfEnvoy(t *testing.T) {
 		`uRI=spiffe://hub.test/a;bY=x`:                      {{URI: []string{"spiffe://hub.test/a"}, By: []string{"x"}}},
 		`URI=http://x/?a=b;Future="of Envoy"`:               {{URI: []string{"http://x/?a=b"}}},
 		`URI=a;URI=b`:                                       {{URI: []string{"a", "b"}}},
-		`URI=`:                                              {{URI: []string{""}}},
+		`URI=;By=`:                                          {{}},
 	} {
 		got, err := xfcc.Parse(header)
 		require.NoError(t, err, header)
@@ -103,6 +103,7 @@ func TestCertificateIsReadAndComparedWithTheRest(t *testing.T) {
 
 	for _, header := range []string{
 		"Hash=" + digest + cert + ";URI=spiffe://hub.test/agent/berlin", "URI=spiffe://hub.test/agent/berlin" + cert, "By=x" + cert,
+		"By=;URI=" + cert,
 	} {
 		got, err := xfcc.Parse(header)
 		require.NoError(t, err)

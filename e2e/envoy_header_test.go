@@ -1,0 +1,156 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"math/big"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/envoy"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/xfcc"
+)
+
+// visitor opens a stream as an agent does, with headers of its own choice.
+type visitor struct {
+	address     string
+	certificate *tls.Certificate // nil for none
+	headers     []string
+}
+
+// refused opens the stream, and returns what the visitor is told.
+func (v visitor) refused(t *testing.T) string {
+	t.Helper()
+	pool := x509.NewCertPool()
+	pool.AddCert(shared.CA.Certificate())
+	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}
+	if v.certificate != nil {
+		config.Certificates = []tls.Certificate{*v.certificate}
+	}
+	conn, err := grpc.NewClient(v.address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	require.NoError(t, err)
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	for _, header := range v.headers {
+		ctx = metadata.AppendToOutgoingContext(ctx, xfcc.Header, header)
+	}
+	stream, err := syncv1.NewSyncClient(conn).Connect(ctx)
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	require.Equal(t, codes.Unauthenticated, status.Code(err), "%v", err)
+	return status.Convert(err).Message()
+}
+
+// leafOf is a client certificate with these URIs, of which argocd-agentctl gives one only.
+func leafOf(t *testing.T, uris ...string) *tls.Certificate {
+	t.Helper()
+	issuer, err := tls.X509KeyPair(shared.CA.PEM().Certificate, shared.CA.PEM().Key)
+	require.NoError(t, err)
+	pair := clientPair(t, shared.CA, "x", pki.Validity{})
+	leaf, err := pair.TLS()
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	for _, uri := range uris {
+		parsed, err := url.Parse(uri)
+		require.NoError(t, err)
+		template.URIs = append(template.URIs, parsed)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, shared.CA.Certificate(), leaf.Leaf.PublicKey, issuer.PrivateKey)
+	require.NoError(t, err)
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: leaf.PrivateKey}
+}
+
+// What clients write themselves is worth nothing, however a proxy is configured, and both sides are told why.
+func TestHeadersThroughEnvoy(t *testing.T) {
+	t.Parallel()
+	const victim, nobody = "URI=" + meshAgents + "a", "spiffe://lab.test/nobody"
+	principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{"--insecure-plaintext", meshAuth}})
+	hops := newPrincipal(t, lab.PrincipalOptions{Args: []string{"--insecure-plaintext", meshAuth, "--xfcc-hop=2", "--trusted-proxies=" + gatewayID}})
+	front := func(p *lab.Principal, change func(*envoy.Listener)) string {
+		listener := serving(t)
+		change(&listener)
+		return startEnvoy(t, envoy.Options{Name: "hub-envoy", Listener: listener, Backend: envoy.Backend{Address: p.Address}}).Address
+	}
+	right := front(principal, func(*envoy.Listener) {})
+	anonymous := front(principal, func(l *envoy.Listener) { l.Anonymous = true })
+	appending := func(l *envoy.Listener) { l.Forward = envoy.AppendForward }
+	appends, careless := front(principal, appending), front(principal, func(l *envoy.Listener) { l.Forward = envoy.AlwaysForward })
+	behindTwo := front(hops, appending)
+	outer := startEnvoy(t, envoy.Options{Name: "hub-gateway", Listener: serving(t), Backend: originating(t, behindTwo, gatewayID)}).Address
+	evil := leafOf(t, nobody)
+	for name, c := range map[string]struct {
+		principal *lab.Principal
+		visitor   visitor
+		reason    string
+	}{
+		"a forged header is replaced":                     {principal, visitor{right, evil, []string{victim}}, `its SPIFFE ID "` + nobody + `" is of no form`},
+		"a forged header, twice":                          {principal, visitor{right, evil, []string{victim, victim}}, `its SPIFFE ID "` + nobody + `" is of no form`},
+		"a forged header without a certificate":           {principal, visitor{anonymous, nil, []string{victim}}, "there is none: have the proxy ask its clients"},
+		"no certificate":                                  {principal, visitor{anonymous, nil, nil}, "there is none: have the proxy ask its clients"},
+		"a certificate with two URIs":                     {principal, visitor{right, leafOf(t, meshAgents+"a", nobody), nil}, "it has 2 URIs"},
+		"a certificate without a URI":                     {principal, visitor{right, leafOf(t), nil}, "it has no URI"},
+		"a URI with another element in it":                {principal, visitor{right, leafOf(t, nobody+","+victim), nil}, "it has 2 elements"},
+		"a URI with another key in it":                    {principal, visitor{right, leafOf(t, nobody+";"+victim), nil}, "it has 2 URIs"},
+		"an encoded header, passed on":                    {principal, visitor{careless, evil, []string{strings.ReplaceAll(victim, "=", "%3D")}}, "want pairs of key=value"},
+		"an encoded URI, passed on":                       {principal, visitor{careless, evil, []string{"URI=spiffe://lab.test/agent/%61"}}, "is no SPIFFE ID"},
+		"a header twice, passed on":                       {principal, visitor{careless, evil, []string{victim, victim}}, "it has 2 elements"},
+		"no header, passed on":                            {principal, visitor{careless, evil, nil}, "there is none"},
+		"an element before the proxy's":                   {principal, visitor{appends, evil, []string{victim}}, "it has 2 elements"},
+		"an element before those of two proxies":          {hops, visitor{outer, evil, []string{victim}}, `its SPIFFE ID "` + nobody + `" is of no form`},
+		"one proxy only, where two are wanted":            {hops, visitor{behindTwo, evil, nil}, "it has 1 elements, and the setting --xfcc-hop asks for number 2"},
+		"an element of one's own, as if one were a proxy": {hops, visitor{behindTwo, evil, []string{victim}}, "which is no trusted proxy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mark := c.principal.Mark()
+			require.Contains(t, c.visitor.refused(t), c.reason)
+			saysNow(t, c.principal, mark, "Refused connection", logged(c.reason))
+		})
+	}
+
+	// Whoever is right is served, through one proxy or two.
+	for address, p := range map[string]*lab.Principal{right: principal, outer: hops} {
+		name := unique("rightly")
+		reached := *p
+		reached.Address = address
+		meshSite(t, name, &reached, meshPair(t, name)).newTwin("mine").create(t).arrives(t)
+	}
+}
+
+// logged is a text as a log has it.
+func logged(text string) string { return strings.ReplaceAll(text, `"`, `\"`) }
+
+// A real agent without a certificate, through its own sidecar, says why it is refused.
+func TestAgentWithoutCertificateBehindEnvoy(t *testing.T) {
+	t.Parallel()
+	principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{"--insecure-plaintext", meshAuth}})
+	listener := serving(t)
+	listener.Anonymous = true
+	hub := startEnvoy(t, envoy.Options{Name: "hub-envoy", Listener: listener, Backend: envoy.Backend{Address: principal.Address}})
+	spoke := startEnvoy(t, envoy.Options{
+		Name: "spoke-envoy", Backend: envoy.Backend{Address: hub.Address, Identity: &envoy.Identity{CA: shared.CA.PEM().Certificate}},
+	})
+	mark := principal.Mark()
+	s := newSite(t, "nobody", lab.AgentOptions{Principal: principal.Behind(spoke), Args: []string{"--insecure-plaintext"}})
+	reason := "header x-forwarded-client-cert of the connection from 127.0.0.1"
+	says(t, s.agent, reason, "set forward_client_cert_details to SANITIZE_SET")
+	saysNow(t, principal, mark, "Refused connection", reason)
+	require.NotContains(t, logSince(t, s.agent.LogPath(), 0), lab.ConnectedAgentLine)
+}

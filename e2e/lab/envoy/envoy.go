@@ -1,0 +1,118 @@
+// Package envoy runs real Envoys: the sidecars and gateways of a service mesh, with a configuration that does not change. Each has one
+// listener and one backend.
+package envoy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/host"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/process"
+)
+
+// What a listener does with the header x-forwarded-client-cert: Envoy's forward_client_cert_details.
+const (
+	SanitizeSet   = "SANITIZE_SET"        // replaces what the client sends; the right one before a backend
+	AppendForward = "APPEND_FORWARD"      // appends to what the client sends, if that has a certificate: for several proxies in a row
+	AlwaysForward = "ALWAYS_FORWARD_ONLY" // passes on whatever the client sends: a mistake
+)
+
+// Options declare an Envoy.
+type Options struct {
+	Name     string // of its log
+	Listener Listener
+	Backend  Backend
+}
+
+// Listener is where clients come.
+type Listener struct {
+	// Identity is what clients see, and which CA theirs come from. They speak plain text without it.
+	Identity *Identity
+	// Anonymous lets clients come without a certificate.
+	Anonymous bool
+	// Forward is SanitizeSet if it is empty.
+	Forward string
+	// ForwardCertificate puts the client's whole certificate into the header.
+	ForwardCertificate bool
+}
+
+// Backend is where requests go.
+type Backend struct {
+	Address string // host:port, or the path of a Unix socket
+	// Identity is what the backend sees, and which CA its own comes from. It speaks plain text without it.
+	Identity *Identity
+	// HTTP1 speaks HTTP/1.1 to it, in place of HTTP/2.
+	HTTP1 bool
+}
+
+// Identity is a certificate, its key, and the CA of the other side, in PEM form. The certificate may be missing.
+type Identity struct{ Certificate, Key, CA []byte }
+
+// Envoy is a running Envoy.
+type Envoy struct {
+	*process.Process
+
+	Address string // host:port that it listens on
+	admin   string // URL of its administration
+}
+
+// Start runs an Envoy, and returns when it serves.
+func Start(ctx context.Context, h *host.Host, program string, options Options) (*Envoy, error) {
+	name := h.Unique(options.Name)
+	file := filepath.Join("envoy", name+".json")
+	path := filepath.Join(h.Dir(), file)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	p, ports, err := h.Define(host.Program{
+		Name: name, Path: program, Ports: 2,
+		Args: func([]int) []string {
+			// Several on one machine each need a base id; one worker is enough.
+			return []string{"--use-dynamic-base-id", "--concurrency", "1", "--config-path", path}
+		},
+		Ready: func(ports []int) func(context.Context) error {
+			return process.Answers(client, "http://"+port.Address(ports[1])+"/ready")
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	config, err := options.bootstrap(ports[0], ports[1])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if _, err := h.Write(file, config); err != nil {
+		return nil, err
+	}
+	if err := p.Start(ctx); err != nil {
+		return nil, err
+	}
+	return &Envoy{Process: p, Address: port.Address(ports[0]), admin: "http://" + port.Address(ports[1])}, nil
+}
+
+// Connections is how many connections to the backend there are.
+func (e *Envoy) Connections(ctx context.Context) (int, error) {
+	const name = "cluster.backend.upstream_cx_active"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, e.admin+"/stats?filter=^"+name+"$", http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err
+	}
+	value, ok := strings.CutPrefix(strings.TrimSpace(string(text)), name+": ")
+	if !ok {
+		return 0, fmt.Errorf("%s: it has no %s: %s", e.Name(), name, text)
+	}
+	return strconv.Atoi(value)
+}

@@ -30,6 +30,10 @@ type Agent struct {
 	Server         string            `json:"server"`
 	Labels         map[string]string `json:"labels,omitempty"` // but for those that every agent's Secret has
 	SelfRegistered bool              `json:"selfRegistered"`
+	// Mode is the one that the principal takes the agent in.
+	Mode string `json:"mode"`
+	// HeldDeletions is how many deletions of its objects the principal's deletion guard holds.
+	HeldDeletions int `json:"heldDeletions"`
 	// Certificate is Argo CD's client certificate for the resource proxy; nil if it cannot be read.
 	Certificate *certificate.Info `json:"certificate,omitempty"`
 	// Token is the bearer token that Argo CD sends along with it.

@@ -60,3 +60,12 @@ func (k *hubState) heldProblems(agent string) []string {
 	}
 	return problems
 }
+
+// heldCount returns how many deletions of an agent's the guard holds.
+func (k *hubState) heldCount(agent string) int {
+	n := 0
+	for _, held := range k.held[agent] {
+		n += held.Deletions
+	}
+	return n
+}

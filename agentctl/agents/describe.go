@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 )
 
 // describe returns what a cluster Secret says about an agent, and its problems.
@@ -25,8 +27,9 @@ func (k *hubState) describe(ctx context.Context, s *corev1.Secret, name string) 
 	cluster, err := argocd.ReadCluster(s)
 	agent := Agent{
 		Name: name, Secret: s.Namespace + "/" + s.Name, Server: cluster.Server, Labels: maps.Clone(s.Labels),
-		SelfRegistered: s.Labels[argocd.LabelSelfRegistered] == "true",
-		Problems:       append(secretProblems(s, cluster, name), k.heldProblems(name)...),
+		SelfRegistered: s.Labels[argocd.LabelSelfRegistered] == "true", Mode: cmp.Or(s.Labels[argocd.LabelMode], string(facets.Managed)),
+		HeldDeletions: k.heldCount(name),
+		Problems:      append(secretProblems(s, cluster, name), k.heldProblems(name)...),
 	}
 	for _, label := range []string{argocd.LabelSecretType, argocd.LabelAgent, argocd.LabelSelfRegistered} {
 		delete(agent.Labels, label)

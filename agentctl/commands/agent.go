@@ -196,7 +196,7 @@ func listCommand(e *endpoints) *cobra.Command {
 			if len(all) == 0 {
 				fmt.Fprintf(cmd.ErrOrStderr(), "warning: there is no agent in namespace %s on %s%s\n", hub.Namespace, hub, withSelector(selector))
 			}
-			return f.print(cmd, all, func(out io.Writer) { printList(out, all) })
+			return f.print(cmd, all, func(out io.Writer) { printList(out, all, f == asWide) })
 		},
 	}
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "only agents whose cluster Secrets have these labels, as kubectl takes them")
@@ -213,14 +213,21 @@ func withSelector(selector string) string {
 	return " with labels " + selector
 }
 
-func printList(out io.Writer, all []agents.Agent) {
-	fmt.Fprintln(out, "NAME\tSERVER\tLABELS\tCONNECTION\tCERTIFICATE UNTIL\tPROBLEMS")
+func printList(out io.Writer, all []agents.Agent, wide bool) {
+	more := ""
+	if wide {
+		more = "\tMODE\tSECRET\tBUILD"
+	}
+	fmt.Fprintln(out, "NAME\tSERVER\tLABELS\tCONNECTION\tCERTIFICATE UNTIL\tPROBLEMS"+more)
 	for _, agent := range all {
 		until := "-"
 		if agent.Certificate != nil {
 			until = certificate.Stamp(agent.Certificate.NotAfter)
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%d\n", agent.Name, agent.Server, labelText(agent.Labels), connectionText(agent.Connection), until, len(agent.Problems))
+		if wide {
+			more = "\t" + strings.Join([]string{agent.Mode, agent.Secret, orDash(agent.Connection.Build)}, "\t")
+		}
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%d%s\n", agent.Name, agent.Server, labelText(agent.Labels), connectionText(agent.Connection), until, len(agent.Problems), more)
 	}
 }
 

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"fmt"
+	"io"
 	"net/url"
 
 	"github.com/spf13/cobra"
@@ -146,12 +147,16 @@ func metricsAddresses(addresses []string) error {
 // presence returns what asks the principals which agents are connected, and warns if not all say so.
 func (e *endpoints) presence(cmd *cobra.Command, hub *cluster.Client) func() principals.Presence {
 	return func() principals.Presence {
-		presence := principals.Ask(cmd.Context(), hub, e.metrics)
-		if presence.Unknown != nil {
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: not known which agents are connected: %v\n", presence.Unknown)
-		}
-		return presence
+		return warned(cmd.ErrOrStderr(), principals.Ask(cmd.Context(), hub, e.metrics))
 	}
+}
+
+// warned warns if not all principals have said which agents are connected.
+func warned(out io.Writer, presence principals.Presence) principals.Presence {
+	if presence.Unknown != nil {
+		fmt.Fprintf(out, "warning: not known which agents are connected: %v\n", presence.Unknown)
+	}
+	return presence
 }
 
 // hub returns a client for the principal's cluster.

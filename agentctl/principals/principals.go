@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/presence"
@@ -45,6 +47,24 @@ type Connection struct {
 	State State `json:"state"`
 	// Since is when that began; nil if no principal that runs knows.
 	Since *time.Time `json:"since,omitempty"`
+	// Build is the agent's version, as it says, in characters that may be printed.
+	Build string `json:"build,omitempty"`
+	// Session is how its session is; nil without one.
+	Session *presence.Session `json:"session,omitempty"`
+}
+
+// maxText is how much of what an agent says of itself is shown.
+const maxText = 64
+
+// printable returns what an agent says as it may be shown on a terminal: an agent may say anything.
+func printable(text string) string {
+	if len(text) > maxText {
+		text = text[:maxText]
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError }) {
+		return strconv.QuoteToASCII(text)
+	}
+	return text
 }
 
 // Of returns an agent's connection. An agent of which one principal knows nothing may be connected to another one that did not
@@ -52,11 +72,11 @@ type Connection struct {
 func (p Presence) Of(agent string) Connection {
 	switch known := p.agents[agent]; {
 	case known.Connected:
-		return Connection{Connected, known.Since}
+		return Connection{State: Connected, Since: known.Since, Build: printable(known.Build), Session: known.Session}
 	case p.Unknown != nil:
 		return Connection{State: Unknown}
 	default:
-		return Connection{Away, known.Since}
+		return Connection{State: Away, Since: known.Since, Build: printable(known.Build)}
 	}
 }
 

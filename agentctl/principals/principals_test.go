@@ -3,6 +3,7 @@ package principals_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,5 +49,21 @@ func TestAgentIsUnknownUnlessAllPrincipalsAnswer(t *testing.T) {
 		require.Error(t, some.Unknown)
 		require.Equal(t, connected, some.Of("berlin"), "it is, whatever others would say")
 		require.Equal(t, unknown, some.Of("tokyo"), "it may be connected to the other one")
+	}
+}
+
+// What an agent says of itself reaches an operator's terminal.
+func TestWhatAnAgentSaysOfItselfIsPrintable(t *testing.T) {
+	t.Parallel()
+	for said, shown := range map[string]string{
+		"v1.2.3-dirty":             "v1.2.3-dirty",
+		"":                         "",
+		"\x1b[2Jall is well":       `"\x1b[2Jall is well"`,
+		"v1\nberlin connected":     `"v1\nberlin connected"`,
+		"\u202e1v":                 `"\u202e1v"`,
+		strings.Repeat("x", 1<<20): strings.Repeat("x", 64),
+	} {
+		address := principal(t, presence.Agent{Name: "berlin", Connected: true, Build: said})
+		require.Equal(t, shown, principals.Ask(t.Context(), nil, []string{address}).Of("berlin").Build)
 	}
 }

@@ -29,6 +29,12 @@ func liesElsewhere() []lie {
 			by:      `internal/identity.TestWhoIsWhichAgent`,
 		},
 		{
+			who: `agent`, about: `argocd-agentctl status`,
+			sends:   `a build of escape sequences, or of a megabyte, for the terminal of whoever asks how it is`,
+			happens: `it is shown quoted, and cut`,
+			by:      `agentctl/principals.TestWhatAnAgentSaysOfItselfIsPrintable`,
+		},
+		{
 			who: `CA of a federated trust domain`, about: `principal and agent, X.509-SVID`,
 			sends:   `an X.509-SVID of another trust domain than its own`,
 			happens: `the handshake fails: not by the bundle of its trust domain`,

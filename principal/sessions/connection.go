@@ -43,6 +43,8 @@ type connection struct {
 	service *Service
 	agent   string
 	name    string                  // of the agent's proof
+	address string                  // that it connects from
+	until   time.Time               // its proof is valid
 	raw     context.Context         //nolint:containedctx // gRPC's own, of the stream
 	ctx     context.Context         //nolint:containedctx // raw, while the certificate is valid and nothing has called end
 	end     context.CancelCauseFunc // ends the session
@@ -63,7 +65,10 @@ func (s *Service) accept(grpcStream syncv1.Sync_ConnectServer) (*connection, err
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{service: s, agent: string(grant.Agent), name: grant.Name(), raw: grpcStream.Context(), release: grant.End}
+	c := &connection{
+		service: s, agent: string(grant.Agent), name: grant.Name(), address: grant.Address, until: grant.NotAfter,
+		raw: grpcStream.Context(), release: grant.End,
+	}
 	c.ctx, c.end = context.WithCancelCause(ctx)
 	c.logger = s.options.Logger.With("agent", c.agent, "address", grant.Address)
 	c.stream = wire.NewStream(grpcStream, cancel, "/principal", c.logger)

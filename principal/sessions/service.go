@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -154,6 +155,36 @@ func (s *Service) Backlog(f converge.Facet) int {
 		sum += a.peer.Backlog(f)
 	}
 	return sum
+}
+
+// Session is the session of an agent that is connected, for operators.
+type Session struct {
+	Mode    string
+	Address string
+	// CertificateEnd is when what the agent has proven ends, and the session with it; zero for never.
+	CertificateEnd time.Time
+	// Backlog is how many keys may differ from what the agent holds, and Lag for how long the oldest has.
+	Backlog int
+	Lag     time.Duration
+}
+
+// Sessions returns those of all agents that are connected, by agent.
+func (s *Service) Sessions() map[string]Session {
+	all, peers := make(map[string]Session), make(map[string]*converge.Peer)
+	s.mu.RLock()
+	for name, a := range s.agents {
+		if a.newest != nil {
+			all[name] = Session{Mode: a.mode, Address: a.newest.address, CertificateEnd: a.newest.until}
+			peers[name] = a.peer
+		}
+	}
+	s.mu.RUnlock()
+	for name, p := range peers {
+		session := all[name]
+		session.Backlog, session.Lag = p.Waiting()
+		all[name] = session
+	}
+	return all
 }
 
 func (s *Service) peer(name string) *converge.Peer {

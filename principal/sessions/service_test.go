@@ -50,6 +50,23 @@ func TestChangesGetToTheirAgent(t *testing.T) {
 	require.False(t, o.ConfirmDeletions("a", facet, "no such token"))
 }
 
+// Operators are told how the sessions are.
+func TestSessionsOfConnectedAgents(t *testing.T) {
+	o := open(t)
+	require.Empty(t, o.Sessions())
+	o.memorySource("a").set("guestbook", "one")
+	a := o.connectServed(t, "a")
+	a.reportEmpty(t)
+	a.requirePut(t, "guestbook", "one") // and does not say that it has it
+	session := o.Sessions()["a"]
+	require.Equal(t, hello().Mode, session.Mode)
+	require.Contains(t, session.Address, "127.0.0.1")
+	require.True(t, session.CertificateEnd.After(time.Now()))
+	require.Equal(t, 1, session.Backlog)
+	require.Positive(t, session.Lag)
+	require.Len(t, o.Sessions(), 1)
+}
+
 func TestResyncIsRequested(t *testing.T) {
 	o := open(t)
 	a := o.connectServed(t, "a")

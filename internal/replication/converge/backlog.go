@@ -201,6 +201,17 @@ func (b *backlog[K]) size() int {
 	return len(b.items)
 }
 
+// oldest returns for how long the key has been wanted that has been the longest; zero if there is none.
+func (b *backlog[K]) oldest() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var longest time.Duration
+	for _, it := range b.items {
+		longest = max(longest, time.Since(it.since))
+	}
+	return longest
+}
+
 // makeReady lets a key be given out. b.mu is held.
 func (b *backlog[K]) makeReady(k K, it *item) {
 	if it.timer != nil {

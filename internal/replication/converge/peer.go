@@ -179,6 +179,20 @@ func (p *Peer) Backlog(f Facet) int {
 	return s.outboxes[f].size()
 }
 
+// Waiting returns how many keys of all facets Backlog counts, and for how long the oldest of them has been waiting: by how much the
+// peer lags behind.
+func (p *Peer) Waiting() (keys int, lag time.Duration) {
+	s := p.current()
+	if s == nil {
+		return 0, 0
+	}
+	for _, o := range s.outboxes {
+		keys += o.size()
+		lag = max(lag, o.backlog.oldest())
+	}
+	return keys, lag
+}
+
 // process does one task.
 func (p *Peer) process(ctx context.Context, t task) {
 	if t.reports {

@@ -27,6 +27,21 @@ type Agent struct {
 	Since *time.Time `json:"since,omitempty"`
 	// Build is the agent's version, as it says.
 	Build string `json:"build,omitempty"`
+	// Session is the one by which objects are synchronised, if it has one.
+	Session *Session `json:"session,omitempty"`
+}
+
+// Session is how an agent's session is.
+type Session struct {
+	// Mode is managed or autonomous.
+	Mode string `json:"mode,omitempty"`
+	// Address is where the agent connects from.
+	Address string `json:"address,omitempty"`
+	// Backlog is how many objects may differ from what the agent holds, and LagSeconds for how long the oldest has.
+	Backlog    int     `json:"backlog"`
+	LagSeconds float64 `json:"lagSeconds"`
+	// CertificateEnd is when what the agent has proven ends; nil for never.
+	CertificateEnd *time.Time `json:"certificateEnd,omitempty"`
 }
 
 // Handler serves what report returns, or why there is nothing yet.

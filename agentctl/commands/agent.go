@@ -40,16 +40,19 @@ type createFlags struct {
 
 func createCommand(e *endpoints) *cobra.Command {
 	var c createFlags
+	var spoke manifestFlags
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Register an agent on the hub", Args: oneAgent,
 		Long: `Register an agent on the hub: create the Secret cluster-NAME, by which Argo CD and the principal know its cluster. Argo CD
 reaches that cluster through the resource proxy, with a client certificate that has the agent's name.`,
 		Example: `  argocd-agentctl agent create berlin --principal-context hub --label region=eu
   argocd-agentctl agent create tokyo --mode autonomous
+  argocd-agentctl agent create oslo --output-manifest oslo --server-address hub.example.com
   argocd-agentctl agent create berlin --tls-from-secret berlin-tls --ca-from-secret berlin-tls`,
-		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd, e, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return spoke.create(cmd, e, &c, args[0]) },
 	}
 	flags := cmd.Flags()
+	spoke.declare(cmd)
 	flags.StringVar(&c.proxy, "resource-proxy-server", agents.DefaultProxy, "host:port of the resource proxy, as Argo CD on the hub reaches it")
 	flags.StringVar(&c.mode, "mode", "", "managed or autonomous: the one mode that the principal takes the agent in; what the Secret says if empty, else managed")
 	flags.StringSliceVarP(&c.labels, "label", "l", nil, "labels of the Secret, as key=value")

@@ -84,6 +84,8 @@ func TestInvalidFlagsFailBeforeAnyRequest(t *testing.T) {
 		"pki issue agent argocd --agent-context=berlin":                "the hub's own namespace",
 		"pki propagate":                                                "choose another with --agent-context",
 		"pki propagate --same-context --agent-context=berlin":          "--same-context and --agent-context berlin: set one",
+		"agent create a --output-manifest=x":                           "want the host name of the principal",
+		"agent create a --server-address=hub":                          "--server-address is for --output-manifest",
 		"agent create":                                                 "give the agent's name",
 		"agent create a b":                                             `"b" is one too many`,
 		"agent create a.b":                                             "must not contain dots: rename the agent",

@@ -1,0 +1,112 @@
+package commands
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/manifest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+)
+
+// toStdout, in place of a folder, has a manifest printed.
+const toStdout = "-"
+
+// manifestFlags are those by which agent create makes what the agent needs on its spoke.
+type manifestFlags struct {
+	path, server string
+	port         int
+}
+
+func (m *manifestFlags) declare(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&m.path, "output-manifest", "", "folder to write a Kustomize folder for the agent's cluster to, with the agent's private key; - prints the YAML")
+	flags.StringVar(&m.server, "server-address", "", "host name of the principal, as the agent reaches it; for --output-manifest")
+	flags.IntVar(&m.port, "server-port", 443, "port of the principal; for --output-manifest")
+}
+
+// check refuses flags that do not go together, before anything is written.
+func (m *manifestFlags) check() error {
+	switch {
+	case m.path == "" && m.server != "":
+		return errors.New("--server-address is for --output-manifest: set both or neither")
+	case m.path == "":
+		return nil
+	}
+	if err := errors.Join(settings.NonEmpty(m.server), settings.Host(m.server)); err != nil {
+		return fmt.Errorf("--server-address: %q: want the host name of the principal, which the agent dials: %w", m.server, err)
+	}
+	if err := settings.Port(m.port); err != nil {
+		return fmt.Errorf("--server-port: %d: %w", m.port, err)
+	}
+	return nil
+}
+
+// create runs agent create, which must print nothing but the manifest where that is printed, and then makes the manifest.
+func (m *manifestFlags) create(cmd *cobra.Command, e *endpoints, c *createFlags, name string) error {
+	if err := m.check(); err != nil {
+		return err
+	}
+	if m.path == "" {
+		return c.run(cmd, e, name)
+	}
+	out := cmd.OutOrStdout()
+	cmd.SetOut(cmd.ErrOrStderr())
+	defer cmd.SetOut(out)
+	if err := c.run(cmd, e, name); err != nil {
+		return err
+	}
+	hub, err := e.hub()
+	if err != nil {
+		return err
+	}
+	spoke := manifest.Spoke{Namespace: e.agentNamespace, Server: m.server, Port: m.port}
+	if spoke.Mode, err = modeOf(cmd, hub, name); err != nil {
+		return err
+	}
+	if spoke.Secrets, err = m.secrets(cmd, e, hub, c, name); err != nil {
+		return err
+	}
+	if m.path != toStdout {
+		if err := spoke.WriteFolder(m.path); err != nil {
+			return err
+		}
+		return printLine(cmd, "Kustomize folder %s: created; it holds the agent's private key: apply it with: kubectl apply -k %s", m.path, m.path)
+	}
+	text, err := spoke.YAML()
+	if err == nil {
+		_, err = out.Write(text)
+	}
+	return err
+}
+
+// modeOf returns the mode that an agent's cluster Secret binds it to.
+func modeOf(cmd *cobra.Command, hub *cluster.Client, name string) (string, error) {
+	secret, err := hub.Get(cmd.Context(), argocd.ClusterSecretName(name))
+	if err != nil {
+		return "", err
+	}
+	if secret != nil && secret.Labels[argocd.LabelMode] != "" {
+		return secret.Labels[argocd.LabelMode], nil
+	}
+	return "managed", nil
+}
+
+// secrets issues the agent's certificate, and returns its Secret and that of the CA.
+func (m *manifestFlags) secrets(cmd *cobra.Command, e *endpoints, hub *cluster.Client, c *createFlags, name string) ([]byte, error) {
+	n, err := c.certificate(cmd)
+	if err != nil {
+		return nil, err
+	}
+	issuer, err := e.loadCA(cmd, hub)
+	if err != nil {
+		return nil, err
+	}
+	var printed bytes.Buffer
+	err = issueAgent(cmd, issuer, hub, cluster.Print(e.agentNamespace, &printed), name, n)
+	return printed.Bytes(), err
+}

@@ -1,6 +1,8 @@
 package e2e_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,7 +68,11 @@ func (m *mesh) join(t *testing.T, d *spire.Domain, name, id string, options lab.
 	options.Principal, options.WorkloadAPI = m.principal, d.Socket
 	options.Args = append([]string{"--principal-spiffe-id=" + principalSVID}, options.Args...)
 	s := prepareSite(t, name, options)
-	entry := register(t, d, id, s.agent.Path(), m.hub)
+	var federated []*spire.Domain
+	if d != m.hub { // SPIRE's agent gets nothing any more if an entry is federated with its own trust domain
+		federated = append(federated, m.hub)
+	}
+	entry := register(t, d, id, s.agent.Path(), federated...)
 	start(t, s.agent.Start)
 	return s, entry
 }
@@ -116,4 +122,56 @@ func TestFederatedTrustDomains(t *testing.T) {
 			require.Contains(t, k.run(t, "", "get", "--raw=/version"), "gitVersion")
 		})
 	}
+}
+
+// An agent whose entry is deleted has its last X.509-SVID to its end, and no longer. It says so, and takes the next one when there is one.
+func TestDeletedEntryEndsConnectionWithItsSVID(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t, "spoke.test", "spiffe://spoke.test"+agentPath+"{agent}")
+	name := unique("unregistered")
+	id := "spiffe://spoke.test" + agentPath + name
+	s, entry := m.join(t, m.spoke, name, id, lab.AgentOptions{})
+	s.connected(t)
+
+	// That SPIRE is restarted disturbs nobody.
+	mark := s.agent.Mark()
+	require.NoError(t, m.spoke.Agent.Restart(t.Context()))
+	saysNow(t, s.agent, mark, "keeping the last good ones", "see whether the SPIRE agent runs")
+	mark = s.agent.Mark()
+	saysNow(t, s.agent, mark, "Loaded TLS certificates", "Certificate renewed; reconnecting", lab.ConnectedAgentLine)
+	s.newTwin("restarted").create(t).arrives(t)
+
+	mark, seen := s.agent.Mark(), m.principal.Mark()
+	require.NoError(t, m.spoke.Delete(t.Context(), entry))
+	const denied = "no identity issued: register this workload with SPIRE, by an entry whose selectors match it"
+	saysNow(t, s.agent, mark, "keeping the last good ones", denied)
+	requireReady(t, s.agent.HealthURL)
+	shows(t, s.agent.MetricsURL, `argocd_agent_certificate_not_after_timestamp_seconds{name="agent"} `)
+	s.newTwin("meanwhile").create(t).arrives(t)
+	saysSlowly(t, m.principal, seen, "the client's certificate has expired: connect again with a newer one")
+	saysSlowly(t, s.agent, mark, "it expired at")
+	requireNotReady(t, s.agent.HealthURL, "certificate: not ready: TLS certificates \"agent\": valid only from", denied)
+	log, err := s.agent.LogFrom(mark)
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(string(log), denied), "once for the certificate and once for the trusted CAs\n%s", log)
+
+	back := s.agent.Mark()
+	register(t, m.spoke, id, s.agent.Path(), m.hub)
+	saysSlowly(t, s.agent, back, lab.ConnectedAgentLine)
+	requireReady(t, s.agent.HealthURL)
+	s.newTwin("registered-again").create(t).arrives(t)
+
+	// A trust domain that is not federated any more is not trusted from then on.
+	mark, seen = s.agent.Mark(), m.principal.Mark()
+	require.NoError(t, m.hub.Forget(t.Context(), m.spoke))
+	saysNow(t, s.agent, mark, "the client's certificate is no longer trusted", "which is none of the CAs trusted here")
+	saysNow(t, m.principal, seen, "An agent disconnected\" component=agents agent="+name)
+}
+
+// saysSlowly is saysNow for what may take as long as an X.509-SVID is good for.
+func saysSlowly(t *testing.T, program logging, mark int64, text string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*timeout)
+	defer cancel()
+	require.NoError(t, program.WaitLogFrom(ctx, mark, text))
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/dialer"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/spoke"
@@ -21,6 +22,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/jwtsvid"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
@@ -63,11 +65,20 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	renewed, dialOptions := certSource.Changed, telemetry.DialOptions(registry)
+	if audience := s.jwtAudience(); audience != "" {
+		tokens, err := jwtsvid.NewCredentials(ctx, s.workload.Address(), audience)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tokens.Close() }() // of a connection that was only read from
+		renewed, dialOptions = tokens.Renewed, append(dialOptions, grpc.WithPerRPCCredentials(tokens))
+	}
 	principal := dialer.New(dialer.Options{
 		Address:     net.JoinHostPort(s.serverAddress, strconv.Itoa(s.serverPort)),
 		Credentials: certs.ClientCredentials(certs.ClientOptions{Source: certSource, Policy: s.policy, ServerID: s.tls.ServerID(), InsecureSkipVerify: s.insecureTLS}),
-		KeepAlive:   s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(), OnHello: hub.listener(spokeState), Renewed: certSource.Changed,
-		Dial: telemetry.DialOptions(registry), Registerer: registry, Logger: logging.Component(logger, "connection"),
+		KeepAlive:   s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(), OnHello: hub.listener(spokeState), Renewed: renewed,
+		Dial: dialOptions, Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})
 	s.operations.Authorize(kube.Authorize(cluster.Client))
 	operations, err := s.operations.Serve(ctx, base,

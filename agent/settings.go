@@ -55,14 +55,18 @@ func (s *agentSettings) Declare(set *settings.Set) {
 	set.Int(&s.serverPort, "server-port", "ARGOCD_AGENT_REMOTE_PORT", 443, "port of the principal", settings.Port)
 	s.operations.Declare(set, "ARGOCD_AGENT", 8181, 8002)
 	s.operations.DeclareAuthorization(set, "ARGOCD_AGENT")
-	set.String(&s.credentials, "creds", "ARGOCD_AGENT_CREDS", "mtls:any", "how the agent proves who it is: mtls:any, by its certificate; or header:any, by its sidecar, with --insecure-plaintext",
+	set.String(&s.credentials, "creds", "ARGOCD_AGENT_CREDS", "mtls:any", "how the agent proves who it is: mtls:any, by its certificate; header:any, by its sidecar, with --insecure-plaintext; "+
+		"jwt-svid:<audience>, by JWT-SVIDs of --spiffe-endpoint-socket, where a load balancer ends TLS",
 		checkCredentials)
 	set.Rule(func() error {
 		if strings.HasPrefix(s.credentials, "header:") && !s.plaintext {
 			return errors.New("a sidecar proves who the agent is only if it ends the agent's connection: set --insecure-plaintext")
 		}
+		if s.jwtAudience() != "" && (s.workload.Address() == "" || s.plaintext) {
+			return errors.New("JWT-SVIDs come from the SPIFFE Workload API, and go over TLS only: set --spiffe-endpoint-socket, without --insecure-plaintext")
+		}
 		return nil
-	}, "creds", "insecure-plaintext")
+	}, "creds", "insecure-plaintext", "spiffe-endpoint-socket")
 	s.tls.DeclarePair(set, certs.Flags{
 		Files: []certs.Flag{
 			{Name: "tls-client-cert", Variable: "ARGOCD_AGENT_TLS_CLIENT_CERT_PATH", Usage: "file of the agent's certificate, instead of the Secret"},
@@ -100,10 +104,23 @@ func (s *agentSettings) Declare(set *settings.Set) {
 	s.guard.Declare(set, "ARGOCD_AGENT")
 }
 
-// checkCredentials accepts "mtls:" or "header:" followed by anything, as the documentation of argocd-agent has it.
-func checkCredentials(value string) error {
-	if !strings.HasPrefix(value, "mtls:") && !strings.HasPrefix(value, "header:") {
-		return fmt.Errorf("want mtls:any or header:any")
+// jwtSVID begins a value of --creds that is for JWT-SVIDs.
+const jwtSVID = "jwt-svid:"
+
+// jwtAudience is the audience of the agent's JWT-SVIDs, empty if it proves otherwise who it is.
+func (s *agentSettings) jwtAudience() string {
+	audience, _ := strings.CutPrefix(s.credentials, jwtSVID)
+	if audience == s.credentials {
+		return ""
 	}
-	return nil
+	return audience
+}
+
+// checkCredentials accepts "mtls:" or "header:" followed by anything, as the documentation of argocd-agent has it, and "jwt-svid:" followed by
+// an audience.
+func checkCredentials(value string) error {
+	if strings.HasPrefix(value, "mtls:") || strings.HasPrefix(value, "header:") || strings.HasPrefix(value, jwtSVID) && value != jwtSVID {
+		return nil
+	}
+	return fmt.Errorf("want mtls:any, header:any or jwt-svid:<audience>")
 }

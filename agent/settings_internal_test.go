@@ -42,7 +42,7 @@ func TestFlags(t *testing.T) {
 			"on-application-recreate":    {Want: "want one of ignore, clear-status, resync", Bad: []string{"sync"}},
 			"server-address":             {Want: "want", Bad: []string{"", "https://hub", "hub:8443", "hub/path", "a b"}},
 			"server-port":                {Want: "want", Bad: []string{"0", "65536", "https"}},
-			"creds":                      {Want: "want mtls:any or header:any", Bad: []string{"userpass:/etc/creds", "mtls"}},
+			"creds":                      {Want: "want mtls:any, header:any or jwt-svid:<audience>", Bad: []string{"userpass:/etc/creds", "mtls", "jwt-svid:"}},
 			"root-ca-secret-name":        {Bad: []string{"", "a/b"}},
 			"keep-alive-ping-interval":   {Want: "want at least 10s, or 0 for never", Bad: []string{"1ns", "9s", "-1s"}, Good: []string{"0", "10s", "1m"}},
 			"heartbeat-interval":         {Want: "want at least 1s, or 0 for never", Bad: []string{"1ns", "999ms", "-1s"}, Good: []string{"0", "1s", "1m"}},

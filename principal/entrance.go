@@ -13,6 +13,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs/secret"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/jwtsvid"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/admission"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
@@ -25,6 +26,7 @@ import (
 type entrance struct {
 	certificates *certs.Source          // verify theirs, and are the principal's own
 	identities   *identities.Identities // nil if agents are not known by their SPIFFE IDs
+	tokens       *jwtsvid.Verifier      // nil if no JWT-SVIDs are taken
 	admission    *admission.Admission
 	authn        *authn.Authenticator
 }
@@ -48,6 +50,12 @@ func (s *principalSettings) entrance(client kubernetes.Interface, clusterStore *
 		Auth: s.auth, TrustDomain: s.trustDomain, Proxies: s.proxies, Reserved: []string{s.namespace, argocd.InCluster}, Components: s.components,
 	}
 	known := []readiness{clusterStore}
+	if s.jwtAudience != "" {
+		e.tokens = jwtsvid.NewVerifier(jwtsvid.Options{
+			Socket: s.workload.Address(), Audience: s.jwtAudience, Changed: func() { e.admission.Recheck() }, Logger: logging.Component(logger, "identities"),
+		})
+		identifies.Tokens, known = e.tokens, append(known, e.tokens)
+	}
 	if strings.HasPrefix(s.auth, "spiffe:") {
 		e.identities = identities.New(identities.Options{
 			Client: client.CoreV1().RESTClient(), Namespace: s.namespace, Changed: func() { e.admission.Recheck() }, Logger: logging.Component(logger, "identities"),
@@ -63,7 +71,7 @@ func (s *principalSettings) entrance(client kubernetes.Interface, clusterStore *
 			"components", unmatched)
 	}
 	options := admission.Options{
-		Client: client.CoreV1().RESTClient(), Namespace: s.namespace, Trust: identity.Verified(certSource), Identify: identify,
+		Client: client.CoreV1().RESTClient(), Namespace: s.namespace, Trust: identity.Verified(certSource, identifies.Tokens), Identify: identify,
 		Blocked: directory.SetBlocked, Logger: logging.Component(logger, "blocklist"),
 	}
 	if s.requireCluster {
@@ -91,6 +99,9 @@ func (e *entrance) ready() []ops.Check {
 	checks := []ops.Check{ops.When("certificate", e.certificates.Ready), ops.When("blocklist", e.admission.Ready)}
 	if e.identities != nil {
 		checks = append(checks, ops.When("identities", e.identities.Ready))
+	}
+	if e.tokens != nil {
+		checks = append(checks, ops.When("JWT bundles", e.tokens.Ready))
 	}
 	return checks
 }

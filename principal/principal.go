@@ -117,6 +117,9 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return entrance.certificates.Run(ctx) })
+	if entrance.tokens != nil {
+		group.Go(func() error { return entrance.tokens.Run(ctx) })
+	}
 	group.Go(func() error {
 		confirm := func(ctx context.Context) { deletionGuard.Run(ctx, service.ConfirmDeletions) }
 		together(ctx, entrance.run, clusterStore.Run, hubState.Run, hubIdentity.Run, confirm)
@@ -201,7 +204,7 @@ func awaitAll(parts ...readiness) func(context.Context) error {
 // newServer returns a gRPC server with these services.
 func (s *principalSettings) newServer(ctx context.Context, certSource *certs.Source, options []grpc.ServerOption, register func(grpc.ServiceRegistrar),
 ) *grpc.Server {
-	secure := certs.ServerCredentials(certs.ServerOptions{Source: certSource, Policy: s.policy})
+	secure := certs.ServerCredentials(certs.ServerOptions{Source: certSource, Policy: s.policy, ClientCertOptional: s.jwtAudience != ""})
 	server := grpc.NewServer(append(s.transport(), append(options, sessions.ServerOptions(ctx, secure)...)...)...)
 	register(server)
 	return server

@@ -26,6 +26,7 @@ type principalSettings struct {
 	operations program.Operations
 
 	auth, trustDomain         string
+	jwtAudience               string
 	proxies                   identity.Proxies
 	requireCluster            bool
 	components                identity.Components
@@ -101,6 +102,15 @@ func (s *principalSettings) declareIdentities(set *settings.Set) {
 			"ConfigMap argocd-agent-identities; or spiffe: for those alone", identity.CheckAuth)
 	set.String(&s.trustDomain, "trust-domain", "ARGOCD_PRINCIPAL_TRUST_DOMAIN", "",
 		"what {trustDomain} means in --auth; with header: in --auth, the one trust domain of all agents and components", settings.DNSSubdomain)
+	set.String(&s.jwtAudience, "jwt-svid-audience", "ARGOCD_PRINCIPAL_JWT_SVID_AUDIENCE", "",
+		"take JWT-SVIDs for this audience from agents that come without a client certificate, because a load balancer ends their TLS; "+
+			"with --spiffe-endpoint-socket and SPIFFE IDs in --auth")
+	set.Rule(func() error {
+		if s.jwtAudience != "" && (s.workload.Address() == "" || !strings.HasPrefix(s.auth, "spiffe:")) {
+			return errors.New("JWT-SVIDs name SPIFFE IDs, and are verified by the SPIFFE Workload API: set --spiffe-endpoint-socket, and SPIFFE IDs in --auth")
+		}
+		return nil
+	}, "jwt-svid-audience", "auth", "spiffe-endpoint-socket")
 	s.proxies.Declare(set, "ARGOCD_PRINCIPAL")
 	set.Rule(func() error {
 		_, err := identity.New(identity.Options{Auth: s.auth, TrustDomain: s.trustDomain})

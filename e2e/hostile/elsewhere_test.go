@@ -5,6 +5,18 @@ package hostile_test
 func liesElsewhere() []lie {
 	return []lie{
 		{
+			who: `agent, or who listened in on one`, about: `principal, JWT-SVID`,
+			sends:   `a token for another audience, expired, signed by another key, of another trust domain, or one that was shown before`,
+			happens: `Unauthenticated, with the reason, and nothing of the token in any log`,
+			by:      `internal/identity/jwtsvid.TestTokenProvesOnce`,
+		},
+		{
+			who: `anyone in either network`, about: `principal, JWT-SVID`,
+			sends:   `a token in clear text, two tokens, or one beside a client certificate or a sidecar's header`,
+			happens: `Unauthenticated; a certificate or the sidecar's header decides, if there is one`,
+			by:      `internal/identity.TestTokenProvesOnlyWhatNothingElseDoes`,
+		},
+		{
 			who: `anyone in the Pod's network`, about: `principal, header x-forwarded-client-cert`,
 			sends:   `the header over plain text from another address than the sidecar's, over a TLS connection of its own, as another proxy, or without a certificate`,
 			happens: `Unauthenticated: it counts only from a trusted proxy`,

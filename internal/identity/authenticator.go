@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/xfcc"
 )
 
@@ -46,6 +48,8 @@ type Options struct {
 	Components Components
 	// Proxies are who may vouch for agents and components.
 	Proxies Proxies
+	// Tokens verify JWT-SVIDs, of whoever connects without a client certificate; nil if none are taken.
+	Tokens Tokens
 	// TrustDomain is what {trustDomain} means in templates. With header, it is the one of which every URI has to be; any if it is empty.
 	TrustDomain string
 	// Table returns which SPIFFE IDs are of which agents, beside the templates; nil if there is no such table.
@@ -205,9 +209,40 @@ func (a *Authenticator) proofOf(ctx context.Context) (Proof, error) {
 	if err != nil {
 		return Proof{}, err
 	}
-	proof, err := a.options.Proxies.Prove(c)
+	proof, err := a.prove(ctx, c)
 	proof.Session = sessionOf(ctx)
 	return proof, err
+}
+
+// prove takes a token for a proof if there is nothing else.
+func (a *Authenticator) prove(ctx context.Context, c Connection) (Proof, error) {
+	token, given := bearer(ctx)
+	if a.options.Tokens == nil || !given || len(c.Header) > 0 || c.TLS != nil && len(c.TLS.PeerCertificates) > 0 {
+		return a.options.Proxies.Prove(c)
+	}
+	var address string
+	if c.Address != nil {
+		address = c.Address.String()
+	}
+	if c.TLS == nil && !(a.options.Proxies.Local && Loopback(c.Address)) {
+		return Proof{}, fmt.Errorf("%w: the JWT-SVID from %s came in clear text: have the load balancer speak TLS to the principal", ErrUnauthenticated, address)
+	}
+	proof, err := a.options.Tokens.Prove(token)
+	if err != nil {
+		return Proof{}, fmt.Errorf("%w: JWT-SVID from %s: %w", ErrUnauthenticated, address, err)
+	}
+	proof.Method, proof.Token, proof.Address = JWTSVID, token, address
+	return proof, nil
+}
+
+// bearer returns the bearer token of the stream that ctx belongs to, and whether there is one.
+func bearer(ctx context.Context) (token string, given bool) {
+	values := metadata.ValueFromIncomingContext(ctx, "authorization")
+	if len(values) != 1 {
+		return "", false
+	}
+	scheme, token, found := strings.Cut(values[0], " ")
+	return token, found && strings.EqualFold(scheme, "bearer")
 }
 
 // AgentOf returns the agent that a proof names, if the proof is good. Its errors wrap ErrUnauthenticated or ErrAgentName.

@@ -19,6 +19,8 @@ const (
 	MTLS Method = "mtls"
 	// XFCC is what a trusted proxy says of its own client's certificate, in the header x-forwarded-client-cert.
 	XFCC Method = "xfcc"
+	// JWTSVID is a JWT-SVID in the metadata of a stream, where a load balancer ends TLS.
+	JWTSVID Method = "jwt-svid"
 )
 
 // ErrUnauthenticated is wrapped by errors about peers that do not prove who they are.
@@ -41,6 +43,8 @@ type Proof struct {
 	NotAfter time.Time
 	// Address is where the connection comes from. It proves nothing.
 	Address string
+	// Token is the JWT-SVID. It is a secret until it expires.
+	Token string
 	// Session is which streams of the peer belong together; empty if it does not say.
 	Session Session
 }
@@ -117,6 +121,9 @@ func (p Proof) Name() string {
 
 // String describes the peer's certificate in messages.
 func (p Proof) String() string {
+	if p.Method == JWTSVID {
+		return fmt.Sprintf("JWT-SVID of %q", p.Name())
+	}
 	if p.Method == XFCC {
 		return fmt.Sprintf("client certificate %q, by the header x-forwarded-client-cert,", shorten(p.Name(), maxShownID))
 	}

@@ -19,15 +19,30 @@ type Verifier interface {
 	Changed() <-chan struct{}
 }
 
-// Verified returns a Trust in whose certificates a verifier accepts. By XFCC they are those of the proxy, and there are none if it is
-// next to us; verifier may be nil where all come by such a proxy.
-func Verified(verifier Verifier) Trust { return verified{verifier} }
+// Tokens verifies JWT-SVIDs. Package jwtsvid has one.
+type Tokens interface {
+	// Prove returns what a token proves of the stream that came with it, once: a token that was shown before is refused. Its error does
+	// not contain the token.
+	Prove(token string) (Proof, error)
+	// VerifyToken returns nil as long as a token is good that was.
+	VerifyToken(token string) error
+}
 
-type verified struct{ verifier Verifier }
+// Verified returns a Trust in whose certificates a verifier accepts, and whose token tokens does. By XFCC the certificates are those of the
+// proxy, and there are none if it is next to us; verifier may be nil where all come by such a proxy, and tokens where none are taken. Who
+// makes the tokens' verifier sees to what changes in that.
+func Verified(verifier Verifier, tokens Tokens) Trust { return verified{verifier, tokens} }
+
+type verified struct {
+	verifier Verifier
+	tokens   Tokens
+}
 
 // Verify implements Trust.
 func (v verified) Verify(peer Peer) error {
 	switch {
+	case peer.Method == JWTSVID && v.tokens != nil:
+		return v.tokens.VerifyToken(peer.Token)
 	case len(peer.Certificates) == 0 && peer.Method == XFCC:
 		return nil
 	case len(peer.Certificates) == 0 || v.verifier == nil:

@@ -100,7 +100,7 @@ func openFor(t *testing.T, proxies identity.Proxies) *hub {
 	h.keys, err = token.ParseKeys(newCA(t, "a key").PEM().Key)
 	require.NoError(t, err)
 	who := callers.New(callers.Options{
-		Trust: identity.Verified(h.material), TrustDomain: identity.CallerTrustDomain, Tokens: h.keys, AllAgents: []string{allAgents},
+		Trust: identity.Verified(h.material, nil), TrustDomain: identity.CallerTrustDomain, Tokens: h.keys, AllAgents: []string{allAgents},
 		Proxies: proxies,
 	})
 	g := gateway.New(gateway.Options{

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
+	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
@@ -148,12 +150,36 @@ func (a *Authenticator) bind(ctx context.Context, peer identity.Peer, err error)
 		return nil, Grant{}, err
 	}
 	ctx, end, err := a.monitor.Bind(ctx, peer)
+	if err == nil {
+		if err = authenticated(ctx); err != nil {
+			end()
+			err = status.Error(codes.ResourceExhausted, err.Error())
+		}
+	}
 	if err != nil {
 		err = Status(err)
 		a.LogRefusal(peer.Name(), a.loggerOf(peer), err)
 		return nil, Grant{}, err
 	}
 	return ctx, Grant{peer, end}, nil
+}
+
+// Connection is the address of a connection that is told when a stream of it has authenticated. It may refuse to have one more client.
+type Connection interface {
+	net.Addr
+	Authenticated() error
+}
+
+// authenticated tells the connection of a stream.
+func authenticated(ctx context.Context) error {
+	remote, ok := grpcpeer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	if connection, ok := remote.Addr.(Connection); ok {
+		return connection.Authenticated()
+	}
+	return nil
 }
 
 // awaitReady waits until it is known who is refused: a caller that comes while the principal starts need not come again.

@@ -84,26 +84,34 @@ func (c watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := admit(raw, info); err != nil {
+	counted, _ := raw.(*connlimit.Conn) // nil if the server's listener counts no connections
+	w := &watched{Conn: conn, counted: counted}
+	var certificate *x509.Certificate
+	if secure, ok := info.(credentials.TLSInfo); ok {
+		if len(secure.State.PeerCertificates) == 0 {
+			return w, info, nil // it waits on, until a stream of it has authenticated
+		}
+		certificate = secure.State.PeerCertificates[0]
+	}
+	if err := w.admit(certificate); err != nil {
 		_ = conn.Close()
 		return nil, nil, err
 	}
-	return &watched{Conn: conn}, info, nil
+	return w, info, nil
 }
 
-// admit gives a connection, whose handshake is over, a place among those whose clients have authenticated, if the server's listener
-// counts connections. Without TLS it is the proxy before the server that authenticates.
-func admit(raw net.Conn, info credentials.AuthInfo) error {
-	counted, ok := raw.(*connlimit.Conn)
-	if !ok {
+// admit gives a connection a place among those whose clients have authenticated: by a certificate, by a stream, or, without TLS, by the proxy
+// before the server.
+func (w *watched) admit(certificate *x509.Certificate) error {
+	if w.counted == nil {
 		return nil
 	}
-	var certificate *x509.Certificate
-	if secure, ok := info.(credentials.TLSInfo); ok && len(secure.State.PeerCertificates) > 0 {
-		certificate = secure.State.PeerCertificates[0]
-	}
-	return counted.Admit(certificate)
+	return w.counted.Admit(certificate)
 }
+
+// Authenticated says that a stream of the connection has authenticated, which counts if the client has presented no certificate. See
+// authn.Connection.
+func (a watchedAddress) Authenticated() error { return a.connection.admit(nil) }
 
 func (c watchedCredentials) Clone() credentials.TransportCredentials {
 	return watchedCredentials{c.TransportCredentials.Clone(), c.ctx}
@@ -112,6 +120,8 @@ func (c watchedCredentials) Clone() credentials.TransportCredentials {
 // watched is a connection that remembers how it ended.
 type watched struct {
 	net.Conn
+
+	counted *connlimit.Conn
 
 	mu    sync.Mutex
 	cause error // the first error of Read or Write, or errGivenUp; nil while it has not ended. Guarded by mu

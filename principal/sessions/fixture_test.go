@@ -141,7 +141,7 @@ func newFixture(t *testing.T) *fixture {
 	o.material = source(t, o.roots, pair)
 	who, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Reserved: []string{reserved}})
 	require.NoError(t, err)
-	o.authn = authn.New(authn.Options{Identify: who, Trust: identity.Verified(o.material), Logger: slog.New(slog.NewTextHandler(o.log, nil))})
+	o.authn = authn.New(authn.Options{Identify: who, Trust: identity.Verified(o.material, nil), Logger: slog.New(slog.NewTextHandler(o.log, nil))})
 	o.Service = sessions.New(sessions.Options{
 		Authn: o.authn, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
 		Knows:        o.knows,

@@ -24,10 +24,12 @@ type ServerOptions struct {
 	// Source must have both a Pair and Roots, or be Plaintext.
 	Source *Source
 	Policy Policy
+	// ClientCertOptional lets clients in that present no certificate. Whoever serves them sees to it that they prove otherwise who they are.
+	ClientCertOptional bool
 }
 
-// ServerTLS returns a configuration for a server that requires clients to present a certificate, verified against the
-// CAs trusted at the time of each handshake. Session tickets are off, because Go does not verify certificates
+// ServerTLS returns a configuration for a server that requires clients to present a certificate, unless the options say otherwise, verified
+// against the CAs trusted at the time of each handshake. Session tickets are off, because Go does not verify certificates
 // again when a session is resumed. It is nil for plain text.
 func ServerTLS(options ServerOptions) *tls.Config {
 	if options.Source.Plaintext() {
@@ -40,6 +42,9 @@ func serverConfig(options ServerOptions, current func() (Material, error)) *tls.
 	config := options.Policy.config()
 	config.SessionTicketsDisabled = true
 	config.ClientAuth = tls.RequireAndVerifyClientCert
+	if options.ClientCertOptional {
+		config.ClientAuth = tls.VerifyClientCertIfGiven
+	}
 	base := config.Clone()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		material, err := current()
@@ -55,6 +60,9 @@ func serverConfig(options ServerOptions, current func() (Material, error)) *tls.
 		if material.Bundles != nil {
 			// The chain was verified by all CAs of all trust domains.
 			fresh.VerifyConnection = func(state tls.ConnectionState) error {
+				if len(state.PeerCertificates) == 0 {
+					return nil // there need not be one
+				}
 				if err := verifySVID(state.PeerCertificates, material.Bundles); err != nil {
 					return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
 				}

@@ -31,6 +31,9 @@ type Settings struct {
 // WorkloadAPI is where a program finds the SPIFFE Workload API.
 type WorkloadAPI struct{ socket string }
 
+// Address is the address of the socket, empty if there is none.
+func (w *WorkloadAPI) Address() string { return w.socket }
+
 // Declare declares the address of the socket.
 func (w *WorkloadAPI) Declare(set *settings.Set) {
 	set.String(&w.socket, "spiffe-endpoint-socket", workloadapi.SocketEnv, "",

@@ -77,15 +77,22 @@ func (w workload) String() string {
 
 // Watch follows the Workload API. While it does not answer, it is asked again.
 func (w workload) Watch(ctx context.Context, report func(Blocks, error)) error {
-	err := workloadapi.WatchX509Context(ctx, workloadWatcher{w, report}, workloadapi.WithAddr(w.socket),
-		workloadapi.WithBackoffStrategy(workloadBackoff{}), workloadapi.WithDialOptions(grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstWorkloadBackoff, Multiplier: 2, Jitter: 0.2, MaxDelay: lastWorkloadBackoff},
-			MinConnectTimeout: workloadTimeout,
-		})))
+	err := workloadapi.WatchX509Context(ctx, workloadWatcher{w, report}, WorkloadOptions(w.socket)...)
 	if ctx.Err() != nil {
 		return nil
 	}
-	return explainWorkload(err)
+	return ExplainWorkload(err)
+}
+
+// WorkloadOptions are those by which the Workload API at a socket is asked, with a backoff of seconds.
+func WorkloadOptions(socket string) []workloadapi.ClientOption {
+	return []workloadapi.ClientOption{
+		workloadapi.WithAddr(socket), workloadapi.WithBackoffStrategy(workloadBackoff{}),
+		workloadapi.WithDialOptions(grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstWorkloadBackoff, Multiplier: 2, Jitter: 0.2, MaxDelay: lastWorkloadBackoff},
+			MinConnectTimeout: workloadTimeout,
+		})),
+	}
 }
 
 type workloadWatcher struct {
@@ -103,11 +110,11 @@ func (w workloadWatcher) OnX509ContextWatchError(err error) {
 	if errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled {
 		return
 	}
-	w.report(Blocks{}, explainWorkload(err))
+	w.report(Blocks{}, ExplainWorkload(err))
 }
 
-// explainWorkload says what to do about an error of the Workload API.
-func explainWorkload(err error) error {
+// ExplainWorkload says what to do about an error of the Workload API.
+func ExplainWorkload(err error) error {
 	switch s := status.Convert(err); s.Code() {
 	case codes.PermissionDenied:
 		return fmt.Errorf("%s: register this workload with SPIRE, by an entry whose selectors match it", s.Message())

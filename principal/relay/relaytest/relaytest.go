@@ -165,7 +165,7 @@ func (w *World) serve(tb testing.TB) {
 		Component: {string(tunnel.Kube), string(tunnel.Redis)}, RedisComponent: {string(tunnel.Redis)},
 	}})
 	require.NoError(tb, err)
-	authenticator := authn.New(authn.Options{Identify: identify, Trust: identity.Verified(material), Logger: slog.New(slog.DiscardHandler)})
+	authenticator := authn.New(authn.Options{Identify: identify, Trust: identity.Verified(material, nil), Logger: slog.New(slog.DiscardHandler)})
 	w.Relay = relay.New(relay.Options{Authn: authenticator, Directory: w.Directory, Registerer: prometheus.NewRegistry()})
 	run(tb, authenticator.Run)
 	server := grpc.NewServer(append(tunnel.ServerOptions(),

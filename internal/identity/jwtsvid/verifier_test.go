@@ -1,0 +1,110 @@
+package jwtsvid_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/spiffe/go-spiffe/v2/bundle/jwtbundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/jwtsvid"
+)
+
+const (
+	audience = "argocd-agent-principal"
+	agentID  = "spiffe://spoke.test/agent/berlin"
+)
+
+// authority signs tokens, as a SPIRE server does.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	name string
+}
+
+func newAuthority(t *testing.T, name string) authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	return authority{key, name}
+}
+
+// token is one of a subject, which differs from all others by its nonce.
+func (a authority) token(t *testing.T, subject string, expiry time.Time, audience ...string) string {
+	t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: a.key}, (&jose.SignerOptions{}).WithHeader("kid", a.name))
+	require.NoError(t, err)
+	text, err := jwt.Signed(signer).Claims(jwt.Claims{
+		Subject: subject, Audience: append(audience, rand.Text()), Expiry: jwt.NewNumericDate(expiry), IssuedAt: jwt.NewNumericDate(time.Now()),
+	}).Serialize()
+	require.NoError(t, err)
+	return text
+}
+
+// trust has the verifier trust these authorities for spoke.test.
+func trust(t *testing.T, v *jwtsvid.Verifier, authorities ...authority) {
+	t.Helper()
+	bundle := jwtbundle.New(spiffeid.RequireTrustDomainFromString("spoke.test"))
+	for _, a := range authorities {
+		require.NoError(t, bundle.AddJWTAuthority(a.name, a.key.Public()))
+	}
+	v.OnJWTBundlesUpdate(jwtbundle.NewSet(bundle))
+}
+
+func TestTokenProvesOnce(t *testing.T) {
+	t.Parallel()
+	log, changes := new(bytes.Buffer), 0
+	v := jwtsvid.NewVerifier(jwtsvid.Options{
+		Socket: "unix:///none", Audience: audience, Changed: func() { changes++ }, Logger: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	key, stranger := newAuthority(t, "key"), newAuthority(t, "key")
+	end := time.Now().Add(5 * time.Minute).Truncate(time.Second)
+	early := key.token(t, agentID, end, audience)
+	_, err := v.Prove(early)
+	require.ErrorContains(t, err, "has not answered yet")
+	require.ErrorContains(t, v.Ready(), "has not answered yet")
+
+	trust(t, v, key)
+	require.NoError(t, v.Ready())
+	require.Equal(t, 1, changes)
+	proof, err := v.Prove(early)
+	require.NoError(t, err)
+	require.Equal(t, identity.Proof{URIs: []string{agentID}, NotAfter: end.UTC()}, identity.Proof{URIs: proof.URIs, NotAfter: proof.NotAfter.UTC()})
+	require.NoError(t, v.VerifyToken(early))
+	_, err = v.Prove(early)
+	require.ErrorContains(t, err, "was shown before")
+
+	for name, c := range map[string]struct{ token, want string }{
+		"other audience":       {key.token(t, agentID, end, "other"), `for the audience "argocd-agent-principal"`},
+		"expired":              {key.token(t, agentID, time.Now().Add(-30*time.Second), audience), "expired"},
+		"long expired":         {key.token(t, agentID, time.Now().Add(-time.Hour), audience), "expired"},
+		"another key":          {stranger.token(t, agentID, end, audience), "cryptographic primitive"},
+		"another trust domain": {key.token(t, "spiffe://other.test/agent/berlin", end, audience), "no bundle found for trust domain"},
+		"no SPIFFE ID":         {key.token(t, "berlin", end, audience), "sub"},
+		"no token":             {"x.y.z", "token"},
+		"nothing":              {"", "token"},
+	} {
+		_, err := v.Prove(c.token)
+		require.ErrorContains(t, err, c.want, name)
+		if c.token != "" {
+			require.NotContains(t, err.Error(), c.token, name)
+		}
+	}
+
+	trust(t, v, newAuthority(t, "newer"))
+	require.Equal(t, 2, changes)
+	require.Error(t, v.VerifyToken(early), "its key is gone")
+	v.OnJWTBundlesWatchError(errors.New("no socket"))
+	v.OnJWTBundlesWatchError(errors.New("no socket"))
+	require.NoError(t, v.Ready(), "the last ones are kept")
+	require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("no socket")))
+}

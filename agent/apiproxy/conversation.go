@@ -86,3 +86,11 @@ func denial(ctx context.Context) *apihttp.Error {
 	}
 	return nil
 }
+
+// abortIfDenied aborts a response that has ended because the request is no longer allowed, so that nobody takes it for the whole. The proxy
+// does that if its connection to the API server breaks; but over TLS that is told first, and may finish its answer before it is closed.
+func (a *auditRecord) abortIfDenied() {
+	if a.code != http.StatusSwitchingProtocols && denial(a.ctx) != nil {
+		panic(http.ErrAbortHandler)
+	}
+}

@@ -106,6 +106,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.proxy.ServeHTTP(a, r.WithContext(context.WithValue(a.ctx, auditRecordKey{}, a))) //nolint:contextcheck // it is the request's, or one that ends with it
 	if a.err == nil {
 		a.outcome = allowed
+		a.abortIfDenied()
 	}
 }
 

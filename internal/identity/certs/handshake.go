@@ -43,10 +43,14 @@ type HandshakeError struct {
 	cause  error
 }
 
-// Error describes the reason, and then the cause as the TLS library put it.
+// Error describes the reason, and then the cause as the TLS library put it. Of what is not valid now that says the time, and each attempt
+// would be another error.
 func (e *HandshakeError) Error() string {
-	if e.text == "" {
+	switch {
+	case e.text == "":
 		return "TLS handshake: " + e.cause.Error()
+	case e.Reason == Expired || e.Reason == NotYetValid:
+		return "TLS handshake: " + e.text
 	}
 	return "TLS handshake: " + e.text + " (" + e.cause.Error() + ")"
 }
@@ -230,8 +234,11 @@ func quote(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// describe names a certificate by its subject, or else by its names.
+// describe names a certificate by its subject, or else by its names. The subject of an X.509-SVID tells it from no other: its ID does.
 func describe(certificate *x509.Certificate) string {
+	if certificate.Subject.CommonName == "" && len(certificate.URIs) > 0 {
+		return "of " + names(certificate)
+	}
 	if subject := certificate.Subject.String(); subject != "" {
 		return quote(subject)
 	}

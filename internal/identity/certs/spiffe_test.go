@@ -23,6 +23,7 @@ import (
 type trustDomain struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
+	expired     bool // what it issues
 }
 
 func newTrustDomain(t *testing.T, name string) trustDomain {
@@ -37,7 +38,7 @@ func newTrustDomain(t *testing.T, name string) trustDomain {
 	require.NoError(t, err)
 	certificate, err := x509.ParseCertificate(der)
 	require.NoError(t, err)
-	return trustDomain{certificate, key}
+	return trustDomain{certificate: certificate, key: key}
 }
 
 // issue issues an X.509-SVID of an ID, which may be of any trust domain.
@@ -47,8 +48,13 @@ func (d trustDomain) issue(t *testing.T, id string) pki.Pair {
 	require.NoError(t, err)
 	uri, err := url.Parse(id)
 	require.NoError(t, err)
+	end := time.Now().Add(time.Hour)
+	if d.expired {
+		end = time.Now().Add(-time.Minute)
+	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{Country: []string{"US"}, Organization: []string{"SPIRE"}},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: end,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		URIs: []*url.URL{uri},
 	}
@@ -167,4 +173,22 @@ func TestLostBundleEndsTrust(t *testing.T) {
 	principal.roots.put(certs.Blocks{Bundles: map[string][]byte{}})
 	principal.log.await(t, "there is no bundle of any trust domain")
 	require.NoError(t, principal.Ready(), "the last good ones are kept")
+}
+
+// X.509-SVIDs of SPIRE all have the same subject, so messages name them by their IDs, and no two attempts have different messages.
+func TestHandshakeErrorsNameSVIDs(t *testing.T) {
+	hub, spoke := newTrustDomain(t, "hub.test"), newTrustDomain(t, "spoke.test")
+	principal := workloadEnd(t, hub.issue(t, principalID), map[string]trustDomain{"hub.test": hub})
+	agent := workloadEnd(t, spoke.issue(t, agentID), map[string]trustDomain{"hub.test": hub})
+	address := serve(t, server(principal))
+	require.ErrorContains(t, call(t, address, certs.ClientCredentials(pinned(agent, principalID))), "refused our client certificate of "+agentID)
+	principal.log.await(t, "client certificate of "+agentID+" was issued by")
+
+	late := hub
+	late.expired = true
+	principal = workloadEnd(t, late.issue(t, principalID), map[string]trustDomain{"hub.test": hub})
+	address = serve(t, server(principal))
+	first := call(t, address, certs.ClientCredentials(pinned(agent, principalID)))
+	require.ErrorContains(t, first, "server certificate of "+principalID+" expired at")
+	require.NotContains(t, first.Error(), "current time")
 }

@@ -25,7 +25,7 @@ type message struct {
 // terminal opens a terminal in one of the Application's Pods.
 func (g *guestbook) terminal(t *testing.T) *terminal {
 	t.Helper()
-	address := strings.Replace(shared.Hub.ArgoCD.URL, "http://", "ws://", 1) + "/terminal?" + url.Values{
+	address := strings.Replace(g.hub.cluster.ArgoCD.URL, "http://", "ws://", 1) + "/terminal?" + url.Values{
 		"pod": {g.pod}, "container": {"web"}, "appName": {g.declared.Name}, "appNamespace": {g.declared.Namespace},
 		"projectName": {"default"}, "namespace": {g.declared.Into},
 	}.Encode()

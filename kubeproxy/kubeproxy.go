@@ -53,8 +53,8 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	dialer := tunnel.NewDialer(principal, name)
 	dial := func(ctx context.Context, agent string) (net.Conn, error) { return dialer.Dial(ctx, agent, tunnel.Kube) }
 	agents := directory.New(principal, principalCerts.Changed, logging.Component(logger, "directory"))
-	unblocked := callers.Restrict(identity.Verified(serverCerts, nil), agents)
-	options := callers.Options{Trust: unblocked, Blocklist: agents, Proxies: s.proxies, TrustDomain: s.trustDomain, AllAgents: s.allAgents}
+	unblocked := callers.Restrict(identity.Verified(serverCerts, nil), agents, s.callers)
+	options := callers.Options{Trust: unblocked, Blocklist: agents, Proxies: s.proxies, Table: s.callers}
 	keys := token.NewSource(s.jwtKey, logging.Component(logger, "tokens"))
 	if s.jwtKey != "" {
 		options.Tokens = keys

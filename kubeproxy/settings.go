@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,11 +21,10 @@ type proxySettings struct {
 	tls    certs.Settings
 	policy certs.Policy
 
-	proxies     identity.Proxies
-	trustDomain string
-	allAgents   []string
-	jwtKey      string
-	timeout     time.Duration
+	proxies identity.Proxies
+	callers identity.Callers
+	jwtKey  string
+	timeout time.Duration
 	// maxResponse and maxMemory are in MiB.
 	maxResponse, maxMemory int
 
@@ -76,11 +73,14 @@ func (s *proxySettings) declareCallers(set *settings.Set) {
 	s.tls.Workload, s.tls.Plaintext = s.principal.Workload(), &s.proxies.Local
 	s.proxies.Declare(set, "ARGOCD_KUBEPROXY")
 	s.policy.Declare(set, "ARGOCD_KUBEPROXY", "tls1.3")
-	set.String(&s.trustDomain, "caller-trust-domain", "ARGOCD_KUBEPROXY_CALLER_TRUST_DOMAIN", identity.CallerTrustDomain,
-		"trust domain of callers' certificates: the URI spiffe://<trust domain>/caller/<agent> may reach that agent, "+
-			"spiffe://<trust domain>/caller the one that a bearer token is for", settings.NonEmpty, settings.DNSSubdomain)
-	set.Strings(&s.allAgents, "all-agents-callers", "ARGOCD_KUBEPROXY_ALL_AGENTS_CALLERS", nil,
-		"callers who may reach every agent, by the path /agents/<name>/: the URIs of their certificates, as in spiffe://example.org/argocd", settings.Each(checkCaller))
+	var callers []string
+	set.Strings(&callers, "callers", "ARGOCD_KUBEPROXY_CALLERS", identity.DefaultCallers(),
+		"which callers may reach which agents, as ID=REACH: an ID is the SPIFFE ID of a certificate, in which {agent} stands for an agent's name; REACH is "+
+			"{agent} for that one, token for the one that a bearer token is for, * for every agent, or an agent's name; several agents are told apart by the path /agents/NAME/")
+	set.Rule(func() (err error) {
+		s.callers, err = identity.ParseCallers(callers)
+		return err
+	}, "callers")
 	set.String(&s.jwtKey, "jwt-key", "ARGOCD_KUBEPROXY_JWT_KEY_PATH", "",
 		"file or folder of the keys that bearer tokens are verified with, private or public; bearer tokens are refused if empty")
 	set.Duration(&s.timeout, "request-timeout", "ARGOCD_KUBEPROXY_REQUEST_TIMEOUT", time.Minute,
@@ -91,12 +91,4 @@ func (s *proxySettings) declareCallers(set *settings.Set) {
 		settings.NonNegative)
 	set.Int(&s.maxMemory, "max-response-memory", "ARGOCD_KUBEPROXY_MAX_RESPONSE_MEMORY", 512,
 		"how many MiB of memory such an answer of an agent's may take once argocd-server has decoded it, 0 for any number", settings.NonNegative)
-}
-
-// checkCaller accepts a SPIFFE ID. Common names are not for callers: a mesh that vouches for the URI lets anybody choose them.
-func checkCaller(name string) error {
-	if rest, ok := strings.CutPrefix(name, "spiffe://"); !ok || strings.HasPrefix(rest, "/") || rest == "" {
-		return errors.New("want the URI of a certificate, as in spiffe://example.org/argocd")
-	}
-	return nil
 }

@@ -19,7 +19,26 @@ type Access interface {
 	Get(agent string) (argocd.ClusterTLS, error)
 	// Differs says why existing ones are not as wanted.
 	Differs(existing argocd.ClusterTLS, agent string) []string
+	// Server returns the address at which Argo CD reaches the agent by them, behind the resource proxy's.
+	Server(proxy, agent string) string
 }
+
+// Sidecar is no certificate: the sidecar of Argo CD proves who it is.
+type Sidecar struct{}
+
+// Get returns nothing.
+func (Sidecar) Get(string) (argocd.ClusterTLS, error) { return argocd.ClusterTLS{}, nil }
+
+// Differs says what has to go.
+func (Sidecar) Differs(existing argocd.ClusterTLS, _ string) []string {
+	if len(existing.Certificate)+len(existing.Key) == 0 {
+		return nil
+	}
+	return []string{"it has a client certificate, and is to have none"}
+}
+
+// Server is without TLS, which the sidecar adds.
+func (Sidecar) Server(proxy, agent string) string { return argocd.ClusterServerBySidecar(proxy, agent) }
 
 // Issued are certificates that the hub's CA issues.
 type Issued struct {
@@ -44,6 +63,9 @@ func (i Issued) Differs(existing argocd.ClusterTLS, agent string) []string {
 	}
 	return differences
 }
+
+// Server is where the resource proxy asks for the certificate.
+func (Issued) Server(proxy, agent string) string { return argocd.ClusterServer(proxy, agent) }
 
 // External are certificates that another CA issued.
 type External struct {
@@ -99,6 +121,9 @@ func FromSecrets(ctx context.Context, pairSource, rootsSource Source) (External,
 
 // Get returns them for any agent.
 func (g External) Get(string) (argocd.ClusterTLS, error) { return g.TLS, nil }
+
+// Server is where the resource proxy asks for the certificate.
+func (External) Server(proxy, agent string) string { return argocd.ClusterServer(proxy, agent) }
 
 // Differs says whether the existing ones are others.
 func (g External) Differs(existing argocd.ClusterTLS, _ string) []string {

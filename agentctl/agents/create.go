@@ -78,7 +78,7 @@ func (w Spec) unique(ctx context.Context, hub *cluster.Client) error {
 func (w Spec) differs(existing *corev1.Secret) []string {
 	cluster, err := argocd.ReadCluster(existing)
 	differences := secretProblems(existing, cluster, w.Name)
-	if want := argocd.ClusterServer(w.Proxy, w.Name); len(differences) == 0 && cluster.Server != want {
+	if want := w.Access.Server(w.Proxy, w.Name); len(differences) == 0 && cluster.Server != want {
 		differences = append(differences, fmt.Sprintf("its server is %s, not %s", cluster.Server, want))
 	}
 	for _, key := range slices.Sorted(maps.Keys(w.Labels)) {
@@ -103,7 +103,7 @@ func (w Spec) write(s *corev1.Secret) error {
 	}
 	delete(s.Labels, argocd.LabelSelfRegistered)
 	if err := (argocd.Cluster{
-		Agent: w.Name, Name: w.Name, Server: argocd.ClusterServer(w.Proxy, w.Name), Access: argocd.ClusterAccess{TLS: access},
+		Agent: w.Name, Name: w.Name, Server: w.Access.Server(w.Proxy, w.Name), Access: argocd.ClusterAccess{TLS: access},
 	}).Write(s); err != nil {
 		return err
 	}

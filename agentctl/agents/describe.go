@@ -77,6 +77,9 @@ func secretProblems(s *corev1.Secret, c argocd.Cluster, agent string) []string {
 		add(true, "its key server is %q, which is no address such as %s", c.Server, argocd.ClusterServer(DefaultProxy, agent))
 	default:
 		want := argocd.ClusterServer(server.Host, agent)
+		if c.BySidecar() {
+			want = argocd.ClusterServerBySidecar(server.Host, agent)
+		}
 		add(c.Server != want, "its key server is %q, not %q: Argo CD tells clusters apart by it", c.Server, want)
 	}
 	return problems
@@ -84,6 +87,13 @@ func secretProblems(s *corev1.Secret, c argocd.Cluster, agent string) []string {
 
 // access says how Argo CD reaches the resource proxy, and what is wrong with that.
 func (k *hubState) access(c argocd.Cluster) (*certificate.Info, []string) {
+	if c.BySidecar() {
+		if len(c.Access.TLS.Certificate)+len(c.Access.TLS.Key) > 0 {
+			return nil, []string{"it has a client certificate, and Argo CD does not use it without TLS: remove it by: argocd-agentctl agent create " +
+				c.Agent + " --no-client-cert --upsert"}
+		}
+		return nil, nil
+	}
 	var problems []string
 	cas, err := certs.ParseCertificates(c.Access.TLS.CAData)
 	switch {

@@ -139,7 +139,7 @@ func CallerProblem(leaf *x509.Certificate, agent string, token bool) string {
 		return ""
 	case err == nil && caller.Agent != "":
 		return fmt.Sprintf("it is that of a caller of agent %s", caller.Agent)
-	case token && len(leaf.URIs) == 1: // one of --all-agents-callers
+	case token && len(leaf.URIs) == 1: // one that kubeproxy's setting --callers has
 		return ""
 	case leaf.Subject.CommonName == agent:
 		return fmt.Sprintf("its common name %s is the agent's own identity: kubeproxy refuses it, and who reads it can pass for the agent", agent)

@@ -36,6 +36,7 @@ type createFlags struct {
 	mode                string
 	labels              []string
 	tlsSecret, caSecret string
+	sidecar             bool
 }
 
 func createCommand(e *endpoints) *cobra.Command {
@@ -44,11 +45,13 @@ func createCommand(e *endpoints) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Register an agent on the hub", Args: oneAgent,
 		Long: `Register an agent on the hub: create the Secret cluster-NAME, by which Argo CD and the principal know its cluster. Argo CD
-reaches that cluster through the resource proxy, with a client certificate that has the agent's name.`,
+reaches that cluster through the resource proxy, with a client certificate that has the agent's name.
+In a service mesh no certificate is needed: with --no-client-cert Argo CD asks http://HOST:PORT/agents/NAME, and its sidecar proves who it is.`,
 		Example: `  argocd-agentctl agent create berlin --principal-context hub --label region=eu
   argocd-agentctl agent create tokyo --mode autonomous
   argocd-agentctl agent create oslo --output-manifest oslo --server-address hub.example.com
-  argocd-agentctl agent create berlin --tls-from-secret berlin-tls --ca-from-secret berlin-tls`,
+  argocd-agentctl agent create berlin --tls-from-secret berlin-tls --ca-from-secret berlin-tls
+  argocd-agentctl agent create berlin --no-client-cert`,
 		RunE: func(cmd *cobra.Command, args []string) error { return spoke.create(cmd, e, &c, args[0]) },
 	}
 	flags := cmd.Flags()
@@ -67,6 +70,7 @@ reaches that cluster through the resource proxy, with a client certificate that 
 func (c *createFlags) declareSources(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.tlsSecret, "tls-from-secret", "", "Secret, as [namespace/]name, of a certificate that is issued already; needs --ca-from-secret")
 	cmd.Flags().StringVar(&c.caSecret, "ca-from-secret", "", "Secret, as [namespace/]name, of the CA that the resource proxy's certificate comes from")
+	cmd.Flags().BoolVar(&c.sidecar, "no-client-cert", false, "no certificate and key: the sidecar of Argo CD proves who it is, and kubeproxy's setting --callers says what it may reach")
 }
 
 // formerFlags are accepted because argocd-agent's documentation has them.
@@ -139,6 +143,10 @@ func (c *createFlags) access(cmd *cobra.Command, e *endpoints, hub *cluster.Clie
 		return nil, err
 	}
 	switch {
+	case c.sidecar && (c.tlsSecret != "" || c.caSecret != ""):
+		return nil, errors.New("--no-client-cert and --tls-from-secret: set one")
+	case c.sidecar:
+		return agents.Sidecar{}, nil
 	case c.tlsSecret == "" && c.caSecret == "":
 		issuer, err := e.loadCA(cmd, hub)
 		return agents.Issued{CA: issuer, New: n}, err

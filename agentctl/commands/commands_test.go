@@ -95,6 +95,7 @@ func TestInvalidFlagsFailBeforeAnyRequest(t *testing.T) {
 		"agent create a --label=region":                                "--label: want key=value: invalid selector: [region]",
 		"agent create a --label=region=a/b":                            "--label",
 		"agent create a -l argocd-agent.argoproj-labs.io/agent-name=b": "this label is reserved",
+		"agent create a --no-client-cert --tls-from-secret=x":          "--no-client-cert and --tls-from-secret: set one",
 		"agent create a --tls-from-secret=x":                           "--tls-from-secret and --ca-from-secret: set both or neither",
 		"agent create a --tls-from-secret=x/y/z --ca-from-secret=x":    "--tls-from-secret: \"x/y/z\": want the name of a Secret",
 		"agent create a --tls-from-secret=x --ca-from-secret=/x":       "--ca-from-secret: \"/x\": want the name of a Secret",

@@ -102,7 +102,7 @@ func liesElsewhere() []lie {
 		},
 		{
 			who: `anyone in a mesh`, about: `kubeproxy`,
-			sends:   `a common name from --all-agents-callers beside a URI of its own`,
+			sends:   `a common name beside a URI that is not in --callers`,
 			happens: `401: callers are known by their URI alone`,
 			by:      `kubeproxy/callers.TestCallersAreKnownByTheirURIAlone`,
 		},

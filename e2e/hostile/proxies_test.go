@@ -4,6 +4,18 @@ package hostile_test
 func proxyLies() []lie {
 	return []lie{
 		{
+			who: `workload of the mesh`, about: `kubeproxy behind a real Envoy`,
+			sends:   `requests by its own sidecar, also with argocd-server's SPIFFE ID in the header x-forwarded-client-cert`,
+			happens: `401: its SPIFFE ID is of no form in --callers`,
+			by:      `e2e.TestLiveAccessWithoutAKeyForEachCluster`,
+		},
+		{
+			who: `caller`, about: `kubeproxy, --callers`,
+			sends:   `the path, or the bearer token, of an agent that its SPIFFE ID may not reach`,
+			happens: `403 that names --callers`,
+			by:      `kubeproxy/gateway.TestCertificatesAndTokensDecideWhichAgentIsReached`,
+		},
+		{
 			who: stranger, about: `principal behind a real Envoy, header x-forwarded-client-cert`,
 			sends:   `the header forged, twice, encoded, before the proxies' elements, or past the first of two proxies; no certificate, one with two URIs or none, or one whose URI has another element or key in it; through Envoys that replace, append or pass on`,
 			happens: `Unauthenticated, and both sides say why; what is replaced names nobody`,

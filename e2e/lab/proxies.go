@@ -4,11 +4,13 @@ import (
 	"context"
 	"net"
 	"strconv"
+	"strings"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/host"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/link"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/process"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 )
 
 // Proxy is a kubeproxy or a redisproxy on the hub.
@@ -43,7 +45,7 @@ func (l *Lab) NewKubeproxy(ctx context.Context, options ProxyOptions) (*Proxy, e
 	if err != nil {
 		return nil, err
 	}
-	return l.newProxy(ctx, name, "kubeproxy", options, append(flags, "--all-agents-callers="+AllAgents))
+	return l.newProxy(ctx, name, "kubeproxy", options, append(flags, "--callers="+strings.Join(append(identity.DefaultCallers(), AllAgents+"=*"), ",")))
 }
 
 // NewRedisproxy makes a redisproxy on the hub, for the caller to Start.

@@ -31,16 +31,16 @@ type Unblocked struct {
 	list Blocklist
 }
 
-// Restrict returns a Trust that accepts what trust does, unless the hub blocks it: the certificate, or the agent that it is for.
-// Run must run.
-func Restrict(trust identity.Trust, list Blocklist) *Unblocked {
+// Restrict returns a Trust that accepts what trust does, unless the hub blocks it: the certificate, or the one agent that its holder may
+// reach by the table. Run must run.
+func Restrict(trust identity.Trust, list Blocklist, table identity.Callers) *Unblocked {
 	return &Unblocked{list: list, Restriction: identity.Restrict(trust, func(peer identity.Peer) error {
 		blocked, err := list.Blocked()
 		if err != nil {
 			return fmt.Errorf("%w: %w", errUnknown, err)
 		}
-		caller, _ := identity.CallerOf(peer.Proof) // what names none may be blocked in other ways
-		return blocked.Refuses(peer.Proof, caller.Agent)
+		reach, _ := table.Of(peer.Proof) // what is no caller may be blocked in other ways
+		return blocked.Refuses(peer.Proof, reach.Only())
 	})}
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/blocklist"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/identitytest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
@@ -50,8 +49,9 @@ func (b *blocked) set(keys ...string) {
 // Whoever stole a caller's certificate is refused, over connections that are open too, and its requests end.
 func TestBlockedCallersAreRefused(t *testing.T) {
 	list := &blocked{err: errors.New("no principal"), changed: make(chan struct{})}
-	trust := callers.Restrict(&identitytest.Trust{}, list)
-	who := callers.New(callers.Options{Trust: trust, TrustDomain: identity.CallerTrustDomain, Blocklist: list, AllAgents: []string{"spiffe://example.org/argo"}})
+	table := tableOf(t, "spiffe://example.org/argo=*")
+	trust := callers.Restrict(&identitytest.Trust{}, list, table)
+	who := callers.New(callers.Options{Trust: trust, Blocklist: list, Table: table})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() { trust.Run(ctx) })

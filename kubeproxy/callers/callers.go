@@ -5,11 +5,9 @@
 package callers
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"net/http"
-	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
@@ -31,12 +29,10 @@ type Options struct {
 	Blocklist Blocklist
 	// Proxies are who may vouch for callers.
 	Proxies identity.Proxies
-	// TrustDomain is that of the URIs by which certificates name callers; see identity.Caller.
-	TrustDomain string
+	// Table says which callers may reach which agents.
+	Table identity.Callers
 	// Tokens is nil if no key is configured. Then every token is refused.
 	Tokens Tokens
-	// AllAgents are the callers that may reach every agent, by SPIFFE IDs such as spiffe://example.org/argocd.
-	AllAgents []string
 }
 
 // Callers identifies callers. It is safe for concurrent use.
@@ -60,14 +56,6 @@ type Call struct {
 	Path string
 }
 
-// certificate is whom a client certificate names: by its URI alone. The identity of an agent is not one of a caller.
-type certificate struct {
-	name      string         // for logs
-	agent     identity.Agent // that it may reach; empty if a token, or for AllAgents the path, has to say
-	allAgents bool           // it names one of Options.AllAgents
-	refusal   *apihttp.Error // why it names no caller
-}
-
 // Admit returns the agent and the path of a request, if the peer may reach that agent. Its error is an *apihttp.Error.
 func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 	if r.Method == http.MethodConnect {
@@ -83,8 +71,11 @@ func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 	if err != nil {
 		return Call{}, err
 	}
-	bearer, given := bearerToken(r.Header)
-	call, err := c.callOf(c.whose(peer.Proof), bearer, given, target)
+	reach, err := c.whose(peer.Proof)
+	if err != nil {
+		return Call{}, err
+	}
+	call, err := c.callOf(reach, r.Header, target)
 	if err == nil {
 		err = c.checkAgent(call.Agent)
 	}
@@ -94,19 +85,16 @@ func (c *Callers) Admit(r *http.Request, peer identity.Peer) (Call, error) {
 	return call, nil
 }
 
-// callOf returns the call of a caller with a certificate, and with a token if that is given.
-func (c *Callers) callOf(named *certificate, bearer string, given bool, target Target) (Call, error) {
-	if named.refusal != nil {
-		return Call{}, named.refusal
+// callOf returns the call of a caller, by its token if it has one.
+func (c *Callers) callOf(reach identity.Reach, header http.Header, target Target) (Call, error) {
+	if bearer, given := bearerToken(header); given {
+		return c.byToken(reach, bearer, target)
 	}
-	if given {
-		return c.byToken(named, bearer, target)
-	}
-	return byCertificate(named, target)
+	return byReach(reach, target)
 }
 
-// byToken takes the agent from the token. If the certificate is for one agent, the token must be for the same one.
-func (c *Callers) byToken(named *certificate, bearer string, target Target) (Call, error) {
+// byToken takes the agent from the token. A caller that may not use any token needs one for an agent that it may reach anyway.
+func (c *Callers) byToken(reach identity.Reach, bearer string, target Target) (Call, error) {
 	if c.options.Tokens == nil {
 		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "bearer tokens are not accepted here: set --jwt-key, or come with the certificate of a caller of the agent and no token")
 	}
@@ -117,49 +105,56 @@ func (c *Callers) byToken(named *certificate, bearer string, target Target) (Cal
 	case target.Agent != "" && target.Agent != claims.Agent:
 		return Call{}, apihttp.Errorf(http.StatusForbidden, "the token is for agent %q, the path for agent %q: leave the token out, or ask for its agent",
 			claims.Agent, target.Agent)
-	}
-	if named.agent != "" && named.agent != claims.Agent {
-		return Call{}, apihttp.Errorf(http.StatusForbidden, "the token is for agent %q, the certificate is that of a caller of agent %q: "+
-			"use the one's token with the one's certificate", claims.Agent, named.agent)
+	case !reach.Token && !reach.May(claims.Agent):
+		return Call{}, apihttp.Errorf(http.StatusForbidden, "the token is for agent %q, the certificate is that of a caller of %s: "+
+			"use the one's token with the one's certificate", claims.Agent, agentsOf(reach))
 	}
 	return Call{Caller: string(claims.Agent), Agent: claims.Agent, Path: target.Path}, nil
 }
 
-// byCertificate takes the agent from the certificate, or from the path for a caller that may reach all agents.
-func byCertificate(named *certificate, target Target) (Call, error) {
+// byReach takes the agent from the path, or from the caller if that may reach one only.
+func byReach(reach identity.Reach, target Target) (Call, error) {
+	agent := target.Agent
+	if agent == "" {
+		agent = reach.Only()
+	}
 	switch {
-	case named.allAgents && target.Agent == "":
-		return Call{}, apihttp.Errorf(http.StatusBadRequest, "caller %q may reach every agent: say which by the path, %s<name>/…", named.name, agentsPrefix)
-	case named.allAgents:
-		return Call{Caller: named.name, Agent: target.Agent, Path: target.Path}, nil
-	case named.agent == "":
+	case agent != "" && reach.May(agent):
+		return Call{Caller: reach.Caller, Agent: agent, Path: target.Path}, nil
+	case len(reach.Agents) == 0 && !reach.All:
 		return Call{}, apihttp.Errorf(http.StatusUnauthorized, "the certificate is for any agent that a bearer token is for: come with a token")
-	case target.Agent != "" && target.Agent != named.agent:
-		return Call{}, apihttp.Errorf(http.StatusForbidden, "the certificate is that of a caller of agent %q, which may not reach agent %q: "+
-			"name its URI in --all-agents-callers if it is to reach every agent", named.agent, target.Agent)
+	case agent == "":
+		return Call{}, apihttp.Errorf(http.StatusBadRequest, "caller %q may reach %s: say which by the path, %s<name>/…", reach.Caller, agentsOf(reach), agentsPrefix)
 	default:
-		return Call{Caller: named.name, Agent: named.agent, Path: target.Path}, nil
+		return Call{}, apihttp.Errorf(http.StatusForbidden, "the certificate is that of a caller of %s, which may not reach agent %q: "+
+			"let its SPIFFE ID do so by the setting --callers", agentsOf(reach), target.Agent)
 	}
 }
 
-// whose returns whom a proof names.
-func (c *Callers) whose(proof identity.Proof) *certificate {
-	if id, err := proof.URI(); err == nil && slices.Contains(c.options.AllAgents, id) {
-		return &certificate{name: id, allAgents: true}
+// agentsOf says which agents a caller may reach.
+func agentsOf(reach identity.Reach) string {
+	if reach.All {
+		return "every agent"
 	}
-	caller, err := identity.CallerOf(proof)
-	if err == nil && caller.TrustDomain != c.options.TrustDomain {
-		err = fmt.Errorf("its URI %q is of another trust domain than %q, the setting --caller-trust-domain", caller.URI(), c.options.TrustDomain)
+	names := make([]string, len(reach.Agents))
+	for i, agent := range reach.Agents {
+		names[i] = strconv.Quote(string(agent))
 	}
+	return "agent " + strings.Join(names, " or ")
+}
+
+// whose returns what a peer may reach: by its URI alone. Its error is an *apihttp.Error.
+func (c *Callers) whose(proof identity.Proof) (identity.Reach, error) {
+	reach, err := c.options.Table.Of(proof)
 	switch {
 	case errors.Is(err, identity.ErrAgentName):
-		return &certificate{refusal: apihttp.Errorf(http.StatusForbidden, "%s: %v", proof, err)}
+		return identity.Reach{}, apihttp.Errorf(http.StatusForbidden, "%s: %v", proof, err)
 	case err != nil:
-		want := identity.Caller{TrustDomain: c.options.TrustDomain}.URI()
-		return &certificate{refusal: apihttp.Errorf(http.StatusUnauthorized, "%s is not that of a caller of the hub: %v: "+
-			"issue one with the URI %s/<agent>, as argocd-agentctl agent create --upsert does", proof, err, want)}
+		want := identity.Caller{TrustDomain: identity.CallerTrustDomain}.URI()
+		return identity.Reach{}, apihttp.Errorf(http.StatusUnauthorized, "%s is not that of a caller of the hub: %v: let its SPIFFE ID reach agents by "+
+			"the setting --callers, or issue one with the URI %s/<agent>, as argocd-agentctl agent create --upsert does", proof, err, want)
 	}
-	return &certificate{name: cmp.Or(string(caller.Agent), "caller"), agent: caller.Agent}
+	return reach, nil
 }
 
 // bearerToken returns the bearer token, and whether there is one. Other authorization schemes are ignored, because the

@@ -30,10 +30,24 @@ func peerOf(t *testing.T, options pki.ClientOptions) identity.Peer {
 	return identity.Peer{Proof: identity.Certified([]*x509.Certificate{certificate.Leaf})}
 }
 
+// callersOf returns the table with these entries.
+func callersOf(t *testing.T, entries ...string) identity.Callers {
+	t.Helper()
+	table, err := identity.ParseCallers(entries)
+	require.NoError(t, err)
+	return table
+}
+
+// tableOf returns the default table, with more entries.
+func tableOf(t *testing.T, more ...string) identity.Callers {
+	t.Helper()
+	return callersOf(t, append(identity.DefaultCallers(), more...)...)
+}
+
 // Meshes vouch for the URI, and let anybody choose a common name. And what names an agent to the principal is no caller.
 func TestCallersAreKnownByTheirURIAlone(t *testing.T) {
 	const server = "spiffe://example.org/ns/argocd/sa/argocd-server"
-	who := callers.New(callers.Options{TrustDomain: "example.org", AllAgents: []string{server, "argo"}})
+	who := callers.New(callers.Options{Table: callersOf(t, "spiffe://example.org/caller/{agent}={agent}", server+"=*")})
 	admit := func(target string, o pki.ClientOptions) (callers.Call, error) {
 		return who.Admit(httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, http.NoBody), peerOf(t, o))
 	}
@@ -56,7 +70,7 @@ func TestCallersAreKnownByTheirURIAlone(t *testing.T) {
 }
 
 func TestTokenWithoutKeysIsUnauthorized(t *testing.T) {
-	who := callers.New(callers.Options{TrustDomain: identity.CallerTrustDomain})
+	who := callers.New(callers.Options{Table: tableOf(t)})
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody)
 	r.Header.Set("Authorization", "Bearer x")
 	_, err := who.Admit(r, peerOf(t, pki.ClientOptions{Caller: "a"}))
@@ -74,7 +88,7 @@ func (anyToken) Verify(string) (token.Token, error) { return token.Token{Agent: 
 // Callers remember the certificate of a connection, not the agent of a request.
 func TestRequestsOfOneConnectionMayMeanDifferentAgents(t *testing.T) {
 	const all = "spiffe://example.org/argo"
-	who := callers.New(callers.Options{TrustDomain: identity.CallerTrustDomain, Tokens: anyToken{}, AllAgents: []string{all}})
+	who := callers.New(callers.Options{Tokens: anyToken{}, Table: tableOf(t, all+"=*")})
 	argo, agent := peerOf(t, pki.ClientOptions{SPIFFEID: all}), peerOf(t, pki.ClientOptions{Caller: "a"})
 	const first, second = 0, 1
 	conn, other := net.Pipe()

@@ -96,8 +96,9 @@ func TestBlocklistHoldsBehindAProxy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			list := &blocked{changed: make(chan struct{})}
-			trust := callers.Restrict(identity.Verified(nil, nil), list)
-			who := callers.New(callers.Options{Trust: trust, Blocklist: list, TrustDomain: identity.CallerTrustDomain, Proxies: identity.Proxies{Local: true}})
+			table := tableOf(t)
+			trust := callers.Restrict(identity.Verified(nil, nil), list, table)
+			who := callers.New(callers.Options{Trust: trust, Blocklist: list, Table: table, Proxies: identity.Proxies{Local: true}})
 			ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 			var running sync.WaitGroup
 			running.Go(func() { trust.Run(ctx) })

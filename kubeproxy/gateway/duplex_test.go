@@ -58,7 +58,7 @@ func TestErrorDoesNotWaitForTheRequestBody(t *testing.T) {
 			certificate string
 			code        int
 		}{
-			"no agent": {"Shared by all", http.StatusForbidden}, "unknown": {"nobody", http.StatusNotFound},
+			"no agent": {"Shared_by_all", http.StatusForbidden}, "unknown": {"nobody", http.StatusNotFound},
 			"disconnected": {"away", http.StatusServiceUnavailable},
 		} {
 			t.Run(reason+" "+name, func(t *testing.T) {

@@ -45,6 +45,8 @@ const (
 	maxConnections, maxOfOne = 40, 10
 	// allAgents is the name of a caller that may reach every agent.
 	allAgents = "spiffe://example.org/argocd-server"
+	// twoAgents is that of one that may reach "a" and "b".
+	twoAgents = "spiffe://example.org/ns/argocd/sa/two"
 )
 
 // hub is a running gateway with the agents that it reaches.
@@ -99,8 +101,10 @@ func openFor(t *testing.T, proxies identity.Proxies) *hub {
 	var err error
 	h.keys, err = token.ParseKeys(newCA(t, "a key").PEM().Key)
 	require.NoError(t, err)
+	table, err := identity.ParseCallers(append(identity.DefaultCallers(), allAgents+"=*", twoAgents+"=a", twoAgents+"=b"))
+	require.NoError(t, err)
 	who := callers.New(callers.Options{
-		Trust: identity.Verified(h.material, nil), TrustDomain: identity.CallerTrustDomain, Tokens: h.keys, AllAgents: []string{allAgents},
+		Trust: identity.Verified(h.material, nil), Table: table, Tokens: h.keys,
 		Proxies: proxies,
 	})
 	g := gateway.New(gateway.Options{

@@ -84,7 +84,7 @@ func TestCallerBehindASidecarIsThatOfEachRequest(t *testing.T) {
 				"it has 2 URIs":                       {says("a") + ";URI=" + allAgents},
 				"it has no URI among":                 {"By=spiffe://hub.test/kubeproxy;Hash=" + strings.Repeat("ab", 32)},
 				`is not that of a caller`:             {says("spiffe://hub.test/ns/argocd/sa/evil")},
-				"is of another trust domain":          {says("spiffe://evil.test/caller/a")},
+				"in the setting --callers":            {says("spiffe://evil.test/caller/a")},
 			} {
 				response, body := get("/api", headers...)
 				requireStatus(t, response, body, http.StatusUnauthorized, "Unauthorized", reason)

@@ -81,6 +81,15 @@ func ClusterServer(proxy, agent string) string {
 	return fmt.Sprintf("https://%s?%s=%s", proxy, agentParameter, url.QueryEscape(agent))
 }
 
+// ClusterServerBySidecar returns the address of an agent's cluster behind the resource proxy, a host:port, for an Argo CD whose sidecar
+// proves who it is: without TLS, and with the agent in the path, since no certificate names it.
+func ClusterServerBySidecar(proxy, agent string) string {
+	return fmt.Sprintf("http://%s/agents/%s?%s=%s", proxy, url.PathEscape(agent), agentParameter, url.QueryEscape(agent))
+}
+
+// BySidecar reports whether Argo CD reaches the cluster without TLS of its own.
+func (c Cluster) BySidecar() bool { return strings.HasPrefix(c.Server, "http://") }
+
 // ServerOf returns the address of the cluster that a cluster Secret is about, as Argo CD reads it (argo-cd, db.SecretToCluster).
 func ServerOf(secret *corev1.Secret) string {
 	return strings.TrimRight(string(secret.Data[clusterServerKey]), "/")

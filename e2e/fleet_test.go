@@ -18,9 +18,9 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/verify"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/verify"
 )
 
 // wholeFleet is a hub with agents of every kind: managed by namespace, managed by destination, autonomous. Argo CD does not run:

@@ -104,6 +104,8 @@ func TestInvalidFlagsFailBeforeAnyRequest(t *testing.T) {
 		"agent list --output=xml":                                      "want one of text, json, yaml",
 		"agent list --selector=a==b==c":                                "--selector",
 		"agent inspect A":                                              "a lowercase RFC 1123 label",
+		"verify --wait=1ms":                                            "--wait",
+		"verify --label-selector=a==b==c":                              "--label-selector",
 		"agent reconfigure a":                                          "nothing to change",
 		"agent reconfigure a --resource-proxy-server=x":                "want a host and a port",
 		"agent print-tls a --type=all":                                 "want one of ca, cert, key",

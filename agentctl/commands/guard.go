@@ -16,7 +16,7 @@ func guardCommands(e *endpoints) *cobra.Command {
 	return e.alsoNamespace(group(&cobra.Command{
 		Use: "guard", Short: "Show the deletions that the deletion guard holds, and release them",
 		Long: `Show which deletions on the agents' clusters the deletion guard of the principal holds, and release them. A facet is one kind of what
-hub and spoke share, such as applications.`,
+hub and spoke share, such as application.`,
 	}, guardListCommand(e), guardReleaseCommand(e)))
 }
 
@@ -46,7 +46,7 @@ func guardReleaseCommand(e *endpoints) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "release NAME", Short: "Have the deletions that are held of an agent done", Args: oneAgent,
 		Long:    "Show the deletions that are held of an agent, and have them done: those that are shown, and no others that are held by then.",
-		Example: "  argocd-agentctl guard release berlin\n  argocd-agentctl guard release berlin --facet applications",
+		Example: "  argocd-agentctl guard release berlin\n  argocd-agentctl guard release berlin --facet application",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hub, err := e.hub()
 			if err != nil {

@@ -20,8 +20,8 @@ type Difference struct {
 	Source, Replica converge.State
 }
 
-// String says what differs.
-func (d Difference) String() string {
+// What says in words what is with the copy.
+func (d Difference) What() string {
 	what := "differs"
 	switch {
 	case d.Source == converge.State{}:
@@ -33,7 +33,12 @@ func (d Difference) String() string {
 	case d.Source.UID != d.Replica.UID:
 		what = "was made from another object"
 	}
-	return fmt.Sprintf("%s %s: the copy %s (source %s, copy %s)", d.Facet, d.Key, what, show(d.Source), show(d.Replica))
+	return "the copy " + what
+}
+
+// String says what differs.
+func (d Difference) String() string {
+	return fmt.Sprintf("%s %s: %s (source %s, copy %s)", d.Facet, d.Key, d.What(), show(d.Source), show(d.Replica))
 }
 
 func show(s converge.State) string {

@@ -55,13 +55,19 @@ func (p Pair) Check(ctx context.Context) ([]Difference, error) {
 // WaitEqual waits until all is equal, or until the context ends; then it returns what is not. The error says why nothing could be
 // compared.
 func (p Pair) WaitEqual(ctx context.Context) ([]Difference, error) {
+	return p.WaitUntil(ctx, func(differences []Difference) bool { return len(differences) == 0 })
+}
+
+// WaitUntil is WaitEqual for who passes some differences over: it waits until those that there are will do.
+func (p Pair) WaitUntil(ctx context.Context, enough func([]Difference) bool) ([]Difference, error) {
 	var found []Difference
+	compared := false
 	err := p.follow(ctx, func(differences []Difference) bool {
-		found = differences
-		return len(differences) == 0
+		found, compared = differences, true
+		return enough(differences)
 	})
-	if found != nil {
-		return found, nil // the end of the context, which is what the caller waited for
+	if compared {
+		return found, nil // or it is the end of the context, which is what the caller waited for
 	}
 	return nil, err
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/verify"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/verify"
 )
 
 // That nothing could be compared is not to be mistaken for two sides that are equal.

@@ -15,13 +15,16 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 )
 
-// Options say what a fleet is. All are required but the last.
+// Options say what a fleet is. The first three are required.
 type Options struct {
 	Address string   // of the principal, host:port
 	CA      *pki.CA  // that the principal's certificate comes from, and the agents'
 	Names   []string // of the agents
 	// Intervals are those of heartbeats and of pings; zero for a real agent's own.
 	Heartbeat, KeepAlive time.Duration
+	// SPIFFEID, if it is set, returns the SPIFFE ID that an agent's certificate has, instead of its name. The principal has one too then,
+	// by any CA: the agents do not look.
+	SPIFFEID func(name string) string
 }
 
 // ConnectedLine is what cmd/fleet writes once all of its agents have connected.

@@ -252,6 +252,15 @@ func (d *Domain) Follow(ctx context.Context, other *Domain) error {
 		"-trustDomainBundleFormat", "spiffe", "-trustDomainBundlePath", file)
 }
 
+// Trust has a trust domain know CAs, in PEM, as the bundle of another one that no SPIRE serves.
+func (d *Domain) Trust(ctx context.Context, other *Domain, cas []byte) error {
+	file := filepath.Join(filepath.Dir(d.private), other.Name+".pem")
+	if err := os.WriteFile(file, cas, 0o600); err != nil {
+		return err
+	}
+	return d.ask(ctx, nil, "bundle", "set", "-id", other.id(""), "-format", "pem", "-path", file)
+}
+
 // Forget ends that a trust domain follows another one, and takes the other's bundle from its workloads.
 func (d *Domain) Forget(ctx context.Context, other *Domain) error {
 	if err := d.ask(ctx, nil, "federation", "delete", "-id", other.id("")); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/fleet"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/profile"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/spire"
 )
 
 // part is what the one part is called.
@@ -34,7 +35,7 @@ type Options struct {
 func Lab() lab.Options { return lab.Options{Direct: true} }
 
 // Names are the names of the parts.
-func Names() []string { return []string{part} }
+func Names() []string { return []string{part, identityPart} }
 
 // Parts are the parts, on a lab that the caller has started. Those with Applications come last: they leave them on the hub.
 func Parts(o Options) []contest.Part {
@@ -59,7 +60,7 @@ func Parts(o Options) []contest.Part {
 			add((*crowd).busy, crowd{Options: o, size: size, owners: min(size, o.Most/o.Applications)})
 		}
 	}
-	return parts
+	return append(parts, identityParts(o)...)
 }
 
 // crowd is one principal and its agents.
@@ -69,6 +70,7 @@ type crowd struct {
 	size   int // how many agents
 	owners int // those that have Applications
 
+	domain    *spire.Domain // that the principal has its certificate from; nil for Secrets
 	principal *lab.Principal
 	profiles  string        // address of the principal's
 	before    profile.Usage // before any agent came

@@ -47,6 +47,9 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		return err
 	}
 	metrics, certificates := syncmetrics.NewSync("argocd_agent", registry, 1), certs.NewMetrics(registry)
+	if s.jwtAudience() != "" {
+		s.tls.WithoutPair()
+	}
 	certSource, err := s.tls.Source("agent", s.secrets(cluster), logging.Component(logger, "certificates"), certificates)
 	if err != nil {
 		return err

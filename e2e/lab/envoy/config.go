@@ -96,9 +96,9 @@ func (b Backend) cluster() object {
 
 // context is how an identity is shown, and who is trusted.
 func (i *Identity) context() object {
-	context := object{
-		"tls_params":         object{"tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3"},
-		"validation_context": object{"trusted_ca": inline(i.CA)},
+	context := object{"tls_params": object{"tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3"}}
+	if i.CA != nil { // otherwise nobody is asked for a certificate
+		context["validation_context"] = object{"trusted_ca": inline(i.CA)}
 	}
 	if i.Certificate != nil {
 		context["tls_certificates"] = []object{{"certificate_chain": inline(i.Certificate), "private_key": inline(i.Key)}}

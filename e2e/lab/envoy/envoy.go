@@ -51,7 +51,8 @@ type Backend struct {
 	HTTP1 bool
 }
 
-// Identity is a certificate, its key, and the CA of the other side, in PEM form. The certificate may be missing.
+// Identity is a certificate, its key, and the CA of the other side, in PEM form. The certificate may be missing, and the CA of a
+// listener that asks nobody for a certificate.
 type Identity struct{ Certificate, Key, CA []byte }
 
 // Envoy is a running Envoy.

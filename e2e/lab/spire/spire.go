@@ -29,7 +29,7 @@ type Options struct {
 	Host        *host.Host
 	Tools       *toolset.Set
 	TrustDomain string        // such as hub.test
-	TTL         time.Duration // of X.509-SVIDs whose entry says nothing else; an hour if it is zero
+	TTL         time.Duration // of JWT-SVIDs, and of X.509-SVIDs whose entry says nothing else; an hour if it is zero
 }
 
 // Domain is a trust domain: a SPIRE server and one agent, each of which can be stopped and restarted.
@@ -98,6 +98,7 @@ const serverConfig = `server {
   ca_ttl = "24h"
   agent_ttl = "12h"
   default_x509_svid_ttl = %q
+  default_jwt_svid_ttl = %q
   experimental { cache_reload_interval = "500ms" }
   federation {
     bundle_endpoint {
@@ -133,7 +134,7 @@ func (d *Domain) startServer(ctx context.Context, o Options) (int, error) {
 		return 0, err
 	}
 	d.bundlePort = ports[1]
-	text := fmt.Sprintf(serverConfig, ports[0], d.private, d.Name, folder, o.TTL, ports[1], filepath.Join(folder, "data.sqlite3"),
+	text := fmt.Sprintf(serverConfig, ports[0], d.private, d.Name, folder, o.TTL, o.TTL, ports[1], filepath.Join(folder, "data.sqlite3"),
 		filepath.Join(folder, "keys.json"), ports[2])
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return 0, err

@@ -25,6 +25,7 @@ type Settings struct {
 	Workload *WorkloadAPI
 
 	pair, roots choice
+	pairless    bool
 	serverID    string
 }
 
@@ -121,6 +122,9 @@ func (s *Settings) workload() string {
 
 func (s *Settings) plaintext() bool { return s.Plaintext != nil && *s.Plaintext }
 
+// WithoutPair leaves the certificate out, where something else than that proves who the program is.
+func (s *Settings) WithoutPair() { s.pairless = true }
+
 // Source returns what the settings describe, nil if nothing is set. secrets may be nil in programs that declare no flag of
 // a Secret. The name is that of Options.
 func (s *Settings) Source(name string, secrets Secrets, logger *slog.Logger, metrics *Metrics) (*Source, error) {
@@ -131,9 +135,11 @@ func (s *Settings) Source(name string, secrets Secrets, logger *slog.Logger, met
 		return nil, nil //nolint:nilnil // none is what was asked for
 	}
 	o := Options{Name: name, Logger: logger, Metrics: metrics}
-	o.Pair, o.PairHint = s.choose(&s.pair, WorkloadPair,
-		func(files []string) Origin { return PairFiles(files[0], files[1]) },
-		func(name string) Origin { return secrets.Pair(name) })
+	if !s.pairless {
+		o.Pair, o.PairHint = s.choose(&s.pair, WorkloadPair,
+			func(files []string) Origin { return PairFiles(files[0], files[1]) },
+			func(name string) Origin { return secrets.Pair(name) })
+	}
 	o.Roots, o.RootsHint = s.choose(&s.roots, WorkloadBundles,
 		func(files []string) Origin { return RootsFile(files[0]) },
 		func(name string) Origin { return secrets.Roots(name) })

@@ -40,6 +40,9 @@ func (t Trusted) Use(as x509.ExtKeyUsage) certificate.Use {
 	return certificate.Use{As: as, CAs: t.Certificates, Trusting: t.Where}
 }
 
+// Client is Use for the certificate of a client.
+func (t Trusted) Client() certificate.Use { return t.Use(x509.ExtKeyUsageClientAuth) }
+
 // CA is the hub's CA with its private key.
 type CA struct {
 	*pki.CA

@@ -78,7 +78,7 @@ func TestCommandsOfArgoCDAgentAreKnown(t *testing.T) {
 		if strings.HasPrefix(path, "completion") {
 			continue
 		}
-		for _, flag := range strings.Fields(flags + " " + global) {
+		for flag := range strings.FieldsSeq(flags + " " + global) {
 			name, short, _ := strings.Cut(flag, ",")
 			known := found.Flag(name)
 			require.NotNil(t, known, "%s --%s", path, name)

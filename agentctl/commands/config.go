@@ -33,8 +33,8 @@ func (k kind) entries(f localconfig.File) map[string]localconfig.Endpoint {
 }
 
 func configCommands(e *endpoints) *cobra.Command {
-	pair := func(use, short string, make func(kind) *cobra.Command) *cobra.Command {
-		return group(&cobra.Command{Use: use, Short: short}, make(ofPrincipal), make(ofAgent))
+	pair := func(use, short string, command func(kind) *cobra.Command) *cobra.Command {
+		return group(&cobra.Command{Use: use, Short: short}, command(ofPrincipal), command(ofAgent))
 	}
 	list := configListCommand(e, "")
 	list.AddCommand(configListCommand(e, ofPrincipal), configListCommand(e, ofAgent))

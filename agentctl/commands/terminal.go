@@ -20,7 +20,7 @@ const (
 // isTerminal reports whether somebody reads the output on a terminal.
 func isTerminal(out io.Writer) bool {
 	file, ok := out.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd())) //nolint:gosec // a file descriptor is small
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // painter returns what colours results on a terminal, and pads them.

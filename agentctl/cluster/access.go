@@ -1,0 +1,73 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Version returns which version the API server is.
+func (c *Client) Version(ctx context.Context) (string, error) {
+	text, err := VersionOf(ctx, c.config)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", c, c.explain(err))
+	}
+	return text, nil
+}
+
+// VersionOf returns which version the API server of a configuration is.
+func VersionOf(ctx context.Context, config *rest.Config) (string, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return "", err
+	}
+	answer, err := client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+	if err != nil {
+		return "", err
+	}
+	var about version.Info
+	if err := json.Unmarshal(answer, &about); err != nil {
+		return "", fmt.Errorf("version: %w", err)
+	}
+	return "Kubernetes " + about.GitVersion, nil
+}
+
+// Allows reports whether the cluster lets a user do something. The caller needs the right to create SubjectAccessReviews.
+func (c *Client) Allows(ctx context.Context, name string, what authorizationv1.ResourceAttributes) (bool, error) {
+	client, err := kubernetes.NewForConfig(c.config)
+	if err != nil {
+		return false, err
+	}
+	groups := []string{"system:authenticated"}
+	if account, ok := strings.CutPrefix(name, "system:serviceaccount:"); ok {
+		namespace, _, _ := strings.Cut(account, ":")
+		groups = append(groups, "system:serviceaccounts", "system:serviceaccounts:"+namespace)
+	}
+	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{User: name, Groups: groups, ResourceAttributes: &what},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("%s: whether %s may %s %s: %w", c, name, what.Verb, what.Resource, c.explain(err))
+	}
+	return review.Status.Allowed, nil
+}
+
+// HasServiceAccount reports whether there is a ServiceAccount.
+func (c *Client) HasServiceAccount(ctx context.Context, name string) (bool, error) {
+	_, err := c.core.ServiceAccounts(c.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: ServiceAccount %s/%s: %w", c, c.Namespace, name, c.explain(err))
+	}
+	return true, nil
+}

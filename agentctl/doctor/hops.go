@@ -1,0 +1,200 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/checks"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
+	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+)
+
+var errNotAsked = errors.New("not asked")
+
+const (
+	// hopTimeout is how long one hop may take.
+	hopTimeout = 10 * time.Second
+	// refusalTimeout is how long a principal has to refuse a stream. One that does not waits for a hello, which never comes: with one,
+	// the stream would take the place of the agent's own.
+	refusalTimeout = 3 * time.Second
+)
+
+// dial does what the agent does to connect, by its certificate, from here: DNS, TCP, TLS, and a stream that is not used.
+func (o Options) dial(ctx context.Context) []checks.Check {
+	name := func(hop string) string { return hop + " to the principal" }
+	if o.PrincipalAddress == "" {
+		return []checks.Check{checks.Skip(name("DNS, TCP, TLS"), "give --principal-address as the agent has it, host:port, and run this where the agent's network is")}
+	}
+	host, _, err := net.SplitHostPort(o.PrincipalAddress)
+	if err != nil {
+		return []checks.Check{checks.Err(name("DNS"), "", err)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*hopTimeout)
+	defer cancel()
+	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
+	made := []checks.Check{checks.Err(name("DNS"), fmt.Sprint(addresses), remedy(err, "correct --server-address of the agent, or the record"))}
+	if err != nil {
+		return made
+	}
+	connection, err := (&net.Dialer{Timeout: hopTimeout}).DialContext(ctx, "tcp", o.PrincipalAddress)
+	made = append(made, checks.Err(name("TCP"), o.PrincipalAddress, remedy(err, "look at the principal's Service, at firewalls and NetworkPolicies between them, and at --server-port")))
+	if err != nil {
+		return made
+	}
+	defer connection.Close()
+	config, skip := o.clientTLS(ctx, host)
+	if config == nil {
+		return append(made, checks.Skip(name("TLS"), skip))
+	}
+	secured := tls.Client(connection, config)
+	err = secured.HandshakeContext(ctx)
+	detail := ""
+	if err == nil {
+		detail = secured.ConnectionState().PeerCertificates[0].Subject.String()
+	}
+	made = append(made, checks.Err(name("TLS"), detail, remedy(err, "have the agent trust the principal's CA with: argocd-agentctl pki propagate; or issue a certificate for that name by argocd-agentctl pki issue principal --dns")))
+	if err != nil {
+		return made
+	}
+	return append(made, stream(ctx, o.PrincipalAddress, config))
+}
+
+// remedy adds to an error what to do about it.
+func remedy(err error, what string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", err, what)
+}
+
+// clientTLS returns what the agent connects with, or why that is not known.
+func (o Options) clientTLS(ctx context.Context, host string) (*tls.Config, string) {
+	if o.Spoke == nil {
+		return nil, "the agent's certificate is on its cluster: give --agent-context"
+	}
+	own, err := o.Spoke.Get(ctx, ca.AgentSecret)
+	if err != nil || own == nil {
+		return nil, o.Spoke.Secret(ca.AgentSecret) + " cannot be read or is not there: the agent may have its certificate from elsewhere"
+	}
+	roots, err := o.Spoke.Get(ctx, ca.SecretName)
+	if err != nil || roots == nil {
+		return nil, o.Spoke.Secret(ca.SecretName) + " cannot be read or is not there"
+	}
+	pair, err := ca.PairIn(own.Data)
+	if err != nil {
+		return nil, err.Error()
+	}
+	certificate, err := pair.TLS()
+	if err != nil {
+		return nil, err.Error()
+	}
+	trusted, err := ca.ReadTrusted(roots, o.Spoke)
+	if err != nil {
+		return nil, err.Error()
+	}
+	pool := x509.NewCertPool()
+	for _, one := range trusted.Certificates {
+		pool.AddCert(one)
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: host, RootCAs: pool, Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"},
+	}, ""
+}
+
+// stream opens a Sync stream, and waits whether the principal refuses it.
+func stream(ctx context.Context, address string, config *tls.Config) checks.Check {
+	const name = "identity and authorisation of the agent at the principal"
+	ctx, cancel := context.WithTimeout(ctx, refusalTimeout)
+	defer cancel()
+	connection, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(config.Clone())), grpc.WithDisableServiceConfig())
+	if err != nil {
+		return checks.Err(name, "", err)
+	}
+	defer func() { _ = connection.Close() }() // nothing was sent
+	opened, err := syncv1.NewSyncClient(connection).Connect(ctx)
+	if err == nil {
+		_, err = opened.Recv()
+	}
+	if ctx.Err() != nil && status.Code(err) == codes.DeadlineExceeded {
+		return checks.Of(name, "not refused")
+	}
+	return checks.Err(name, "", remedy(err, "the principal's log says which certificate it saw"))
+}
+
+// throughTheTunnel asks the agent's cluster as argocd-server does: by the cluster Secret, through kubeproxy and the agent; and its Redis.
+func (o Options) throughTheTunnel(ctx context.Context) []checks.Check {
+	return []checks.Check{o.kube(ctx), o.redis(ctx)}
+}
+
+func (o Options) kube(ctx context.Context) checks.Check {
+	const name = "argocd-server's cluster connection, and the Kubernetes API through the tunnel"
+	found, err := agents.Find(ctx, o.Hub, o.Agent)
+	if err != nil {
+		return checks.Err(name, "", err)
+	}
+	known, err := argocd.ReadCluster(found)
+	if err != nil {
+		return checks.Err(name, "", err)
+	}
+	address, err := url.Parse(known.Server)
+	if err != nil {
+		return checks.Err(name, "", fmt.Errorf("server: %w", err))
+	}
+	config := &rest.Config{
+		Host: known.Server, BearerToken: known.Access.BearerToken, Timeout: hopTimeout,
+		TLSClientConfig: rest.TLSClientConfig{CertData: known.Access.TLS.Certificate, KeyData: known.Access.TLS.Key, CAData: known.Access.TLS.CAData},
+	}
+	dialled := address.Host
+	if o.ResourceProxy != "" {
+		config.ServerName, dialled = address.Hostname(), o.ResourceProxy
+		config.Host = "https://" + o.ResourceProxy
+	}
+	connection, err := (&net.Dialer{Timeout: hopTimeout}).DialContext(ctx, "tcp", dialled)
+	if err != nil && o.ResourceProxy == "" {
+		return checks.Skip(name, fmt.Sprintf("the resource proxy is not reached from here (%v): give --resource-proxy-server, such as of kubectl port-forward", err))
+	}
+	if err != nil {
+		return checks.Err(name, "", remedy(err, "look at kubeproxy and its Service"))
+	}
+	_ = connection.Close()
+	version, err := cluster.VersionOf(ctx, config)
+	return checks.Err(name, version, remedy(err, "kubeproxy's log, and the agent's, say why"))
+}
+
+func (o Options) redis(ctx context.Context) checks.Check {
+	const name = "Redis through the tunnel"
+	if o.RedisProxy == "" {
+		return checks.Skip(name, "give --redis-proxy, host:port of redisproxy as it is reached from here")
+	}
+	password, err := o.Hub.Get(ctx, "argocd-redis")
+	if err != nil {
+		return checks.Err(name, "", err)
+	}
+	options := &redis.Options{Addr: o.RedisProxy, DialTimeout: hopTimeout, ReadTimeout: hopTimeout, MaxRetries: -1, DisableIdentity: true, Protocol: 2}
+	if password != nil {
+		options.Password = string(password.Data["auth"])
+	}
+	client := redis.NewClient(options)
+	defer func() { _ = client.Close() }() // it only read
+	err = client.Get(ctx, "app|resources-tree|"+o.Agent+"_argocd-agentctl-doctor|1.8.3").Err()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	return checks.Err(name, "answered", remedy(err, "redisproxy's log, and the agent's, say why"))
+}

@@ -116,6 +116,10 @@ func TestInvalidFlagsFailBeforeAnyRequest(t *testing.T) {
 		"pki dump":                                                     "give --cert, --key or --all",
 		"blocklist tls add":                                            "give one fingerprint",
 		"blocklist tls remove xyz":                                     "no SHA-256 fingerprint",
+		"jwt issue":                                                    "give the agent's name",
+		"jwt issue Berlin":                                             "a lowercase RFC 1123 label",
+		"jwt issue berlin --duration=0s":                               "want how long the token is good, such as 8h",
+		"jwt issue berlin --duration=forever":                          "--duration",
 		"jwt create-key --key-size=1024":                               "use 2048 to 8192",
 		"jwt create-key --key-algorithm=ed25519 --key-size=2048":       "only rsa keys come in sizes",
 	} {
@@ -133,7 +137,7 @@ func TestUnreachableClusterErrorNamesContext(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{
 		"pki init", "pki inspect", "pki issue principal", "pki issue agent a --agent-context=berlin", "pki propagate --same-context",
-		"agent create a", "agent create a --tls-from-secret=x --ca-from-secret=x", "agent list", "agent inspect a", "jwt create-key",
+		"agent create a", "agent create a --tls-from-secret=x --ca-from-secret=x", "agent list", "agent inspect a", "jwt create-key", "jwt issue a",
 		"agent delete a", "agent reconfigure a --reissue-client-cert", "agent print-tls a", "pki dump --cert", "pki delete", "jwt inspect-key", "jwt delete-key",
 		"blocklist tls list",
 	} {

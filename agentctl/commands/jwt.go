@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/signingkey"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/program"
@@ -15,8 +17,42 @@ import (
 
 func jwtCommands(e *endpoints) *cobra.Command {
 	return e.alsoNamespace(group(&cobra.Command{
-		Use: "jwt", Short: "Keep the key that signs agents' bearer tokens",
-	}, createKeyCommand(e), inspectKeyCommand(e), deleteKeyCommand(e)))
+		Use: "jwt", Short: "Keep the key that signs agents' bearer tokens, and issue them",
+	}, createKeyCommand(e), inspectKeyCommand(e), deleteKeyCommand(e), issueTokenCommand(e)))
+}
+
+// tokenLifetime is how long a token is good if nothing else is said. Who has it has the agent's cluster, as far as a caller's certificate
+// goes beside it.
+const tokenLifetime = 24 * time.Hour
+
+func issueTokenCommand(e *endpoints) *cobra.Command {
+	var lifetime time.Duration
+	cmd := &cobra.Command{
+		Use: "issue NAME", Short: "Issue a bearer token for an agent", Args: oneAgent,
+		Long: `Issue a bearer token for an agent, and print it. kubeproxy takes whoever comes with it to that agent, if the certificate of the caller may
+reach the agent of any token, or this one: see its setting --callers. A token cannot be withdrawn but with its key, or by blocking the agent.`,
+		Example: "  argocd-agentctl jwt issue berlin --duration 8h",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if lifetime <= 0 {
+				return fmt.Errorf("--duration: %s: want how long the token is good, such as 8h", lifetime)
+			}
+			hub, err := e.hub()
+			if err != nil {
+				return err
+			}
+			if _, err := agents.ParseName(hub, args[0]); err != nil {
+				return err
+			}
+			issued, err := signingkey.Issue(cmd.Context(), hub, args[0], lifetime)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), issued)
+			return err
+		},
+	}
+	cmd.Flags().DurationVar(&lifetime, "duration", tokenLifetime, "how long the token is good")
+	return cmd
 }
 
 func createKeyCommand(e *endpoints) *cobra.Command {

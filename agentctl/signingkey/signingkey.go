@@ -93,6 +93,19 @@ func Find(ctx context.Context, hub *cluster.Client) (*corev1.Secret, error) {
 	return found, err
 }
 
+// Issue returns a bearer token for an agent, which is good from now on for so long.
+func Issue(ctx context.Context, hub *cluster.Client, agent string, lifetime time.Duration) (string, error) {
+	found, err := Find(ctx, hub)
+	if err != nil {
+		return "", err
+	}
+	keys, err := Read(found.Data)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", hub.Secret(SecretName), err)
+	}
+	return keys.Issue(agent, lifetime)
+}
+
 // Inspect describes the keys on a hub.
 func Inspect(ctx context.Context, hub *cluster.Client) (Info, error) {
 	found, err := Find(ctx, hub)

@@ -91,7 +91,7 @@ func complete(claims jwt.RegisteredClaims) error {
 	switch {
 	case claims.ExpiresAt == nil:
 		return errors.New("it has no end (exp): tokens that never expire, such as those of older releases, are not accepted: " +
-			"have the principal issue a new one by deleting the agent's cluster Secret")
+			"issue a new one with: argocd-agentctl jwt issue NAME")
 	case claims.NotBefore == nil:
 		return errors.New("it does not say from when on it is good (nbf): issue a new one")
 	case claims.IssuedAt == nil:

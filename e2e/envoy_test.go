@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net/http"
 	"path/filepath"
 	"testing"
 
@@ -18,6 +19,8 @@ const (
 	meshAgents = "spiffe://lab.test/agent/"
 	meshAuth   = "--auth=" + meshAgents + "{agent}"
 	gatewayID  = "spiffe://lab.test/gateway"
+	// meshKubeproxy is a component of the hub.
+	meshKubeproxy = "spiffe://lab.test/kubeproxy"
 )
 
 // startEnvoy runs an Envoy until the test is over.
@@ -101,7 +104,7 @@ func TestAgentsBehindOneEnvoyStayApart(t *testing.T) {
 func TestSidecarsOfPrincipalAndAgent(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "principal.sock")
-	principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{"--insecure-plaintext", "--listen-socket=" + socket, meshAuth}})
+	principal := newPrincipal(t, lab.PrincipalOptions{Args: []string{"--insecure-plaintext", "--listen-socket=" + socket, meshAuth, "--hub-components=" + meshKubeproxy + "=kube"}})
 	hub := startEnvoy(t, envoy.Options{
 		Name: "hub-envoy", Listener: envoy.Listener{Identity: serving(t).Identity, ForwardCertificate: true}, Backend: envoy.Backend{Address: socket},
 	})
@@ -115,7 +118,16 @@ func TestSidecarsOfPrincipalAndAgent(t *testing.T) {
 	app.spoke.edit(t, reports("Healthy", "one"))
 	app.hub.becomes(t, has("one", "status", "sync", "revision"))
 
-	// What the agent is known by is the sidecar's: that of another agent is another agent.
+	// kubeproxy reaches the principal by a sidecar too, and through both the agent.
+	beside := startEnvoy(t, envoy.Options{Name: "kubeproxy-envoy", Backend: originating(t, hub.Address, meshKubeproxy)})
+	kubeproxy, err := shared.NewKubeproxy(t.Context(), lab.ProxyOptions{Principal: principal.Behind(beside), Args: []string{"--principal-insecure-plaintext"}})
+	require.NoError(t, err)
+	start(t, kubeproxy.Start)
+	t.Cleanup(func() { stopped(t, kubeproxy.Stop) })
+	status, body := newCaller(t, kubeproxy, lab.AllAgents).asks(t, "/agents/"+name+"/version", "")
+	require.Equal(t, http.StatusOK, status, body)
+	require.Contains(t, body, "gitVersion")
+
 	require.NoError(t, principal.Restart(t.Context())) // which takes its socket again
 	saysNow(t, s.agent, 0, lab.ConnectedAgentLine)
 	s.newTwin("again").create(t).arrives(t)

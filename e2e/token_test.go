@@ -15,6 +15,43 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
+// caller is a client of a kubeproxy with a SPIFFE ID.
+type caller struct {
+	client *http.Client
+	proxy  *lab.Proxy
+}
+
+func newCaller(t *testing.T, proxy *lab.Proxy, spiffeID string) caller {
+	t.Helper()
+	pair, err := shared.CA.IssueClient(pki.ClientOptions{SPIFFEID: spiffeID})
+	require.NoError(t, err)
+	certificate, err := pair.TLS()
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(shared.CA.Certificate())
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+		Certificates: []tls.Certificate{certificate}, RootCAs: pool, MinVersion: tls.VersionTLS13,
+	}}}
+	t.Cleanup(client.CloseIdleConnections)
+	return caller{client, proxy}
+}
+
+// asks gets a path, with a bearer token if that is not empty.
+func (c caller) asks(t *testing.T, path, token string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.proxy.Address+path, http.NoBody)
+	require.NoError(t, err)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := c.client.Do(r)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, string(body)
+}
+
 // A token of argocd-agentctl takes its holder to one agent, as long as the key that signed it is known.
 func TestTokensOfAgentctlAreTakenByKubeproxy(t *testing.T) {
 	t.Parallel()
@@ -28,37 +65,17 @@ func TestTokensOfAgentctlAreTakenByKubeproxy(t *testing.T) {
 	start(t, kubeproxy.Start)
 	t.Cleanup(func() { stopped(t, kubeproxy.Stop) })
 
-	pair, err := shared.CA.IssueClient(pki.ClientOptions{SPIFFEID: identity.Caller{TrustDomain: identity.CallerTrustDomain}.URI().String()})
-	require.NoError(t, err)
-	certificate, err := pair.TLS()
-	require.NoError(t, err)
-	pool := x509.NewCertPool()
-	pool.AddCert(shared.CA.Certificate())
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
-		Certificates: []tls.Certificate{certificate}, RootCAs: pool, MinVersion: tls.VersionTLS13,
-	}}}
-	t.Cleanup(client.CloseIdleConnections)
-	asks := func(path, token string) (int, string) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+kubeproxy.Address+path, http.NoBody)
-		require.NoError(t, err)
-		r.Header.Set("Authorization", "Bearer "+token)
-		response, err := client.Do(r)
-		require.NoError(t, err)
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		require.NoError(t, err)
-		return response.StatusCode, string(body)
-	}
+	argo := newCaller(t, kubeproxy, identity.Caller{TrustDomain: identity.CallerTrustDomain}.URI().String())
 	token := strings.TrimSpace(a.does(t, "jwt issue a --duration 1h").output)
-	status, body := asks("/version", token)
+	status, body := argo.asks(t, "/version", token)
 	require.Equal(t, http.StatusOK, status, body)
 	require.Contains(t, body, "gitVersion")
-	status, body = asks("/agents/b/version", token)
+	status, body = argo.asks(t, "/agents/b/version", token)
 	require.Equal(t, http.StatusForbidden, status, body)
 
 	a.does(t, "jwt create-key --upsert --key-algorithm ecdsa-p256")
 	other := strings.TrimSpace(a.does(t, "jwt issue a").output)
-	status, body = asks("/version", other)
+	status, body = argo.asks(t, "/version", other)
 	require.Equal(t, http.StatusUnauthorized, status, body)
 	require.Contains(t, body, "not signed by a key that is known here")
 }

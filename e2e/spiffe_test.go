@@ -78,9 +78,9 @@ func (m *mesh) join(t *testing.T, d *spire.Domain, name, id string, options lab.
 }
 
 // proxy starts a proxy that its SPIFFE ID lets through to the agents.
-func (m *mesh) proxy(t *testing.T, id string, make func(lab.ProxyOptions) (*lab.Proxy, error)) *lab.Proxy {
+func (m *mesh) proxy(t *testing.T, id string, define func(lab.ProxyOptions) (*lab.Proxy, error)) *lab.Proxy {
 	t.Helper()
-	p, err := make(lab.ProxyOptions{Principal: m.principal, WorkloadAPI: m.hub.Socket, Args: []string{"--principal-spiffe-id=" + principalSVID}})
+	p, err := define(lab.ProxyOptions{Principal: m.principal, WorkloadAPI: m.hub.Socket, Args: []string{"--principal-spiffe-id=" + principalSVID}})
 	require.NoError(t, err)
 	register(t, m.hub, id, p.Path())
 	start(t, p.Start)

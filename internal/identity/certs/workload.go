@@ -79,7 +79,7 @@ func (w workload) String() string {
 func (w workload) Watch(ctx context.Context, report func(Blocks, error)) error {
 	err := workloadapi.WatchX509Context(ctx, workloadWatcher{w, report}, WorkloadOptions(w.socket)...)
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // it was told to end
 	}
 	return ExplainWorkload(err)
 }

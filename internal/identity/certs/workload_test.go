@@ -37,7 +37,7 @@ type workloadAPI struct {
 // newWorkloadAPI returns one that does not run, and says nothing.
 func newWorkloadAPI(t *testing.T) *workloadAPI {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "spiffe") // the test's own has too long a name for a socket
+	folder, err := os.MkdirTemp("", "spiffe") //nolint:usetesting // the test's own has too long a name for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(folder)) })
 	return &workloadAPI{path: filepath.Join(folder, "agent.sock"), change: make(chan struct{})}

@@ -83,6 +83,10 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		KeepAlive:   s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(), OnHello: hub.listener(spokeState), Renewed: renewed,
 		Dial: dialOptions, Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})
+	enroller, roots, err := s.enrol(cluster, certSource, certificates, registry, logger)
+	if err != nil {
+		return err
+	}
 	s.operations.Authorize(kube.Authorize(cluster.Client))
 	operations, err := s.operations.Serve(ctx, base,
 		ops.When("applications", spokeState.Ready), ops.When("certificate", certSource.Ready), ops.When("connection", principal.Connected))
@@ -92,6 +96,10 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return certSource.Run(ctx) })
+	if enroller != nil {
+		group.Go(func() error { return roots.Run(ctx) })
+		group.Go(func() error { enroller.Run(ctx); return nil })
+	}
 	group.Go(func() error { spokeState.Run(ctx); return nil })
 	group.Go(func() error { return access.Run(ctx) })
 	group.Go(func() error {

@@ -46,6 +46,8 @@ func TestFlags(t *testing.T) {
 			"root-ca-secret-name":        {Bad: []string{"", "a/b"}},
 			"keep-alive-ping-interval":   {Want: "want at least 10s, or 0 for never", Bad: []string{"1ns", "9s", "-1s"}, Good: []string{"0", "10s", "1m"}},
 			"heartbeat-interval":         {Want: "want at least 1s, or 0 for never", Bad: []string{"1ns", "999ms", "-1s"}, Good: []string{"0", "1s", "1m"}},
+			"enrollment-port":            {Want: "want", Bad: []string{"0", "65536"}},
+			"enrollment-token":           {Want: "copy all of what", Bad: []string{"berlin", "berlin.abc", ".AAAA"}},
 			"deletion-guard-floor":       {Want: "want", Bad: []string{"-1", "few"}, Good: []string{"0", "1"}},
 			"deletion-guard-share":       {Want: "want", Bad: []string{"-1", "101", "20%"}, Good: []string{"0", "100"}},
 			"policy-configmap-name":      {Bad: []string{"", "A", "a/b"}},

@@ -29,6 +29,8 @@ type entrance struct {
 	tokens       *jwtsvid.Verifier      // nil if no JWT-SVIDs are taken
 	admission    *admission.Admission
 	authn        *authn.Authenticator
+	identify     *identity.Authenticator
+	isReady      func(context.Context) error // waits until it is known who is refused
 }
 
 // entrance returns what admits agents and the hub's components. The directory learns who is blocked.
@@ -79,8 +81,9 @@ func (s *principalSettings) entrance(client kubernetes.Interface, clusterStore *
 	}
 	e.admission = admission.New(options)
 	clusterStore.Subscribe(e.admission)
+	e.identify, e.isReady = identify, awaitAll(append(known, e.admission)...)
 	e.authn = authn.New(authn.Options{
-		Identify: identify, Trust: e.admission, Ready: awaitAll(append(known, e.admission)...), Logger: logging.Component(logger, "agents"),
+		Identify: identify, Trust: e.admission, Ready: e.isReady, Logger: logging.Component(logger, "agents"),
 	})
 	return e, nil
 }

@@ -125,7 +125,9 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 		together(ctx, entrance.run, clusterStore.Run, hubState.Run, hubIdentity.Run, confirm)
 		return nil
 	})
-	server := s.newServer(ctx, entrance.certificates, telemetry.ServerOptions(registry), services(service, relayService))
+	issuer := s.issuer(client, entrance, registry, logger)
+	group.Go(func() error { return s.enroll(ctx, issuer, entrance.certificates, logger) })
+	server := s.newServer(ctx, entrance.certificates, telemetry.ServerOptions(registry), withRenewal(services(service, relayService), issuer))
 	group.Go(func() error { return s.serve(ctx, server, logger, service.Run, relayService.Run) })
 	return group.Wait()
 }

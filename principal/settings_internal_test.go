@@ -47,6 +47,10 @@ func TestFlags(t *testing.T) {
 			"hub-components":           {Want: "NAME=kube or NAME=redis", Bad: []string{"argocd-agent-kubeproxy", "a=kube,b=shell", "=redis"}, Good: []string{"spiffe://example.org/kubeproxy=kube"}},
 			"tls-ca-secret-name":       {Bad: []string{"", "a/b"}},
 			"keepalive-min-interval":   {Want: "want", Bad: []string{"-1s", "5"}},
+			"signer":                   {Want: "want one of", Bad: []string{"vault"}, Good: []string{"ca-secret"}},
+			"signer-ca-namespace":      {Bad: []string{"A", "a/b"}},
+			"certificate-lifetime":     {Want: "want at least 30s", Bad: []string{"29s", "0", "-1h"}},
+			"enrollment-port":          {Want: "want", Bad: []string{"-1", "65536"}},
 			"deletion-guard-floor":     {Want: "want", Bad: []string{"-1", "few"}, Good: []string{"0", "1"}},
 			"deletion-guard-share":     {Want: "want", Bad: []string{"-1", "101", "20%"}, Good: []string{"0", "100"}},
 			"metrics-agents":           {Want: "want", Bad: []string{"-1", "many"}},
@@ -82,6 +86,24 @@ func TestTLSVersionsThatContradict(t *testing.T) {
 	err := settingstest.Parse(new(principalSettings).Declare, nil, "--log-format=xml", "--tls-min-version=tls1.3", "--tls-max-version=tls1.2")
 	require.ErrorContains(t, err, "--log-format")
 	require.ErrorContains(t, err, "raise the maximum or lower the minimum")
+}
+
+// Certificates that nobody could use, or that nothing issues, are not offered.
+func TestSignersThatCannotWork(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"":                              {"--signer=ca-secret", "--enrollment-port=8444"},
+		"set --signer too":              {"--enrollment-port=8444"},
+		"name agents by their common":   {"--signer=ca-secret", "--auth=mtls:uri:^spiffe://hub.test/([^/]+)$"},
+		"the sidecar has the certifica": {"--signer=ca-secret", "--auth=spiffe:", "--insecure-plaintext"},
+	} {
+		err := settingstest.Parse(new(principalSettings).Declare, nil, args...)
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, want)
+	}
 }
 
 // A header that anybody could have written counts for nothing.

@@ -25,7 +25,7 @@ func agentCommands(e *endpoints) *cobra.Command {
 	return e.alsoNamespace(group(&cobra.Command{
 		Use: "agent", Short: "Register agents on the hub, list and inspect them, shut them out",
 	}, createCommand(e), listCommand(e), inspectCommand(e), reconfigureCommand(e), deleteCommand(e), printTLSCommand(e),
-		blockCommand(e), unblockCommand(e)))
+		blockCommand(e), unblockCommand(e), enrollmentCommands(e)))
 }
 
 // createFlags are the flags of agent create.

@@ -125,6 +125,21 @@ func (s *Settings) plaintext() bool { return s.Plaintext != nil && *s.Plaintext 
 // WithoutPair leaves the certificate out, where something else than that proves who the program is.
 func (s *Settings) WithoutPair() { s.pairless = true }
 
+// PairSecret returns the name of the Secret that the certificate and its key are taken from, empty if they come from elsewhere.
+func (s *Settings) PairSecret() string {
+	if s.plaintext() || s.pairless || s.pair.fromFiles() || s.workload() != "" {
+		return ""
+	}
+	return s.pair.secret
+}
+
+// OnlyRoots returns the settings of a Source that has the same trusted CAs and no certificate.
+func (s *Settings) OnlyRoots() *Settings {
+	roots := *s
+	roots.WithoutPair()
+	return &roots
+}
+
 // Source returns what the settings describe, nil if nothing is set. secrets may be nil in programs that declare no flag of
 // a Secret. The name is that of Options.
 func (s *Settings) Source(name string, secrets Secrets, logger *slog.Logger, metrics *Metrics) (*Source, error) {

@@ -1,7 +1,6 @@
 package pki
 
 import (
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -99,18 +98,15 @@ func (a *CA) issue(template *x509.Certificate, validity Validity, kind KeyKind) 
 	if err != nil {
 		return Pair{}, fmt.Errorf("certificate of %q: generate key: %w", holder, err)
 	}
-	template.NotBefore, template.NotAfter = validity.NotBefore, validity.NotAfter
-	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.BasicConstraintsValid = true
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	certificate, err := a.sign(template, validity, key.Public())
 	if err != nil {
-		return Pair{}, fmt.Errorf("certificate of %q: sign: %w", holder, err)
+		return Pair{}, err
 	}
 	keyPEM, err := encodeKey(key)
 	if err != nil {
 		return Pair{}, fmt.Errorf("certificate of %q: %w", holder, err)
 	}
-	return Pair{Certificate: encodeCertificate(der), Key: keyPEM}, nil
+	return Pair{Certificate: certificate, Key: keyPEM}, nil
 }
 
 // leafValidity fills in the defaults. No certificate may outlive its CA: it would stop working on a day that

@@ -1,0 +1,243 @@
+// Package enrolment gets an agent its certificate of the principal: the first one for a token, and a newer one whenever two thirds of
+// the life of the one before are over. It writes them to the Secret that the agent reads its certificate from.
+package enrolment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	enrolv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enrol/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrol"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+)
+
+// Options configure an Enrolment.
+type Options struct {
+	// Token is the enrollment token; nil for none.
+	Token *enrol.Token
+	// Enroll and Renew are the principal's addresses, host:port: for agents without a certificate, and for those with one.
+	Enroll, Renew string
+	// Trusting secure connections to the first, by the CAs in Roots, and Proving those to the second.
+	Trusting, Proving credentials.TransportCredentials
+	Roots             *certs.Source
+	// Pair is the agent's certificate.
+	Pair *certs.Source
+	// Secrets is where it is kept, in the Secret of that name.
+	Secrets    typed.SecretInterface
+	SecretName string
+	Dial       []grpc.DialOption
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+}
+
+// Enrolment keeps an agent supplied with certificates.
+type Enrolment struct {
+	options  Options
+	requests *prometheus.CounterVec
+}
+
+const (
+	// requestTimeout is how long the principal may take for one certificate.
+	requestTimeout = 30 * time.Second
+	// firstRetry and lastRetry are between attempts that fail.
+	firstRetry, lastRetry = 2 * time.Second, 5 * time.Minute
+	// settle is how long at least a new certificate is kept: one that is old when it is issued does not make the agent ask all the time.
+	settle = 5 * time.Second
+)
+
+// New returns an enrolment.
+func New(o Options) *Enrolment {
+	e := &Enrolment{options: o, requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "argocd_agent_certificate_requests_total", Help: "Certificates that were asked for at the principal, by what for and what became of it.",
+	}, []string{"by", "result"})}
+	for _, by := range []string{"token", "certificate"} {
+		for _, result := range []string{"issued", "failed"} {
+			e.requests.WithLabelValues(by, result)
+		}
+	}
+	o.Registerer.MustRegister(e.requests)
+	return e
+}
+
+// Run gets certificates until the context ends.
+func (e *Enrolment) Run(ctx context.Context) {
+	if e.options.Token != nil {
+		e.enroll(ctx)
+	}
+	e.renew(ctx)
+}
+
+// enroll exchanges the token for a certificate, unless there is a good one. The key stays the same for all attempts: the token is good for
+// one, and the answer may be lost.
+func (e *Enrolment) enroll(ctx context.Context) {
+	if e.options.Roots.Wait(ctx) != nil {
+		return
+	}
+	var csr, key []byte
+	e.attempt(ctx, "token", func(ctx context.Context) (bool, error) {
+		found, err := e.options.Secrets.Get(ctx, e.options.SecretName, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return false, fmt.Errorf("Secret %s: %w", e.options.SecretName, err) //nolint:staticcheck // the name of a kind
+		}
+		if err == nil && usable(found) {
+			return false, nil
+		}
+		if csr == nil {
+			if csr, key, err = pki.NewRequest(pki.KeyKind{}); err != nil {
+				return false, err
+			}
+		}
+		conn, err := grpc.NewClient(e.options.Enroll, e.dial(e.options.Trusting)...)
+		if err != nil {
+			return false, err
+		}
+		defer func() { _ = conn.Close() }() // it only ever says that it was closed before
+		answer, err := enrolv1.NewEnrollmentClient(conn).Enroll(ctx, &enrolv1.EnrollRequest{Token: e.options.Token.Text(), Csr: csr})
+		if err != nil {
+			return false, err
+		}
+		return true, e.keep(ctx, pki.Pair{Certificate: answer.GetCertificate(), Key: key})
+	})
+}
+
+// usable reports whether a Secret has a certificate that is valid now.
+func usable(s *corev1.Secret) bool {
+	pair, err := pki.Pair{Certificate: s.Data[corev1.TLSCertKey], Key: s.Data[corev1.TLSPrivateKeyKey]}.TLS()
+	return err == nil && time.Now().Before(pair.Leaf.NotAfter)
+}
+
+// renew asks for a newer certificate whenever it is time.
+func (e *Enrolment) renew(ctx context.Context) {
+	for e.options.Pair.Wait(ctx) == nil {
+		changed := e.options.Pair.Changed()
+		material, err := e.options.Pair.Current()
+		if err != nil || material.Certificate == nil {
+			return
+		}
+		leaf := material.Certificate.Leaf
+		timer := time.NewTimer(max(settle, time.Until(renewalTime(leaf.NotBefore, leaf.NotAfter))))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-changed:
+			timer.Stop()
+			continue
+		case <-timer.C:
+		}
+		if e.attempt(ctx, "certificate", e.renewOnce) {
+			select { // the Secret is read again
+			case <-changed:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// renewalTime is when two thirds of a certificate's life are over, less up to a tenth of its life at random: agents that enrolled together
+// do not come together ever after.
+func renewalTime(from, to time.Time) time.Time {
+	life := to.Sub(from)
+	return from.Add(life*2/3 - rand.N(life/10+1)) //nolint:gosec // it spreads load
+}
+
+func (e *Enrolment) renewOnce(ctx context.Context) (bool, error) {
+	csr, key, err := pki.NewRequest(pki.KeyKind{})
+	if err != nil {
+		return false, err
+	}
+	conn, err := grpc.NewClient(e.options.Renew, e.dial(e.options.Proving)...)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = conn.Close() }() // it only ever says that it was closed before
+	answer, err := enrolv1.NewRenewalClient(conn).Renew(ctx, &enrolv1.RenewRequest{Csr: csr})
+	if err != nil {
+		return false, err
+	}
+	return true, e.keep(ctx, pki.Pair{Certificate: answer.GetCertificate(), Key: key})
+}
+
+func (e *Enrolment) dial(secure credentials.TransportCredentials) []grpc.DialOption {
+	return append([]grpc.DialOption{
+		grpc.WithTransportCredentials(secure), grpc.WithDisableServiceConfig(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64 << 10)),
+	}, e.options.Dial...)
+}
+
+// keep writes a new certificate and its key to the Secret, if they belong together: what a principal sends is not believed.
+func (e *Enrolment) keep(ctx context.Context, pair pki.Pair) error {
+	loaded, err := pair.TLS()
+	if err != nil {
+		return fmt.Errorf("the principal's answer: %w", err)
+	}
+	if !time.Now().Before(loaded.Leaf.NotAfter) {
+		return fmt.Errorf("the principal's answer: its certificate ended at %s: compare the clocks", loaded.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	data := map[string][]byte{corev1.TLSCertKey: pair.Certificate, corev1.TLSPrivateKeyKey: pair.Key}
+	if err := e.write(ctx, data); err != nil {
+		return fmt.Errorf("write the new certificate to Secret %s: %w", e.options.SecretName, err)
+	}
+	return nil
+}
+
+// attempt does something until it works, and reports whether it got a certificate before the context ended. Each reason for a failure is
+// logged once.
+func (e *Enrolment) attempt(ctx context.Context, by string, do func(context.Context) (issued bool, err error)) bool {
+	var said string
+	for delay := firstRetry; ; delay = min(2*delay, lastRetry) {
+		request, cancel := context.WithTimeout(ctx, requestTimeout)
+		issued, err := do(request)
+		cancel()
+		switch {
+		case err == nil && issued:
+			e.requests.WithLabelValues(by, "issued").Inc()
+			e.options.Logger.Info("Certificate issued by the principal", "by", by, "secret", e.options.SecretName)
+			return true
+		case err == nil, ctx.Err() != nil:
+			return false
+		}
+		e.requests.WithLabelValues(by, "failed").Inc()
+		if reason := explain(err).Error(); reason != said {
+			said = reason
+			e.options.Logger.Warn("Failed to get a certificate of the principal; retrying", "by", by, "error", reason)
+		}
+		timer := time.NewTimer(delay/2 + rand.N(delay/2)) //nolint:gosec // it spreads load
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C:
+		}
+	}
+}
+
+// errNoSigner means that the principal issues no certificates.
+var errNoSigner = errors.New("the principal issues no certificates: set its --signer, or have certificates renewed otherwise")
+
+// explain returns what an error of the principal means.
+func explain(err error) error {
+	s, ok := status.FromError(err)
+	switch {
+	case !ok:
+		return err
+	case s.Code() == codes.Unimplemented:
+		return errNoSigner
+	default:
+		return fmt.Errorf("%.1024q", s.Message()) // the principal wrote it
+	}
+}

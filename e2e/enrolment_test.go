@@ -1,0 +1,217 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	enrolv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enrol/v1"
+	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrol"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+)
+
+// issuing is a principal that issues certificates, by a copy of the lab's CA that it may read.
+type issuing struct {
+	*lab.Principal
+	enrollment int // port
+}
+
+func newIssuing(t *testing.T, args ...string) issuing {
+	t.Helper()
+	place := unique("signer")
+	require.NoError(t, shared.Hub.Apply(t.Context(), namespace(place)))
+	_, err := shared.Hub.Kubernetes.CoreV1().Secrets(place).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "argocd-agent-ca"},
+		Data:       map[string][]byte{"tls.crt": shared.CA.PEM().Certificate, "tls.key": shared.CA.PEM().Key},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	rights, err := os.ReadFile(filepath.Join("lab", "manifests", "principal-signer-rbac.yaml"))
+	require.NoError(t, err)
+	rights = bytes.ReplaceAll(rights, []byte("namespace: argocd-agent-ca}"), []byte("namespace: "+place+"}"))
+	require.NoError(t, shared.Hub.ApplyYAML(t.Context(), rights, place))
+	ports := new(port.Allocator)
+	free, err := ports.Free()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ports.Close()) })
+	return issuing{newPrincipal(t, lab.PrincipalOptions{Args: append([]string{
+		"--signer=ca-secret", "--signer-ca-namespace=" + place, "--enrollment-port=" + strconv.Itoa(free),
+	}, args...)}), free}
+}
+
+// enrollmentToken makes an enrollment token of an agent, as an administrator does.
+func enrollmentToken(t *testing.T, agent string) string {
+	t.Helper()
+	text, err := shared.Agentctl(t.Context(), "agent", "token", "create", agent)
+	require.NoError(t, err)
+	return strings.TrimSpace(text)
+}
+
+// enrolls asks for a certificate as an agent does that has none.
+func (p issuing) enrolls(t *testing.T, token string, csr []byte) (*x509.Certificate, error) {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AddCert(shared.CA.Certificate())
+	conn, err := grpc.NewClient(port.Address(p.enrollment), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13})))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	answer, err := enrolv1.NewEnrollmentClient(conn).Enroll(ctx, &enrolv1.EnrollRequest{Token: token, Csr: csr})
+	if err != nil {
+		return nil, err
+	}
+	issued, err := certs.ParseCertificates(answer.GetCertificate())
+	require.NoError(t, err)
+	return issued[0], nil
+}
+
+func newCSR(t *testing.T) []byte {
+	t.Helper()
+	csr, _, err := pki.NewRequest(pki.KeyKind{})
+	require.NoError(t, err)
+	return csr
+}
+
+// A spoke needs no key from anybody: a token, once. All later certificates the agent gets by itself, and nothing is interrupted.
+func TestAgentEnrollsAndRenews(t *testing.T) {
+	t.Parallel()
+	name := unique("enrolled")
+	principal := newIssuing(t, "--certificate-lifetime=30s")
+	require.NoError(t, shared.Spoke("b").Apply(t.Context(), namespace(name)))
+	_, err := shared.Spoke("b").Kubernetes.CoreV1().Secrets(name).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "argocd-agent-ca"}, Data: map[string][]byte{"ca.crt": shared.CA.PEM().Certificate},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s := startSite(t, name, lab.AgentOptions{
+		Principal: principal.Principal, Certificates: &lab.Certificates{},
+		Args: []string{"--enrollment-token=" + enrollmentToken(t, name), "--enrollment-port=" + strconv.Itoa(principal.enrollment)},
+	}).connected(t)
+	s.newTwin("first").create(t).arrives(t)
+	first := secretOf(t, s.spoke, name, "argocd-agent-client-tls")
+	require.Equal(t, corev1.SecretTypeTLS, first.Type)
+
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	require.NoError(t, s.agent.WaitLog(ctx, "Certificate renewed; reconnecting"))
+	says(t, principal, "Issued certificate")
+	require.NotEqual(t, first.Data["tls.key"], secretOf(t, s.spoke, name, "argocd-agent-client-tls").Data["tls.key"], "each certificate has a key of its own")
+	s.newTwin("second").create(t).arrives(t)
+
+	// Who is blocked gets no more.
+	mark := s.agent.Mark()
+	_, err = shared.Agentctl(t.Context(), "agent", "block", name)
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = shared.Agentctl(context.WithoutCancel(t.Context()), "agent", "unblock", name) })
+	saysNow(t, s.agent, mark, "Failed to get a certificate of the principal; retrying")
+}
+
+// Whoever has no certificate may lie about all that it sends.
+func TestTokensThatGetNoCertificate(t *testing.T) {
+	t.Parallel()
+	principal := newIssuing(t)
+	name := unique("joins")
+	good, csr := enrollmentToken(t, name), newCSR(t)
+	stranger := enrol.New(identity.Agent(name)).Text() // of another hub
+	for want, send := range map[string]struct {
+		token string
+		csr   []byte
+	}{
+		"is not known":              {stranger, csr},
+		"the enrollment token is n": {"other" + good[strings.Index(good, "."):], csr},
+		"no enrollment token":       {"", csr},
+		"certificate request":       {good, []byte("junk")},
+	} {
+		_, err := principal.enrolls(t, send.token, send.csr)
+		require.ErrorContains(t, err, want)
+	}
+
+	issued, err := principal.enrolls(t, good, csr)
+	require.NoError(t, err, "what others tried has not used it")
+	require.Equal(t, "CN="+name, issued.Subject.String())
+	require.WithinDuration(t, time.Now().Add(24*time.Hour), issued.NotAfter, time.Minute)
+	_, err = principal.enrolls(t, good, csr)
+	require.NoError(t, err, "the answer may have been lost")
+	_, err = principal.enrolls(t, good, newCSR(t))
+	require.Equal(t, codes.Unauthenticated, status.Code(err))
+	require.ErrorContains(t, err, "was used for another key already")
+	says(t, principal, "Refused certificate")
+
+	_, err = shared.Agentctl(t.Context(), "agent", "block", name)
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = shared.Agentctl(context.WithoutCancel(t.Context()), "agent", "unblock", name) })
+	says(t, principal, "Loaded blocklist")
+	again := enrollmentToken(t, name)
+	require.Eventually(t, func() bool {
+		_, err := principal.enrolls(t, again, csr)
+		return status.Code(err) == codes.PermissionDenied && strings.Contains(err.Error(), "is blocked")
+	}, timeout, time.Second)
+}
+
+// Of all who use a token at once, one gets a certificate.
+func TestTokenIsUsedOnceInParallel(t *testing.T) {
+	t.Parallel()
+	first, second := newIssuing(t), newIssuing(t)
+	text := enrollmentToken(t, unique("parallel"))
+	var issued, refused atomic.Int32
+	var all errgroup.Group
+	for i := range 12 {
+		csr, principal := newCSR(t), []issuing{first, second}[i%2]
+		all.Go(func() error {
+			_, err := principal.enrolls(t, text, csr)
+			switch status.Code(err) {
+			case codes.OK:
+				issued.Add(1)
+			case codes.Unauthenticated, codes.Unavailable: // the last if too many wrote at the same time
+				refused.Add(1)
+			default:
+				return err
+			}
+			return nil
+		})
+	}
+	require.NoError(t, all.Wait())
+	require.EqualValues(t, 1, issued.Load())
+	require.EqualValues(t, 11, refused.Load())
+}
+
+// The port for those without a certificate serves nothing but enrollment, and a principal without a signer has neither.
+func TestEnrollmentPortServesNothingElse(t *testing.T) {
+	t.Parallel()
+	principal := newIssuing(t)
+	roots := x509.NewCertPool()
+	roots.AddCert(shared.CA.Certificate())
+	conn, err := grpc.NewClient(port.Address(principal.enrollment), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13})))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	stream, err := syncv1.NewSyncClient(conn).Connect(ctx)
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	require.Equal(t, codes.Unimplemented, status.Code(err), "%v", err)
+	_, err = enrolv1.NewRenewalClient(conn).Renew(ctx, &enrolv1.RenewRequest{Csr: newCSR(t)})
+	require.Equal(t, codes.Unimplemented, status.Code(err), "%v", err)
+}

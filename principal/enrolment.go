@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"k8s.io/client-go/kubernetes"
+
+	enrolv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enrol/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/enrolment"
+)
+
+// enrolmentSettings are what an operator decides about certificates that the principal issues.
+type enrolmentSettings struct {
+	signer, caNamespace string
+	lifetime            time.Duration
+	port                int
+}
+
+// The signers, and where the one with a Secret has its key.
+const (
+	signerCASecret = "ca-secret"
+	signerSecret   = "argocd-agent-ca"
+	signerSuffix   = "-agent-ca"
+)
+
+// shortestLifetime leaves an agent time to renew.
+const shortestLifetime = 30 * time.Second
+
+// declareEnrolment declares the settings.
+func (s *principalSettings) declareEnrolment(set *settings.Set) {
+	e := &s.enrolment
+	set.String(&e.signer, "signer", "ARGOCD_PRINCIPAL_SIGNER", "",
+		"what issues agents' certificates: ca-secret, by the CA's private key in the Secret argocd-agent-ca; if empty, the principal issues none",
+		settings.OneOf("", signerCASecret))
+	set.String(&e.caNamespace, "signer-ca-namespace", "ARGOCD_PRINCIPAL_SIGNER_CA_NAMESPACE", "",
+		"namespace of that Secret; that of --namespace with -agent-ca if empty", settings.DNSLabel)
+	set.Duration(&e.lifetime, "certificate-lifetime", "ARGOCD_PRINCIPAL_CERTIFICATE_LIFETIME", 24*time.Hour,
+		"how long the certificates are valid that the principal issues; at least 30s", settings.AtLeast(shortestLifetime))
+	set.Int(&e.port, "enrollment-port", "ARGOCD_PRINCIPAL_ENROLLMENT_PORT", 0,
+		"port on which agents without a certificate get one for an enrollment token; 0 for none", settings.PortOrOff)
+	set.Rule(func() error {
+		if e.port != 0 && e.signer == "" {
+			return errors.New("who enrolls needs a certificate: set --signer too")
+		}
+		return nil
+	}, "enrollment-port", "signer")
+	set.Rule(func() error {
+		switch {
+		case e.signer == "":
+			return nil
+		case s.proxies.Local:
+			return errors.New("with --insecure-plaintext the sidecar has the certificates: set one of the two")
+		case !strings.HasPrefix(s.auth, "mtls:") || strings.HasPrefix(s.auth, "mtls:uri:"):
+			return errors.New("the certificates that it issues name agents by their common names: set --auth to mtls:subject")
+		}
+		return nil
+	}, "signer", "auth", "insecure-plaintext")
+}
+
+// issuer returns what issues certificates, nil if nothing does.
+func (s *principalSettings) issuer(client kubernetes.Interface, e *entrance, registry prometheus.Registerer, logger *slog.Logger) *enrolment.Service {
+	if s.enrolment.signer == "" {
+		return nil
+	}
+	namespace := s.enrolment.caNamespace
+	if namespace == "" {
+		namespace = s.namespace + signerSuffix
+	}
+	return enrolment.New(enrolment.Options{
+		Signer: enrolment.CASecret{Client: client.CoreV1(), Namespace: namespace, Name: signerSecret, Lifetime: s.enrolment.lifetime},
+		Tokens: enrolment.Tokens{Client: client.CoreV1(), Namespace: s.namespace},
+		Authn:  e.authn, Identify: e.identify, Trust: e.admission, Ready: e.isReady, Registerer: registry, Logger: logging.Component(logger, "enrollment"),
+	})
+}
+
+// withRenewal adds the service by which agents renew, if there is one.
+func withRenewal(register func(grpc.ServiceRegistrar), issuer *enrolment.Service) func(grpc.ServiceRegistrar) {
+	return func(r grpc.ServiceRegistrar) {
+		register(r)
+		if issuer != nil {
+			enrolv1.RegisterRenewalServer(r, issuer)
+		}
+	}
+}
+
+// enroll serves agents that enroll until the context ends.
+func (s *principalSettings) enroll(ctx context.Context, issuer *enrolment.Service, source *certs.Source, logger *slog.Logger) error {
+	if s.enrolment.port == 0 {
+		return nil
+	}
+	secure := certs.ServerCredentials(certs.ServerOptions{Source: source, Policy: s.policy, ClientCertOptional: true})
+	return issuer.Serve(ctx, net.JoinHostPort(s.listenHost, strconv.Itoa(s.enrolment.port)), secure, logging.Component(logger, "enrollment"))
+}

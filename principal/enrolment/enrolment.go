@@ -1,0 +1,238 @@
+// Package enrolment gives agents their certificates: the first one for a token, and later ones for the certificate before. Whoever asks
+// chooses nothing but the key: the name is that of the token or of the connection's certificate, and the signer decides the rest.
+package enrolment
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	enrolv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enrol/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrol"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
+)
+
+// Options configure a Service.
+type Options struct {
+	Signer Signer
+	Tokens Tokens
+	// Authn authenticates agents that renew.
+	Authn *authn.Authenticator
+	// Identify and Trust say whom a certificate names, and whether its holder would be admitted. What would not be is not given away.
+	Identify *identity.Authenticator
+	Trust    identity.Trust
+	// Ready waits until it is known who is refused.
+	Ready      func(ctx context.Context) error
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+}
+
+// Service implements the gRPC services Enrollment and Renewal.
+type Service struct {
+	enrolv1.UnimplementedEnrollmentServer
+	enrolv1.UnimplementedRenewalServer
+
+	options  Options
+	issued   *prometheus.CounterVec
+	refusals *rate.Limiter // of their log
+
+	all       *rate.Limiter // of requests to enroll
+	mu        sync.Mutex
+	addresses map[netip.Prefix]*rate.Limiter // of those from one network. Guarded by mu
+	renewals  map[identity.Agent]*rate.Limiter
+}
+
+// How often certificates may be asked for. An agent needs one a day; each costs requests to the API server, and a signature.
+const (
+	enrollmentsPerSecond, enrollmentsBurst = 20, 100
+	perAddressEvery, perAddressBurst       = 2 * time.Second, 20
+	perAgentEvery, perAgentBurst           = 10 * time.Second, 10
+	maxLimiters                            = 10_000
+	// issueTimeout is how long one request may take.
+	issueTimeout = 20 * time.Second
+)
+
+// New returns a service.
+func New(o Options) *Service {
+	s := &Service{
+		options: o, all: rate.NewLimiter(enrollmentsPerSecond, enrollmentsBurst), refusals: rate.NewLimiter(rate.Every(5*time.Second), 20),
+		addresses: make(map[netip.Prefix]*rate.Limiter), renewals: make(map[identity.Agent]*rate.Limiter),
+		issued: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "argocd_principal_agent_certificates_total", Help: "Requests of agents for certificates, by how they asked and what became of it.",
+		}, []string{"by", "result"}),
+	}
+	for _, by := range []string{byToken, byCertificate} {
+		for _, result := range []string{"issued", "refused", "failed"} {
+			s.issued.WithLabelValues(by, result)
+		}
+	}
+	o.Registerer.MustRegister(s.issued)
+	return s
+}
+
+// How a certificate was asked for.
+const (
+	byToken       = "token"
+	byCertificate = "certificate"
+)
+
+// Enroll implements enrolv1.EnrollmentServer.
+func (s *Service) Enroll(ctx context.Context, r *enrolv1.EnrollRequest) (*enrolv1.IssueResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, issueTimeout)
+	defer cancel()
+	address, network := origin(ctx)
+	logger := s.options.Logger.With("address", address)
+	if !limiter(s, s.addresses, network, perAddressEvery, perAddressBurst).Allow() || !s.all.Allow() {
+		return s.answer(byToken, logger, nil, status.Error(codes.ResourceExhausted, "too many requests to enroll: try again later"))
+	}
+	token, err := enrol.Parse(r.GetToken())
+	if err != nil {
+		return s.answer(byToken, logger, nil, status.Error(codes.Unauthenticated, err.Error()))
+	}
+	logger = logger.With("agent", string(token.Agent))
+	key, err := pki.ParseRequest(r.GetCsr())
+	if err != nil {
+		return s.answer(byToken, logger, nil, status.Error(codes.InvalidArgument, err.Error()))
+	}
+	raw, err := key.Raw()
+	if err != nil {
+		return s.answer(byToken, logger, nil, status.Error(codes.InvalidArgument, err.Error()))
+	}
+	if err := s.options.Ready(ctx); err != nil {
+		return s.answer(byToken, logger, nil, status.Error(codes.Unavailable, "the principal is not ready"))
+	}
+	if err := s.options.Tokens.Redeem(ctx, token, raw); err != nil {
+		if errors.As(err, new(hubError)) {
+			return s.answer(byToken, logger, nil, err)
+		}
+		return s.answer(byToken, logger, nil, status.Error(codes.Unauthenticated, err.Error()))
+	}
+	certificate, err := s.issue(ctx, token.Agent, key)
+	return s.answer(byToken, logger, certificate, err)
+}
+
+// Renew implements enrolv1.RenewalServer.
+func (s *Service) Renew(ctx context.Context, r *enrolv1.RenewRequest) (*enrolv1.IssueResponse, error) {
+	ctx, grant, err := s.options.Authn.Agent(ctx)
+	if err != nil {
+		s.issued.WithLabelValues(byCertificate, "refused").Inc() // it was logged
+		return nil, err
+	}
+	defer grant.End()
+	ctx, cancel := context.WithTimeout(ctx, issueTimeout)
+	defer cancel()
+	logger := s.options.Logger.With("agent", string(grant.Agent), "address", grant.Address)
+	if grant.Method != identity.MTLS {
+		return s.answer(byCertificate, logger, nil, status.Error(codes.FailedPrecondition, "who comes by a proxy has its certificate from there"))
+	}
+	if !limiter(s, s.renewals, grant.Agent, perAgentEvery, perAgentBurst).Allow() {
+		return s.answer(byCertificate, logger, nil, status.Error(codes.ResourceExhausted, "too many renewals: try again later"))
+	}
+	key, err := pki.ParseRequest(r.GetCsr())
+	if err != nil {
+		return s.answer(byCertificate, logger, nil, status.Error(codes.InvalidArgument, err.Error()))
+	}
+	certificate, err := s.issue(ctx, grant.Agent, key)
+	return s.answer(byCertificate, logger, certificate, err)
+}
+
+// issue has a certificate signed, and gives it away only if its holder would be admitted as that agent and as nobody else: so whoever is
+// blocked gets none, and no setting of --auth makes it somebody else's.
+func (s *Service) issue(ctx context.Context, agent identity.Agent, key pki.PublicKey) ([]byte, error) {
+	text, err := s.options.Signer.Sign(ctx, agent, key)
+	if err != nil {
+		return nil, err
+	}
+	chain, err := leafOf(text)
+	if err != nil {
+		return nil, err
+	}
+	proof := identity.Certified(chain)
+	named, err := s.options.Identify.AgentOf(proof)
+	switch {
+	case err != nil:
+		return nil, status.Errorf(codes.PermissionDenied, "no certificate for agent %s: by --auth the principal would not know it: %v", agent, err)
+	case named != agent || s.options.Identify.ComponentOf(proof) != "":
+		return nil, status.Errorf(codes.PermissionDenied, "no certificate for agent %s: by --auth the principal would take it for another's", agent)
+	}
+	if err := s.options.Trust.Verify(identity.Peer{Proof: proof, Agent: agent}); err != nil {
+		return nil, status.Errorf(codes.PermissionDenied, "no certificate for agent %s: its holder would be refused: %v", agent, err)
+	}
+	return text, nil
+}
+
+// answer counts and logs what becomes of a request. A status is for the caller; of any other error it learns no more than that.
+func (s *Service) answer(by string, logger *slog.Logger, certificate []byte, err error) (*enrolv1.IssueResponse, error) {
+	if err == nil {
+		chain, _ := leafOf(certificate) // it was read before
+		s.issued.WithLabelValues(by, "issued").Inc()
+		logger.Info("Issued certificate", "by", by, "not_after", chain[0].NotAfter.UTC().Format(time.RFC3339),
+			"sha256", identity.Certified(chain).Fingerprint)
+		return &enrolv1.IssueResponse{Certificate: certificate}, nil
+	}
+	if refusal, ok := status.FromError(err); ok {
+		s.issued.WithLabelValues(by, "refused").Inc()
+		if s.refusals.Allow() {
+			logger.Warn("Refused certificate", "by", by, "reason", refusal.Message())
+		}
+		return nil, err
+	}
+	s.issued.WithLabelValues(by, "failed").Inc()
+	if s.refusals.Allow() {
+		logger.Error("Failed to issue certificate", "by", by, "error", err)
+	}
+	return nil, status.Error(codes.Unavailable, "the principal cannot issue certificates now: its log says why")
+}
+
+// origin returns where a request comes from, and the network whose requests count together: an IPv6 host has a whole one.
+func origin(ctx context.Context) (address string, network netip.Prefix) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return "", netip.Prefix{}
+	}
+	address = p.Addr.String()
+	tcp, ok := p.Addr.(*net.TCPAddr)
+	if !ok {
+		return address, netip.Prefix{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap()
+	bits := 64
+	if ip.Is4() {
+		bits = 32
+	}
+	network, err := ip.Prefix(bits)
+	if err != nil {
+		return address, netip.Prefix{}
+	}
+	return address, network
+}
+
+// limiter returns the limiter of one key.
+func limiter[K comparable](s *Service, limiters map[K]*rate.Limiter, key K, every time.Duration, burst int) *rate.Limiter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if limiters[key] == nil {
+		if len(limiters) >= maxLimiters {
+			clear(limiters)
+		}
+		limiters[key] = rate.NewLimiter(rate.Every(every), burst)
+	}
+	return limiters[key]
+}
+
+var (
+	_ enrolv1.EnrollmentServer = (*Service)(nil)
+	_ enrolv1.RenewalServer    = (*Service)(nil)
+)

@@ -34,7 +34,7 @@ import (
 const name = "argocd-agent-agent"
 
 // run runs an agent until the context ends. It is the one place where its parts are put together.
-func run(ctx context.Context, s *agentSettings, out io.Writer) error {
+func run(ctx context.Context, s *agentSettings, out io.Writer) error { //nolint:funlen // it is the wiring
 	base, err := program.Begin(program.Options{Name: name, Log: s.operations.Log, Output: out})
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 		KeepAlive:   s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(), OnHello: hub.listener(spokeState), Renewed: renewed,
 		Dial: dialOptions, Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})
-	enroller, roots, err := s.enrol(cluster, certSource, certificates, registry, logger)
+	enroller, err := s.enrol(cluster, certSource, certificates, registry, logger)
 	if err != nil {
 		return err
 	}
@@ -96,10 +96,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return certSource.Run(ctx) })
-	if enroller != nil {
-		group.Go(func() error { return roots.Run(ctx) })
-		group.Go(func() error { enroller.Run(ctx); return nil })
-	}
+	group.Go(func() error { return enroller.Run(ctx) })
 	group.Go(func() error { spokeState.Run(ctx); return nil })
 	group.Go(func() error { return access.Run(ctx) })
 	group.Go(func() error {

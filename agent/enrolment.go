@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/telemetry"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrol"
 )
@@ -40,11 +40,11 @@ func (s *agentSettings) declareEnrolment(set *settings.Set) {
 	set.Bool(&e.renew, "renew-certificate", "ARGOCD_AGENT_RENEW_CERTIFICATE", false,
 		"have the principal renew the certificate in the Secret when two thirds of its life are over; so it is with --enrollment-token")
 	set.Rule(func() error {
-		if (e.token != "" || e.renew) && s.tls.PairSecret() == "" {
+		if (e.token != "" || e.renew) && (s.tls.PairSecret() == "" || !strings.HasPrefix(s.credentials, "mtls:")) {
 			return errors.New("the certificate would be written to the Secret of --tls-secret-name, and the agent does not take it from there: set no other origin")
 		}
 		return nil
-	}, "enrollment-token", "renew-certificate")
+	}, "enrollment-token", "renew-certificate", "creds")
 	set.Rule(func() error {
 		if e.token != "" && s.insecureTLS {
 			return errors.New("the token would go to anybody: trust the principal's CA instead of --insecure-tls")
@@ -53,16 +53,16 @@ func (s *agentSettings) declareEnrolment(set *settings.Set) {
 	}, "enrollment-token", "insecure-tls")
 }
 
-// enrol returns what gets the agent its certificates, nil if they come from elsewhere; and the CAs that it trusts before it has one.
+// enrol returns what gets the agent its certificates, nil if they come from elsewhere.
 func (s *agentSettings) enrol(cluster kube.Cluster, pair *certs.Source, metrics *certs.Metrics, registry *prometheus.Registry, logger *slog.Logger,
-) (*enrolment.Enrolment, *certs.Source, error) {
+) (*enrolment.Enrolment, error) {
 	e := s.enrolment
 	if e.token == "" && !e.renew {
-		return nil, nil, nil //nolint:nilnil // none is what was asked for
+		return nil, nil //nolint:nilnil // none is what was asked for
 	}
 	roots, err := s.tls.OnlyRoots().Source("agent-enrollment", s.secrets(cluster), logging.Component(logger, "certificates"), metrics)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	credentials := func(source *certs.Source) certs.ClientOptions {
 		return certs.ClientOptions{Source: source, Policy: s.policy, ServerID: s.tls.ServerID(), InsecureSkipVerify: s.insecureTLS}
@@ -71,14 +71,14 @@ func (s *agentSettings) enrol(cluster kube.Cluster, pair *certs.Source, metrics 
 		Enroll: net.JoinHostPort(s.serverAddress, strconv.Itoa(e.port)), Renew: net.JoinHostPort(s.serverAddress, strconv.Itoa(s.serverPort)),
 		Trusting: certs.ClientCredentials(credentials(roots)), Proving: certs.ClientCredentials(credentials(pair)),
 		Roots: roots, Pair: pair, Secrets: cluster.Client.CoreV1().Secrets(s.namespace), SecretName: s.tls.PairSecret(),
-		Dial: telemetry.DialOptions(registry), Registerer: registry, Logger: logging.Component(logger, "enrollment"),
+		Registerer: registry, Logger: logging.Component(logger, "enrollment"),
 	}
 	if e.token != "" {
 		token, err := enrol.Parse(e.token)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		options.Token = &token
 	}
-	return enrolment.New(options), roots, nil
+	return enrolment.New(options), nil
 }

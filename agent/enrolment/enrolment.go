@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -32,7 +33,7 @@ type Options struct {
 	Token *enrol.Token
 	// Enroll and Renew are the principal's addresses, host:port: for agents without a certificate, and for those with one.
 	Enroll, Renew string
-	// Trusting secure connections to the first, by the CAs in Roots, and Proving those to the second.
+	// Trusting secure connections to the first, by the CAs in Roots, which Run runs, and Proving those to the second.
 	Trusting, Proving credentials.TransportCredentials
 	Roots             *certs.Source
 	// Pair is the agent's certificate.
@@ -40,7 +41,6 @@ type Options struct {
 	// Secrets is where it is kept, in the Secret of that name.
 	Secrets    typed.SecretInterface
 	SecretName string
-	Dial       []grpc.DialOption
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 }
@@ -56,6 +56,8 @@ const (
 	requestTimeout = 30 * time.Second
 	// firstRetry and lastRetry are between attempts that fail.
 	firstRetry, lastRetry = 2 * time.Second, 5 * time.Minute
+	// maxAnswer is how many bytes an answer may have.
+	maxAnswer = 64 << 10
 	// settle is how long at least a new certificate is kept: one that is old when it is issued does not make the agent ask all the time.
 	settle = 5 * time.Second
 )
@@ -74,12 +76,21 @@ func New(o Options) *Enrolment {
 	return e
 }
 
-// Run gets certificates until the context ends.
-func (e *Enrolment) Run(ctx context.Context) {
-	if e.options.Token != nil {
-		e.enroll(ctx)
+// Run gets certificates until the context ends. A nil Enrolment gets none. It fails only when Roots do.
+func (e *Enrolment) Run(ctx context.Context) error {
+	if e == nil {
+		return nil
 	}
-	e.renew(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return e.options.Roots.Run(ctx) })
+	group.Go(func() error {
+		if e.options.Token != nil {
+			e.enroll(ctx)
+		}
+		e.renew(ctx)
+		return nil
+	})
+	return group.Wait()
 }
 
 // enroll exchanges the token for a certificate, unless there is a good one. The key stays the same for all attempts: the token is good for
@@ -92,7 +103,7 @@ func (e *Enrolment) enroll(ctx context.Context) {
 	e.attempt(ctx, "token", func(ctx context.Context) (bool, error) {
 		found, err := e.options.Secrets.Get(ctx, e.options.SecretName, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("Secret %s: %w", e.options.SecretName, err) //nolint:staticcheck // the name of a kind
+			return false, fmt.Errorf("read Secret %s: %w", e.options.SecretName, err)
 		}
 		if err == nil && usable(found) {
 			return false, nil
@@ -102,7 +113,7 @@ func (e *Enrolment) enroll(ctx context.Context) {
 				return false, err
 			}
 		}
-		conn, err := grpc.NewClient(e.options.Enroll, e.dial(e.options.Trusting)...)
+		conn, err := grpc.NewClient(e.options.Enroll, dial(e.options.Trusting)...)
 		if err != nil {
 			return false, err
 		}
@@ -161,7 +172,7 @@ func (e *Enrolment) renewOnce(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	conn, err := grpc.NewClient(e.options.Renew, e.dial(e.options.Proving)...)
+	conn, err := grpc.NewClient(e.options.Renew, dial(e.options.Proving)...)
 	if err != nil {
 		return false, err
 	}
@@ -173,10 +184,10 @@ func (e *Enrolment) renewOnce(ctx context.Context) (bool, error) {
 	return true, e.keep(ctx, pki.Pair{Certificate: answer.GetCertificate(), Key: key})
 }
 
-func (e *Enrolment) dial(secure credentials.TransportCredentials) []grpc.DialOption {
-	return append([]grpc.DialOption{
-		grpc.WithTransportCredentials(secure), grpc.WithDisableServiceConfig(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64 << 10)),
-	}, e.options.Dial...)
+func dial(secure credentials.TransportCredentials) []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(secure), grpc.WithDisableServiceConfig(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+	}
 }
 
 // keep writes a new certificate and its key to the Secret, if they belong together: what a principal sends is not believed.

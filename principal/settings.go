@@ -122,7 +122,7 @@ func (s *principalSettings) declareIdentities(set *settings.Set) {
 		case strings.HasPrefix(s.auth, "header:") && !s.proxies.Any():
 			return errors.New("nobody is believed what the header says: set --insecure-plaintext, or --trusted-proxies")
 		case strings.HasPrefix(s.auth, "mtls:") && s.proxies.Any():
-			return errors.New("who comes by a proxy is not known by mtls: use spiffe: or header:")
+			return errors.New("who comes by a proxy is not known by mtls: name agents by spiffe: or header: in --auth")
 		}
 		return nil
 	}, "auth", "trust-domain", "insecure-plaintext", "trusted-proxies")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -73,15 +74,32 @@ func (c Changes) write(s *corev1.Secret, name string) error {
 	if err != nil {
 		return err
 	}
-	if c.Proxy != "" {
-		known.Server = argocd.ClusterServer(c.Proxy, name)
-	}
+	known.Server = c.server(known, name)
 	if c.Access != nil {
 		if known.Access.TLS, err = c.Access.Get(name); err != nil {
 			return err
 		}
 	}
 	return known.Write(s)
+}
+
+// server returns the address that the Secret is to have.
+func (c Changes) server(known argocd.Cluster, name string) string {
+	proxy, bySidecar := c.Proxy, known.BySidecar()
+	if address, err := url.Parse(known.Server); proxy == "" && err == nil {
+		proxy = address.Host
+	}
+	_, toSidecar := c.Access.(Sidecar)
+	switch {
+	case c.Access != nil && bySidecar != toSidecar:
+		return c.Access.Server(proxy, name)
+	case c.Proxy == "":
+		return known.Server
+	case bySidecar:
+		return argocd.ClusterServerBySidecar(proxy, name)
+	default:
+		return argocd.ClusterServer(proxy, name)
+	}
 }
 
 // Delete deletes the cluster Secret of an agent: neither Argo CD nor the principal know it then.

@@ -26,9 +26,12 @@ func reconfigureCommand(e *endpoints) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			warnOfFormer(cmd)
 			changes := agents.Changes{Proxy: c.proxy}
-			renewed := reissue || c.tlsSecret != "" || c.caSecret != ""
+			renewed := reissue || c.sidecar || c.tlsSecret != "" || c.caSecret != ""
 			if c.proxy == "" && !renewed {
-				return errors.New("nothing to change: give --resource-proxy-server, --reissue-client-cert or --tls-from-secret")
+				return errors.New("nothing to change: give --resource-proxy-server, --reissue-client-cert, --tls-from-secret or --no-client-cert")
+			}
+			if reissue && c.sidecar {
+				return errors.New("--reissue-client-cert and --no-client-cert: set one")
 			}
 			if c.proxy != "" && settings.HostPort(c.proxy) != nil {
 				return fmt.Errorf("--resource-proxy-server: %q: want a host and a port, such as %s", c.proxy, agents.DefaultProxy)

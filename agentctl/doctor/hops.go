@@ -152,6 +152,9 @@ func (o Options) kube(ctx context.Context) checks.Check {
 	if err != nil {
 		return checks.Err(name, "", err)
 	}
+	if known.BySidecar() {
+		return checks.Skip(name, "the sidecar of argocd-server proves who it is, and is not here: kubeproxy's log says whom it refuses")
+	}
 	address, err := url.Parse(known.Server)
 	if err != nil {
 		return checks.Err(name, "", fmt.Errorf("server: %w", err))

@@ -94,7 +94,7 @@ var asked = map[string]string{
 	"pki issue component": "kubeproxy -u", "pki issue agent": "berlin -u --agent-context spoke-b", "pki propagate": "--agent-context spoke-b -f",
 	"pki delete": "", "jwt create-key": "-u --key-algorithm ecdsa-p256", "jwt inspect-key": "", "jwt delete-key": "",
 	"status": "", "doctor": "berlin --agent-context spoke-b", "verify": "berlin --agent-context spoke-b --wait 10s", "validate principal": "", "validate agent": "--agent-context spoke-b", "version": "",
-	"agent print-tls": "-", "pki dump": "-", "jwt issue": "-",
+	"agent print-tls": "-", "pki dump": "-", "jwt issue": "-", "agent token create": "-",
 	"config create": "-", "config add principal": "-", "config add agent": "-", "config edit principal": "-", "config edit agent": "-",
 	"config delete principal": "-", "config delete agent": "-", "config list principal": "-", "config list agent": "-",
 }

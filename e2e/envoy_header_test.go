@@ -46,9 +46,7 @@ func (v visitor) refused(t *testing.T) string {
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	for _, header := range v.headers {
-		ctx = metadata.AppendToOutgoingContext(ctx, xfcc.Header, header)
-	}
+	ctx = metadata.NewOutgoingContext(ctx, metadata.MD{xfcc.Header: v.headers})
 	stream, err := syncv1.NewSyncClient(conn).Connect(ctx)
 	require.NoError(t, err)
 	_, err = stream.Recv()

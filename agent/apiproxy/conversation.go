@@ -91,6 +91,6 @@ func denial(ctx context.Context) *apihttp.Error {
 // does that if its connection to the API server breaks; but over TLS that is told first, and may finish its answer before it is closed.
 func (a *auditRecord) abortIfDenied() {
 	if a.code != http.StatusSwitchingProtocols && denial(a.ctx) != nil {
-		panic(http.ErrAbortHandler)
+		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http has no other way to abort a response
 	}
 }

@@ -24,7 +24,7 @@ func berlin() manifest.Spoke {
 func rulesOf(t *testing.T, text []byte) map[string][]rbacv1.PolicyRule {
 	t.Helper()
 	rules := make(map[string][]rbacv1.PolicyRule)
-	for _, document := range bytes.Split(text, []byte("\n---\n")) {
+	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
 		var role rbacv1.Role
 		require.NoError(t, yaml.Unmarshal(document, &role))
 		if len(role.Rules) > 0 {

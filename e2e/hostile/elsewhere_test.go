@@ -5,70 +5,16 @@ package hostile_test
 func liesElsewhere() []lie {
 	return []lie{
 		{
-			who: `agent, or who listened in on one`, about: `principal, JWT-SVID`,
-			sends:   `a token for another audience, expired, signed by another key, of another trust domain, or one that was shown before`,
-			happens: `Unauthenticated, with the reason, and nothing of the token in any log`,
-			by:      `internal/identity/jwtsvid.TestTokenProvesOnce`,
-		},
-		{
-			who: `anyone in either network`, about: `principal, JWT-SVID`,
-			sends:   `a token in clear text, two tokens, or one beside a client certificate or a sidecar's header`,
-			happens: `Unauthenticated; a certificate or the sidecar's header decides, if there is one`,
-			by:      `internal/identity.TestTokenProvesOnlyWhatNothingElseDoes`,
-		},
-		{
-			who: `anyone in the Pod's network`, about: `principal, header x-forwarded-client-cert`,
-			sends:   `the header over plain text from another address than the sidecar's, over a TLS connection of its own, as another proxy, or without a certificate`,
-			happens: `Unauthenticated: it counts only from a trusted proxy`,
-			by:      `internal/identity.TestHeaderCountsOnlyFromAProxy`,
-		},
-		{
-			who: `agent behind a proxy`, about: `principal, header x-forwarded-client-cert`,
-			sends:   `the header twice, empty, encoded, with two elements, or with elements of its own to the left of the proxies'`,
-			happens: `Unauthenticated; with --xfcc-hop only what --trusted-proxies passed on counts`,
-			by:      `internal/identity.TestHopIsCountedFromTheRight`,
-		},
-		{
-			who: `agent behind a proxy`, about: `principal, header x-forwarded-client-cert`,
-			sends:   `a certificate whose subject has what looks like the rest of a header: quotes, commas, another URI`,
-			happens: `it stays part of the subject`,
-			by:      `internal/identity/xfcc.TestHeadersOfEnvoy`,
-		},
-		{
-			who: `agent`, about: `principal, SPIFFE ID`,
-			sends:   `an ID of another trust domain, another path, in other case, encoded, two IDs, or the ID that the table has for another agent`,
-			happens: `Unauthenticated, with the ID and what was wanted`,
-			by:      `internal/identity.TestWhoIsWhichAgent`,
-		},
-		{
 			who: `agent`, about: `argocd-agentctl status`,
 			sends:   `a build of escape sequences, or of a megabyte, for the terminal of whoever asks how it is`,
 			happens: `it is shown quoted, and cut`,
 			by:      `agentctl/principals.TestWhatAnAgentSaysOfItselfIsPrintable`,
 		},
 		{
-			who: `CA of a federated trust domain`, about: `principal and agent, X.509-SVID`,
-			sends:   `an X.509-SVID of another trust domain than its own`,
-			happens: `the handshake fails: not by the bundle of its trust domain`,
-			by:      `internal/identity/certs.TestTrustDomainSpeaksForItselfAlone`,
-		},
-		{
-			who: `thief of a certificate`, about: `principal, argocd-agent-session`,
-			sends:   `streams with a session of its own, or another agent's session`,
-			happens: `they end with the certificate that opened them`,
-			by:      `internal/identity.TestNewerCertificateOfASessionKeepsItsOlderStreams`,
-		},
-		{
 			who: `component`, about: `Relay.Dial`,
 			sends:   "redisproxy's certificate with the target `kube`, under kubeproxy's name",
 			happens: `PermissionDenied that names the component and --hub-components, logged`,
 			by:      `principal/relay.TestComponentDialsNoTargetButItsOwn`,
-		},
-		{
-			who: `anyone in a mesh`, about: `principal, component identity`,
-			sends:   `with --auth mtls:uri, a URI of its own and a component's common name`,
-			happens: `is no component`,
-			by:      `internal/identity.TestComponentIsKnownByTheFieldThatAuthReads`,
 		},
 		{
 			who: `principal`, about: `application`,
@@ -89,22 +35,10 @@ func liesElsewhere() []lie {
 			by:      `internal/replication/facets.TestHubWritesNoSecretThatTheAgentIsToldToRead`,
 		},
 		{
-			who: `hub user who reads a cluster Secret`, about: `principal, agent identity`,
-			sends:   `the certificate of a caller of kubeproxy, also with the agent's or a component's common name beside the URI`,
-			happens: `Unauthenticated: a caller is no agent and no component`,
-			by:      `internal/identity.TestCertificateOfACallerIsNobodyElses`,
-		},
-		{
 			who: `agent`, about: `kubeproxy`,
 			sends:   `its own certificate, with or without a bearer token (its own or another's)`,
 			happens: `401: not that of a caller of the hub`,
 			by:      `kubeproxy/gateway.TestCertificatesAndTokensDecideWhichAgentIsReached`,
-		},
-		{
-			who: `anyone in a mesh`, about: `kubeproxy`,
-			sends:   `a common name beside a URI that is not in --callers`,
-			happens: `401: callers are known by their URI alone`,
-			by:      `kubeproxy/callers.TestCallersAreKnownByTheirURIAlone`,
 		},
 		{
 			who: `agent`, about: `application-status (history, operationState), then the Application moves`,
@@ -295,21 +229,9 @@ func liesElsewhere() []lie {
 		},
 		{
 			who: `agent`, about: `handshake`,
-			sends:   `renews its certificate, or issues another of its name, after its name was blocked`,
-			happens: `refused: a name blocks every certificate`,
-			by:      `internal/identity/blocklist.TestAnotherCertificateOfABlockedAgentIsRefused`,
-		},
-		{
-			who: `agent`, about: `handshake`,
 			sends:   `comes with a good certificate and no cluster Secret (--require-cluster-secret)`,
 			happens: `refused; deleting the Secret ends its streams`,
 			by:      `principal/admission.TestAgentsWithoutAClusterSecretAreRefused`,
-		},
-		{
-			who: `caller of kubeproxy`, about: `kubeproxy`,
-			sends:   `comes with a blocked caller's certificate, or asks for a blocked agent`,
-			happens: `401 or 403, open requests end`,
-			by:      `kubeproxy/callers.TestBlockedCallersAreRefused`,
 		},
 		{
 			who: `hub user`, about: `blocklist`,

@@ -77,16 +77,14 @@ type field struct {
 	uri  bool
 }
 
-// The fields that have a name in them.
-var (
-	subjectField    = field{name: "subject", read: subject}
-	commonNameField = field{name: "common name", read: CommonName}
-	uriField        = field{name: "URI", read: Proof.URI, uri: true}
-)
+// subjectField, commonNameField and uriField are the fields that have a name in them.
+func subjectField() field    { return field{name: "subject", read: subject} }
+func commonNameField() field { return field{name: "common name", read: CommonName} }
+func uriField() field        { return field{name: "URI", read: Proof.URI, uri: true} }
 
 // New makes an Authenticator, or says what a right value looks like.
 func New(options Options) (*Authenticator, error) {
-	a := &Authenticator{options: options, component: uriField}
+	a := &Authenticator{options: options, component: uriField()}
 	method, rest, _ := strings.Cut(options.Auth, ":")
 	var err error
 	switch method {
@@ -107,17 +105,17 @@ func New(options Options) (*Authenticator, error) {
 
 // nameByCertificate has agents named by a field of their certificates.
 func (a *Authenticator) nameByCertificate(rest string) (err error) {
-	source := subjectField
+	source := subjectField()
 	if expression, ok := strings.CutPrefix(rest, "subject:"); ok {
 		rest = expression
 	} else if expression, ok := strings.CutPrefix(rest, "uri:"); ok {
-		rest, source = expression, uriField
+		rest, source = expression, uriField()
 	}
 	if !source.uri {
-		a.component = commonNameField
+		a.component = commonNameField()
 	}
 	if !source.uri && rest == wholeName {
-		rest, source = "(?s)^(.+)$", commonNameField
+		rest, source = "(?s)^(.+)$", commonNameField()
 	}
 	a.naming.methods = []Method{MTLS}
 	a.naming.name, err = byExpression(source, rest)
@@ -130,7 +128,7 @@ func (a *Authenticator) nameByHeader(rest string) (err error) {
 	if !strings.EqualFold(header, xfcc.Header) {
 		return fmt.Errorf("the header %q is not one that is read: use %s", header, xfcc.Header)
 	}
-	source := uriField
+	source := uriField()
 	if strings.Contains(expression, "URI=") { // as on the text of the header
 		source.read = func(p Proof) (string, error) {
 			uri, err := p.URI()
@@ -224,7 +222,7 @@ func (a *Authenticator) prove(ctx context.Context, c Connection) (Proof, error) 
 	if c.Address != nil {
 		address = c.Address.String()
 	}
-	if c.TLS == nil && !(a.options.Proxies.Local && Loopback(c.Address)) {
+	if c.TLS == nil && (!a.options.Proxies.Local || !Loopback(c.Address)) {
 		return Proof{}, fmt.Errorf("%w: the JWT-SVID from %s came in clear text: have the load balancer speak TLS to the principal", ErrUnauthenticated, address)
 	}
 	proof, err := a.options.Tokens.Prove(token)

@@ -38,15 +38,15 @@ func TestNewerCertificateOfASessionKeepsItsOlderStreams(t *testing.T) {
 		paris := open("paris", mine, time.Minute) // who guessed it
 		open("berlin", others, time.Hour)
 		open("berlin", none, time.Hour)
-		time.Sleep(30 * time.Second)
+		<-time.After(30 * time.Second)
 		sync := open("berlin", mine, time.Minute)
-		time.Sleep(45 * time.Second)
+		<-time.After(45 * time.Second)
 		synctest.Wait()
 		require.NoError(t, terminal.Err(), "the newer certificate speaks for it")
 		for name, ended := range map[string]context.Context{"another session": thief, "no session": older, "another agent": paris} {
 			require.ErrorIs(t, context.Cause(ended), identity.ErrExpired, name)
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		require.ErrorIs(t, context.Cause(terminal), identity.ErrExpired)
 		require.ErrorIs(t, context.Cause(sync), identity.ErrExpired)

@@ -21,11 +21,11 @@ const (
 	digest  = "468ed33be74eee6556d90c0149c1309e9ba61d6425303443c0748a02dd8de688"
 )
 
-// local is an address of Istio's sidecar, and remote one of another machine.
-var (
-	local  = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 6), Port: 40000}
-	remote = &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 40000}
-)
+// local is an address of Istio's sidecar.
+func local() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 6), Port: 40000} }
+
+// remote is one of another machine.
+func remote() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 40000} }
 
 // secured is the state of a TLS connection of whoever has that URI.
 func secured(t *testing.T, uri string) *tls.ConnectionState {
@@ -53,26 +53,26 @@ func TestHeaderCountsOnlyFromAProxy(t *testing.T) {
 		connection identity.Connection
 		refusal    string
 	}{
-		"sidecar":                      {inside, identity.Connection{Address: local, Header: header}, ""},
-		"wrapped address":              {inside, identity.Connection{Address: wrapped{local}, Header: header}, ""},
-		"wrapped, from elsewhere":      {inside, identity.Connection{Address: wrapped{remote}, Header: header}, "does not use TLS"},
+		"sidecar":                      {inside, identity.Connection{Address: local(), Header: header}, ""},
+		"wrapped address":              {inside, identity.Connection{Address: wrapped{local()}, Header: header}, ""},
+		"wrapped, from elsewhere":      {inside, identity.Connection{Address: wrapped{remote()}, Header: header}, "does not use TLS"},
 		"IPv4 in IPv6":                 {inside, identity.Connection{Address: &net.TCPAddr{IP: net.ParseIP("::ffff:127.0.0.1")}, Header: header}, ""},
 		"IPv6":                         {inside, identity.Connection{Address: &net.TCPAddr{IP: net.IPv6loopback}, Header: header}, ""},
 		"Unix socket":                  {inside, identity.Connection{Address: &net.UnixAddr{Name: "@", Net: "unix"}, Header: header}, ""},
-		"ingress":                      {gateway, identity.Connection{TLS: secured(t, ingress), Address: remote, Header: header}, ""},
-		"plain text from elsewhere":    {inside, identity.Connection{Address: remote, Header: header}, "does not use TLS"},
-		"plain text, not allowed":      {gateway, identity.Connection{Address: local, Header: header}, "does not use TLS"},
+		"ingress":                      {gateway, identity.Connection{TLS: secured(t, ingress), Address: remote(), Header: header}, ""},
+		"plain text from elsewhere":    {inside, identity.Connection{Address: remote(), Header: header}, "does not use TLS"},
+		"plain text, not allowed":      {gateway, identity.Connection{Address: local(), Header: header}, "does not use TLS"},
 		"plain text, of no address":    {inside, identity.Connection{Header: header}, "does not use TLS"},
-		"agent's own connection":       {gateway, identity.Connection{TLS: secured(t, paris), Address: local, Header: header}, "only from a trusted proxy"},
+		"agent's own connection":       {gateway, identity.Connection{TLS: secured(t, paris), Address: local(), Header: header}, "only from a trusted proxy"},
 		"proxy of another domain":      {gateway, identity.Connection{TLS: secured(t, strings.Replace(ingress, "hub", "spoke", 1)), Header: header}, "only from a trusted proxy"},
-		"no certificate":               {gateway, identity.Connection{TLS: &tls.ConnectionState{}, Address: local, Header: header}, "no verified client certificate"},
-		"sidecar without header":       {inside, identity.Connection{Address: local}, "SANITIZE_SET"},
-		"ingress without header":       {gateway, identity.Connection{TLS: secured(t, ingress), Address: remote}, "SANITIZE_SET"},
-		"header twice":                 {inside, identity.Connection{Address: local, Header: append(header, header...)}, "there are 2"},
-		"header that is empty":         {inside, identity.Connection{Address: local, Header: []string{""}}, "want pairs"},
-		"two elements":                 {inside, identity.Connection{Address: local, Header: []string{header[0] + "," + header[0]}}, "it has 2 elements"},
-		"encoded":                      {inside, identity.Connection{Address: local, Header: []string{strings.ReplaceAll(header[0], "=", "%3D")}}, "want pairs"},
-		"too few elements for the hop": {identity.Proxies{Local: true, Hop: 2}, identity.Connection{Address: local, Header: header}, "number 2 from the right"},
+		"no certificate":               {gateway, identity.Connection{TLS: &tls.ConnectionState{}, Address: local(), Header: header}, "no verified client certificate"},
+		"sidecar without header":       {inside, identity.Connection{Address: local()}, "SANITIZE_SET"},
+		"ingress without header":       {gateway, identity.Connection{TLS: secured(t, ingress), Address: remote()}, "SANITIZE_SET"},
+		"header twice":                 {inside, identity.Connection{Address: local(), Header: append(header, header...)}, "there are 2"},
+		"header that is empty":         {inside, identity.Connection{Address: local(), Header: []string{""}}, "want pairs"},
+		"two elements":                 {inside, identity.Connection{Address: local(), Header: []string{header[0] + "," + header[0]}}, "it has 2 elements"},
+		"encoded":                      {inside, identity.Connection{Address: local(), Header: []string{strings.ReplaceAll(header[0], "=", "%3D")}}, "want pairs"},
+		"too few elements for the hop": {identity.Proxies{Local: true, Hop: 2}, identity.Connection{Address: local(), Header: header}, "number 2 from the right"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			proof, err := c.proxies.Prove(c.connection)
@@ -95,13 +95,13 @@ func TestHopIsCountedFromTheRight(t *testing.T) {
 	t.Parallel()
 	header := []string{"URI=" + paris + ",By=" + ingress + ";URI=" + berlin + ",By=spiffe://hub.test/principal;URI=" + ingress}
 	for hop, want := range map[int]string{1: ingress, 2: berlin} {
-		proof, err := identity.Proxies{Local: true, IDs: []string{ingress}, Hop: hop}.Prove(identity.Connection{Address: local, Header: header})
+		proof, err := identity.Proxies{Local: true, IDs: []string{ingress}, Hop: hop}.Prove(identity.Connection{Address: local(), Header: header})
 		require.NoError(t, err)
 		require.Equal(t, []string{want}, proof.URIs)
 	}
 	// What a proxy's client says counts only if that is a proxy too.
 	for hop, ids := range map[int][]string{2: {paris}, 3: {ingress, paris}} {
-		_, err := identity.Proxies{Local: true, IDs: ids, Hop: hop}.Prove(identity.Connection{Address: local, Header: header})
+		_, err := identity.Proxies{Local: true, IDs: ids, Hop: hop}.Prove(identity.Connection{Address: local(), Header: header})
 		require.ErrorIs(t, err, identity.ErrUnauthenticated)
 		require.ErrorContains(t, err, "which is no trusted proxy")
 	}
@@ -112,7 +112,7 @@ func TestEachStreamOfAProxyHasItsOwnPeer(t *testing.T) {
 	t.Parallel()
 	state := secured(t, ingress)
 	for _, uri := range []string{berlin, paris, berlin} {
-		proof, err := identity.Proxies{IDs: []string{ingress}}.Prove(identity.Connection{TLS: state, Address: remote, Header: []string{"URI=" + uri}})
+		proof, err := identity.Proxies{IDs: []string{ingress}}.Prove(identity.Connection{TLS: state, Address: remote(), Header: []string{"URI=" + uri}})
 		require.NoError(t, err)
 		require.Equal(t, []string{uri}, proof.URIs)
 		require.Equal(t, state.PeerCertificates, proof.Certificates, "the proxy's, which has to stay good")

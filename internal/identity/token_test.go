@@ -40,15 +40,15 @@ func TestTokenProvesOnlyWhatNothingElseDoes(t *testing.T) {
 		agent    identity.Agent
 		refusal  string
 	}{
-		"by a load balancer":            {bare, remote, []string{"authorization", "Bearer good"}, false, "berlin", ""},
-		"by a sidecar":                  {nil, local, []string{"authorization", "bearer good"}, false, "berlin", ""},
-		"in clear text":                 {nil, remote, []string{"authorization", "Bearer good"}, false, "", "in clear text"},
-		"bad token":                     {bare, remote, []string{"authorization", "Bearer bad"}, false, "", "not that one"},
-		"two tokens":                    {bare, remote, []string{"authorization", "Bearer good", "authorization", "Bearer good"}, false, "", "no verified client certificate"},
-		"another scheme":                {bare, remote, []string{"authorization", "Basic good"}, false, "", "no verified client certificate"},
-		"tokens are not taken":          {bare, remote, []string{"authorization", "Bearer good"}, true, "", "no verified client certificate"},
-		"a certificate wins":            {secured(t, paris), remote, []string{"authorization", "Bearer good"}, false, "paris", ""},
-		"a header of the sidecar's too": {nil, local, []string{"authorization", "Bearer good", "x-forwarded-client-cert", "URI=" + paris}, false, "paris", ""},
+		"by a load balancer":            {bare, remote(), []string{"authorization", "Bearer good"}, false, "berlin", ""},
+		"by a sidecar":                  {nil, local(), []string{"authorization", "bearer good"}, false, "berlin", ""},
+		"in clear text":                 {nil, remote(), []string{"authorization", "Bearer good"}, false, "", "in clear text"},
+		"bad token":                     {bare, remote(), []string{"authorization", "Bearer bad"}, false, "", "not that one"},
+		"two tokens":                    {bare, remote(), []string{"authorization", "Bearer good", "authorization", "Bearer good"}, false, "", "no verified client certificate"},
+		"another scheme":                {bare, remote(), []string{"authorization", "Basic good"}, false, "", "no verified client certificate"},
+		"tokens are not taken":          {bare, remote(), []string{"authorization", "Bearer good"}, true, "", "no verified client certificate"},
+		"a certificate wins":            {secured(t, paris), remote(), []string{"authorization", "Bearer good"}, false, "paris", ""},
+		"a header of the sidecar's too": {nil, local(), []string{"authorization", "Bearer good", "x-forwarded-client-cert", "URI=" + paris}, false, "paris", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			options := identity.Options{Auth: template, Tokens: tokens{}, Proxies: identity.Proxies{Local: true}}

@@ -102,7 +102,7 @@ func (e *Envoy) Connections(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := new(http.Client).Do(request)
 	if err != nil {
 		return 0, err
 	}

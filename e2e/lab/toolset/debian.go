@@ -22,7 +22,7 @@ var ErrNoInstaller = errors.New("it needs apt-get, and root or sudo without a pa
 // Install installs what the lab needs of Debian, unless it is there: Redis and what measures it, a C compiler for SPIRE, and pip for
 // Envoy.
 func Install(ctx context.Context, progress func(line string)) error {
-	packages := missingPackages()
+	packages := missingPackages(ctx)
 	if len(packages) == 0 {
 		return nil
 	}
@@ -44,7 +44,7 @@ func Install(ctx context.Context, progress func(line string)) error {
 }
 
 // missingPackages are those whose programs are not there.
-func missingPackages() []string {
+func missingPackages(ctx context.Context) []string {
 	var missing []string
 	for program, packages := range map[string][]string{
 		Redis: {"redis-server"}, RedisBenchmark: {"redis-tools"}, "gcc": {"gcc", "libc6-dev"},
@@ -53,7 +53,7 @@ func missingPackages() []string {
 			missing = append(missing, packages...)
 		}
 	}
-	if exec.Command("python3", "-m", "pip", "--version").Run() != nil {
+	if exec.CommandContext(ctx, "python3", "-m", "pip", "--version").Run() != nil {
 		missing = append(missing, "python3-pip")
 	}
 	return missing

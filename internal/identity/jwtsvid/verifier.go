@@ -58,7 +58,7 @@ func NewVerifier(o Options) *Verifier {
 func (v *Verifier) Run(ctx context.Context) error {
 	err := workloadapi.WatchJWTBundles(ctx, v, certs.WorkloadOptions(v.options.Socket)...)
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // it was ended
 	}
 	return fmt.Errorf("JWT bundles of the SPIFFE Workload API at %s: %w", v.options.Socket, certs.ExplainWorkload(err))
 }

@@ -27,7 +27,8 @@ func TestVerifyNamesWhatDiffers(t *testing.T) {
 	require.Regexp(t, `(?m)^  application +changed\S* +the copy differs$`, text)
 	require.Regexp(t, `(?m)^  application +gone\S* +the copy is missing$`, text)
 	require.NotRegexp(t, `(?m)^  application +same\S* `, text)
-	a.fails(t, "verify nobody --agent-context spoke-b", "agent nobody: the hub (context hub) does not know it")
+	unknown := unique("unknown")
+	a.fails(t, "verify "+unknown+" --agent-context spoke-b", "agent "+unknown+": the hub (context hub) does not know it")
 	a.fails(t, "verify "+s.name+" --agent-context nowhere", "there is no context")
 	a.fails(t, "verify "+s.name, "give --agent-context, or its context by the config file")
 }

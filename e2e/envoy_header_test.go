@@ -146,7 +146,7 @@ func TestAgentWithoutCertificateBehindEnvoy(t *testing.T) {
 		Name: "spoke-envoy", Backend: envoy.Backend{Address: hub.Address, Identity: &envoy.Identity{CA: shared.CA.PEM().Certificate}},
 	})
 	mark := principal.Mark()
-	s := newSite(t, "nobody", lab.AgentOptions{Principal: principal.Behind(spoke), Args: []string{"--insecure-plaintext"}})
+	s := newSite(t, unique("without-certificate"), lab.AgentOptions{Principal: principal.Behind(spoke), Args: []string{"--insecure-plaintext"}})
 	reason := "header x-forwarded-client-cert of the connection from 127.0.0.1"
 	says(t, s.agent, reason, "set forward_client_cert_details to SANITIZE_SET")
 	saysNow(t, principal, mark, "Refused connection", reason)

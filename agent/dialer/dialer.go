@@ -191,8 +191,8 @@ func printable(said string) string {
 }
 
 // connect connects and runs one session, and returns for how long: not at all, if nobody answered the hello. After a renewal
-// of the certificate the old connection stays open for its tunnel connections: no terminal or log ends for that, until the
-// old certificate expires and the principal closes it.
+// of the certificate the old connection stays open for its tunnel connections: no terminal or log ends for that. The
+// newer certificate speaks for them too, see identity.Session.
 func (d *Dialer) connect(ctx context.Context) (lasted time.Duration, err error) {
 	refused := new(atomic.Bool)
 	conn, err := grpc.NewClient(d.options.Address, transport(d.options, handshake{d.options.Credentials, refused})...)

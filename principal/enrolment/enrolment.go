@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrol"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
@@ -50,7 +50,7 @@ type Service struct {
 
 	all       *rate.Limiter // of requests to enroll
 	mu        sync.Mutex
-	addresses map[netip.Prefix]*rate.Limiter // of those from one network. Guarded by mu
+	addresses map[netip.Addr]*rate.Limiter // of those from one network. Guarded by mu
 	renewals  map[identity.Agent]*rate.Limiter
 }
 
@@ -68,7 +68,7 @@ const (
 func New(o Options) *Service {
 	s := &Service{
 		options: o, all: rate.NewLimiter(enrollmentsPerSecond, enrollmentsBurst), refusals: rate.NewLimiter(rate.Every(5*time.Second), 20),
-		addresses: make(map[netip.Prefix]*rate.Limiter), renewals: make(map[identity.Agent]*rate.Limiter),
+		addresses: make(map[netip.Addr]*rate.Limiter), renewals: make(map[identity.Agent]*rate.Limiter),
 		issued: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argocd_principal_agent_certificates_total", Help: "Requests of agents for certificates, by how they asked and what became of it.",
 		}, []string{"by", "result"}),
@@ -196,27 +196,13 @@ func (s *Service) answer(by string, logger *slog.Logger, certificate []byte, err
 	return nil, status.Error(codes.Unavailable, "the principal cannot issue certificates now: its log says why")
 }
 
-// origin returns where a request comes from, and the network whose requests count together: an IPv6 host has a whole one.
-func origin(ctx context.Context) (address string, network netip.Prefix) {
+// origin returns where a request comes from, and the network whose requests count together.
+func origin(ctx context.Context) (address string, network netip.Addr) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return "", netip.Prefix{}
+		return "", netip.Addr{}
 	}
-	address = p.Addr.String()
-	tcp, ok := p.Addr.(*net.TCPAddr)
-	if !ok {
-		return address, netip.Prefix{}
-	}
-	ip := tcp.AddrPort().Addr().Unmap()
-	bits := 64
-	if ip.Is4() {
-		bits = 32
-	}
-	network, err := ip.Prefix(bits)
-	if err != nil {
-		return address, netip.Prefix{}
-	}
-	return address, network
+	return p.Addr.String(), connlimit.NetworkOf(p.Addr)
 }
 
 // limiter returns the limiter of one key.

@@ -26,10 +26,7 @@ func (q *Queue[T]) Len() int { return q.all.Len() }
 
 // Join adds one at the end. Clients whose addresses are not of TCP share one.
 func (q *Queue[T]) Join(value T, address net.Addr) *Place[T] {
-	p := &Place[T]{value: value}
-	if tcp, ok := address.(*net.TCPAddr); ok {
-		p.address = networkOf(tcp.AddrPort().Addr())
-	}
+	p := &Place[T]{value: value, address: NetworkOf(address)}
 	if q.byAddress == nil {
 		q.byAddress = make(map[netip.Addr]int)
 	}
@@ -38,13 +35,18 @@ func (q *Queue[T]) Join(value T, address net.Addr) *Place[T] {
 	return p
 }
 
-// networkOf returns the IPv4 address, or the first address of the IPv6 network.
-func networkOf(address netip.Addr) netip.Addr {
-	address = address.Unmap().WithZone("")
-	if !address.Is6() {
-		return address
+// NetworkOf returns what of an address counts as one client: the IPv4 address, or the first address of the IPv6 network of 64 bits. It is
+// the zero address for what is not of TCP.
+func NetworkOf(address net.Addr) netip.Addr {
+	tcp, ok := address.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
 	}
-	return netip.PrefixFrom(address, 64).Masked().Addr()
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if !ip.Is6() {
+		return ip
+	}
+	return netip.PrefixFrom(ip, 64).Masked().Addr()
 }
 
 // Leave takes one out. It reports whether it was there.

@@ -54,6 +54,15 @@ func write(t *testing.T, issuer, trusted *pki.CA, name string) files {
 	return f
 }
 
+// renew writes another certificate of the component.
+func (f files) renew(t *testing.T, issuer *pki.CA, v pki.Validity) {
+	t.Helper()
+	pair, err := issuer.IssueClient(pki.ClientOptions{CommonName: relaytest.Component, Validity: v})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(f.cert, pair.Certificate, 0o600))
+	require.NoError(t, os.WriteFile(f.key, pair.Key, 0o600))
+}
+
 // args are the flags of a component that reaches a principal by these files.
 func (f files) args(t *testing.T, address string) []string {
 	t.Helper()
@@ -174,19 +183,13 @@ func TestRenewedCertificateIsUsedWhenTheOldOneHasExpired(t *testing.T) {
 	t.Parallel()
 	w := relaytest.Open(t)
 	f := write(t, w.CA, w.CA, relaytest.Component)
-	issue := func(v pki.Validity) {
-		pair, err := w.CA.IssueClient(pki.ClientOptions{CommonName: relaytest.Component, Validity: v})
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(f.cert, pair.Certificate, 0o600))
-		require.NoError(t, os.WriteFile(f.key, pair.Key, 0o600))
-	}
 	var (
 		principal *uplink.Conn
 		stream    tunnelv1.Relay_WatchClient
 	)
 	for life := 3 * time.Second; ; life *= 2 {
 		end := time.Now().Add(life).Truncate(time.Second) // as it is written down
-		issue(pki.Validity{NotAfter: end})
+		f.renew(t, w.CA, pki.Validity{NotAfter: end})
 		s, err := parse(f.args(t, w.Address), nil)
 		require.NoError(t, err)
 		_, principal = connect(t, s)
@@ -200,7 +203,7 @@ func TestRenewedCertificateIsUsedWhenTheOldOneHasExpired(t *testing.T) {
 		require.True(t, time.Now().After(end) && life < time.Minute, "%v", err) // this machine took longer than its lifetime
 	}
 
-	issue(pki.Validity{}) // which closes nothing
+	f.renew(t, w.CA, pki.Validity{}) // which closes nothing
 	var err error
 	for err == nil {
 		_, err = stream.Recv()
@@ -216,16 +219,10 @@ func TestOpenStreamsStayWhenTheCertificateIsRenewed(t *testing.T) {
 	t.Parallel()
 	w := relaytest.Open(t)
 	f := write(t, w.CA, w.CA, relaytest.Component)
-	issue := func(v pki.Validity) {
-		pair, err := w.CA.IssueClient(pki.ClientOptions{CommonName: relaytest.Component, Validity: v})
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(f.cert, pair.Certificate, 0o600))
-		require.NoError(t, os.WriteFile(f.key, pair.Key, 0o600))
-	}
 	for life := 3 * time.Second; ; life *= 2 {
 		require.Less(t, life, relaytest.Timeout)
 		end := time.Now().Add(life).Truncate(time.Second) // as it is written down
-		issue(pki.Validity{NotAfter: end})
+		f.renew(t, w.CA, pki.Validity{NotAfter: end})
 		s, err := parse(f.args(t, w.Address), nil)
 		require.NoError(t, err)
 		material, principal := connect(t, s)
@@ -237,7 +234,7 @@ func TestOpenStreamsStayWhenTheCertificateIsRenewed(t *testing.T) {
 			continue // this machine took longer than its lifetime
 		}
 		changed := material.Changed()
-		issue(pki.Validity{})
+		f.renew(t, w.CA, pki.Validity{})
 		<-changed
 		if _, err = ask(t, principal); err != nil || time.Now().After(end) {
 			continue

@@ -83,7 +83,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error { //nolint:
 		KeepAlive:   s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(), OnHello: hub.listener(spokeState), Renewed: renewed,
 		Dial: dialOptions, Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})
-	enroller, err := s.enrol(cluster, certSource, certificates, registry, logger)
+	enroller, err := s.enroller(cluster, certSource, certificates, registry, logger)
 	if err != nil {
 		return err
 	}

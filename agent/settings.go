@@ -37,7 +37,7 @@ type agentSettings struct {
 	access accessSettings
 	guard  guard.Settings
 
-	enrolment enrolmentSettings
+	enrollment enrollmentSettings
 }
 
 func newCommand(environment []string) *cobra.Command {
@@ -103,7 +103,7 @@ func (s *agentSettings) Declare(set *settings.Set) {
 	set.Duration(&s.resyncEvery, "compare-interval", "ARGOCD_AGENT_COMPARE_INTERVAL", 5*time.Minute,
 		"how often everything is compared with the hub, less up to half of it at random; at least 1s", settings.AtLeast(time.Second))
 	s.access.read(set)
-	s.declareEnrolment(set)
+	s.declareEnrollment(set)
 	s.guard.Declare(set, "ARGOCD_AGENT")
 }
 

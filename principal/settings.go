@@ -38,7 +38,7 @@ type principalSettings struct {
 	metricsAgents             int
 	limits                    limitSettings
 	guard                     guard.Settings
-	enrolment                 enrolmentSettings
+	enrollment                enrollmentSettings
 }
 
 func newCommand(environment []string) *cobra.Command {
@@ -83,7 +83,7 @@ func (s *principalSettings) Declare(set *settings.Set) {
 	s.workload.Declare(set)
 	s.tls.Workload, s.tls.Plaintext = &s.workload, &s.proxies.Local
 	s.policy.Declare(set, "ARGOCD_PRINCIPAL", "tls1.3")
-	s.declareEnrolment(set)
+	s.declareEnrollment(set)
 	set.Duration(&s.keepAliveMin, "keepalive-min-interval", "ARGOCD_PRINCIPAL_KEEP_ALIVE_MIN_INTERVAL", 5*time.Second,
 		"drop agents that send keep-alive pings more often than this; 0 for no limit", settings.NonNegative)
 	set.Duration(&s.resyncEvery, "compare-interval", "ARGOCD_PRINCIPAL_COMPARE_INTERVAL", 5*time.Minute,

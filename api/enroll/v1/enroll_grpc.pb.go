@@ -4,9 +4,9 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.2
 // - protoc             (unknown)
-// source: api/enrol/v1/enrol.proto
+// source: api/enroll/v1/enroll.proto
 
-package enrolv1
+package enrollv1
 
 import (
 	context "context"
@@ -21,7 +21,7 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Enrollment_Enroll_FullMethodName = "/argocdagent.enrol.v1.Enrollment/Enroll"
+	Enrollment_Enroll_FullMethodName = "/argocdagent.enroll.v1.Enrollment/Enroll"
 )
 
 // EnrollmentClient is the client API for Enrollment service.
@@ -118,7 +118,7 @@ func _Enrollment_Enroll_Handler(srv interface{}, ctx context.Context, dec func(i
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Enrollment_ServiceDesc = grpc.ServiceDesc{
-	ServiceName: "argocdagent.enrol.v1.Enrollment",
+	ServiceName: "argocdagent.enroll.v1.Enrollment",
 	HandlerType: (*EnrollmentServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
@@ -127,11 +127,11 @@ var Enrollment_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
-	Metadata: "api/enrol/v1/enrol.proto",
+	Metadata: "api/enroll/v1/enroll.proto",
 }
 
 const (
-	Renewal_Renew_FullMethodName = "/argocdagent.enrol.v1.Renewal/Renew"
+	Renewal_Renew_FullMethodName = "/argocdagent.enroll.v1.Renewal/Renew"
 )
 
 // RenewalClient is the client API for Renewal service.
@@ -226,7 +226,7 @@ func _Renewal_Renew_Handler(srv interface{}, ctx context.Context, dec func(inter
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Renewal_ServiceDesc = grpc.ServiceDesc{
-	ServiceName: "argocdagent.enrol.v1.Renewal",
+	ServiceName: "argocdagent.enroll.v1.Renewal",
 	HandlerType: (*RenewalServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
@@ -235,5 +235,5 @@ var Renewal_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
-	Metadata: "api/enrol/v1/enrol.proto",
+	Metadata: "api/enroll/v1/enroll.proto",
 }

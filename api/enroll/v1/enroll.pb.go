@@ -4,9 +4,9 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: api/enrol/v1/enrol.proto
+// source: api/enroll/v1/enroll.proto
 
-package enrolv1
+package enrollv1
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
@@ -35,7 +35,7 @@ type EnrollRequest struct {
 
 func (x *EnrollRequest) Reset() {
 	*x = EnrollRequest{}
-	mi := &file_api_enrol_v1_enrol_proto_msgTypes[0]
+	mi := &file_api_enroll_v1_enroll_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -47,7 +47,7 @@ func (x *EnrollRequest) String() string {
 func (*EnrollRequest) ProtoMessage() {}
 
 func (x *EnrollRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_enrol_v1_enrol_proto_msgTypes[0]
+	mi := &file_api_enroll_v1_enroll_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -60,7 +60,7 @@ func (x *EnrollRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnrollRequest.ProtoReflect.Descriptor instead.
 func (*EnrollRequest) Descriptor() ([]byte, []int) {
-	return file_api_enrol_v1_enrol_proto_rawDescGZIP(), []int{0}
+	return file_api_enroll_v1_enroll_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *EnrollRequest) GetToken() string {
@@ -87,7 +87,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_api_enrol_v1_enrol_proto_msgTypes[1]
+	mi := &file_api_enroll_v1_enroll_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -99,7 +99,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_enrol_v1_enrol_proto_msgTypes[1]
+	mi := &file_api_enroll_v1_enroll_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -112,7 +112,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_api_enrol_v1_enrol_proto_rawDescGZIP(), []int{1}
+	return file_api_enroll_v1_enroll_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -132,7 +132,7 @@ type IssueResponse struct {
 
 func (x *IssueResponse) Reset() {
 	*x = IssueResponse{}
-	mi := &file_api_enrol_v1_enrol_proto_msgTypes[2]
+	mi := &file_api_enroll_v1_enroll_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -144,7 +144,7 @@ func (x *IssueResponse) String() string {
 func (*IssueResponse) ProtoMessage() {}
 
 func (x *IssueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_enrol_v1_enrol_proto_msgTypes[2]
+	mi := &file_api_enroll_v1_enroll_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -157,7 +157,7 @@ func (x *IssueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueResponse.ProtoReflect.Descriptor instead.
 func (*IssueResponse) Descriptor() ([]byte, []int) {
-	return file_api_enrol_v1_enrol_proto_rawDescGZIP(), []int{2}
+	return file_api_enroll_v1_enroll_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *IssueResponse) GetCertificate() []byte {
@@ -167,47 +167,47 @@ func (x *IssueResponse) GetCertificate() []byte {
 	return nil
 }
 
-var File_api_enrol_v1_enrol_proto protoreflect.FileDescriptor
+var File_api_enroll_v1_enroll_proto protoreflect.FileDescriptor
 
-const file_api_enrol_v1_enrol_proto_rawDesc = "" +
+const file_api_enroll_v1_enroll_proto_rawDesc = "" +
 	"\n" +
-	"\x18api/enrol/v1/enrol.proto\x12\x14argocdagent.enrol.v1\"7\n" +
+	"\x1aapi/enroll/v1/enroll.proto\x12\x15argocdagent.enroll.v1\"7\n" +
 	"\rEnrollRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x10\n" +
 	"\x03csr\x18\x02 \x01(\fR\x03csr\" \n" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\"1\n" +
 	"\rIssueResponse\x12 \n" +
-	"\vcertificate\x18\x01 \x01(\fR\vcertificate2`\n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate2b\n" +
 	"\n" +
-	"Enrollment\x12R\n" +
-	"\x06Enroll\x12#.argocdagent.enrol.v1.EnrollRequest\x1a#.argocdagent.enrol.v1.IssueResponse2[\n" +
-	"\aRenewal\x12P\n" +
-	"\x05Renew\x12\".argocdagent.enrol.v1.RenewRequest\x1a#.argocdagent.enrol.v1.IssueResponseBEZCgithub.com/argocd-agent-mesh/argocd-agent-mesh/api/enrol/v1;enrolv1b\x06proto3"
+	"Enrollment\x12T\n" +
+	"\x06Enroll\x12$.argocdagent.enroll.v1.EnrollRequest\x1a$.argocdagent.enroll.v1.IssueResponse2]\n" +
+	"\aRenewal\x12R\n" +
+	"\x05Renew\x12#.argocdagent.enroll.v1.RenewRequest\x1a$.argocdagent.enroll.v1.IssueResponseBGZEgithub.com/argocd-agent-mesh/argocd-agent-mesh/api/enroll/v1;enrollv1b\x06proto3"
 
 var (
-	file_api_enrol_v1_enrol_proto_rawDescOnce sync.Once
-	file_api_enrol_v1_enrol_proto_rawDescData []byte
+	file_api_enroll_v1_enroll_proto_rawDescOnce sync.Once
+	file_api_enroll_v1_enroll_proto_rawDescData []byte
 )
 
-func file_api_enrol_v1_enrol_proto_rawDescGZIP() []byte {
-	file_api_enrol_v1_enrol_proto_rawDescOnce.Do(func() {
-		file_api_enrol_v1_enrol_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_api_enrol_v1_enrol_proto_rawDesc), len(file_api_enrol_v1_enrol_proto_rawDesc)))
+func file_api_enroll_v1_enroll_proto_rawDescGZIP() []byte {
+	file_api_enroll_v1_enroll_proto_rawDescOnce.Do(func() {
+		file_api_enroll_v1_enroll_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_api_enroll_v1_enroll_proto_rawDesc), len(file_api_enroll_v1_enroll_proto_rawDesc)))
 	})
-	return file_api_enrol_v1_enrol_proto_rawDescData
+	return file_api_enroll_v1_enroll_proto_rawDescData
 }
 
-var file_api_enrol_v1_enrol_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
-var file_api_enrol_v1_enrol_proto_goTypes = []any{
-	(*EnrollRequest)(nil), // 0: argocdagent.enrol.v1.EnrollRequest
-	(*RenewRequest)(nil),  // 1: argocdagent.enrol.v1.RenewRequest
-	(*IssueResponse)(nil), // 2: argocdagent.enrol.v1.IssueResponse
+var file_api_enroll_v1_enroll_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_api_enroll_v1_enroll_proto_goTypes = []any{
+	(*EnrollRequest)(nil), // 0: argocdagent.enroll.v1.EnrollRequest
+	(*RenewRequest)(nil),  // 1: argocdagent.enroll.v1.RenewRequest
+	(*IssueResponse)(nil), // 2: argocdagent.enroll.v1.IssueResponse
 }
-var file_api_enrol_v1_enrol_proto_depIdxs = []int32{
-	0, // 0: argocdagent.enrol.v1.Enrollment.Enroll:input_type -> argocdagent.enrol.v1.EnrollRequest
-	1, // 1: argocdagent.enrol.v1.Renewal.Renew:input_type -> argocdagent.enrol.v1.RenewRequest
-	2, // 2: argocdagent.enrol.v1.Enrollment.Enroll:output_type -> argocdagent.enrol.v1.IssueResponse
-	2, // 3: argocdagent.enrol.v1.Renewal.Renew:output_type -> argocdagent.enrol.v1.IssueResponse
+var file_api_enroll_v1_enroll_proto_depIdxs = []int32{
+	0, // 0: argocdagent.enroll.v1.Enrollment.Enroll:input_type -> argocdagent.enroll.v1.EnrollRequest
+	1, // 1: argocdagent.enroll.v1.Renewal.Renew:input_type -> argocdagent.enroll.v1.RenewRequest
+	2, // 2: argocdagent.enroll.v1.Enrollment.Enroll:output_type -> argocdagent.enroll.v1.IssueResponse
+	2, // 3: argocdagent.enroll.v1.Renewal.Renew:output_type -> argocdagent.enroll.v1.IssueResponse
 	2, // [2:4] is the sub-list for method output_type
 	0, // [0:2] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
@@ -215,26 +215,26 @@ var file_api_enrol_v1_enrol_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for field type_name
 }
 
-func init() { file_api_enrol_v1_enrol_proto_init() }
-func file_api_enrol_v1_enrol_proto_init() {
-	if File_api_enrol_v1_enrol_proto != nil {
+func init() { file_api_enroll_v1_enroll_proto_init() }
+func file_api_enroll_v1_enroll_proto_init() {
+	if File_api_enroll_v1_enroll_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_enrol_v1_enrol_proto_rawDesc), len(file_api_enrol_v1_enrol_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_enroll_v1_enroll_proto_rawDesc), len(file_api_enroll_v1_enroll_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
-		GoTypes:           file_api_enrol_v1_enrol_proto_goTypes,
-		DependencyIndexes: file_api_enrol_v1_enrol_proto_depIdxs,
-		MessageInfos:      file_api_enrol_v1_enrol_proto_msgTypes,
+		GoTypes:           file_api_enroll_v1_enroll_proto_goTypes,
+		DependencyIndexes: file_api_enroll_v1_enroll_proto_depIdxs,
+		MessageInfos:      file_api_enroll_v1_enroll_proto_msgTypes,
 	}.Build()
-	File_api_enrol_v1_enrol_proto = out.File
-	file_api_enrol_v1_enrol_proto_goTypes = nil
-	file_api_enrol_v1_enrol_proto_depIdxs = nil
+	File_api_enroll_v1_enroll_proto = out.File
+	file_api_enroll_v1_enroll_proto_goTypes = nil
+	file_api_enroll_v1_enroll_proto_depIdxs = nil
 }

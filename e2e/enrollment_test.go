@@ -22,13 +22,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	enrolv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enrol/v1"
+	enrollv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enroll/v1"
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrol"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrolltoken"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
@@ -78,7 +78,7 @@ func (p issuing) enrolls(t *testing.T, token string, csr []byte) (*x509.Certific
 	defer func() { require.NoError(t, conn.Close()) }()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	answer, err := enrolv1.NewEnrollmentClient(conn).Enroll(ctx, &enrolv1.EnrollRequest{Token: token, Csr: csr})
+	answer, err := enrollv1.NewEnrollmentClient(conn).Enroll(ctx, &enrollv1.EnrollRequest{Token: token, Csr: csr})
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func TestTokensThatGetNoCertificate(t *testing.T) {
 	principal := newIssuing(t)
 	name := unique("joins")
 	good, csr := enrollmentToken(t, name), newCSR(t)
-	stranger := enrol.New(identity.Agent(name)).Text() // of another hub
+	stranger := enrolltoken.New(identity.Agent(name)).Text() // of another hub
 	for want, send := range map[string]struct {
 		token string
 		csr   []byte
@@ -212,6 +212,6 @@ func TestEnrollmentPortServesNothingElse(t *testing.T) {
 		_, err = stream.Recv()
 	}
 	require.Equal(t, codes.Unimplemented, status.Code(err), "%v", err)
-	_, err = enrolv1.NewRenewalClient(conn).Renew(ctx, &enrolv1.RenewRequest{Csr: newCSR(t)})
+	_, err = enrollv1.NewRenewalClient(conn).Renew(ctx, &enrollv1.RenewRequest{Csr: newCSR(t)})
 	require.Equal(t, codes.Unimplemented, status.Code(err), "%v", err)
 }

@@ -1,4 +1,4 @@
-package enrolment
+package enrollment
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 )
 
 // write puts keys into the Secret in one request, so that nobody reads a certificate with another's key. All else that it has stays.
-func (e *Enrolment) write(ctx context.Context, data map[string][]byte) error {
+func (e *Enroller) write(ctx context.Context, data map[string][]byte) error {
 	patch, err := json.Marshal(map[string]any{"data": data})
 	if err != nil {
 		return err

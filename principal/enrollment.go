@@ -13,15 +13,15 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/client-go/kubernetes"
 
-	enrolv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enrol/v1"
+	enrollv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enroll/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/enrolment"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/enrollment"
 )
 
-// enrolmentSettings are what an operator decides about certificates that the principal issues.
-type enrolmentSettings struct {
+// enrollmentSettings are what an operator decides about certificates that the principal issues.
+type enrollmentSettings struct {
 	signer, caNamespace string
 	lifetime            time.Duration
 	port                int
@@ -37,9 +37,9 @@ const (
 // shortestLifetime leaves an agent time to renew.
 const shortestLifetime = 30 * time.Second
 
-// declareEnrolment declares the settings.
-func (s *principalSettings) declareEnrolment(set *settings.Set) {
-	e := &s.enrolment
+// declareEnrollment declares the settings.
+func (s *principalSettings) declareEnrollment(set *settings.Set) {
+	e := &s.enrollment
 	set.String(&e.signer, "signer", "ARGOCD_PRINCIPAL_SIGNER", "",
 		"what issues agents' certificates: ca-secret, by the CA's private key in the Secret argocd-agent-ca; if empty, the principal issues none",
 		settings.OneOf("", signerCASecret))
@@ -69,36 +69,36 @@ func (s *principalSettings) declareEnrolment(set *settings.Set) {
 }
 
 // issuer returns what issues certificates, nil if nothing does.
-func (s *principalSettings) issuer(client kubernetes.Interface, e *entrance, registry prometheus.Registerer, logger *slog.Logger) *enrolment.Service {
-	if s.enrolment.signer == "" {
+func (s *principalSettings) issuer(client kubernetes.Interface, e *entrance, registry prometheus.Registerer, logger *slog.Logger) *enrollment.Service {
+	if s.enrollment.signer == "" {
 		return nil
 	}
-	namespace := s.enrolment.caNamespace
+	namespace := s.enrollment.caNamespace
 	if namespace == "" {
 		namespace = s.namespace + signerSuffix
 	}
-	return enrolment.New(enrolment.Options{
-		Signer: enrolment.CASecret{Client: client.CoreV1(), Namespace: namespace, Name: signerSecret, Lifetime: s.enrolment.lifetime},
-		Tokens: enrolment.Tokens{Client: client.CoreV1(), Namespace: s.namespace},
+	return enrollment.New(enrollment.Options{
+		Signer: enrollment.CASecret{Client: client.CoreV1(), Namespace: namespace, Name: signerSecret, Lifetime: s.enrollment.lifetime},
+		Tokens: enrollment.Tokens{Client: client.CoreV1(), Namespace: s.namespace},
 		Authn:  e.authn, Identify: e.identify, Trust: e.admission, Ready: e.isReady, Registerer: registry, Logger: logging.Component(logger, "enrollment"),
 	})
 }
 
 // withRenewal adds the service by which agents renew, if there is one.
-func withRenewal(register func(grpc.ServiceRegistrar), issuer *enrolment.Service) func(grpc.ServiceRegistrar) {
+func withRenewal(register func(grpc.ServiceRegistrar), issuer *enrollment.Service) func(grpc.ServiceRegistrar) {
 	return func(r grpc.ServiceRegistrar) {
 		register(r)
 		if issuer != nil {
-			enrolv1.RegisterRenewalServer(r, issuer)
+			enrollv1.RegisterRenewalServer(r, issuer)
 		}
 	}
 }
 
 // enroll serves agents that enroll until the context ends.
-func (s *principalSettings) enroll(ctx context.Context, issuer *enrolment.Service, source *certs.Source, logger *slog.Logger) error {
-	if s.enrolment.port == 0 {
+func (s *principalSettings) enroll(ctx context.Context, issuer *enrollment.Service, source *certs.Source, logger *slog.Logger) error {
+	if s.enrollment.port == 0 {
 		return nil
 	}
 	secure := certs.ServerCredentials(certs.ServerOptions{Source: source, Policy: s.policy, ClientCertOptional: true})
-	return issuer.Serve(ctx, net.JoinHostPort(s.listenHost, strconv.Itoa(s.enrolment.port)), secure, logging.Component(logger, "enrollment"))
+	return issuer.Serve(ctx, net.JoinHostPort(s.listenHost, strconv.Itoa(s.enrollment.port)), secure, logging.Component(logger, "enrollment"))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrol"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrolltoken"
 )
 
 // How long an enrollment token may be good.
@@ -29,7 +29,7 @@ func createTokenCommand(e *endpoints) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Make an enrollment token for an agent", Args: oneAgent,
 		Long: `Make a token by which one agent gets its first certificate of the principal (its --enrollment-port), and print it. The hub keeps a
-hash of it in the Secret ` + enrol.SecretName + `. It is good for one key, and for that agent; an older token of the agent is not good any more.`,
+hash of it in the Secret ` + enrolltoken.SecretName + `. It is good for one key, and for that agent; an older token of the agent is not good any more.`,
 		Example: "  argocd-agentctl agent token create berlin --ttl 2h --principal-context hub",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if ttl < time.Minute || ttl > maxTTL {
@@ -43,12 +43,12 @@ hash of it in the Secret ` + enrol.SecretName + `. It is good for one key, and f
 			if err != nil {
 				return err
 			}
-			token, expires := enrol.New(identity.Agent(name)), time.Now().Add(ttl)
-			entry, err := enrol.NewEntry(token, expires).Encode()
+			token, expires := enrolltoken.New(identity.Agent(name)), time.Now().Add(ttl)
+			entry, err := enrolltoken.NewEntry(token, expires).Encode()
 			if err != nil {
 				return err
 			}
-			if err := hub.ChangeSecret(cmd.Context(), enrol.SecretName, func(data map[string][]byte) error {
+			if err := hub.ChangeSecret(cmd.Context(), enrolltoken.SecretName, func(data map[string][]byte) error {
 				data[name] = entry
 				return nil
 			}); err != nil {

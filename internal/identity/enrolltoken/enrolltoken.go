@@ -1,6 +1,6 @@
-// Package enrol is what argocd-agentctl, the principal and agents share of enrollment: the token by which an agent gets its first
+// Package enrolltoken is what argocd-agentctl, the principal and agents share of enrollment: the token by which an agent gets its first
 // certificate, and how the hub remembers it.
-package enrol
+package enrolltoken
 
 import (
 	"crypto/rand"

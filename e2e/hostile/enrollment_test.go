@@ -1,7 +1,7 @@
 package hostile_test
 
-// enrolmentLies are those of whoever asks the principal for a certificate. They need a principal with a signer.
-func enrolmentLies() []lie {
+// enrollmentLies are those of whoever asks the principal for a certificate. They need a principal with a signer.
+func enrollmentLies() []lie {
 	return []lie{
 		{
 			who: stranger, about: `principal, enrollment`,
@@ -37,7 +37,7 @@ func enrolmentLies() []lie {
 			who: `thief of a token`, about: `principal, enrollment`,
 			sends:   `a token late, or under another agent's name`,
 			happens: `Unauthenticated; the hub has a hash only`,
-			by:      `internal/identity/enrol.TestTokenIsForOneAgentOneKeyAndAWhile`,
+			by:      `internal/identity/enrolltoken.TestTokenIsForOneAgentOneKeyAndAWhile`,
 		},
 	}
 }

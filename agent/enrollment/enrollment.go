@@ -1,6 +1,6 @@
-// Package enrolment gets an agent its certificate of the principal: the first one for a token, and a newer one whenever two thirds of
+// Package enrollment gets an agent its certificate of the principal: the first one for a token, and a newer one whenever two thirds of
 // the life of the one before are over. It writes them to the Secret that the agent reads its certificate from.
-package enrolment
+package enrollment
 
 import (
 	"context"
@@ -21,16 +21,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	enrolv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enrol/v1"
+	enrollv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enroll/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrol"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrolltoken"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-// Options configure an Enrolment.
+// Options configure an Enroller.
 type Options struct {
 	// Token is the enrollment token; nil for none.
-	Token *enrol.Token
+	Token *enrolltoken.Token
 	// Enroll and Renew are the principal's addresses, host:port: for agents without a certificate, and for those with one.
 	Enroll, Renew string
 	// Trusting secure connections to the first, by the CAs in Roots, which Run runs, and Proving those to the second.
@@ -45,8 +45,8 @@ type Options struct {
 	Logger     *slog.Logger
 }
 
-// Enrolment keeps an agent supplied with certificates.
-type Enrolment struct {
+// Enroller keeps an agent supplied with certificates.
+type Enroller struct {
 	options  Options
 	requests *prometheus.CounterVec
 }
@@ -62,9 +62,9 @@ const (
 	settle = 5 * time.Second
 )
 
-// New returns an enrolment.
-func New(o Options) *Enrolment {
-	e := &Enrolment{options: o, requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+// New returns an Enroller.
+func New(o Options) *Enroller {
+	e := &Enroller{options: o, requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "argocd_agent_certificate_requests_total", Help: "Certificates that were asked for at the principal, by what for and what became of it.",
 	}, []string{"by", "result"})}
 	for _, by := range []string{"token", "certificate"} {
@@ -76,8 +76,8 @@ func New(o Options) *Enrolment {
 	return e
 }
 
-// Run gets certificates until the context ends. A nil Enrolment gets none. It fails only when Roots do.
-func (e *Enrolment) Run(ctx context.Context) error {
+// Run gets certificates until the context ends. A nil Enroller gets none. It fails only when Roots do.
+func (e *Enroller) Run(ctx context.Context) error {
 	if e == nil {
 		return nil
 	}
@@ -95,7 +95,7 @@ func (e *Enrolment) Run(ctx context.Context) error {
 
 // enroll exchanges the token for a certificate, unless there is a good one. The key stays the same for all attempts: the token is good for
 // one, and the answer may be lost.
-func (e *Enrolment) enroll(ctx context.Context) {
+func (e *Enroller) enroll(ctx context.Context) {
 	if e.options.Roots.Wait(ctx) != nil {
 		return
 	}
@@ -118,7 +118,7 @@ func (e *Enrolment) enroll(ctx context.Context) {
 			return false, err
 		}
 		defer func() { _ = conn.Close() }() // it only ever says that it was closed before
-		answer, err := enrolv1.NewEnrollmentClient(conn).Enroll(ctx, &enrolv1.EnrollRequest{Token: e.options.Token.Text(), Csr: csr})
+		answer, err := enrollv1.NewEnrollmentClient(conn).Enroll(ctx, &enrollv1.EnrollRequest{Token: e.options.Token.Text(), Csr: csr})
 		if err != nil {
 			return false, err
 		}
@@ -133,7 +133,7 @@ func usable(s *corev1.Secret) bool {
 }
 
 // renew asks for a newer certificate whenever it is time.
-func (e *Enrolment) renew(ctx context.Context) {
+func (e *Enroller) renew(ctx context.Context) {
 	for e.options.Pair.Wait(ctx) == nil {
 		changed := e.options.Pair.Changed()
 		material, err := e.options.Pair.Current()
@@ -167,7 +167,7 @@ func renewalTime(from, to time.Time) time.Time {
 	return from.Add(life*2/3 - rand.N(life/10+1)) //nolint:gosec // it spreads load
 }
 
-func (e *Enrolment) renewOnce(ctx context.Context) (bool, error) {
+func (e *Enroller) renewOnce(ctx context.Context) (bool, error) {
 	csr, key, err := pki.NewRequest(pki.KeyKind{})
 	if err != nil {
 		return false, err
@@ -177,7 +177,7 @@ func (e *Enrolment) renewOnce(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = conn.Close() }() // it only ever says that it was closed before
-	answer, err := enrolv1.NewRenewalClient(conn).Renew(ctx, &enrolv1.RenewRequest{Csr: csr})
+	answer, err := enrollv1.NewRenewalClient(conn).Renew(ctx, &enrollv1.RenewRequest{Csr: csr})
 	if err != nil {
 		return false, err
 	}
@@ -191,7 +191,7 @@ func dial(secure credentials.TransportCredentials) []grpc.DialOption {
 }
 
 // keep writes a new certificate and its key to the Secret, if they belong together: what a principal sends is not believed.
-func (e *Enrolment) keep(ctx context.Context, pair pki.Pair) error {
+func (e *Enroller) keep(ctx context.Context, pair pki.Pair) error {
 	loaded, err := pair.TLS()
 	if err != nil {
 		return fmt.Errorf("the principal's answer: %w", err)
@@ -208,7 +208,7 @@ func (e *Enrolment) keep(ctx context.Context, pair pki.Pair) error {
 
 // attempt does something until it works, and reports whether it got a certificate before the context ended. Each reason for a failure is
 // logged once.
-func (e *Enrolment) attempt(ctx context.Context, by string, do func(context.Context) (issued bool, err error)) bool {
+func (e *Enroller) attempt(ctx context.Context, by string, do func(context.Context) (issued bool, err error)) bool {
 	var said string
 	for delay := firstRetry; ; delay = min(2*delay, lastRetry) {
 		request, cancel := context.WithTimeout(ctx, requestTimeout)

@@ -1,4 +1,4 @@
-package enrolment
+package enrollment
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
-	enrolv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enrol/v1"
+	enrollv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enroll/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
 )
@@ -41,7 +41,7 @@ func (s *Service) Serve(ctx context.Context, address string, secure credentials.
 		grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: maxAge / 2, MaxConnectionAge: maxAge, MaxConnectionAgeGrace: issueTimeout}),
 	)
-	enrolv1.RegisterEnrollmentServer(server, s)
+	enrollv1.RegisterEnrollmentServer(server, s)
 	limited := connlimit.New(connlimit.Options{Total: connections, Setting: "--enrollment-port", Logger: logger}).Listen(listener)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {

@@ -9,31 +9,31 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/enrolment"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/enrollment"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrol"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrolltoken"
 )
 
-// enrolmentSettings are what an operator decides about certificates that the principal issues.
-type enrolmentSettings struct {
+// enrollmentSettings are what an operator decides about certificates that the principal issues.
+type enrollmentSettings struct {
 	token string
 	port  int
 	renew bool
 }
 
-// declareEnrolment declares the settings.
-func (s *agentSettings) declareEnrolment(set *settings.Set) {
-	e := &s.enrolment
+// declareEnrollment declares the settings.
+func (s *agentSettings) declareEnrollment(set *settings.Set) {
+	e := &s.enrollment
 	set.String(&e.token, "enrollment-token", "ARGOCD_AGENT_ENROLLMENT_TOKEN", "",
 		"token of argocd-agentctl agent token create, for which the agent gets its first certificate; better given by the environment",
 		func(text string) error {
 			if text == "" {
 				return nil
 			}
-			_, err := enrol.Parse(text)
+			_, err := enrolltoken.Parse(text)
 			return err
 		})
 	set.Int(&e.port, "enrollment-port", "ARGOCD_AGENT_ENROLLMENT_PORT", 8444, "the principal's port for agents that enroll", settings.Port)
@@ -53,10 +53,10 @@ func (s *agentSettings) declareEnrolment(set *settings.Set) {
 	}, "enrollment-token", "insecure-tls")
 }
 
-// enrol returns what gets the agent its certificates, nil if they come from elsewhere.
-func (s *agentSettings) enrol(cluster kube.Cluster, pair *certs.Source, metrics *certs.Metrics, registry *prometheus.Registry, logger *slog.Logger,
-) (*enrolment.Enrolment, error) {
-	e := s.enrolment
+// enroller returns what gets the agent its certificates, nil if they come from elsewhere.
+func (s *agentSettings) enroller(cluster kube.Cluster, pair *certs.Source, metrics *certs.Metrics, registry *prometheus.Registry, logger *slog.Logger,
+) (*enrollment.Enroller, error) {
+	e := s.enrollment
 	if e.token == "" && !e.renew {
 		return nil, nil //nolint:nilnil // none is what was asked for
 	}
@@ -67,18 +67,18 @@ func (s *agentSettings) enrol(cluster kube.Cluster, pair *certs.Source, metrics 
 	credentials := func(source *certs.Source) certs.ClientOptions {
 		return certs.ClientOptions{Source: source, Policy: s.policy, ServerID: s.tls.ServerID(), InsecureSkipVerify: s.insecureTLS}
 	}
-	options := enrolment.Options{
+	options := enrollment.Options{
 		Enroll: net.JoinHostPort(s.serverAddress, strconv.Itoa(e.port)), Renew: net.JoinHostPort(s.serverAddress, strconv.Itoa(s.serverPort)),
 		Trusting: certs.ClientCredentials(credentials(roots)), Proving: certs.ClientCredentials(credentials(pair)),
 		Roots: roots, Pair: pair, Secrets: cluster.Client.CoreV1().Secrets(s.namespace), SecretName: s.tls.PairSecret(),
 		Registerer: registry, Logger: logging.Component(logger, "enrollment"),
 	}
 	if e.token != "" {
-		token, err := enrol.Parse(e.token)
+		token, err := enrolltoken.Parse(e.token)
 		if err != nil {
 			return nil, err
 		}
 		options.Token = &token
 	}
-	return enrolment.New(options), nil
+	return enrollment.New(options), nil
 }

@@ -1,4 +1,4 @@
-package enrolment
+package enrollment
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrol"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrolltoken"
 )
 
 // Tokens are the enrollment tokens that the hub remembers, in one Secret.
@@ -21,17 +21,17 @@ type Tokens struct {
 
 // Redeem uses a token for a public key. The Secret is written before anything is signed, on the version that was read: of those who use a
 // token at the same time, at any replica, one succeeds. Errors that are not the caller's fault wrap errHub.
-func (t Tokens) Redeem(ctx context.Context, token enrol.Token, publicKey []byte) error {
+func (t Tokens) Redeem(ctx context.Context, token enrolltoken.Token, publicKey []byte) error {
 	secrets := t.Client.Secrets(t.Namespace)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		found, err := secrets.Get(ctx, enrol.SecretName, metav1.GetOptions{})
+		found, err := secrets.Get(ctx, enrolltoken.SecretName, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return enrol.ErrUnknown
+			return enrolltoken.ErrUnknown
 		}
 		if err != nil {
 			return hubError{err}
 		}
-		entry, changed, err := enrol.Redeem(found.Data[string(token.Agent)], token, publicKey, time.Now())
+		entry, changed, err := enrolltoken.Redeem(found.Data[string(token.Agent)], token, publicKey, time.Now())
 		if err != nil || !changed {
 			return err
 		}
@@ -53,5 +53,7 @@ func (t Tokens) Redeem(ctx context.Context, token enrol.Token, publicKey []byte)
 // hubError is one that the caller can do nothing about, nor should read.
 type hubError struct{ error }
 
-func (e hubError) Error() string { return fmt.Sprintf("Secret %s: %v", enrol.SecretName, e.error) }
+func (e hubError) Error() string {
+	return fmt.Sprintf("Secret %s: %v", enrolltoken.SecretName, e.error)
+}
 func (e hubError) Unwrap() error { return e.error }

@@ -1,6 +1,6 @@
-// Package enrolment gives agents their certificates: the first one for a token, and later ones for the certificate before. Whoever asks
+// Package enrollment gives agents their certificates: the first one for a token, and later ones for the certificate before. Whoever asks
 // chooses nothing but the key: the name is that of the token or of the connection's certificate, and the signer decides the rest.
-package enrolment
+package enrollment
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	enrolv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enrol/v1"
+	enrollv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enroll/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrol"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrolltoken"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/connlimit"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
@@ -41,8 +41,8 @@ type Options struct {
 
 // Service implements the gRPC services Enrollment and Renewal.
 type Service struct {
-	enrolv1.UnimplementedEnrollmentServer
-	enrolv1.UnimplementedRenewalServer
+	enrollv1.UnimplementedEnrollmentServer
+	enrollv1.UnimplementedRenewalServer
 
 	options  Options
 	issued   *prometheus.CounterVec
@@ -88,8 +88,8 @@ const (
 	byCertificate = "certificate"
 )
 
-// Enroll implements enrolv1.EnrollmentServer.
-func (s *Service) Enroll(ctx context.Context, r *enrolv1.EnrollRequest) (*enrolv1.IssueResponse, error) {
+// Enroll implements enrollv1.EnrollmentServer.
+func (s *Service) Enroll(ctx context.Context, r *enrollv1.EnrollRequest) (*enrollv1.IssueResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, issueTimeout)
 	defer cancel()
 	address, network := origin(ctx)
@@ -97,7 +97,7 @@ func (s *Service) Enroll(ctx context.Context, r *enrolv1.EnrollRequest) (*enrolv
 	if !limiter(s, s.addresses, network, perAddressEvery, perAddressBurst).Allow() || !s.all.Allow() {
 		return s.answer(byToken, logger, nil, status.Error(codes.ResourceExhausted, "too many requests to enroll: try again later"))
 	}
-	token, err := enrol.Parse(r.GetToken())
+	token, err := enrolltoken.Parse(r.GetToken())
 	if err != nil {
 		return s.answer(byToken, logger, nil, status.Error(codes.Unauthenticated, err.Error()))
 	}
@@ -123,8 +123,8 @@ func (s *Service) Enroll(ctx context.Context, r *enrolv1.EnrollRequest) (*enrolv
 	return s.answer(byToken, logger, certificate, err)
 }
 
-// Renew implements enrolv1.RenewalServer.
-func (s *Service) Renew(ctx context.Context, r *enrolv1.RenewRequest) (*enrolv1.IssueResponse, error) {
+// Renew implements enrollv1.RenewalServer.
+func (s *Service) Renew(ctx context.Context, r *enrollv1.RenewRequest) (*enrollv1.IssueResponse, error) {
 	ctx, grant, err := s.options.Authn.Agent(ctx)
 	if err != nil {
 		s.issued.WithLabelValues(byCertificate, "refused").Inc() // it was logged
@@ -174,13 +174,13 @@ func (s *Service) issue(ctx context.Context, agent identity.Agent, key pki.Publi
 }
 
 // answer counts and logs what becomes of a request. A status is for the caller; of any other error it learns no more than that.
-func (s *Service) answer(by string, logger *slog.Logger, certificate []byte, err error) (*enrolv1.IssueResponse, error) {
+func (s *Service) answer(by string, logger *slog.Logger, certificate []byte, err error) (*enrollv1.IssueResponse, error) {
 	if err == nil {
 		chain, _ := leafOf(certificate) // it was read before
 		s.issued.WithLabelValues(by, "issued").Inc()
 		logger.Info("Issued certificate", "by", by, "not_after", chain[0].NotAfter.UTC().Format(time.RFC3339),
 			"sha256", identity.Certified(chain).Fingerprint)
-		return &enrolv1.IssueResponse{Certificate: certificate}, nil
+		return &enrollv1.IssueResponse{Certificate: certificate}, nil
 	}
 	if refusal, ok := status.FromError(err); ok {
 		s.issued.WithLabelValues(by, "refused").Inc()
@@ -219,6 +219,6 @@ func limiter[K comparable](s *Service, limiters map[K]*rate.Limiter, key K, ever
 }
 
 var (
-	_ enrolv1.EnrollmentServer = (*Service)(nil)
-	_ enrolv1.RenewalServer    = (*Service)(nil)
+	_ enrollv1.EnrollmentServer = (*Service)(nil)
+	_ enrollv1.RenewalServer    = (*Service)(nil)
 )

@@ -13,6 +13,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/dialer"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/spoke"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/versions"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/ops"
@@ -80,7 +81,7 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error { //nolint:
 	principal := dialer.New(dialer.Options{
 		Address:     net.JoinHostPort(s.serverAddress, strconv.Itoa(s.serverPort)),
 		Credentials: certs.ClientCredentials(certs.ClientOptions{Source: certSource, Policy: s.policy, ServerID: s.tls.ServerID(), InsecureSkipVerify: s.insecureTLS}),
-		KeepAlive:   s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(), OnHello: hub.listener(spokeState), Renewed: renewed,
+		KeepAlive:   s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(versions.New(cluster.Client, s.namespace, logging.Component(logger, "connection"))), OnHello: hub.listener(spokeState), Renewed: renewed,
 		Dial: dialOptions, Registerer: registry, Logger: logging.Component(logger, "connection"),
 	})
 	enroller, err := s.enroller(cluster, certSource, certificates, registry, logger)
@@ -132,12 +133,17 @@ func (s *agentSettings) share(cluster kube.Cluster, hub *hubIdentity, metrics *s
 	})
 }
 
-func (s *agentSettings) hello() wire.Hello {
+// hello returns what makes the agent's hellos, with the spoke's versions as they are by then.
+func (s *agentSettings) hello(spoke *versions.Finder) func(context.Context) wire.Hello {
 	h := wire.NewHello()
 	h.Build, h.Mode = version.Version(), s.sharing.mode
 	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.CanonicalSelector(s.sharing.selector)
 	h.Heartbeat = s.heartbeat.Milliseconds()
-	return h
+	return func(ctx context.Context) wire.Hello {
+		found := spoke.Find(ctx)
+		h.Kubernetes, h.ArgoCD = found.Kubernetes, found.ArgoCD
+		return h
+	}
 }
 
 // secrets returns the agent's own Secrets.

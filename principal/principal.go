@@ -107,7 +107,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 	clusterStore.Subscribe(hubState)
 	clusterStore.Subscribe(service)
 	hubState.Subscribe(service)
-	base.Views = map[string]http.Handler{presence.Path: presence.Handler(status(directory.Presence, service.Sessions))}
+	base.Views = map[string]http.Handler{presence.Path: presence.Handler(status(replicaName(s.podName), directory.Presence, service.Sessions))}
 	s.operations.Authorize(kube.Authorize(cluster.Client))
 	operations, err := s.operations.Serve(ctx, base, append(entrance.ready(),
 		ops.When("applications", hubState.Ready), ops.When("identity", hubIdentity.Ready), ops.When("clusters", clusterStore.Ready))...)

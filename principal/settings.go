@@ -20,6 +20,7 @@ import (
 type principalSettings struct {
 	kube      kube.Options
 	namespace string
+	podName   string
 
 	listenHost string
 	listenPort int
@@ -88,6 +89,7 @@ func (s *principalSettings) Declare(set *settings.Set) {
 		"drop agents that send keep-alive pings more often than this; 0 for no limit", settings.NonNegative)
 	set.Duration(&s.resyncEvery, "compare-interval", "ARGOCD_PRINCIPAL_COMPARE_INTERVAL", 5*time.Minute,
 		"how often everything is compared with the agents, less up to half of it at random; at least 1s", settings.AtLeast(time.Second))
+	set.String(&s.podName, "pod-name", "POD_NAME", "", "what /agents and argocd-agentctl call this replica; the host name if empty, which in a Pod is the Pod's")
 	set.Int(&s.metricsAgents, "metrics-agents", "ARGOCD_PRINCIPAL_METRICS_AGENTS", 1000,
 		"how many agents have series of their own in argocd_principal_sync_guarded_deletions; deletions of others are added up without a name",
 		settings.NonNegative)

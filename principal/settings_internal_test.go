@@ -58,7 +58,7 @@ func TestFlags(t *testing.T) {
 			"max-objects-per-agent":    {Want: "want", Bad: []string{"-1", "many"}},
 			"agent-changes-per-second": {Want: "want", Bad: []string{"-1", "fast"}},
 		},
-		Any:        []string{"jwt-svid-audience", "listen-socket", "kubecontext", "tls-cert", "tls-key", "root-ca-path"},
+		Any:        []string{"jwt-svid-audience", "pod-name", "listen-socket", "kubecontext", "tls-cert", "tls-key", "root-ca-path"},
 		NoVariable: []string{"kubeconfig", "kubecontext"},
 	})
 }

@@ -63,8 +63,8 @@ type Options struct {
 	Peer *converge.Peer
 	// Tunnel takes up what the hub dials; nil if it may not.
 	Tunnel *tunnel.Server
-	// Hello is the agent's.
-	Hello wire.Hello
+	// Hello returns the agent's, for each connection anew.
+	Hello func(context.Context) wire.Hello
 	// OnHello, if set, gets the principal's hello, before anything else is read.
 	OnHello func(wire.Hello)
 	// Renewed returns a channel that is closed when the agent gets another certificate.
@@ -221,7 +221,7 @@ func (d *Dialer) connect(ctx context.Context) (lasted time.Duration, err error) 
 
 // runSession runs one session over a connection. What the hub says to the spoke over it may last until ctx ends.
 func (d *Dialer) runSession(ctx context.Context, conn *grpc.ClientConn, hub *sync.WaitGroup) (lasted time.Duration, err error) {
-	renewed := d.options.Renewed()
+	renewed, mine := d.options.Renewed(), d.options.Hello(ctx)
 	streaming, end := context.WithCancel(ctx)
 	var receiver sync.WaitGroup
 	defer receiver.Wait()
@@ -233,12 +233,12 @@ func (d *Dialer) runSession(ctx context.Context, conn *grpc.ClientConn, hub *syn
 	stream := wire.NewStream(grpcStream, end, "/agent", d.options.Logger)
 	receiver.Go(stream.Run)
 	defer stream.Close(errEnded)
-	theirs, err := d.handshake(ctx, stream)
+	theirs, err := d.handshake(ctx, stream, mine)
 	if err != nil {
 		return 0, err
 	}
 	connected := time.Now()
-	stream.ExpectHeartbeats(d.options.Hello.Every())
+	stream.ExpectHeartbeats(mine.Every())
 	d.connected.Store(true)
 	defer d.connected.Store(false)
 	d.metrics.connections.Inc()
@@ -253,7 +253,7 @@ func (d *Dialer) runSession(ctx context.Context, conn *grpc.ClientConn, hub *syn
 	if d.options.Tunnel != nil {
 		hub.Go(func() { d.serveTunnel(ctx, session, conn, cancel) })
 	}
-	err = d.options.Peer.RunSession(session, stream, d.options.Hello.Every())
+	err = d.options.Peer.RunSession(session, stream, mine.Every())
 	return time.Since(connected), err
 }
 
@@ -270,12 +270,12 @@ func (d *Dialer) serveTunnel(ctx, session context.Context, conn *grpc.ClientConn
 }
 
 // handshake exchanges hellos, and returns the principal's.
-func (d *Dialer) handshake(ctx context.Context, stream *wire.Stream) (wire.Hello, error) {
+func (d *Dialer) handshake(ctx context.Context, stream *wire.Stream, mine wire.Hello) (wire.Hello, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, errors.New("the principal did not answer the hello"))
 	defer cancel()
 	// A Send that blocks ends then, too.
 	defer context.AfterFunc(ctx, func() { stream.Close(context.Cause(ctx)) })()
-	if err := stream.SendHello(d.options.Hello); err != nil && !errors.Is(err, io.EOF) { // the answer says why
+	if err := stream.SendHello(mine); err != nil && !errors.Is(err, io.EOF) { // the answer says why
 		return wire.Hello{}, err
 	}
 	theirs, err := stream.RecvHello(ctx)

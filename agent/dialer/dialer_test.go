@@ -25,7 +25,7 @@ func TestConnectionIsShown(t *testing.T) {
 	withFakeClock(t, func(t *testing.T, o *fixture) {
 		require.ErrorContains(t, o.Connected(), "first connection")
 		c := <-o.principal.calls
-		require.Equal(t, hello(), c.greet(t))
+		require.Equal(t, hello(t.Context()), c.greet(t))
 		synctest.Wait()
 		require.NoError(t, o.Connected())
 		require.InDelta(t, 1, o.metric(t, "argocd_agent_connection_status"), 0)

@@ -73,7 +73,7 @@ func (c *call) greet(t *testing.T) wire.Hello {
 	go s.Run()
 	h, err := s.RecvHello(c.Context())
 	require.NoError(t, err)
-	answer := hello()
+	answer := hello(t.Context())
 	answer.Agent = "a"
 	require.NoError(t, s.SendHello(answer))
 	return h
@@ -124,7 +124,7 @@ func (o *fixture) over(dial dialContext) dialContext {
 	}
 }
 
-func hello() wire.Hello {
+func hello(context.Context) wire.Hello {
 	h := wire.NewHello()
 	h.Build, h.Mode, h.Mapping = "v1.2.3", "managed", "namespace"
 	return h
@@ -139,7 +139,7 @@ func newFixture(address string, renewed func() <-chan struct{}, c credentials.Tr
 	}
 	o.Dialer = dialer.New(dialer.Options{
 		Address: address, Credentials: c, DialContext: dial,
-		Peer: converge.NewPeer(converge.Options{}), Hello: hello(), Renewed: renewed,
+		Peer: converge.NewPeer(converge.Options{}), Hello: hello, Renewed: renewed,
 		Registerer: o.registry, Logger: slog.New(slog.NewTextHandler(o.log, nil)),
 	})
 	return o

@@ -138,12 +138,13 @@ func printStatus(out io.Writer, all []agents.Agent, wide bool, now time.Time) {
 	if wide {
 		more = "\tADDRESS\tLABELS\tSECRET"
 	}
-	fmt.Fprintln(out, "AGENT\tMODE\tCONNECTION\tLAG\tBACKLOG\tHELD\tCERTIFICATE UNTIL\tBUILD\tPROBLEMS"+more)
+	fmt.Fprintln(out, "AGENT\tMODE\tCONNECTION\tLAG\tBACKLOG\tHELD\tCERTIFICATE UNTIL\tBUILD\tARGO CD\tKUBERNETES\tREPLICA\tPROBLEMS"+more)
 	for i := range all {
 		a := &all[i]
-		mode, lag, backlog, until, address := a.Mode, "-", "-", "-", "-"
+		mode, lag, backlog, until, address, argoCD, kubernetes := a.Mode, "-", "-", "-", "-", "-", "-"
 		if session := a.Connection.Session; session != nil {
-			mode, address = cmp.Or(session.Mode, mode), cmp.Or(session.Address, "-")
+			mode, address = cmp.Or(session.Mode, mode), orDash(session.Address)
+			argoCD, kubernetes = orDash(session.ArgoCD), orDash(session.Kubernetes)
 			lag = time.Duration(session.LagSeconds * float64(time.Second)).Round(100 * time.Millisecond).String()
 			backlog = strconv.Itoa(session.Backlog)
 			if session.CertificateEnd != nil {
@@ -153,8 +154,8 @@ func printStatus(out io.Writer, all []agents.Agent, wide bool, now time.Time) {
 		if wide {
 			more = "\t" + strings.Join([]string{address, labelText(a.Labels), a.Secret}, "\t")
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%d%s\n", a.Name, mode, sinceText(a.Connection, now), lag, backlog, a.HeldDeletions, until,
-			orDash(a.Connection.Build), len(a.Problems), more)
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d%s\n", a.Name, mode, sinceText(a.Connection, now), lag, backlog, a.HeldDeletions, until,
+			orDash(a.Connection.Build), argoCD, kubernetes, orDash(a.Connection.Replica), len(a.Problems), more)
 	}
 	for i := range all {
 		printProblems(out, all[i].Name+": ", all[i].Problems)

@@ -49,6 +49,8 @@ type Connection struct {
 	Since *time.Time `json:"since,omitempty"`
 	// Build is the agent's version, as it says, in characters that may be printed.
 	Build string `json:"build,omitempty"`
+	// Replica is the name of the principal that holds it.
+	Replica string `json:"replica,omitempty"`
 	// Session is how its session is; nil without one.
 	Session *presence.Session `json:"session,omitempty"`
 }
@@ -72,7 +74,13 @@ func printable(text string) string {
 func (p Presence) Of(agent string) Connection {
 	switch known := p.agents[agent]; {
 	case known.Connected:
-		return Connection{State: Connected, Since: known.Since, Build: printable(known.Build), Session: known.Session}
+		c := Connection{State: Connected, Since: known.Since, Build: printable(known.Build), Replica: printable(known.Replica)}
+		if known.Session != nil {
+			session := *known.Session
+			session.Kubernetes, session.ArgoCD = printable(session.Kubernetes), printable(session.ArgoCD)
+			c.Session = &session
+		}
+		return c
 	case p.Unknown != nil:
 		return Connection{State: Unknown}
 	default:

@@ -63,7 +63,8 @@ func TestWhatAnAgentSaysOfItselfIsPrintable(t *testing.T) {
 		"\u202e1v":                 `"\u202e1v"`,
 		strings.Repeat("x", 1<<20): strings.Repeat("x", 64),
 	} {
-		address := principal(t, presence.Agent{Name: "berlin", Connected: true, Build: said})
-		require.Equal(t, shown, principals.Ask(t.Context(), nil, []string{address}).Of("berlin").Build)
+		address := principal(t, presence.Agent{Name: "berlin", Connected: true, Build: said, Session: &presence.Session{Kubernetes: said, ArgoCD: said}})
+		about := principals.Ask(t.Context(), nil, []string{address}).Of("berlin")
+		require.Equal(t, []string{shown, shown, shown}, []string{about.Build, about.Session.Kubernetes, about.Session.ArgoCD})
 	}
 }

@@ -6,7 +6,7 @@ func liesElsewhere() []lie {
 	return []lie{
 		{
 			who: `agent`, about: `argocd-agentctl status`,
-			sends:   `a build of escape sequences, or of a megabyte, for the terminal of whoever asks how it is`,
+			sends:   `a build, or a version of Kubernetes or Argo CD, of escape sequences or of a megabyte, for the terminal of whoever asks how it is`,
 			happens: `it is shown quoted, and cut`,
 			by:      `agentctl/principals.TestWhatAnAgentSaysOfItselfIsPrintable`,
 		},

@@ -315,6 +315,7 @@ func (o *fixture) metric(t *testing.T, name string) float64 {
 func hello() wire.Hello {
 	h := wire.NewHello()
 	h.Build, h.Mode, h.Mapping = "v1.2.3", "managed", "namespace"
+	h.Kubernetes, h.ArgoCD = "v1.34.1", "v3.1.0"
 	return h
 }
 

@@ -161,6 +161,8 @@ func (s *Service) Backlog(f converge.Facet) int {
 type Session struct {
 	Mode    string
 	Address string
+	// Kubernetes and ArgoCD are the versions that its cluster runs, as it says.
+	Kubernetes, ArgoCD string
 	// CertificateEnd is when what the agent has proven ends, and the session with it; zero for never.
 	CertificateEnd time.Time
 	// Backlog is how many keys may differ from what the agent holds, and Lag for how long the oldest has.
@@ -174,7 +176,10 @@ func (s *Service) Sessions() map[string]Session {
 	s.mu.RLock()
 	for name, a := range s.agents {
 		if a.newest != nil {
-			all[name] = Session{Mode: a.mode, Address: a.newest.address, CertificateEnd: a.newest.until}
+			theirs := a.newest.theirs
+			all[name] = Session{
+				Mode: a.mode, Address: a.newest.address, Kubernetes: theirs.Kubernetes, ArgoCD: theirs.ArgoCD, CertificateEnd: a.newest.until,
+			}
 			peers[name] = a.peer
 		}
 	}

@@ -60,6 +60,7 @@ func TestSessionsOfConnectedAgents(t *testing.T) {
 	a.requirePut(t, "guestbook", "one") // and does not say that it has it
 	session := o.Sessions()["a"]
 	require.Equal(t, hello().Mode, session.Mode)
+	require.Equal(t, []string{hello().Kubernetes, hello().ArgoCD}, []string{session.Kubernetes, session.ArgoCD})
 	require.Contains(t, session.Address, "127.0.0.1")
 	require.True(t, session.CertificateEnd.After(time.Now()))
 	require.Equal(t, 1, session.Backlog)

@@ -61,7 +61,7 @@ func (f *Fleet) newAgent(o Options, index int, name string) (*agent, error) {
 	hello.Mode, hello.Mapping, hello.Heartbeat = string(facets.Managed), mapping.ByNamespace{}.Name(), o.Heartbeat.Milliseconds()
 	logger := slog.New(slog.DiscardHandler)
 	a.dialer = dialer.New(dialer.Options{
-		Address: o.Address, Credentials: secure, KeepAlive: o.KeepAlive, Peer: a.peer, Hello: hello, OnHello: f.greeted(a),
+		Address: o.Address, Credentials: secure, KeepAlive: o.KeepAlive, Peer: a.peer, Hello: func(context.Context) wire.Hello { return hello }, OnHello: f.greeted(a),
 		Tunnel: tunnel.NewServer(logger), Renewed: func() <-chan struct{} { return nil },
 		Dial: []grpc.DialOption{
 			grpc.WithContextDialer(from(index)), grpc.WithReadBufferSize(bufferSize), grpc.WithWriteBufferSize(bufferSize),

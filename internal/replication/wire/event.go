@@ -195,7 +195,9 @@ func decodeHello(e *pb.CloudEvent) (any, error) {
 			return nil, errTooLong(e, field.name, len(field.text), field.limit)
 		}
 	}
-	h.Build = cut(h.Build, maxSmall) // whoever builds may call it anything
+	for _, shown := range []*string{&h.Build, &h.Kubernetes, &h.ArgoCD} {
+		*shown = cut(*shown, maxSmall) // whoever builds may call it anything
+	}
 	return h, nil
 }
 

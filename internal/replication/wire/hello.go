@@ -20,6 +20,10 @@ type Hello struct {
 	Newest int `json:"newest"`
 	// Build is the sender's release, for logs.
 	Build string `json:"build,omitempty"`
+	// Kubernetes and ArgoCD are the versions that the agent's cluster runs, as the agent says and as far as it knows: for people to
+	// see, and for nothing else.
+	Kubernetes string `json:"kubernetes,omitempty"`
+	ArgoCD     string `json:"argocd,omitempty"`
 	// Agent is, in the principal's answer, the name by which it knows the agent.
 	Agent string `json:"agent,omitempty"`
 	// Mode is the agent's: "managed" or "autonomous".

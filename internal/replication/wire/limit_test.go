@@ -156,10 +156,11 @@ func TestHelloIsBounded(t *testing.T) {
 		return recvHello(t, b, receiver.end)
 	}
 	h := wire.NewHello()
+	h.Kubernetes, h.ArgoCD = long(1<<19), long(65)
 	h.Agent, h.Mode, h.Mapping, h.Build, h.Selector, h.Hub = long(64), long(64), long(64), long(1<<20), long(4096), long(128)
 	got, err := greeting(h)
 	require.NoError(t, err)
-	h.Build = long(64)
+	h.Build, h.Kubernetes, h.ArgoCD = long(64), long(64), long(64)
 	require.Equal(t, h, got)
 	for name, change := range map[string]func(*wire.Hello){
 		"agent":    func(h *wire.Hello) { h.Agent += "a" },

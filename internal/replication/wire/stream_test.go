@@ -96,6 +96,7 @@ func TestHellosArriveAsTheyWereSent(t *testing.T) {
 	agent, principal, end := pairWith(t)
 	hello := wire.Hello{
 		Oldest: 1, Newest: 3, Build: "v1.2.3", Agent: "a", Mode: "managed", Mapping: "namespace", Heartbeat: 30_000,
+		Kubernetes: "v1.34.1", ArgoCD: "v3.1.0",
 	}
 	require.NoError(t, agent.SendHello(hello))
 	got, err := recvHello(t, principal, end)

@@ -14,6 +14,8 @@ const Path = "/agents"
 
 // Report is what one principal knows of all agents.
 type Report struct {
+	// Replica is the principal's own name: that of its Pod.
+	Replica string `json:"replica,omitempty"`
 	// Started is when the principal did. It knows nothing of what was before.
 	Started time.Time `json:"started"`
 	Agents  []Agent   `json:"agents"`
@@ -27,6 +29,8 @@ type Agent struct {
 	Since *time.Time `json:"since,omitempty"`
 	// Build is the agent's version, as it says.
 	Build string `json:"build,omitempty"`
+	// Replica is the principal that the agent is connected to. Merge sets it.
+	Replica string `json:"replica,omitempty"`
 	// Session is the one by which objects are synchronised, if it has one.
 	Session *Session `json:"session,omitempty"`
 }
@@ -37,6 +41,9 @@ type Session struct {
 	Mode string `json:"mode,omitempty"`
 	// Address is where the agent connects from.
 	Address string `json:"address,omitempty"`
+	// Kubernetes and ArgoCD are the versions that its cluster runs, as the agent says; empty if it does not.
+	Kubernetes string `json:"kubernetes,omitempty"`
+	ArgoCD     string `json:"argocd,omitempty"`
 	// Backlog is how many objects may differ from what the agent holds, and LagSeconds for how long the oldest has.
 	Backlog    int     `json:"backlog"`
 	LagSeconds float64 `json:"lagSeconds"`
@@ -68,6 +75,9 @@ func Merge(reports []Report) map[string]Agent {
 	all := make(map[string]Agent)
 	for _, report := range reports {
 		for _, agent := range report.Agents {
+			if agent.Replica = ""; agent.Connected {
+				agent.Replica = report.Replica
+			}
 			if other, known := all[agent.Name]; !known || newer(agent, other) {
 				all[agent.Name] = agent
 			}

@@ -30,6 +30,7 @@ func TestHandlerSaysWhyThereIsNothingYet(t *testing.T) {
 
 // An agent is connected to one of several principals, and the others know an older state.
 func TestAgentIsConnectedIfItIsToOnePrincipal(t *testing.T) {
+	one, other := "argocd-agent-principal-1", "argocd-agent-principal-2"
 	early := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	late := early.Add(time.Minute)
 	connected := presence.Agent{Name: "berlin", Connected: true, Since: &early}
@@ -49,8 +50,11 @@ func TestAgentIsConnectedIfItIsToOnePrincipal(t *testing.T) {
 			var reports []presence.Report
 			for _, i := range order {
 				if i < len(c.said) {
-					reports = append(reports, presence.Report{Agents: []presence.Agent{c.said[i]}})
+					reports = append(reports, presence.Report{Replica: map[bool]string{true: one, false: other}[c.said[i].Connected], Agents: []presence.Agent{c.said[i]}})
 				}
+			}
+			if c.want.Connected {
+				c.want.Replica = one
 			}
 			require.Equal(t, map[string]presence.Agent{"berlin": c.want}, presence.Merge(reports), name)
 		}

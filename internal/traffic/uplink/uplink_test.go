@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/dnstest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings/settingstest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
@@ -120,6 +121,20 @@ func TestConnectByFlagsAndByVariables(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, said.GetAgents(), 2)
 	}
+}
+
+// A DNS that does not answer for TXT records, and /etc/hosts that has the principal's name, must not hold up kubeproxy and redisproxy.
+func TestComponentsLookForAddressesOnly(t *testing.T) {
+	w := relaytest.Open(t)
+	dns := dnstest.Start(t)
+	_, port, err := net.SplitHostPort(w.Address)
+	require.NoError(t, err)
+	s, err := parse(write(t, w.CA, w.CA, relaytest.Component).args(t, "principal.test:"+port), nil)
+	require.NoError(t, err)
+	_, principal := connect(t, s)
+	_, err = ask(t, principal)
+	require.ErrorContains(t, err, "principal.test", "its certificate has no such name")
+	dns.AddressesOnly(t)
 }
 
 // All that is missing or wrong is reported at once, by flags and variables.

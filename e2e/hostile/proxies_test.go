@@ -63,5 +63,11 @@ func proxyLies() []lie {
 			happens: `they end when it does, by Cert of the header; without Cert after a day`,
 			by:      `kubeproxy/callers.TestCertificateBehindAProxyExpires`,
 		},
+		{
+			who: `agent behind Envoy`, about: `principal`,
+			sends:   `streams by a certificate that has expired, over a connection that its own Envoy opened before`,
+			happens: `Unauthenticated, and says what to set; streams that are open end when it expires, by Cert of the header`,
+			by:      `e2e.TestStreamsBehindSidecarsEndWithTheirCertificates`,
+		},
 	}
 }

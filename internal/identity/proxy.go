@@ -97,6 +97,12 @@ func (p Proxies) vouched(c Connection, by Proof) (Proof, error) {
 		NotAfter: time.Now().Add(proxied), Address: by.Address,
 	}
 	if x := element.Certificate; x != nil {
+		if time.Now().After(x.NotAfter) {
+			// Envoy shows the certificate that it had when it opened the connection, also after it has got a newer one.
+			return Proof{}, fmt.Errorf("%w: header %s of the connection from %s: the certificate in it expired at %s: "+
+				"renew it, or have the client's own proxy open new connections in time, by Envoy's max_connection_duration",
+				ErrUnauthenticated, xfcc.Header, by.Address, x.NotAfter.UTC().Format(time.RFC3339))
+		}
 		proof.NotAfter = x.NotAfter
 	}
 	if len(by.Certificates) > 0 && by.NotAfter.Before(proof.NotAfter) {

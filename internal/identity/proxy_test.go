@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,18 @@ func TestHeaderCountsOnlyFromAProxy(t *testing.T) {
 			require.True(t, proof.NotAfter.After(time.Now()))
 		})
 	}
+}
+
+// A proxy may go on to show a certificate that has expired: what is over is over.
+func TestExpiredCertificateInAHeaderIsRefused(t *testing.T) {
+	t.Parallel()
+	expired := time.Now().Add(-time.Second)
+	pair, err := newCA(t).IssueClient(pki.ClientOptions{SPIFFEID: berlin, Validity: pki.Validity{NotBefore: expired.Add(-time.Hour), NotAfter: expired}})
+	require.NoError(t, err)
+	header := []string{`Cert="` + strings.ReplaceAll(url.QueryEscape(string(pair.Certificate)), "+", "%20") + `"`}
+	_, err = identity.Proxies{Local: true}.Prove(identity.Connection{Address: local(), Header: header})
+	require.ErrorIs(t, err, identity.ErrUnauthenticated)
+	require.ErrorContains(t, err, "the certificate in it expired at "+expired.UTC().Format(time.RFC3339))
 }
 
 // What a client writes before the proxies append theirs is to the left.

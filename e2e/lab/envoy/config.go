@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
 )
@@ -22,6 +24,10 @@ func inline(text []byte) object { return object{"inline_string": string(text)} }
 
 // bootstrap is Envoy's configuration: one listener, and one cluster behind it.
 func (o Options) bootstrap(in, admin int) ([]byte, error) {
+	clusters := []object{o.Backend.cluster()}
+	if o.WorkloadAPI != "" {
+		clusters = append(clusters, spire(o.WorkloadAPI))
+	}
 	return json.Marshal(object{
 		"admin": object{"address": socket(port.Address(admin))},
 		"static_resources": object{
@@ -29,7 +35,7 @@ func (o Options) bootstrap(in, admin int) ([]byte, error) {
 				"name": "in", "address": socket(port.Address(in)),
 				"filter_chains": []object{o.Listener.filterChain()},
 			}},
-			"clusters": []object{o.Backend.cluster()},
+			"clusters": clusters,
 		},
 	})
 }
@@ -67,23 +73,10 @@ func (l Listener) filterChain() object {
 }
 
 func (b Backend) cluster() object {
-	protocol, http2 := object{"http2_protocol_options": object{}}, !b.HTTP1
-	if b.HTTP1 {
-		protocol = object{"http_protocol_options": object{}}
-	}
-	cluster := object{
-		"name": "backend", "connect_timeout": "5s", "type": "STATIC",
-		"typed_extension_protocol_options": object{
-			"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-				object{"explicit_http_config": protocol}),
-		},
-		"load_assignment": object{"cluster_name": "backend", "endpoints": []object{{
-			"lb_endpoints": []object{{"endpoint": object{"address": socket(b.Address)}}},
-		}}},
-	}
+	cluster := static("backend", b.Address, b.HTTP1, b.Renew)
 	if b.Identity != nil {
 		common := b.Identity.context()
-		if http2 {
+		if !b.HTTP1 {
 			common["alpn_protocols"] = []string{"h2"}
 		}
 		cluster["transport_socket"] = object{
@@ -94,9 +87,65 @@ func (b Backend) cluster() object {
 	return cluster
 }
 
+// static is a cluster of one address, to which it speaks plain text.
+func static(name, address string, http1 bool, renew time.Duration) object {
+	protocol := object{"http2_protocol_options": object{}}
+	if http1 {
+		protocol = object{"http_protocol_options": object{}}
+	}
+	options := object{"explicit_http_config": protocol}
+	if renew > 0 {
+		options["common_http_protocol_options"] = object{"max_connection_duration": renew.String()}
+	}
+	return object{
+		"name": name, "connect_timeout": "5s", "type": "STATIC",
+		"typed_extension_protocol_options": object{
+			"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": typed("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", options),
+		},
+		"load_assignment": object{"cluster_name": name, "endpoints": []object{{
+			"lb_endpoints": []object{{"endpoint": object{"address": socket(address)}}},
+		}}},
+	}
+}
+
+// spireCluster is the name of the cluster that is SPIRE's agent.
+const spireCluster = "spire"
+
+// spire is the cluster of the SPIRE agent at an address of its Workload API, where it serves SDS too.
+func spire(workloadAPI string) object {
+	return static(spireCluster, strings.TrimPrefix(workloadAPI, "unix://"), false, 0)
+}
+
+// secret names one of the things that SPIRE's agent gives by SDS.
+func secret(name string) object {
+	return object{"name": name, "sds_config": object{"resource_api_version": "V3", "api_config_source": object{
+		"api_type": "GRPC", "transport_api_version": "V3", "grpc_services": []object{{"envoy_grpc": object{"cluster_name": spireCluster}}},
+	}}}
+}
+
+// allBundles is SPIRE's name for the bundle of the trust domain together with those that are federated, each for its own.
+const allBundles = "ALL"
+
+// fromSPIRE adds to a context what SPIRE's agent gives.
+func (i *Identity) fromSPIRE(context object) object {
+	peers := object{"prefix": "spiffe://"}
+	if i.Peer != "" {
+		peers = object{"exact": i.Peer}
+	}
+	context["tls_certificate_sds_secret_configs"] = []object{secret(i.SPIFFEID)}
+	context["combined_validation_context"] = object{
+		"default_validation_context":           object{"match_typed_subject_alt_names": []object{{"san_type": "URI", "matcher": peers}}},
+		"validation_context_sds_secret_config": secret(allBundles),
+	}
+	return context
+}
+
 // context is how an identity is shown, and who is trusted.
 func (i *Identity) context() object {
 	context := object{"tls_params": object{"tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3"}}
+	if i.SPIFFEID != "" {
+		return i.fromSPIRE(context)
+	}
 	if i.CA != nil { // otherwise nobody is asked for a certificate
 		context["validation_context"] = object{"trusted_ca": inline(i.CA)}
 	}

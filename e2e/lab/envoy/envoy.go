@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/host"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
@@ -28,6 +29,9 @@ type Options struct {
 	Name     string // of its log
 	Listener Listener
 	Backend  Backend
+	// WorkloadAPI is the address of the SPIRE agent that gives the Envoy certificates and trusted CAs by SDS, as
+	// unix:///path; required with an Identity that has a SPIFFE ID.
+	WorkloadAPI string
 }
 
 // Listener is where clients come.
@@ -49,11 +53,24 @@ type Backend struct {
 	Identity *Identity
 	// HTTP1 speaks HTTP/1.1 to it, in place of HTTP/2.
 	HTTP1 bool
+	// Renew opens a new connection after so long, for requests that come then: without it an Envoy shows the certificate that it had at
+	// the first one as long as that connection lasts. Zero for never.
+	Renew time.Duration
 }
 
-// Identity is a certificate, its key, and the CA of the other side, in PEM form. The certificate may be missing, and the CA of a
-// listener that asks nobody for a certificate.
-type Identity struct{ Certificate, Key, CA []byte }
+// Identity is what an Envoy shows, and whom it trusts: either a certificate, its key, and the CA of the other side, in PEM form, of which
+// the certificate may be missing, and the CA of a listener that asks nobody for a certificate; or a SPIFFE ID, whose X.509-SVIDs and
+// bundles come from SPIRE's agent by SDS.
+type Identity struct {
+	Certificate, Key, CA []byte
+
+	SPIFFEID string
+	// Peer is the SPIFFE ID that the other side has to have; any of the own trust domain and of those that are federated if it is empty.
+	Peer string
+}
+
+// RenewedLine is what an Envoy logs for each new certificate, and each new bundle, of SPIRE's.
+const RenewedLine = "Secret is updated."
 
 // Envoy is a running Envoy.
 type Envoy struct {
@@ -73,7 +90,10 @@ func Start(ctx context.Context, h *host.Host, program string, options Options) (
 		Name: name, Path: program, Ports: 2,
 		Args: func([]int) []string {
 			// Several on one machine each need a base id; one worker is enough.
-			return []string{"--use-dynamic-base-id", "--concurrency", "1", "--config-path", path}
+			return []string{
+				"--use-dynamic-base-id", "--concurrency", "1", "--config-path", path, "--service-node", name, "--service-cluster", "lab",
+				"--component-log-level", "config:debug", // RenewedLine
+			}
 		},
 		Ready: func(ports []int) func(context.Context) error {
 			return process.Answers(client, "http://"+port.Address(ports[1])+"/ready")

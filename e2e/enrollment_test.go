@@ -38,6 +38,7 @@ type issuing struct {
 	enrollment int // port
 }
 
+// newIssuing starts a principal that signs by a copy of the lab's CA.
 func newIssuing(t *testing.T, args ...string) issuing {
 	t.Helper()
 	place := unique("signer")
@@ -47,16 +48,24 @@ func newIssuing(t *testing.T, args ...string) issuing {
 		Data:       map[string][]byte{"tls.crt": shared.CA.PEM().Certificate, "tls.key": shared.CA.PEM().Key},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	rights, err := os.ReadFile(filepath.Join("lab", "manifests", "principal-signer-rbac.yaml"))
-	require.NoError(t, err)
-	rights = bytes.ReplaceAll(rights, []byte("namespace: argocd-agent-ca}"), []byte("namespace: "+place+"}"))
-	require.NoError(t, shared.Hub.ApplyYAML(t.Context(), rights, place))
+	return newIssuingBy(t, "principal-signer-rbac.yaml", place, append([]string{"--signer=ca-secret"}, args...)...)
+}
+
+// newIssuingBy starts a principal whose signer works in a namespace, with the rights in a manifest.
+func newIssuingBy(t *testing.T, manifest, place string, args ...string) issuing {
+	t.Helper()
+	for _, name := range []string{manifest, "principal-enrollment-rbac.yaml"} {
+		rights, err := os.ReadFile(filepath.Join("lab", "manifests", name))
+		require.NoError(t, err)
+		rights = bytes.ReplaceAll(rights, []byte("namespace: argocd-agent-ca}"), []byte("namespace: "+place+"}"))
+		require.NoError(t, shared.Hub.ApplyYAML(t.Context(), rights, place))
+	}
 	ports := new(port.Allocator)
 	free, err := ports.Free()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, ports.Close()) })
 	return issuing{newPrincipal(t, lab.PrincipalOptions{Args: append([]string{
-		"--signer=ca-secret", "--signer-ca-namespace=" + place, "--enrollment-port=" + strconv.Itoa(free),
+		"--signer-ca-namespace=" + place, "--enrollment-port=" + strconv.Itoa(free),
 	}, args...)}), free}
 }
 
@@ -87,11 +96,34 @@ func (p issuing) enrolls(t *testing.T, token string, csr []byte) (*x509.Certific
 	return issued[0], nil
 }
 
-func newCSR(t *testing.T) []byte {
+func newCSR(t *testing.T, name string) []byte {
 	t.Helper()
-	csr, _, err := pki.NewRequest(pki.KeyKind{})
+	csr, _, err := pki.NewRequest(pki.KeyKind{}, name)
 	require.NoError(t, err)
 	return csr
+}
+
+// joins makes a site whose agent has an enrollment token and the CA's certificate, and nothing else, and waits until it is connected.
+func (p issuing) joins(t *testing.T, name string) *site {
+	t.Helper()
+	require.NoError(t, shared.Spoke("b").Apply(t.Context(), namespace(name)))
+	_, err := shared.Spoke("b").Kubernetes.CoreV1().Secrets(name).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "argocd-agent-ca"}, Data: map[string][]byte{"ca.crt": shared.CA.PEM().Certificate},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return startSite(t, name, lab.AgentOptions{
+		Principal: p.Principal, Certificates: &lab.Certificates{},
+		Args: []string{"--enrollment-token=" + enrollmentToken(t, name), "--enrollment-port=" + strconv.Itoa(p.enrollment)},
+	}).connected(t)
+}
+
+// renews waits until the agent of a site has another certificate than its first, with another key.
+func (s *site) renews(t *testing.T, first *corev1.Secret) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	require.NoError(t, s.agent.WaitLog(ctx, "Certificate renewed; reconnecting"))
+	require.NotEqual(t, first.Data["tls.key"], secretOf(t, s.spoke, s.name, "argocd-agent-client-tls").Data["tls.key"], "each certificate has a key of its own")
 }
 
 // A spoke needs no key from anybody: a token, once. All later certificates the agent gets by itself, and nothing is interrupted.
@@ -99,32 +131,35 @@ func TestAgentEnrollsAndRenews(t *testing.T) {
 	t.Parallel()
 	name := unique("enrolled")
 	principal := newIssuing(t, "--certificate-lifetime=30s")
-	require.NoError(t, shared.Spoke("b").Apply(t.Context(), namespace(name)))
-	_, err := shared.Spoke("b").Kubernetes.CoreV1().Secrets(name).Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "argocd-agent-ca"}, Data: map[string][]byte{"ca.crt": shared.CA.PEM().Certificate},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	s := startSite(t, name, lab.AgentOptions{
-		Principal: principal.Principal, Certificates: &lab.Certificates{},
-		Args: []string{"--enrollment-token=" + enrollmentToken(t, name), "--enrollment-port=" + strconv.Itoa(principal.enrollment)},
-	}).connected(t)
+	s := principal.joins(t, name)
 	s.newTwin("first").create(t).arrives(t)
 	first := secretOf(t, s.spoke, name, "argocd-agent-client-tls")
 	require.Equal(t, corev1.SecretTypeTLS, first.Type)
-
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
-	defer cancel()
-	require.NoError(t, s.agent.WaitLog(ctx, "Certificate renewed; reconnecting"))
+	s.renews(t, first)
 	says(t, principal, "Issued certificate")
-	require.NotEqual(t, first.Data["tls.key"], secretOf(t, s.spoke, name, "argocd-agent-client-tls").Data["tls.key"], "each certificate has a key of its own")
 	s.newTwin("second").create(t).arrives(t)
 
-	// Who is blocked gets no more.
+	// Who is blocked gets no more, and its last certificate ends.
 	mark := s.agent.Mark()
-	_, err = shared.Agentctl(t.Context(), "agent", "block", name)
-	require.NoError(t, err)
-	t.Cleanup(func() { _, _ = shared.Agentctl(context.WithoutCancel(t.Context()), "agent", "unblock", name) })
+	blocks(t, principal, name)
 	saysNow(t, s.agent, mark, "Failed to get a certificate of the principal; retrying")
+	log, err := s.agent.LogFrom(mark)
+	require.NoError(t, err)
+	require.Regexp(t, `Failed to get a certificate of the principal; retrying.* by=certificate .*agent `+name+` is blocked`, string(log))
+	last := secretOf(t, s.spoke, name, "argocd-agent-client-tls")
+	saysSlowly(t, s.agent, mark, "it expired at")
+	require.Equal(t, last, secretOf(t, s.spoke, name, "argocd-agent-client-tls"))
+}
+
+// blocks shuts an agent out for the rest of the test, and waits until a principal knows.
+func blocks(t *testing.T, p issuing, agent string) {
+	t.Helper()
+	mark := p.Mark()
+	agentctl(t, "agent", "block", agent)
+	t.Cleanup(func() { _, _ = shared.Agentctl(context.WithoutCancel(t.Context()), "agent", "unblock", agent) })
+	list, err := shared.Hub.Kubernetes.CoreV1().ConfigMaps(lab.Namespace).Get(t.Context(), "argocd-agent-tls-blocklist", metav1.GetOptions{})
+	require.NoError(t, err)
+	saysNow(t, p, mark, "resource_version="+list.ResourceVersion)
 }
 
 // Whoever has no certificate may lie about all that it sends.
@@ -132,16 +167,17 @@ func TestTokensThatGetNoCertificate(t *testing.T) {
 	t.Parallel()
 	principal := newIssuing(t)
 	name := unique("joins")
-	good, csr := enrollmentToken(t, name), newCSR(t)
+	good, csr := enrollmentToken(t, name), newCSR(t, name)
 	stranger := enrolltoken.New(identity.Agent(name)).Text() // of another hub
 	for want, send := range map[string]struct {
 		token string
 		csr   []byte
 	}{
 		"is not known":              {stranger, csr},
-		"the enrollment token is n": {"other" + good[strings.Index(good, "."):], csr},
+		"the enrollment token is n": {"other" + good[strings.Index(good, "."):], newCSR(t, "other")},
 		"no enrollment token":       {"", csr},
-		"certificate request":       {good, []byte("junk")},
+		"certificate request: asn1": {good, []byte("junk")},
+		`has to be "CN=` + name:     {good, newCSR(t, "another")},
 	} {
 		_, err := principal.enrolls(t, send.token, send.csr)
 		require.ErrorContains(t, err, want)
@@ -153,31 +189,27 @@ func TestTokensThatGetNoCertificate(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(24*time.Hour), issued.NotAfter, time.Minute)
 	_, err = principal.enrolls(t, good, csr)
 	require.NoError(t, err, "the answer may have been lost")
-	_, err = principal.enrolls(t, good, newCSR(t))
+	_, err = principal.enrolls(t, good, newCSR(t, name))
 	require.Equal(t, codes.Unauthenticated, status.Code(err))
 	require.ErrorContains(t, err, "was used for another key already")
 	says(t, principal, "Refused certificate")
 
-	_, err = shared.Agentctl(t.Context(), "agent", "block", name)
-	require.NoError(t, err)
-	t.Cleanup(func() { _, _ = shared.Agentctl(context.WithoutCancel(t.Context()), "agent", "unblock", name) })
-	says(t, principal, "Loaded blocklist")
-	again := enrollmentToken(t, name)
-	require.Eventually(t, func() bool {
-		_, err := principal.enrolls(t, again, csr)
-		return status.Code(err) == codes.PermissionDenied && strings.Contains(err.Error(), "is blocked")
-	}, timeout, time.Second)
+	blocks(t, principal, name)
+	_, err = principal.enrolls(t, enrollmentToken(t, name), csr)
+	require.Equal(t, codes.PermissionDenied, status.Code(err), "%v", err)
+	require.ErrorContains(t, err, "is blocked")
 }
 
 // Of all who use a token at once, one gets a certificate.
 func TestTokenIsUsedOnceInParallel(t *testing.T) {
 	t.Parallel()
 	first, second := newIssuing(t), newIssuing(t)
-	text := enrollmentToken(t, unique("parallel"))
+	name := unique("parallel")
+	text := enrollmentToken(t, name)
 	var issued, refused atomic.Int32
 	var all errgroup.Group
 	for i := range 12 {
-		csr, principal := newCSR(t), []issuing{first, second}[i%2]
+		csr, principal := newCSR(t, name), []issuing{first, second}[i%2]
 		all.Go(func() error {
 			_, err := principal.enrolls(t, text, csr)
 			switch status.Code(err) {
@@ -212,6 +244,6 @@ func TestEnrollmentPortServesNothingElse(t *testing.T) {
 		_, err = stream.Recv()
 	}
 	require.Equal(t, codes.Unimplemented, status.Code(err), "%v", err)
-	_, err = enrollv1.NewRenewalClient(conn).Renew(ctx, &enrollv1.RenewRequest{Csr: newCSR(t)})
+	_, err = enrollv1.NewRenewalClient(conn).Renew(ctx, &enrollv1.RenewRequest{Csr: newCSR(t, "nobody")})
 	require.Equal(t, codes.Unimplemented, status.Code(err), "%v", err)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
@@ -11,9 +12,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/dynamic"
 
 	enrollv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enroll/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
@@ -23,15 +25,17 @@ import (
 // enrollmentSettings are what an operator decides about certificates that the principal issues.
 type enrollmentSettings struct {
 	signer, caNamespace string
+	issuer              enrollment.Issuer
 	lifetime            time.Duration
 	port                int
 }
 
 // The signers, and where the one with a Secret has its key.
 const (
-	signerCASecret = "ca-secret"
-	signerSecret   = "argocd-agent-ca"
-	signerSuffix   = "-agent-ca"
+	signerCASecret    = "ca-secret"
+	signerCertManager = "cert-manager"
+	signerSecret      = "argocd-agent-ca"
+	signerSuffix      = "-agent-ca"
 )
 
 // shortestLifetime leaves an agent time to renew.
@@ -41,10 +45,21 @@ const shortestLifetime = 30 * time.Second
 func (s *principalSettings) declareEnrollment(set *settings.Set) {
 	e := &s.enrollment
 	set.String(&e.signer, "signer", "ARGOCD_PRINCIPAL_SIGNER", "",
-		"what issues agents' certificates: ca-secret, by the CA's private key in the Secret argocd-agent-ca; if empty, the principal issues none",
-		settings.OneOf("", signerCASecret))
+		"what issues agents' certificates: ca-secret, by the CA's private key in the Secret argocd-agent-ca; or cert-manager, by the issuer in "+
+			"--signer-issuer; if empty, the principal issues none", settings.OneOf("", signerCASecret, signerCertManager))
 	set.String(&e.caNamespace, "signer-ca-namespace", "ARGOCD_PRINCIPAL_SIGNER_CA_NAMESPACE", "",
-		"namespace of that Secret; that of --namespace with -agent-ca if empty", settings.DNSLabel)
+		"namespace of that Secret, or of the CertificateRequests and their Issuer; that of --namespace with -agent-ca if empty", settings.DNSLabel)
+	var issuer string
+	set.String(&issuer, "signer-issuer", "ARGOCD_PRINCIPAL_SIGNER_ISSUER", "",
+		"with --signer=cert-manager, the issuer, as NAME, KIND/NAME or KIND.GROUP/NAME; the kind is Issuer if there is none",
+		func(text string) error {
+			if text == "" {
+				return nil
+			}
+			var err error
+			e.issuer, err = enrollment.ParseIssuer(text)
+			return err
+		})
 	set.Duration(&e.lifetime, "certificate-lifetime", "ARGOCD_PRINCIPAL_CERTIFICATE_LIFETIME", 24*time.Hour,
 		"how long the certificates are valid that the principal issues; at least 30s", settings.AtLeast(shortestLifetime))
 	set.Int(&e.port, "enrollment-port", "ARGOCD_PRINCIPAL_ENROLLMENT_PORT", 0,
@@ -55,6 +70,12 @@ func (s *principalSettings) declareEnrollment(set *settings.Set) {
 		}
 		return nil
 	}, "enrollment-port", "signer")
+	set.Rule(func() error {
+		if (issuer != "") != (e.signer == signerCertManager) {
+			return errors.New("an issuer is for --signer=cert-manager, which needs one: set both or neither")
+		}
+		return nil
+	}, "signer-issuer", "signer")
 	set.Rule(func() error {
 		switch {
 		case e.signer == "":
@@ -69,19 +90,37 @@ func (s *principalSettings) declareEnrollment(set *settings.Set) {
 }
 
 // issuer returns what issues certificates, nil if nothing does.
-func (s *principalSettings) issuer(client kubernetes.Interface, e *entrance, registry prometheus.Registerer, logger *slog.Logger) *enrollment.Service {
+func (s *principalSettings) issuer(cluster kube.Cluster, e *entrance, registry prometheus.Registerer, logger *slog.Logger) (*enrollment.Service, error) {
 	if s.enrollment.signer == "" {
-		return nil
+		return nil, nil //nolint:nilnil // none is what was asked for
 	}
+	logger = logging.Component(logger, "enrollment")
+	signer, err := s.newSigner(cluster, logger)
+	if err != nil {
+		return nil, err
+	}
+	return enrollment.New(enrollment.Options{
+		Signer: signer, Tokens: enrollment.Tokens{Client: cluster.Client.CoreV1(), Namespace: s.namespace},
+		Authn: e.authn, Identify: e.identify, Trust: e.admission, Ready: e.isReady, Registerer: registry, Logger: logger,
+	}), nil
+}
+
+// newSigner returns what signs certificates.
+func (s *principalSettings) newSigner(cluster kube.Cluster, logger *slog.Logger) (enrollment.Signer, error) {
 	namespace := s.enrollment.caNamespace
 	if namespace == "" {
 		namespace = s.namespace + signerSuffix
 	}
-	return enrollment.New(enrollment.Options{
-		Signer: enrollment.CASecret{Client: client.CoreV1(), Namespace: namespace, Name: signerSecret, Lifetime: s.enrollment.lifetime},
-		Tokens: enrollment.Tokens{Client: client.CoreV1(), Namespace: s.namespace},
-		Authn:  e.authn, Identify: e.identify, Trust: e.admission, Ready: e.isReady, Registerer: registry, Logger: logging.Component(logger, "enrollment"),
-	})
+	if s.enrollment.signer == signerCASecret {
+		return enrollment.CASecret{Client: cluster.Client.CoreV1(), Namespace: namespace, Name: signerSecret, Lifetime: s.enrollment.lifetime}, nil
+	}
+	client, err := dynamic.NewForConfig(cluster.Config)
+	if err != nil {
+		return nil, fmt.Errorf("client of cert-manager's API: %w", err)
+	}
+	return enrollment.CertManager{
+		Client: client, Namespace: namespace, Issuer: s.enrollment.issuer, Lifetime: s.enrollment.lifetime, Logger: logger,
+	}, nil
 }
 
 // withRenewal adds the service by which agents renew, if there is one.

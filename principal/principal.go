@@ -80,6 +80,10 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 	if err != nil {
 		return err
 	}
+	issuer, err := s.issuer(cluster, entrance, registry, logger)
+	if err != nil {
+		return err
+	}
 	hubState, err := s.share(cluster, clusterStore, directory, metrics, logging.Component(logger, "hub"))
 	if err != nil {
 		return err
@@ -125,7 +129,6 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 		together(ctx, entrance.run, clusterStore.Run, hubState.Run, hubIdentity.Run, confirm)
 		return nil
 	})
-	issuer := s.issuer(client, entrance, registry, logger)
 	group.Go(func() error { return s.enroll(ctx, issuer, entrance.certificates, logger) })
 	server := s.newServer(ctx, entrance.certificates, telemetry.ServerOptions(registry), withRenewal(services(service, relayService), issuer))
 	group.Go(func() error { return s.serve(ctx, server, logger, service.Run, relayService.Run) })

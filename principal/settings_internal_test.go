@@ -48,6 +48,7 @@ func TestFlags(t *testing.T) {
 			"tls-ca-secret-name":       {Bad: []string{"", "a/b"}},
 			"keepalive-min-interval":   {Want: "want", Bad: []string{"-1s", "5"}},
 			"signer":                   {Want: "want one of", Bad: []string{"vault"}, Good: []string{"ca-secret"}},
+			"signer-issuer":            {Want: "want an issuer of cert-manager", Bad: []string{"a/b/c", "/agents", "Issuer/", "A B"}},
 			"signer-ca-namespace":      {Bad: []string{"A", "a/b"}},
 			"certificate-lifetime":     {Want: "want at least 30s", Bad: []string{"29s", "0", "-1h"}},
 			"enrollment-port":          {Want: "want", Bad: []string{"-1", "65536"}},
@@ -94,6 +95,8 @@ func TestSignersThatCannotWork(t *testing.T) {
 	for want, args := range map[string][]string{
 		"":                              {"--signer=ca-secret", "--enrollment-port=8444"},
 		"set --signer too":              {"--enrollment-port=8444"},
+		"an issuer is for --signer":     {"--signer=ca-secret", "--signer-issuer=agents"},
+		"set both or neither":           {"--signer=cert-manager"},
 		"name agents by their common":   {"--signer=ca-secret", "--auth=mtls:uri:^spiffe://hub.test/([^/]+)$"},
 		"the sidecar has the certifica": {"--signer=ca-secret", "--auth=spiffe:", "--insecure-plaintext"},
 	} {

@@ -109,7 +109,7 @@ func (e *Enroller) enroll(ctx context.Context) {
 			return false, nil
 		}
 		if csr == nil {
-			if csr, key, err = pki.NewRequest(pki.KeyKind{}); err != nil {
+			if csr, key, err = pki.NewRequest(pki.KeyKind{}, string(e.options.Token.Agent)); err != nil {
 				return false, err
 			}
 		}
@@ -151,7 +151,8 @@ func (e *Enroller) renew(ctx context.Context) {
 			continue
 		case <-timer.C:
 		}
-		if e.attempt(ctx, "certificate", e.renewOnce) {
+		renew := func(ctx context.Context) (bool, error) { return e.renewOnce(ctx, leaf.Subject.CommonName) }
+		if e.attempt(ctx, "certificate", renew) {
 			select { // the Secret is read again
 			case <-changed:
 			case <-ctx.Done():
@@ -167,8 +168,9 @@ func renewalTime(from, to time.Time) time.Time {
 	return from.Add(life*2/3 - rand.N(life/10+1)) //nolint:gosec // it spreads load
 }
 
-func (e *Enroller) renewOnce(ctx context.Context) (bool, error) {
-	csr, key, err := pki.NewRequest(pki.KeyKind{})
+// renewOnce asks for a certificate of the name that the agent has already.
+func (e *Enroller) renewOnce(ctx context.Context, name string) (bool, error) {
+	csr, key, err := pki.NewRequest(pki.KeyKind{}, name)
 	if err != nil {
 		return false, err
 	}

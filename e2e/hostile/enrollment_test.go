@@ -23,9 +23,21 @@ func enrollmentLies() []lie {
 		},
 		{
 			who: `agent`, about: `principal, certificate request`,
-			sends:   `a common name of a component, organisations, DNS names, addresses, the URI of a caller, the flag of a CA`,
-			happens: `the certificate has none of it: the signer decides all but the key`,
+			sends:   `another agent's name, an organisation, two names, DNS names, addresses, a SPIFFE ID, the flag of a CA, other extensions and attributes`,
+			happens: `InvalidArgument: a request has the agent's name and nothing else; no token is used up by another`,
+			by:      `internal/identity/pki.TestRequestsThatAskForMoreThanTheName`,
+		},
+		{
+			who: `agent`, about: `principal, certificate request`,
+			sends:   `the same to the signer ca-secret`,
+			happens: `the certificate has none of it: this signer decides all but the key`,
 			by:      `internal/identity/pki.TestRequestDecidesNothingButTheKey`,
+		},
+		{
+			who: `agent`, about: `principal, signer cert-manager`,
+			sends:   `a request that a policy of the hub denies`,
+			happens: `PermissionDenied; the reason is for the principal's log alone`,
+			by:      `e2e.TestCertManagerDenies`,
 		},
 		{
 			who: `agent`, about: `principal, certificate request`,

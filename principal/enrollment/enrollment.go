@@ -1,10 +1,12 @@
 // Package enrollment gives agents their certificates: the first one for a token, and later ones for the certificate before. Whoever asks
-// chooses nothing but the key: the name is that of the token or of the connection's certificate, and the signer decides the rest.
+// chooses nothing but the key: the name is that of the token or of the connection's certificate, a request for more than that name is refused,
+// and the signer decides the rest.
 package enrollment
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -95,31 +97,27 @@ func (s *Service) Enroll(ctx context.Context, r *enrollv1.EnrollRequest) (*enrol
 	address, network := origin(ctx)
 	logger := s.options.Logger.With("address", address)
 	if !limiter(s, s.addresses, network, perAddressEvery, perAddressBurst).Allow() || !s.all.Allow() {
-		return s.answer(byToken, logger, nil, status.Error(codes.ResourceExhausted, "too many requests to enroll: try again later"))
+		return s.answer(byToken, logger, nil, refuse(codes.ResourceExhausted, "too many requests to enroll: try again later"))
 	}
 	token, err := enrolltoken.Parse(r.GetToken())
 	if err != nil {
-		return s.answer(byToken, logger, nil, status.Error(codes.Unauthenticated, err.Error()))
+		return s.answer(byToken, logger, nil, refuse(codes.Unauthenticated, "%v", err))
 	}
 	logger = logger.With("agent", string(token.Agent))
-	key, err := pki.ParseRequest(r.GetCsr())
+	request, raw, err := requestOf(token.Agent, r.GetCsr()) // before the token is used up
 	if err != nil {
-		return s.answer(byToken, logger, nil, status.Error(codes.InvalidArgument, err.Error()))
-	}
-	raw, err := key.Raw()
-	if err != nil {
-		return s.answer(byToken, logger, nil, status.Error(codes.InvalidArgument, err.Error()))
+		return s.answer(byToken, logger, nil, err)
 	}
 	if err := s.options.Ready(ctx); err != nil {
-		return s.answer(byToken, logger, nil, status.Error(codes.Unavailable, "the principal is not ready"))
+		return s.answer(byToken, logger, nil, refuse(codes.Unavailable, "the principal is not ready"))
 	}
 	if err := s.options.Tokens.Redeem(ctx, token, raw); err != nil {
 		if errors.As(err, new(hubError)) {
 			return s.answer(byToken, logger, nil, err)
 		}
-		return s.answer(byToken, logger, nil, status.Error(codes.Unauthenticated, err.Error()))
+		return s.answer(byToken, logger, nil, refuse(codes.Unauthenticated, "%v", err))
 	}
-	certificate, err := s.issue(ctx, token.Agent, key)
+	certificate, err := s.issue(ctx, token.Agent, request)
 	return s.answer(byToken, logger, certificate, err)
 }
 
@@ -135,45 +133,62 @@ func (s *Service) Renew(ctx context.Context, r *enrollv1.RenewRequest) (*enrollv
 	defer cancel()
 	logger := s.options.Logger.With("agent", string(grant.Agent), "address", grant.Address)
 	if grant.Method != identity.MTLS {
-		return s.answer(byCertificate, logger, nil, status.Error(codes.FailedPrecondition, "who comes by a proxy has its certificate from there"))
+		return s.answer(byCertificate, logger, nil, refuse(codes.FailedPrecondition, "who comes by a proxy has its certificate from there"))
 	}
 	if !limiter(s, s.renewals, grant.Agent, perAgentEvery, perAgentBurst).Allow() {
-		return s.answer(byCertificate, logger, nil, status.Error(codes.ResourceExhausted, "too many renewals: try again later"))
+		return s.answer(byCertificate, logger, nil, refuse(codes.ResourceExhausted, "too many renewals: try again later"))
 	}
-	key, err := pki.ParseRequest(r.GetCsr())
+	request, _, err := requestOf(grant.Agent, r.GetCsr())
 	if err != nil {
-		return s.answer(byCertificate, logger, nil, status.Error(codes.InvalidArgument, err.Error()))
+		return s.answer(byCertificate, logger, nil, err)
 	}
-	certificate, err := s.issue(ctx, grant.Agent, key)
+	certificate, err := s.issue(ctx, grant.Agent, request)
 	return s.answer(byCertificate, logger, certificate, err)
+}
+
+// requestOf reads an agent's request for a certificate, and returns the DER form of its key too.
+func requestOf(agent identity.Agent, der []byte) (request pki.Request, key []byte, err error) {
+	if request, err = pki.ParseRequest(der); err == nil {
+		err = request.NamesOnly(string(agent))
+	}
+	if err == nil {
+		key, err = request.Key.Raw()
+	}
+	if err != nil {
+		return pki.Request{}, nil, refuse(codes.InvalidArgument, "%v", err)
+	}
+	return request, key, nil
 }
 
 // issue has a certificate signed, and gives it away only if its holder would be admitted as that agent and as nobody else: so whoever is
 // blocked gets none, and no setting of --auth makes it somebody else's.
-func (s *Service) issue(ctx context.Context, agent identity.Agent, key pki.PublicKey) ([]byte, error) {
-	text, err := s.options.Signer.Sign(ctx, agent, key)
+func (s *Service) issue(ctx context.Context, agent identity.Agent, request pki.Request) ([]byte, error) {
+	text, err := s.options.Signer.Sign(ctx, agent, request)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("signer: %w", err)
 	}
 	chain, err := leafOf(text)
+	if err == nil && !request.Key.Is(chain[0].PublicKey) {
+		err = errors.New("it is for another key than was asked for")
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("signer: its certificate: %w", err)
 	}
 	proof := identity.Certified(chain)
 	named, err := s.options.Identify.AgentOf(proof)
 	switch {
 	case err != nil:
-		return nil, status.Errorf(codes.PermissionDenied, "no certificate for agent %s: by --auth the principal would not know it: %v", agent, err)
+		return nil, refuse(codes.PermissionDenied, "no certificate for agent %s: by --auth the principal would not know it: %v", agent, err)
 	case named != agent || s.options.Identify.ComponentOf(proof) != "":
-		return nil, status.Errorf(codes.PermissionDenied, "no certificate for agent %s: by --auth the principal would take it for another's", agent)
+		return nil, refuse(codes.PermissionDenied, "no certificate for agent %s: by --auth the principal would take it for another's", agent)
 	}
 	if err := s.options.Trust.Verify(identity.Peer{Proof: proof, Agent: agent}); err != nil {
-		return nil, status.Errorf(codes.PermissionDenied, "no certificate for agent %s: its holder would be refused: %v", agent, err)
+		return nil, refuse(codes.PermissionDenied, "no certificate for agent %s: its holder would be refused: %v", agent, err)
 	}
 	return text, nil
 }
 
-// answer counts and logs what becomes of a request. A status is for the caller; of any other error it learns no more than that.
+// answer counts and logs what becomes of a request. A refusal is for the caller; of any other error it learns no more than that.
 func (s *Service) answer(by string, logger *slog.Logger, certificate []byte, err error) (*enrollv1.IssueResponse, error) {
 	if err == nil {
 		chain, _ := leafOf(certificate) // it was read before
@@ -182,12 +197,12 @@ func (s *Service) answer(by string, logger *slog.Logger, certificate []byte, err
 			"sha256", identity.Certified(chain).Fingerprint)
 		return &enrollv1.IssueResponse{Certificate: certificate}, nil
 	}
-	if refusal, ok := status.FromError(err); ok {
+	if refused := new(refusal); errors.As(err, &refused) {
 		s.issued.WithLabelValues(by, "refused").Inc()
 		if s.refusals.Allow() {
-			logger.Warn("Refused certificate", "by", by, "reason", refusal.Message())
+			logger.Warn("Refused certificate", "by", by, "reason", err)
 		}
-		return nil, err
+		return nil, status.Error(refused.code, refused.text)
 	}
 	s.issued.WithLabelValues(by, "failed").Inc()
 	if s.refusals.Allow() {

@@ -18,8 +18,9 @@ import (
 
 // Signer issues the certificates of agents.
 type Signer interface {
-	// Sign returns a certificate of an agent as PEM: of all in it, only the key is not the signer's choice.
-	Sign(ctx context.Context, agent identity.Agent, key pki.PublicKey) ([]byte, error)
+	// Sign returns a certificate of an agent as PEM, and after it those of intermediate CAs, if there are any. The request names the agent and
+	// nothing else.
+	Sign(ctx context.Context, agent identity.Agent, request pki.Request) ([]byte, error)
 }
 
 // CASecret is a Signer by the CA whose private key is in a Secret. It is read each time, so that a new CA counts at once and no
@@ -36,25 +37,25 @@ type CASecret struct {
 const maxBackdate = 5 * time.Minute
 
 // Sign implements Signer.
-func (s CASecret) Sign(ctx context.Context, agent identity.Agent, key pki.PublicKey) ([]byte, error) {
+func (s CASecret) Sign(ctx context.Context, agent identity.Agent, request pki.Request) ([]byte, error) {
 	where := "Secret " + s.Namespace + "/" + s.Name
 	found, err := s.Client.Secrets(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("signer: %s: %w: create it with: argocd-agentctl pki init, and allow the principal to get it", where, err)
+		return nil, fmt.Errorf("%s: %w: create it with: argocd-agentctl pki init, and allow the principal to get it", where, err)
 	}
 	if len(found.Data[corev1.TLSPrivateKeyKey]) == 0 {
-		return nil, fmt.Errorf("signer: %s: it has no private key: see --signer-ca-namespace", where)
+		return nil, fmt.Errorf("%s: it has no private key: see --signer-ca-namespace", where)
 	}
 	authority, err := pki.LoadCA(found.Data[corev1.TLSCertKey], found.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		return nil, fmt.Errorf("signer: %s: %w", where, err)
+		return nil, fmt.Errorf("%s: %w", where, err)
 	}
 	now := time.Now()
 	validity := pki.Validity{NotBefore: now.Add(-min(maxBackdate, s.Lifetime/10)), NotAfter: now.Add(s.Lifetime)}
 	if end := authority.Certificate().NotAfter; end.Before(validity.NotAfter) {
 		validity.NotAfter = end
 	}
-	return authority.SignClient(string(agent), key, validity)
+	return authority.SignClient(string(agent), request.Key, validity)
 }
 
 // leafOf returns the certificate that a signer returned.
@@ -63,8 +64,5 @@ func leafOf(text []byte) ([]*x509.Certificate, error) {
 	if err == nil && chain[0].IsCA {
 		err = errors.New("it is one of a CA")
 	}
-	if err != nil {
-		return nil, fmt.Errorf("signer: its certificate: %w", err)
-	}
-	return chain, nil
+	return chain, err
 }

@@ -20,7 +20,7 @@ type Tokens struct {
 }
 
 // Redeem uses a token for a public key. The Secret is written before anything is signed, on the version that was read: of those who use a
-// token at the same time, at any replica, one succeeds. Errors that are not the caller's fault wrap errHub.
+// token at the same time, at any replica, one succeeds. Errors that are not the caller's fault are a hubError.
 func (t Tokens) Redeem(ctx context.Context, token enrolltoken.Token, publicKey []byte) error {
 	secrets := t.Client.Secrets(t.Namespace)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {

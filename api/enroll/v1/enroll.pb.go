@@ -27,7 +27,8 @@ type EnrollRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Token is AGENT.SECRET.
 	Token string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	// Csr is a PKCS #10 request in DER form. Only its public key counts.
+	// Csr is a PKCS #10 request in DER form. Its subject is the agent's name, as CN=AGENT, and it has nothing else: no other name, no extension,
+	// no attribute. Of another request the principal issues nothing.
 	Csr           []byte `protobuf:"bytes,2,opt,name=csr,proto3" json:"csr,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -124,7 +125,7 @@ func (x *RenewRequest) GetCsr() []byte {
 
 type IssueResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Certificate is PEM text: the agent's certificate.
+	// Certificate is PEM text: the agent's certificate, and after it those of intermediate CAs, if there are any.
 	Certificate   []byte `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -30,6 +30,7 @@ const (
 	SpireServer       = "spire-server"
 	SpireAgent        = "spire-agent"
 	Envoy             = "envoy"
+	CertManager       = "cert-manager" // its controllers for issuers and certificate requests
 )
 
 // Names of files that come with the programs' sources.
@@ -43,6 +44,8 @@ const (
 	PodReadyStage   = "pod-ready.yaml"
 	PodDoneStage    = "pod-complete.yaml"
 	PodDeleteStage  = "pod-delete.yaml"
+	RequestCRD      = "certificaterequests-crd.yaml"
+	IssuerCRD       = "issuers-crd.yaml"
 )
 
 // ErrNoRepository means that the working directory is not in this project's repository.
@@ -64,6 +67,9 @@ type module struct {
 type program struct {
 	name, pkg, flags string
 }
+
+// ours is the package of a program whose main is in the folder itself, in main.go.
+const ours = "."
 
 // kubeFlags tell the Kubernetes parts their version, which they otherwise learn from their own build scripts only.
 const kubeFlags = "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.1" +
@@ -115,6 +121,15 @@ func modules() []module {
 				{SpireAgent, "github.com/spiffe/spire/cmd/spire-agent", staticFlags},
 			},
 			cgo: true, // the server's database
+		},
+		{
+			folder:   "certmanager",
+			programs: []program{{CertManager, ours, "-s -w"}},
+			source:   "github.com/cert-manager/cert-manager",
+			files: map[string]string{
+				RequestCRD: "deploy/crds/cert-manager.io_certificaterequests.yaml",
+				IssuerCRD:  "deploy/crds/cert-manager.io_issuers.yaml",
+			},
 		},
 		{
 			folder:   "envoy",
@@ -203,7 +218,11 @@ func (m module) pins() []string {
 	if m.wheel != "" {
 		return []string{requirements}
 	}
-	return []string{"go.mod", "go.sum"}
+	files := []string{"go.mod", "go.sum"}
+	if slices.ContainsFunc(m.programs, func(p program) bool { return p.pkg == ours }) {
+		files = append(files, "main.go")
+	}
+	return files
 }
 
 // digest names the exact pins and flags that a module is built from.

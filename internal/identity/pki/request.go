@@ -9,6 +9,8 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/pem"
 	"errors"
 	"fmt"
 )
@@ -16,14 +18,15 @@ import (
 // MaxRequest is how many bytes a certificate request may have. One with an RSA key of 8192 bits has 2 KiB.
 const MaxRequest = 16 << 10
 
-// NewRequest makes a key, and a PKCS #10 request, in DER form, by which its holder proves to have it. The request names nobody: who
-// signs it decides whom the certificate names.
-func NewRequest(kind KeyKind) (request, keyPEM []byte, err error) {
+// NewRequest makes a key, and a PKCS #10 request, in DER form, by which its holder proves to have it. The request names its holder by the
+// common name, and by nothing else: who signs it may take it as it is, as cert-manager does, or decide by itself what is in the certificate.
+func NewRequest(kind KeyKind, commonName string) (request, keyPEM []byte, err error) {
 	key, err := newKey(kind)
 	if err != nil {
 		return nil, nil, fmt.Errorf("certificate request: generate key: %w", err)
 	}
-	if request, err = x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key); err != nil {
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: commonName}}
+	if request, err = x509.CreateCertificateRequest(rand.Reader, template, key); err != nil {
 		return nil, nil, fmt.Errorf("certificate request: %w", err)
 	}
 	keyPEM, err = encodeKey(key)
@@ -33,24 +36,59 @@ func NewRequest(kind KeyKind) (request, keyPEM []byte, err error) {
 // PublicKey is a key whose holder has proven to have it, of a kind that is strong enough to sign for.
 type PublicKey struct{ key crypto.PublicKey }
 
-// ParseRequest returns the public key of a PKCS #10 request in DER form, and nothing else of it: names, extensions and attributes are
-// for who signs to decide. It refuses weak keys, and requests that are not signed by the key.
-func ParseRequest(der []byte) (PublicKey, error) {
+// Request is a PKCS #10 request that its key has signed.
+type Request struct {
+	// Key is what to sign for. All else in a request is for who signs to decide.
+	Key    PublicKey
+	parsed *x509.CertificateRequest
+}
+
+// ParseRequest reads a PKCS #10 request in DER form. It refuses weak keys, and requests that are not signed by the key.
+func ParseRequest(der []byte) (Request, error) {
 	if len(der) > MaxRequest {
-		return PublicKey{}, fmt.Errorf("certificate request: it has %d bytes, and %d are the limit", len(der), MaxRequest)
+		return Request{}, fmt.Errorf("certificate request: it has %d bytes, and %d are the limit", len(der), MaxRequest)
 	}
 	request, err := x509.ParseCertificateRequest(der)
 	if err != nil {
-		return PublicKey{}, fmt.Errorf("certificate request: %w", err)
+		return Request{}, fmt.Errorf("certificate request: %w", err)
 	}
 	if err := strong(request.PublicKey); err != nil { // first: to verify by a huge key takes long
-		return PublicKey{}, fmt.Errorf("certificate request: %w", err)
+		return Request{}, fmt.Errorf("certificate request: %w", err)
 	}
 	if err := request.CheckSignature(); err != nil {
-		return PublicKey{}, fmt.Errorf("certificate request: it is not signed by its key: %w", err)
+		return Request{}, fmt.Errorf("certificate request: it is not signed by its key: %w", err)
 	}
-	return PublicKey{request.PublicKey}, nil
+	return Request{PublicKey{request.PublicKey}, request}, nil
 }
+
+// PEM returns the request in PEM form.
+func (r Request) PEM() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: r.parsed.Raw})
+}
+
+// NamesOnly returns nil if the request asks for a certificate of that common name, and for nothing else: no other attribute of the subject, no
+// other name, no extension. A signer that is given such a request cannot be talked into more.
+func (r Request) NamesOnly(commonName string) error {
+	names := r.parsed.Subject.Names // all of them: Subject.CommonName is the last one of several
+	if len(names) != 1 || !names[0].Type.Equal(commonNameType()) || names[0].Value != commonName {
+		return fmt.Errorf("certificate request: its subject is %.256q, and has to be %q", r.parsed.Subject, pkix.Name{CommonName: commonName})
+	}
+	var rest struct {
+		Version      int
+		Subject, Key asn1.RawValue
+		Attributes   []asn1.RawValue `asn1:"tag:0"` // extensions are in one of them
+	}
+	if trailing, err := asn1.Unmarshal(r.parsed.RawTBSCertificateRequest, &rest); err != nil || len(trailing) > 0 {
+		return errors.New("certificate request: its attributes cannot be read")
+	}
+	if len(rest.Attributes) > 0 {
+		return errors.New("certificate request: it has attributes, such as extensions: it may have none")
+	}
+	return nil
+}
+
+// commonNameType is that of the attribute of a subject.
+func commonNameType() asn1.ObjectIdentifier { return asn1.ObjectIdentifier{2, 5, 4, 3} }
 
 // Raw returns the DER form of the key, by which keys are told apart.
 func (k PublicKey) Raw() ([]byte, error) {
@@ -59,6 +97,12 @@ func (k PublicKey) Raw() ([]byte, error) {
 		return nil, fmt.Errorf("public key: %w", err)
 	}
 	return raw, nil
+}
+
+// Is reports whether that is the key.
+func (k PublicKey) Is(other crypto.PublicKey) bool {
+	key, ok := k.key.(interface{ Equal(x crypto.PublicKey) bool })
+	return ok && key.Equal(other)
 }
 
 // strong refuses keys that are weak, or that take long to verify by.

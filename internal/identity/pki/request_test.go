@@ -36,9 +36,9 @@ func TestRequestDecidesNothingButTheKey(t *testing.T) {
 		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: ca}},
 	}, key)
 	require.NoError(t, err)
-	public, err := pki.ParseRequest(der)
+	request, err := pki.ParseRequest(der)
 	require.NoError(t, err)
-	text, err := newCA(t, pki.CAOptions{}).SignClient("berlin", public, pki.Validity{NotAfter: time.Now().Add(time.Hour)})
+	text, err := newCA(t, pki.CAOptions{}).SignClient("berlin", request.Key, pki.Validity{NotAfter: time.Now().Add(time.Hour)})
 	require.NoError(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
@@ -66,9 +66,9 @@ func TestRequestsThatNobodySignsFor(t *testing.T) {
 	require.NoError(t, err)
 	short, err := rsa.GenerateKey(rand.Reader, 1024)
 	require.NoError(t, err)
-	good, _, err := pki.NewRequest(pki.KeyKind{})
+	good, _, err := pki.NewRequest(pki.KeyKind{}, "berlin")
 	require.NoError(t, err)
-	other, _, err := pki.NewRequest(pki.KeyKind{})
+	other, _, err := pki.NewRequest(pki.KeyKind{}, "berlin")
 	require.NoError(t, err)
 	stolen := append([]byte(nil), good...) // somebody else's key, whose signature the thief cannot make
 	copy(stolen[len(stolen)-8:], other[len(other)-8:])
@@ -87,6 +87,69 @@ func TestRequestsThatNobodySignsFor(t *testing.T) {
 	}
 	_, err = pki.ParseRequest(good)
 	require.NoError(t, err)
+}
+
+// A signer that takes requests as they are must get none that asks for more than the agent's name.
+func TestRequestsThatAskForMoreThanTheName(t *testing.T) {
+	t.Parallel()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	parse := func(template *x509.CertificateRequest) pki.Request {
+		der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+		require.NoError(t, err)
+		request, err := pki.ParseRequest(der)
+		require.NoError(t, err)
+		return request
+	}
+	berlin := pkix.Name{CommonName: "berlin"}
+	cn := func(name string) pkix.AttributeTypeAndValue {
+		return pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: name}
+	}
+	constraint, err := asn1.Marshal(struct{ IsCA bool }{true})
+	require.NoError(t, err)
+	for name, template := range map[string]*x509.CertificateRequest{
+		"nobody":             {},
+		"somebody else":      {Subject: pkix.Name{CommonName: "paris"}},
+		"an organisation":    {Subject: pkix.Name{CommonName: "berlin", Organization: []string{"system:masters"}}},
+		"a serial number":    {Subject: pkix.Name{CommonName: "berlin", SerialNumber: "1"}},
+		"another name first": {Subject: pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{cn("paris"), cn("berlin")}}},
+		"another name last":  {Subject: pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{cn("berlin"), cn("paris")}}},
+		"the name twice":     {Subject: pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{cn("berlin"), cn("berlin")}}},
+		"the name elsewhere": {Subject: pkix.Name{Organization: []string{"berlin"}}},
+		"more of a name":     {Subject: pkix.Name{CommonName: "berlin\x00"}},
+	} {
+		require.ErrorContains(t, parse(template).NamesOnly("berlin"), `and has to be "CN=berlin"`, name)
+	}
+	for name, template := range map[string]*x509.CertificateRequest{
+		"a DNS name":           {Subject: berlin, DNSNames: []string{"argocd-agent-principal"}},
+		"an address":           {Subject: berlin, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}},
+		"a mail address":       {Subject: berlin, EmailAddresses: []string{"a@b"}},
+		"a SPIFFE ID":          {Subject: berlin, URIs: []*url.URL{{Scheme: "spiffe", Host: "argocd-agent", Path: "/caller/paris"}}},
+		"to be a CA":           {Subject: berlin, ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Value: constraint}}},
+		"something unheard of": {Subject: berlin, ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 2, 3}, Value: []byte{5, 0}}}},
+		"another attribute": {Subject: berlin, Attributes: []pkix.AttributeTypeAndValueSET{{
+			Type: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 2}, Value: [][]pkix.AttributeTypeAndValue{{cn("paris")}},
+		}}},
+	} {
+		require.ErrorContains(t, parse(template).NamesOnly("berlin"), "it may have none", name)
+	}
+	require.NoError(t, parse(&x509.CertificateRequest{Subject: berlin}).NamesOnly("berlin"))
+	ours, _, err := pki.NewRequest(pki.KeyKind{}, "berlin")
+	require.NoError(t, err)
+	request, err := pki.ParseRequest(ours)
+	require.NoError(t, err)
+	require.NoError(t, request.NamesOnly("berlin"))
+	require.Equal(t, ours, mustPEM(t, request.PEM(), "CERTIFICATE REQUEST"))
+}
+
+// mustPEM returns what is in the one block of PEM text.
+func mustPEM(t *testing.T, text []byte, kind string) []byte {
+	t.Helper()
+	block, rest := pem.Decode(text)
+	require.NotNil(t, block)
+	require.Empty(t, rest)
+	require.Equal(t, kind, block.Type)
+	return block.Bytes
 }
 
 func pemOf(kind string, der []byte) []byte {

@@ -57,6 +57,12 @@ func (v visitor) refused(t *testing.T) string {
 // leafOf is a client certificate with these URIs, of which argocd-agentctl gives one only.
 func leafOf(t *testing.T, uris ...string) *tls.Certificate {
 	t.Helper()
+	return leafNamed(t, "", uris...)
+}
+
+// leafNamed is leafOf with a common name.
+func leafNamed(t *testing.T, commonName string, uris ...string) *tls.Certificate {
+	t.Helper()
 	issuer, err := tls.X509KeyPair(shared.CA.PEM().Certificate, shared.CA.PEM().Key)
 	require.NoError(t, err)
 	pair := clientPair(t, shared.CA, "x", pki.Validity{})
@@ -66,6 +72,7 @@ func leafOf(t *testing.T, uris ...string) *tls.Certificate {
 		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
+	template.Subject.CommonName = commonName
 	for _, uri := range uris {
 		parsed, err := url.Parse(uri)
 		require.NoError(t, err)
@@ -88,6 +95,7 @@ func TestHeadersThroughEnvoy(t *testing.T) {
 		return startEnvoy(t, envoy.Options{Name: "hub-envoy", Listener: listener, Backend: envoy.Backend{Address: p.Address}}).Address
 	}
 	right := front(principal, func(*envoy.Listener) {})
+	named := front(principal, func(l *envoy.Listener) { l.ForwardSubject = true })
 	anonymous := front(principal, func(l *envoy.Listener) { l.Anonymous = true })
 	appending := func(l *envoy.Listener) { l.Forward = envoy.AppendForward }
 	appends, careless := front(principal, appending), front(principal, func(l *envoy.Listener) { l.Forward = envoy.AlwaysForward })
@@ -107,6 +115,7 @@ func TestHeadersThroughEnvoy(t *testing.T) {
 		"a certificate without a URI":                     {principal, visitor{right, leafOf(t), nil}, "it has no URI"},
 		"a URI with another element in it":                {principal, visitor{right, leafOf(t, nobody+","+victim), nil}, "it has 2 elements"},
 		"a URI with another key in it":                    {principal, visitor{right, leafOf(t, nobody+";"+victim), nil}, "it has 2 URIs"},
+		"a subject with the rest of a header in it":       {principal, visitor{named, leafNamed(t, `x",`+victim+`;Subject="`, nobody), nil}, `its SPIFFE ID "` + nobody + `" is of no form`},
 		"an encoded header, passed on":                    {principal, visitor{careless, evil, []string{strings.ReplaceAll(victim, "=", "%3D")}}, "want pairs of key=value"},
 		"an encoded URI, passed on":                       {principal, visitor{careless, evil, []string{"URI=spiffe://lab.test/agent/%61"}}, "is no SPIFFE ID"},
 		"a header twice, passed on":                       {principal, visitor{careless, evil, []string{victim, victim}}, "it has 2 elements"},
@@ -151,4 +160,48 @@ func TestAgentWithoutCertificateBehindEnvoy(t *testing.T) {
 	says(t, s.agent, reason, "set forward_client_cert_details to SANITIZE_SET")
 	saysNow(t, principal, mark, "Refused connection", reason)
 	require.NotContains(t, logSince(t, s.agent.LogPath(), 0), lab.ConnectedAgentLine)
+}
+
+// A real agent whose own sidecar writes the header says why it is refused, and so does the principal.
+func TestAgentsWithHeadersOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	victim := "URI=" + meshAgents + "victim"
+	sidecar := newPrincipal(t, lab.PrincipalOptions{Args: []string{"--insecure-plaintext", meshAuth}})
+	direct := newPrincipal(t, lab.PrincipalOptions{Args: []string{meshAuth, "--trusted-proxies=" + gatewayID}})
+	listener := serving(t)
+	listener.Forward = envoy.AlwaysForward
+	careless := startEnvoy(t, envoy.Options{Name: "hub-envoy", Listener: listener, Backend: envoy.Backend{Address: sidecar.Address}})
+	for name, c := range map[string]struct {
+		principal *lab.Principal
+		address   string // that the agent's sidecar connects to
+		header    string
+		reason    string
+	}{
+		"elsewhere":    {direct, direct.Address, victim, "which counts only from a trusted proxy"},
+		"twice":        {sidecar, careless.Address, victim + "," + victim, "it has 2 elements: have the proxy replace what its clients send"},
+		"two-uris":     {sidecar, careless.Address, victim + ";" + victim, "it has 2 URIs among its alternative names"},
+		"no-uri":       {sidecar, careless.Address, `Subject="CN=victim,URI=` + meshAgents + `victim"`, "it has no URI among its alternative names"},
+		"encoded":      {sidecar, careless.Address, strings.ReplaceAll(victim, "=", "%3D"), "want pairs of key=value"},
+		"encoded-uri":  {sidecar, careless.Address, "URI=" + meshAgents + "%76ictim", "is no SPIFFE ID"},
+		"other-domain": {sidecar, careless.Address, "URI=spiffe://other.test/agent/victim", "is of no form in the hub's setting --auth"},
+		"other-path":   {sidecar, careless.Address, "URI=spiffe://lab.test/agents/victim", "is of no form in the hub's setting --auth"},
+		"no-certificate": {
+			sidecar, careless.Address, "By=spiffe://lab.test/principal;Hash=" + strings.Repeat("0", 64) + `;Subject="";URI=`, "it has no URI among its alternative names",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mark := c.principal.Mark()
+			own := startEnvoy(t, envoy.Options{
+				Name: "spoke-envoy", Listener: envoy.Listener{Headers: map[string]string{xfcc.Header: c.header}},
+				Backend: originating(t, c.address, "spiffe://lab.test/nobody"),
+			})
+			s := newSite(t, "lying", lab.AgentOptions{
+				Principal: c.principal.Behind(own), Args: []string{"--insecure-plaintext"}, Certificates: &lab.Certificates{},
+			})
+			says(t, s.agent, c.reason, "Connection to principal failed; retrying")
+			saysNow(t, c.principal, mark, "Refused connection", c.reason)
+			require.NotContains(t, logSince(t, s.agent.LogPath(), 0), lab.ConnectedAgentLine)
+		})
+	}
 }

@@ -1,53 +1,152 @@
 package e2e_test
 
 import (
+	"context"
+	"os"
 	"testing"
+
+	"github.com/spiffe/go-spiffe/v2/svid/jwtsvid"
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/envoy"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/spire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-// No client certificate gets through a load balancer that ends TLS. JWT-SVIDs do, one for each stream.
-func TestAgentsByJWTSVIDBehindALoadBalancer(t *testing.T) {
-	t.Parallel()
-	const audience, agents = "argocd-agent-principal", "spiffe://jwt.test/agent/"
+// What principals of these tests take JWT-SVIDs for, and how agents are named in them.
+const (
+	tokenAudience = "argocd-agent-principal"
+	tokenAgents   = "spiffe://jwt.test/agent/"
+)
+
+// byToken is a principal to which agents come by JWT-SVIDs through load balancers that end TLS.
+type byToken struct {
+	domain    *spire.Domain
+	principal *lab.Principal
+	server    *envoy.Identity // the principal's, and the load balancers'
+}
+
+func newByToken(t *testing.T) *byToken {
+	t.Helper()
 	domain := newTrustDomain(t, "jwt.test") // its tokens last a minute
 	server, err := shared.ServerIdentity()
 	require.NoError(t, err)
 	principal, err := shared.NewPrincipal(t.Context(), lab.PrincipalOptions{
 		WorkloadAPI: domain.Socket, Certificates: certificates(shared.CA, pki.Pair{Certificate: server.Certificate, Key: server.Key}),
-		Args: []string{"--auth=" + agents + "{agent}", "--jwt-svid-audience=" + audience},
+		Args: []string{"--auth=" + tokenAgents + "{agent}", "--jwt-svid-audience=" + tokenAudience},
 	})
 	require.NoError(t, err)
 	register(t, domain, "spiffe://jwt.test/principal", principal.Path())
 	start(t, principal.Start)
 	t.Cleanup(func() { stopped(t, principal.Stop) })
-	balancer := startEnvoy(t, envoy.Options{
-		Name: "load-balancer", Listener: envoy.Listener{Identity: &envoy.Identity{Certificate: server.Certificate, Key: server.Key}, Anonymous: true},
-		Backend: envoy.Backend{Address: principal.Address, Identity: &envoy.Identity{CA: shared.CA.PEM().Certificate}},
+	return &byToken{domain, principal, server}
+}
+
+// balancer starts a load balancer, which sets headers on all requests.
+func (b *byToken) balancer(t *testing.T, headers map[string]string) *envoy.Envoy {
+	t.Helper()
+	return startEnvoy(t, envoy.Options{
+		Name: "load-balancer",
+		Listener: envoy.Listener{
+			Identity: &envoy.Identity{Certificate: b.server.Certificate, Key: b.server.Key}, Anonymous: true, Headers: headers,
+		},
+		Backend: envoy.Backend{Address: b.principal.Address, Identity: &envoy.Identity{CA: shared.CA.PEM().Certificate}},
 	})
-	join := func(name, id, creds string) *site {
-		s := prepareSite(t, name, lab.AgentOptions{
-			Principal: principal.Behind(balancer), WorkloadAPI: domain.Socket, Args: []string{"--creds=" + creds},
-			Certificates: &lab.Certificates{CA: shared.CA.PEM().Certificate},
-		})
-		register(t, domain, id, s.agent.Path())
-		start(t, s.agent.Start)
-		return s
+}
+
+// join makes a site that connects by a load balancer, and starts its agent.
+func (b *byToken) join(t *testing.T, balancer *envoy.Envoy, name, id, creds string) *site {
+	t.Helper()
+	s := prepareSite(t, name, lab.AgentOptions{
+		Principal: b.principal.Behind(balancer), WorkloadAPI: b.domain.Socket, Args: []string{"--creds=" + creds},
+		Certificates: &lab.Certificates{CA: shared.CA.PEM().Certificate},
+	})
+	register(t, b.domain, id, s.agent.Path())
+	start(t, s.agent.Start)
+	return s
+}
+
+// token is a JWT-SVID of SPIRE's for an agent.
+func (b *byToken) token(t *testing.T, agent string) string {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	id := tokenAgents + agent
+	register(t, b.domain, id, self)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	client, err := workloadapi.New(ctx, workloadapi.WithAddr(b.domain.Socket))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, client.Close()) }()
+	known := make(chan struct{}, 1)
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { // until it is stopped
+		_ = client.WatchX509Context(watching, registered(known))
+	}()
+	select {
+	case <-known:
+	case <-ctx.Done():
+		require.FailNow(t, "SPIRE does not know the test")
 	}
+	svid, err := client.FetchJWTSVID(ctx, jwtsvid.Params{Audience: tokenAudience})
+	require.NoError(t, err)
+	require.Equal(t, id, svid.ID.String())
+	return svid.Marshal()
+}
+
+// registered is told when SPIRE has something for a workload.
+type registered chan struct{}
+
+// OnX509ContextUpdate is called then.
+func (r registered) OnX509ContextUpdate(*workloadapi.X509Context) {
+	select {
+	case r <- struct{}{}:
+	default:
+	}
+}
+
+// OnX509ContextWatchError is called before: it is asked again.
+func (r registered) OnX509ContextWatchError(error) {}
+
+// A token that somebody has overheard opens nothing, and neither does one that has expired: both sides say so.
+func TestTokensThatWereShownBeforeOrExpired(t *testing.T) {
+	t.Parallel()
+	b := newByToken(t)
+	victim := unique("overheard")
+	token := b.token(t, victim)
+	thief := b.balancer(t, map[string]string{"authorization": "Bearer " + token})
+	mark := b.principal.Mark()
+	s := b.join(t, thief, unique("thief"), tokenAgents+victim, "jwt-svid:"+tokenAudience)
+	const again, over = "was shown before: each stream needs one of its own", "expired at"
+	saysNow(t, b.principal, mark, "Refused connection", again)
+	saysNow(t, s.agent, 0, again)
+	saysSlowly(t, b.principal, mark, over)
+	saysSlowly(t, s.agent, 0, over)
+	for _, log := range []string{b.principal.LogPath(), s.agent.LogPath()} {
+		require.NotContains(t, logSince(t, log, 0), token)
+	}
+}
+
+// No client certificate gets through a load balancer that ends TLS. JWT-SVIDs do, one for each stream.
+func TestAgentsByJWTSVIDBehindALoadBalancer(t *testing.T) {
+	t.Parallel()
+	b := newByToken(t)
+	principal, balancer := b.principal, b.balancer(t, nil)
+	join := func(name, id, creds string) *site { return b.join(t, balancer, name, id, creds) }
 	var sites []*site
 	for _, name := range []string{unique("jwt-one"), unique("jwt-two")} {
-		s := join(name, agents+name, "jwt-svid:"+audience).connected(t)
+		s := join(name, tokenAgents+name, "jwt-svid:"+tokenAudience).connected(t)
 		s.newTwin("mine").create(t).arrives(t)
 		sites = append(sites, s)
 	}
 	for reason, refused := range map[string]*site{
-		"it has to be for the audience": join(unique("jwt-elsewhere"), agents+"elsewhere", "jwt-svid:other"),
-		"is of no form in the hub's":    join(unique("jwt-other"), "spiffe://jwt.test/other/agent", "jwt-svid:"+audience),
-		"brought no verified client":    join(unique("jwt-none"), agents+"none", "mtls:any"),
+		"it has to be for the audience": join(unique("jwt-elsewhere"), tokenAgents+"elsewhere", "jwt-svid:other"),
+		"is of no form in the hub's":    join(unique("jwt-other"), "spiffe://jwt.test/other/agent", "jwt-svid:"+tokenAudience),
+		"brought no verified client":    join(unique("jwt-none"), tokenAgents+"none", "mtls:any"),
 	} {
 		says(t, refused.agent, reason)
 		saysNow(t, principal, 0, "Refused connection", reason)

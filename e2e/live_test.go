@@ -212,6 +212,9 @@ type stream struct {
 	lines  *bufio.Scanner // nil before there is an answer
 }
 
+// streamTimeout is how long a stream may go on.
+const streamTimeout = 5 * time.Minute
+
 // follow asks argocd-server for a stream, which ends with the test.
 func follow(t *testing.T, path string) *stream {
 	t.Helper()
@@ -221,7 +224,7 @@ func follow(t *testing.T, path string) *stream {
 // followAt is follow for a lab of a test's own.
 func followAt(t *testing.T, l *lab.Lab, path string) *stream {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), streamTimeout)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.Hub.ArgoCD.URL+path, nil)
 	require.NoError(t, err)
 	s := &stream{answer: make(chan *http.Response, 1)}

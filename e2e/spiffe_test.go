@@ -25,6 +25,7 @@ const agentPath = "/ns/argocd/sa/argocd-agent/agent/"
 
 // mesh is a hub and a spoke, each with a trust domain and a real SPIRE of its own, that are federated.
 type mesh struct {
+	lab        *lab.Lab
 	hub, spoke *spire.Domain
 	principal  *lab.Principal
 }
@@ -32,7 +33,13 @@ type mesh struct {
 // newTrustDomain starts a SPIRE for the test.
 func newTrustDomain(t *testing.T, name string) *spire.Domain {
 	t.Helper()
-	d, err := spire.Start(t.Context(), spire.Options{Host: shared.Host, Tools: shared.Tools, TrustDomain: name, TTL: time.Minute})
+	return newTrustDomainOn(t, shared, name)
+}
+
+// newTrustDomainOn is newTrustDomain for a lab of a test's own.
+func newTrustDomainOn(t *testing.T, l *lab.Lab, name string) *spire.Domain {
+	t.Helper()
+	d, err := spire.Start(t.Context(), spire.Options{Host: l.Host, Tools: l.Tools, TrustDomain: name, TTL: time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { stopped(t, d.Stop) })
 	return d
@@ -41,10 +48,16 @@ func newTrustDomain(t *testing.T, name string) *spire.Domain {
 // newMesh starts a mesh with a principal. X.509-SVIDs last a minute.
 func newMesh(t *testing.T, spoke, auth string) *mesh {
 	t.Helper()
-	m := &mesh{hub: newTrustDomain(t, "hub.test"), spoke: newTrustDomain(t, spoke)}
+	return newMeshOn(t, shared, spoke, auth)
+}
+
+// newMeshOn is newMesh for a lab of a test's own.
+func newMeshOn(t *testing.T, l *lab.Lab, spoke, auth string) *mesh {
+	t.Helper()
+	m := &mesh{lab: l, hub: newTrustDomainOn(t, l, "hub.test"), spoke: newTrustDomainOn(t, l, spoke)}
 	require.NoError(t, spire.Federate(t.Context(), m.hub, m.spoke))
 	var err error
-	m.principal, err = shared.NewPrincipal(t.Context(), lab.PrincipalOptions{WorkloadAPI: m.hub.Socket, Args: []string{
+	m.principal, err = l.NewPrincipal(t.Context(), lab.PrincipalOptions{WorkloadAPI: m.hub.Socket, Args: []string{
 		"--auth=" + auth, "--hub-components=" + kubeproxySVID + "=kube," + redisproxySVID + "=redis",
 	}})
 	require.NoError(t, err)
@@ -78,9 +91,9 @@ func (m *mesh) join(t *testing.T, d *spire.Domain, name, id string, options lab.
 }
 
 // proxy starts a proxy that its SPIFFE ID lets through to the agents.
-func (m *mesh) proxy(t *testing.T, id string, define func(lab.ProxyOptions) (*lab.Proxy, error)) *lab.Proxy {
+func (m *mesh) proxy(t *testing.T, id string, define func(*lab.Lab, context.Context, lab.ProxyOptions) (*lab.Proxy, error)) *lab.Proxy {
 	t.Helper()
-	p, err := define(lab.ProxyOptions{Principal: m.principal, WorkloadAPI: m.hub.Socket, Args: []string{"--principal-spiffe-id=" + principalSVID}})
+	p, err := define(m.lab, t.Context(), lab.ProxyOptions{Principal: m.principal, WorkloadAPI: m.hub.Socket, Args: []string{"--principal-spiffe-id=" + principalSVID}})
 	require.NoError(t, err)
 	register(t, m.hub, id, p.Path())
 	start(t, p.Start)
@@ -92,8 +105,8 @@ func (m *mesh) proxy(t *testing.T, id string, define func(lab.ProxyOptions) (*la
 func TestFederatedTrustDomains(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t, "spoke.test", "spiffe://spoke.test"+agentPath+"{agent}")
-	kubeproxy := m.proxy(t, kubeproxySVID, func(o lab.ProxyOptions) (*lab.Proxy, error) { return shared.NewKubeproxy(t.Context(), o) })
-	redisproxy := m.proxy(t, redisproxySVID, func(o lab.ProxyOptions) (*lab.Proxy, error) { return shared.NewRedisproxy(t.Context(), o) })
+	kubeproxy := m.proxy(t, kubeproxySVID, (*lab.Lab).NewKubeproxy)
+	redisproxy := m.proxy(t, redisproxySVID, (*lab.Lab).NewRedisproxy)
 	for mode, share := range sharing() {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()

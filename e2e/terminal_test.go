@@ -27,13 +27,12 @@ func (g *guestbook) terminal(t *testing.T) *terminal {
 	t.Helper()
 	address := strings.Replace(g.hub.cluster.ArgoCD.URL, "http://", "ws://", 1) + "/terminal?" + url.Values{
 		"pod": {g.pod}, "container": {"web"}, "appName": {g.declared.Name}, "appNamespace": {g.declared.Namespace},
-		"projectName": {"default"}, "namespace": {g.declared.Into},
+		"projectName": {text(g.hub.get(t), "spec", "project")}, "namespace": {g.declared.Into},
 	}.Encode()
 	conn, response, err := websocket.DefaultDialer.DialContext(t.Context(), address, http.Header{"Cookie": {"argocd.token=anybody"}})
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(timeout)))
 	return &terminal{conn}
 }
 
@@ -46,6 +45,7 @@ func (c *terminal) says(t *testing.T, m message) {
 func (c *terminal) shows(t *testing.T, text string) {
 	t.Helper()
 	shown := ""
+	require.NoError(t, c.conn.SetReadDeadline(time.Now().Add(timeout)))
 	for !strings.Contains(shown, text) {
 		var m message
 		require.NoError(t, c.conn.ReadJSON(&m), "want %q, have %q\n%s", text, shown, shared.Report())

@@ -64,6 +64,18 @@ func proxyLies() []lie {
 			by:      `kubeproxy/callers.TestCertificateBehindAProxyExpires`,
 		},
 		{
+			who: `load balancer that ends TLS`, about: `principal, JWT-SVID`,
+			sends:   `an agent's streams with a token that it has overheard, again, and when it has expired`,
+			happens: `Unauthenticated; the logs of both sides say why, and have nothing of the token`,
+			by:      `e2e.TestTokensThatWereShownBeforeOrExpired`,
+		},
+		{
+			who: `agent behind Envoy`, about: `principal`,
+			sends:   `the header of its own sidecar, past a proxy of the hub's that passes it on, or to a principal without one: of another agent, twice, encoded, with two URIs or none`,
+			happens: `Unauthenticated; the logs of both sides say why`,
+			by:      `e2e.TestAgentsWithHeadersOfTheirOwn`,
+		},
+		{
 			who: `agent behind Envoy`, about: `principal`,
 			sends:   `streams by a certificate that has expired, over a connection that its own Envoy opened before`,
 			happens: `Unauthenticated, and says what to set; streams that are open end when it expires, by Cert of the header`,

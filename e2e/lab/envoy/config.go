@@ -48,9 +48,9 @@ func (l Listener) filterChain() object {
 	manager := typed("envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", object{
 		"stat_prefix": "in", "codec_type": "AUTO", "stream_idle_timeout": "0s", // streams last
 		"forward_client_cert_details":     forward,
-		"set_current_client_cert_details": object{"uri": true, "cert": l.ForwardCertificate},
+		"set_current_client_cert_details": object{"uri": true, "cert": l.ForwardCertificate, "subject": l.ForwardSubject},
 		"upgrade_configs":                 []object{{"upgrade_type": "websocket"}, {"upgrade_type": "SPDY/3.1"}}, // kubectl exec
-		"route_config": object{"virtual_hosts": []object{{
+		"route_config": object{"request_headers_to_add": l.headers(), "virtual_hosts": []object{{
 			"name": "all", "domains": []string{"*"},
 			"routes": []object{{"match": object{"prefix": "/"}, "route": object{"cluster": "backend", "timeout": "0s"}}},
 		}}},
@@ -85,6 +85,15 @@ func (b Backend) cluster() object {
 		}
 	}
 	return cluster
+}
+
+// headers are those that are set on each request.
+func (l Listener) headers() []object {
+	var all []object
+	for name, value := range l.Headers {
+		all = append(all, object{"header": object{"key": name, "value": strings.ReplaceAll(value, "%", "%%")}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"})
+	}
+	return all
 }
 
 // static is a cluster of one address, to which it speaks plain text.

@@ -44,6 +44,10 @@ type Listener struct {
 	Forward string
 	// ForwardCertificate puts the client's whole certificate into the header.
 	ForwardCertificate bool
+	// ForwardSubject puts its subject there, which Envoy quotes.
+	ForwardSubject bool
+	// Headers are set on each request, in place of what the client sends, and after Forward: what somebody does who lies.
+	Headers map[string]string
 }
 
 // Backend is where requests go.

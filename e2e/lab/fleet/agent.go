@@ -12,9 +12,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/dialer"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/envoy"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/xfcc"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/facets"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/mapping"
@@ -44,7 +48,7 @@ type agent struct {
 }
 
 func (f *Fleet) newAgent(o Options, index int, name string) (*agent, error) {
-	secure, err := clientCredentials(o, name)
+	secure, proof, err := o.proof(name)
 	if err != nil {
 		return nil, err
 	}
@@ -63,34 +67,45 @@ func (f *Fleet) newAgent(o Options, index int, name string) (*agent, error) {
 	a.dialer = dialer.New(dialer.Options{
 		Address: o.Address, Credentials: secure, KeepAlive: o.KeepAlive, Peer: a.peer, Hello: func(context.Context) wire.Hello { return hello }, OnHello: f.greeted(a),
 		Tunnel: tunnel.NewServer(logger), Renewed: func() <-chan struct{} { return nil },
-		Dial: []grpc.DialOption{
-			grpc.WithContextDialer(from(index)), grpc.WithReadBufferSize(bufferSize), grpc.WithWriteBufferSize(bufferSize),
-		},
+		Dial: append(proof,
+			grpc.WithContextDialer(from(index)), grpc.WithReadBufferSize(bufferSize), grpc.WithWriteBufferSize(bufferSize)),
 		Registerer: prometheus.NewRegistry(), Logger: logger,
 	})
 	return a, nil
 }
 
-// clientCredentials are those of an agent.
-func clientCredentials(o Options, name string) (credentials.TransportCredentials, error) {
+// proof is how an agent proves who it is: by its credentials, or by what a sidecar adds to its streams.
+func (o Options) proof(name string) (credentials.TransportCredentials, []grpc.DialOption, error) {
 	who := pki.ClientOptions{CommonName: name}
 	if o.SPIFFEID != nil {
 		who = pki.ClientOptions{SPIFFEID: o.SPIFFEID(name)}
 	}
 	pair, err := o.CA.IssueClient(who)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	certificate, err := pair.TLS()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if o.Sidecar {
+		return insecure.NewCredentials(), []grpc.DialOption{forwarding(envoy.ClientCertHeader(certificate.Leaf, o.WithCertificate))}, nil
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(o.CA.Certificate())
 	return credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{certificate}, RootCAs: roots, MinVersion: tls.VersionTLS13,
 		InsecureSkipVerify: o.SPIFFEID != nil, //nolint:gosec // what it costs the principal is measured, on loopback
-	}), nil
+	}), nil, nil
+}
+
+// forwarding adds a header x-forwarded-client-cert to each stream.
+func forwarding(header string) grpc.DialOption {
+	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer,
+		options ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		return open(metadata.AppendToOutgoingContext(ctx, xfcc.Header, header), desc, conn, method, options...)
+	})
 }
 
 // from dials from one of loopback's addresses.

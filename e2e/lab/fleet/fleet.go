@@ -25,6 +25,9 @@ type Options struct {
 	// SPIFFEID, if it is set, returns the SPIFFE ID that an agent's certificate has, instead of its name. The principal has one too then,
 	// by any CA: the agents do not look.
 	SPIFFEID func(name string) string
+	// Sidecar has the agents connect in plain text, and say their SPIFFE IDs in the header x-forwarded-client-cert as a sidecar of the
+	// principal does, with the whole certificate if WithCertificate is set.
+	Sidecar, WithCertificate bool
 }
 
 // ConnectedLine is what cmd/fleet writes once all of its agents have connected.

@@ -30,7 +30,10 @@ func identityParts(o Options) []contest.Part {
 	for _, by := range []struct {
 		name    string
 		prepare func(*crowd, context.Context) (lab.PrincipalOptions, fleet.Options, error)
-	}{{"certificates of Secrets", (*crowd).bySecrets}, {"X.509-SVIDs", (*crowd).bySVIDs}} {
+	}{
+		{"certificates of Secrets", (*crowd).bySecrets}, {"X.509-SVIDs", (*crowd).bySVIDs},
+		{"a sidecar's header", bySidecar(false)}, {"a sidecar's header with certificates", bySidecar(true)},
+	} {
 		parts = append(parts, contest.Part{
 			Name: identityPart, Field: []string{figures.Ours}, Once: true,
 			Measure: func(ctx context.Context, _ string) (figures.Sample, error) {
@@ -57,6 +60,16 @@ func (c *crowd) bySecrets(context.Context) (lab.PrincipalOptions, fleet.Options,
 	return lab.PrincipalOptions{}, fleet.Options{}, nil
 }
 
+// bySidecar has the principal speak plain text, and believe what a sidecar says of each stream. The agents are that sidecar.
+func bySidecar(whole bool) func(*crowd, context.Context) (lab.PrincipalOptions, fleet.Options, error) {
+	return func(*crowd, context.Context) (lab.PrincipalOptions, fleet.Options, error) {
+		return lab.PrincipalOptions{Args: []string{"--insecure-plaintext", "--auth=spiffe://" + agentDomain + "/agent/{agent}"}},
+			fleet.Options{SPIFFEID: agentID, Sidecar: true, WithCertificate: whole}, nil
+	}
+}
+
+func agentID(name string) string { return "spiffe://" + agentDomain + "/agent/" + name }
+
 // bySVIDs has the principal get its certificate, and the CA of the agents, from SPIRE.
 func (c *crowd) bySVIDs(ctx context.Context) (lab.PrincipalOptions, fleet.Options, error) {
 	var err error
@@ -65,7 +78,7 @@ func (c *crowd) bySVIDs(ctx context.Context) (lab.PrincipalOptions, fleet.Option
 		return lab.PrincipalOptions{}, fleet.Options{}, err
 	}
 	return lab.PrincipalOptions{WorkloadAPI: c.domain.Socket, Args: []string{"--auth=spiffe://" + agentDomain + "/agent/{agent}"}},
-		fleet.Options{SPIFFEID: func(name string) string { return "spiffe://" + agentDomain + "/agent/" + name }},
+		fleet.Options{SPIFFEID: agentID},
 		c.domain.Trust(ctx, &spire.Domain{Name: agentDomain}, c.Lab.CA.PEM().Certificate)
 }
 

@@ -48,6 +48,7 @@ func all() []part {
 	relayed := []string{figures.Floor, figures.Ours, figures.Relay}
 	return []part{
 		{"get", relayed, (*ground).get},
+		{"caller", []string{figures.Floor, figures.Ours}, (*ground).caller},
 		{"stream", relayed, (*ground).stream},
 		{"redis", relayed, (*ground).redis},
 		{"agentkey", []string{figures.Floor, figures.Ours}, (*ground).agentKey},

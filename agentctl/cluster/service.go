@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,8 +14,20 @@ import (
 )
 
 // AskService sends GET to a path of each pod of a Service, through the API server, and returns what they answer; and why not all
-// did, or that there is none.
+// did, or that there is none. It does so by TLS if the Service's port has the name https, or one that begins with it, or that appProtocol.
 func (c *Client) AskService(ctx context.Context, name, path string) ([][]byte, error) {
+	return c.eachPod(ctx, name, func(pod *corev1.Pod, port corev1.ServicePort) ([]byte, error) {
+		scheme := "http"
+		if strings.HasPrefix(port.Name, "https") || port.AppProtocol != nil && *port.AppProtocol == "https" {
+			scheme = "https"
+		}
+		answer, err := c.core.Pods(c.Namespace).ProxyGet(scheme, pod.Name, portOf(pod, port), path, nil).DoRaw(ctx)
+		return answer, c.explain(err)
+	})
+}
+
+// eachPod has each running pod of a Service asked at its first port, and returns what they answer; and why not all did, or that there is none.
+func (c *Client) eachPod(ctx context.Context, name string, ask func(*corev1.Pod, corev1.ServicePort) ([]byte, error)) ([][]byte, error) {
 	where := fmt.Sprintf("Service %s/%s on %s", c.Namespace, name, c)
 	service, err := c.core.Services(c.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -36,9 +49,9 @@ func (c *Client) AskService(ctx context.Context, name, path string) ([][]byte, e
 		if pod.Status.Phase != corev1.PodRunning {
 			continue
 		}
-		answer, err := c.core.Pods(c.Namespace).ProxyGet("http", pod.Name, portOf(pod, service.Spec.Ports[0]), path, nil).DoRaw(ctx)
+		answer, err := ask(pod, service.Spec.Ports[0])
 		if err != nil {
-			problems = append(problems, fmt.Errorf("pod %s of %s: %w", pod.Name, where, c.explain(err)))
+			problems = append(problems, fmt.Errorf("pod %s of %s: %w", pod.Name, where, err))
 			continue
 		}
 		answers = append(answers, answer)

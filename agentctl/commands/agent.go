@@ -49,7 +49,7 @@ reaches that cluster through the resource proxy, with a client certificate that 
 In a service mesh no certificate is needed: with --no-client-cert Argo CD asks http://HOST:PORT/agents/NAME, and its sidecar proves who it is.`,
 		Example: `  argocd-agentctl agent create berlin --principal-context hub --label region=eu
   argocd-agentctl agent create tokyo --mode autonomous
-  argocd-agentctl agent create oslo --output-manifest oslo --server-address hub.example.com
+  argocd-agentctl agent create oslo --output-manifest oslo --server-address hub.example.com --enroll
   argocd-agentctl agent create berlin --tls-from-secret berlin-tls --ca-from-secret berlin-tls
   argocd-agentctl agent create berlin --no-client-cert`,
 		RunE: func(cmd *cobra.Command, args []string) error { return spoke.create(cmd, e, &c, args[0]) },

@@ -32,11 +32,11 @@ type endpoints struct {
 	kubeconfig                           string
 	principalContext, principalNamespace string
 	agentContext, agentNamespace         string
-	config                               string   // the file of package localconfig
-	principal, agent                     string   // names in it
-	namespace                            string   // the principal's, by its other flag
-	metrics                              []string // addresses of the principals' metrics
-	caNamespace                          string   // of the CA's private key; one of its own beside the principal's if empty
+	config                               string // the file of package localconfig
+	principal, agent                     string // names in it
+	namespace                            string // the principal's, by its other flag
+	metrics                              principals.Access
+	caNamespace                          string // of the CA's private key; one of its own beside the principal's if empty
 }
 
 // declare declares the flags that all commands have.
@@ -54,13 +54,28 @@ func (e *endpoints) declare(set *settings.Set, home string) {
 	set.String(&e.caNamespace, "ca-namespace", "ARGOCD_AGENT_CA_NAMESPACE", "",
 		"namespace on the hub that holds the CA with its private key, where the principal may read nothing; the principal's with "+caSuffix+" if empty",
 		settings.DNSLabel)
-	set.Strings(&e.metrics, "principal-metrics", "ARGOCD_AGENT_PRINCIPAL_METRICS", nil,
+	set.Strings(&e.metrics.Addresses, "principal-metrics", "ARGOCD_AGENT_PRINCIPAL_METRICS", nil,
 		"where all principals serve /metrics, to ask which agents are connected, such as http://10.0.0.1:8000; the pods of Service "+
 			principals.Service+", through the API server, if empty", metricsAddresses)
+	e.declareMetrics(set)
 	set.String(&e.agentContext, agentContextFlag, "ARGOCD_AGENT_AGENT_CONTEXT", "",
 		"context of the agent's cluster in the kubeconfig; the current one if empty")
 	set.String(&e.agentNamespace, agentNamespaceFlag, "ARGOCD_AGENT_AGENT_NAMESPACE", "argocd",
 		"namespace of the agent on its cluster", settings.NonEmpty, settings.DNSLabel)
+}
+
+// declareMetrics declares what the principals' metrics may ask for.
+func (e *endpoints) declareMetrics(set *settings.Set) {
+	const prefix = "ARGOCD_AGENT_PRINCIPAL_METRICS_"
+	m := &e.metrics
+	set.String(&m.CA, "principal-metrics-ca-path", prefix+"CA_PATH", "", "file of the CA of the metrics' certificate; the system's CAs if empty", settings.File)
+	set.String(&m.ServerName, "principal-metrics-server-name", prefix+"SERVER_NAME", "", "name in that certificate; the host of the address if empty, or of pods "+
+		principals.Service+".NAMESPACE.svc", settings.Host)
+	set.String(&m.Cert, "principal-metrics-cert", prefix+"CERT_PATH", "", "file of the client certificate that the metrics ask for", settings.File)
+	set.String(&m.Key, "principal-metrics-key", prefix+"KEY_PATH", "", "file of the key of that certificate", settings.File)
+	set.String(&m.TokenFile, "principal-metrics-token-file", prefix+"TOKEN_FILE", "", "file of the bearer token that the metrics ask for", settings.File)
+	set.Rule(m.Check, "principal-metrics", "principal-metrics-ca-path", "principal-metrics-server-name", "principal-metrics-cert", "principal-metrics-key",
+		"principal-metrics-token-file")
 }
 
 // alsoNamespace adds kubectl's flag for a namespace to commands that concern the hub alone.

@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/manifest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
@@ -18,8 +23,16 @@ const toStdout = "-"
 
 // manifestFlags are those by which agent create makes what the agent needs on its spoke.
 type manifestFlags struct {
-	path, server string
-	port         int
+	path, server         string
+	port, enrollmentPort int
+	image                string
+	enroll               bool
+	ttl                  time.Duration
+}
+
+// defaultImage is the agent's of this release.
+func defaultImage() string {
+	return "ghcr.io/argocd-agent-mesh/agent:" + strings.ReplaceAll(version.Version(), "+", "_") // which no tag may have
 }
 
 func (m *manifestFlags) declare(cmd *cobra.Command) {
@@ -27,13 +40,17 @@ func (m *manifestFlags) declare(cmd *cobra.Command) {
 	flags.StringVar(&m.path, "output-manifest", "", "folder to write a Kustomize folder for the agent's cluster to, with the agent's private key; - prints the YAML")
 	flags.StringVar(&m.server, "server-address", "", "host name of the principal, as the agent reaches it; for --output-manifest")
 	flags.IntVar(&m.port, "server-port", 443, "port of the principal; for --output-manifest")
+	flags.StringVar(&m.image, "image", defaultImage(), "image of the agent's Deployment, which runs the agent by itself; empty for no Deployment; for --output-manifest")
+	flags.BoolVar(&m.enroll, "enroll", false, "put an enrollment token in place of a certificate into the manifest: the agent makes its own key; for --output-manifest")
+	flags.IntVar(&m.enrollmentPort, "enrollment-port", 8444, "port of the principal for agents that enroll; for --enroll")
+	flags.DurationVar(&m.ttl, "token-ttl", defaultTTL, "how long the token is good; at most 720h; for --enroll")
 }
 
 // check refuses flags that do not go together, before anything is written.
 func (m *manifestFlags) check() error {
 	switch {
-	case m.path == "" && m.server != "":
-		return errors.New("--server-address is for --output-manifest: set both or neither")
+	case m.path == "" && (m.server != "" || m.enroll):
+		return errors.New("--server-address and --enroll are for --output-manifest: set it too, or none of them")
 	case m.path == "":
 		return nil
 	}
@@ -43,7 +60,13 @@ func (m *manifestFlags) check() error {
 	if err := settings.Port(m.port); err != nil {
 		return fmt.Errorf("--server-port: %d: %w", m.port, err)
 	}
-	return nil
+	if !m.enroll {
+		return nil
+	}
+	if err := settings.Port(m.enrollmentPort); err != nil {
+		return fmt.Errorf("--enrollment-port: %d: %w", m.enrollmentPort, err)
+	}
+	return checkTTL("--token-ttl", m.ttl)
 }
 
 // create runs agent create, which must print nothing but the manifest where that is printed, and then makes the manifest.
@@ -64,18 +87,25 @@ func (m *manifestFlags) create(cmd *cobra.Command, e *endpoints, c *createFlags,
 	if err != nil {
 		return err
 	}
-	spoke := manifest.Spoke{Namespace: e.agentNamespace, Server: m.server, Port: m.port}
+	spoke := manifest.Spoke{Namespace: e.agentNamespace, Server: m.server, Port: m.port, Image: m.image}
 	if spoke.Mode, err = modeOf(cmd, hub, name); err != nil {
 		return err
 	}
-	if spoke.Secrets, err = m.secrets(cmd, e, hub, c, name); err != nil {
+	holds := "private key"
+	if m.enroll {
+		holds, spoke.EnrollmentPort = "enrollment token", m.enrollmentPort
+		spoke.Secrets, err = m.token(cmd, e, hub, name)
+	} else {
+		spoke.Secrets, err = m.secrets(cmd, e, hub, c, name)
+	}
+	if err != nil {
 		return err
 	}
 	if m.path != toStdout {
 		if err := spoke.WriteFolder(m.path); err != nil {
 			return err
 		}
-		return printLine(cmd, "Kustomize folder %s: created; it holds the agent's private key: apply it with: kubectl apply -k %s", m.path, m.path)
+		return printLine(cmd, "Kustomize folder %s: created; it holds the agent's %s: apply it with: kubectl apply --server-side -k %s", m.path, holds, m.path)
 	}
 	text, err := spoke.YAML()
 	if err == nil {
@@ -109,4 +139,25 @@ func (m *manifestFlags) secrets(cmd *cobra.Command, e *endpoints, hub *cluster.C
 	var printed bytes.Buffer
 	err = issueAgent(cmd, issuer, hub, cluster.Print(e.agentNamespace, &printed), name, n)
 	return printed.Bytes(), err
+}
+
+// token makes an enrollment token of the agent, and returns its Secret and that of the CA, by which the agent knows whom to show it to.
+func (m *manifestFlags) token(cmd *cobra.Command, e *endpoints, hub *cluster.Client, name string) ([]byte, error) {
+	trusted, err := ca.LoadTrusted(cmd.Context(), hub)
+	if err != nil {
+		return nil, err
+	}
+	var printed bytes.Buffer
+	if err := resultPrinter(cmd)(ca.Propagate(cmd.Context(), trusted, cluster.Print(e.agentNamespace, &printed), false)); err != nil {
+		return nil, err
+	}
+	token, expires, err := newToken(cmd.Context(), hub, name, m.ttl)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := manifest.Enrollment(e.agentNamespace, token)
+	if err != nil {
+		return nil, err
+	}
+	return append(printed.Bytes(), secret...), printLine(cmd, "Enrollment token of agent %s: created, good until %s", name, certificate.Stamp(expires))
 }

@@ -1,4 +1,4 @@
-// Package manifest makes what an agent needs on its spoke before it starts, as YAML for kubectl, Kustomize or GitOps: so who registers
+// Package manifest makes what a spoke needs of an agent, its Deployment too, as YAML for kubectl, Kustomize or GitOps: so who registers
 // an agent on the hub needs no access to the spoke.
 package manifest
 
@@ -39,7 +39,11 @@ type Spoke struct {
 	// Server and Port are where the agent reaches the principal.
 	Server string
 	Port   int
-	// Secrets is YAML of the Secrets that the agent needs: its certificate and the CA.
+	// EnrollmentPort is that of the principal for agents that enroll; 0 for one that has a certificate.
+	EnrollmentPort int
+	// Image is that of the agent's Deployment; empty for none.
+	Image string
+	// Secrets is YAML of the Secrets that the agent needs: the CA, and its certificate or an enrollment token.
 	Secrets []byte
 }
 
@@ -103,15 +107,24 @@ func (s Spoke) files() ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	var files []file
-	for _, one := range []struct {
+	type group struct {
 		name    string
 		objects []any
-	}{
+	}
+	groups := []group{
 		{"namespace.yaml", []any{&corev1.Namespace{TypeMeta: kind("v1", "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: s.Namespace}}}},
 		{"rbac.yaml", rights},
 		{"params.yaml", []any{s.params()}},
-	} {
+	}
+	if s.Image != "" {
+		deployment, err := s.deployment()
+		if err != nil {
+			return nil, err
+		}
+		groups = append(groups, group{"deployment.yaml", []any{deployment}})
+	}
+	var files []file
+	for _, one := range groups {
 		f := file{name: one.name}
 		for _, object := range one.objects {
 			text, err := yaml.Marshal(object)
@@ -127,13 +140,14 @@ func (s Spoke) files() ([]file, error) {
 
 // params is the ConfigMap of the agent's settings.
 func (s Spoke) params() *corev1.ConfigMap {
-	return &corev1.ConfigMap{
-		TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: s.named(ParamsConfigMap),
-		Data: map[string]string{
-			"agent.namespace": s.Namespace, "agent.mode": s.Mode, "agent.creds": "mtls:any",
-			"agent.server.address": s.Server, "agent.server.port": strconv.Itoa(s.Port),
-		},
+	data := map[string]string{
+		"agent.namespace": s.Namespace, "agent.mode": s.Mode, "agent.creds": "mtls:any",
+		"agent.server.address": s.Server, "agent.server.port": strconv.Itoa(s.Port),
 	}
+	if s.EnrollmentPort != 0 {
+		data[EnrollmentPortKey] = strconv.Itoa(s.EnrollmentPort)
+	}
+	return &corev1.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: s.named(ParamsConfigMap), Data: data}
 }
 
 // rights are the agent's ServiceAccount and what it may do.

@@ -15,7 +15,7 @@ import (
 
 func berlin() manifest.Spoke {
 	return manifest.Spoke{
-		Namespace: "argo", Mode: "managed", Server: "hub.example.com", Port: 443,
+		Namespace: "argo", Mode: "managed", Server: "hub.example.com", Port: 443, Image: "registry.example.com/agent:v1",
 		Secrets: []byte("---\napiVersion: v1\nkind: Secret\nmetadata: {name: argocd-agent-client-tls}\n"),
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -88,12 +86,11 @@ func (p Presence) Of(agent string) Connection {
 	}
 }
 
-// Ask asks all principals: those whose metrics are at these addresses, such as http://10.0.0.1:8000, or through the hub's API
-// server the pods of Service if there are none.
-func Ask(ctx context.Context, hub *cluster.Client, addresses []string) Presence {
+// Ask asks all principals.
+func Ask(ctx context.Context, hub *cluster.Client, access Access) Presence {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	answers, err := answersOf(ctx, hub, addresses)
+	answers, err := access.answers(ctx, hub)
 	var reports []presence.Report
 	for _, answer := range answers {
 		var report presence.Report
@@ -104,46 +101,4 @@ func Ask(ctx context.Context, hub *cluster.Client, addresses []string) Presence 
 		reports = append(reports, report)
 	}
 	return Presence{agents: presence.Merge(reports), Unknown: err}
-}
-
-// answersOf returns what the principals answer, and why not all did.
-func answersOf(ctx context.Context, hub *cluster.Client, addresses []string) ([][]byte, error) {
-	if len(addresses) == 0 {
-		answers, err := hub.AskService(ctx, Service, presence.Path)
-		if err != nil {
-			err = fmt.Errorf("%w: --principal-metrics says where else the principal's metrics are", err)
-		}
-		return answers, err
-	}
-	var answers [][]byte
-	var problems []error
-	for _, address := range addresses {
-		answer, err := get(ctx, strings.TrimSuffix(address, "/")+presence.Path)
-		if err != nil {
-			problems = append(problems, err)
-			continue
-		}
-		answers = append(answers, answer)
-	}
-	return answers, errors.Join(problems...)
-}
-
-func get(ctx context.Context, url string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("ask a principal: %w", err)
-	}
-	response, err := (&http.Client{}).Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("ask a principal: %w", err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = errors.New(response.Status)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("ask a principal: %s: %w", url, err)
-	}
-	return body, nil
 }

@@ -31,7 +31,7 @@ func TestAgentIsUnknownUnlessAllPrincipalsAnswer(t *testing.T) {
 	connected, away := principals.Connection{State: principals.Connected, Since: &since}, principals.Connection{State: principals.Away, Since: &since}
 	unknown := principals.Connection{State: principals.Unknown}
 
-	all := principals.Ask(t.Context(), nil, []string{one, two + "/"})
+	all := principals.Ask(t.Context(), nil, principals.Access{Addresses: []string{one, two + "/"}})
 	require.NoError(t, all.Unknown)
 	require.Equal(t, connected, all.Of("berlin"))
 	require.Equal(t, away, all.Of("tokyo"))
@@ -45,7 +45,7 @@ func TestAgentIsUnknownUnlessAllPrincipalsAnswer(t *testing.T) {
 	liar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }))
 	t.Cleanup(liar.Close)
 	for _, address := range []string{closed.URL, stranger.URL, liar.URL} {
-		some := principals.Ask(t.Context(), nil, []string{one, address})
+		some := principals.Ask(t.Context(), nil, principals.Access{Addresses: []string{one, address}})
 		require.Error(t, some.Unknown)
 		require.Equal(t, connected, some.Of("berlin"), "it is, whatever others would say")
 		require.Equal(t, unknown, some.Of("tokyo"), "it may be connected to the other one")
@@ -64,7 +64,7 @@ func TestWhatAnAgentSaysOfItselfIsPrintable(t *testing.T) {
 		strings.Repeat("x", 1<<20): strings.Repeat("x", 64),
 	} {
 		address := principal(t, presence.Agent{Name: "berlin", Connected: true, Build: said, Session: &presence.Session{Kubernetes: said, ArgoCD: said}})
-		about := principals.Ask(t.Context(), nil, []string{address}).Of("berlin")
+		about := principals.Ask(t.Context(), nil, principals.Access{Addresses: []string{address}}).Of("berlin")
 		require.Equal(t, []string{shown, shown, shown}, []string{about.Build, about.Session.Kubernetes, about.Session.ArgoCD})
 	}
 }

@@ -56,6 +56,8 @@ type Cluster struct {
 
 	// PodLogFile is what every container has logged, in the form in which a kubelet keeps it. Empty without Pods.
 	PodLogFile string
+	// PodPortFile holds the port on 127.0.0.1 that leads on from ForwardedPort of every container. It is not there at first. Empty without Pods.
+	PodPortFile string
 
 	host   *host.Host
 	tools  *toolset.Set

@@ -21,6 +21,9 @@ import (
 // NodeName is the name of the one node of a cluster with Pods.
 const NodeName = "node"
 
+// ForwardedPort is the port of every container that a port-forward gets through to what PodPortFile says. Others are an echo.
+const ForwardedPort = 8000
+
 // PodLog is what every container has logged.
 const PodLog = "hello from a fake container\n"
 
@@ -111,6 +114,8 @@ func (c *Cluster) nodeConfig() (string, error) {
 		return "", err
 	}
 	c.PodLogFile = log
+	c.PodPortFile = filepath.Join(filepath.Dir(log), "pod-port")
+	connect := fmt.Sprintf(`exec 3<>"/dev/tcp/127.0.0.1/$(cat %s)" && { cat <&3 & cat >&3; }`, c.PodPortFile)
 	fmt.Fprintf(&config, `apiVersion: kwok.x-k8s.io/v1alpha1
 kind: ClusterLogs
 metadata: {name: every-container}
@@ -124,8 +129,8 @@ spec: {execs: [{local: {}}]}
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: ClusterPortForward
 metadata: {name: every-container}
-spec: {forwards: [{command: [cat]}]}
-`, log)
+spec: {forwards: [{ports: [%d], command: [bash, -c, %q]}, {command: [cat]}]}
+`, log, ForwardedPort, connect)
 	return c.host.Write(filepath.Join("clusters", c.Name, "kwok.yaml"), config.Bytes())
 }
 

@@ -97,6 +97,7 @@ var settingsSecrets = map[string]bool{ //nolint:gochecknoglobals // a constant
 	"argocd-commit-server-tls": true, "argocd-redis": true, "argocd-redis-tls": true,
 	"argocd-agent-ca": true, "argocd-agent-client-tls": true, "argocd-agent-jwt": true, "argocd-agent-principal-tls": true,
 	"argocd-agent-resource-proxy-tls": true, "argocd-agent-kubeproxy-tls": true, "argocd-agent-redisproxy-tls": true,
+	"argocd-agent-enrollment": true, "argocd-agent-enrollment-tokens": true,
 }
 
 // IsSettingsSecret reports whether a Secret of this name holds settings of Argo CD's or an agent's, and so no repository.

@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+// ForwardService has a port of each pod of a Service forwarded, as kubectl port-forward does, and returns what ask gets there; and why not
+// all answered, or that there is none. ask gets a local address. Who uses it speaks to the pod itself: an API server that proxies a
+// request takes the token from it, and verifies no certificate.
+func (c *Client) ForwardService(ctx context.Context, name string, ask func(ctx context.Context, address string) ([]byte, error)) ([][]byte, error) {
+	return c.eachPod(ctx, name, func(pod *corev1.Pod, port corev1.ServicePort) ([]byte, error) {
+		var answer []byte
+		err := c.forward(ctx, pod.Name, portOf(pod, port), func(address string) (err error) {
+			answer, err = ask(ctx, address)
+			return err
+		})
+		return answer, err
+	})
+}
+
+// forward forwards a port of a pod for as long as use runs, which gets its local address.
+func (c *Client) forward(ctx context.Context, pod, port string, use func(address string) error) error {
+	url := c.core.RESTClient().Post().Resource("pods").Namespace(c.Namespace).Name(pod).SubResource("portforward").URL()
+	transport, upgrader, err := spdy.RoundTripperFor(c.config)
+	if err != nil {
+		return err
+	}
+	websocket, err := portforward.NewSPDYOverWebsocketDialer(url, c.config)
+	if err != nil {
+		return err
+	}
+	dialer := portforward.NewFallbackDialer(websocket, spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url),
+		func(err error) bool { return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err) })
+	stop, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:" + port}, stop, ready, io.Discard, io.Discard)
+	if err != nil {
+		return err
+	}
+	go func() { ended <- forwarder.ForwardPorts() }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("forward port %s: %w", port, errors.Join(c.explain(err), ctx.Err()))
+	case <-ctx.Done():
+		close(stop) // it ends by the timeout of the client's requests, if it is connecting
+		return ctx.Err()
+	case <-ready:
+	}
+	defer func() {
+		close(stop)
+		_ = <-ended // it says only that the pod's end was lost, and use knows that
+	}()
+	ports, err := forwarder.GetPorts()
+	if err != nil {
+		return err
+	}
+	return use(fmt.Sprintf("127.0.0.1:%d", ports[0].Local))
+}

@@ -139,6 +139,7 @@ func (s *agentSettings) hello(spoke *versions.Finder) func(context.Context) wire
 	h.Build, h.Mode = version.Version(), s.sharing.mode
 	h.Mapping, h.Selector = s.sharing.mapping(s.namespace).Name(), facets.CanonicalSelector(s.sharing.selector)
 	h.Heartbeat = s.heartbeat.Milliseconds()
+	s.cluster.tell(&h)
 	return func(ctx context.Context) wire.Hello {
 		found := spoke.Find(ctx)
 		h.Kubernetes, h.ArgoCD = found.Kubernetes, found.ArgoCD

@@ -38,6 +38,7 @@ type agentSettings struct {
 	guard  guard.Settings
 
 	enrollment enrollmentSettings
+	cluster    clusterSettings
 }
 
 func newCommand(environment []string) *cobra.Command {
@@ -104,6 +105,7 @@ func (s *agentSettings) Declare(set *settings.Set) {
 		"how often everything is compared with the hub, less up to half of it at random; at least 1s", settings.AtLeast(time.Second))
 	s.access.read(set)
 	s.declareEnrollment(set)
+	s.cluster.declare(set)
 	s.guard.Declare(set, "ARGOCD_AGENT")
 }
 

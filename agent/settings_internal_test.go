@@ -48,6 +48,8 @@ func TestFlags(t *testing.T) {
 			"heartbeat-interval":         {Want: "want at least 1s, or 0 for never", Bad: []string{"1ns", "999ms", "-1s"}, Good: []string{"0", "1s", "1m"}},
 			"enrollment-port":            {Want: "want", Bad: []string{"0", "65536"}},
 			"enrollment-token":           {Want: "copy all of what", Bad: []string{"berlin", "berlin.abc", ".AAAA"}},
+			"cluster-labels":             {Want: "", Bad: []string{"team", "a b=c", "team=x y", "argocd.argoproj.io/secret-type=cluster", "x.k8s.io/y=z"}, Good: []string{"team=a,example.com/env=b"}},
+			"cluster-annotations":        {Want: "", Bad: []string{"team", "a b=c", "argocd.argoproj.io/skip-reconcile=false", "managed-by=me"}, Good: []string{"owner=Jo Doe"}},
 			"deletion-guard-floor":       {Want: "want", Bad: []string{"-1", "few"}, Good: []string{"0", "1"}},
 			"deletion-guard-share":       {Want: "want", Bad: []string{"-1", "101", "20%"}, Good: []string{"0", "100"}},
 			"policy-configmap-name":      {Bad: []string{"", "A", "a/b"}},

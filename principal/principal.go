@@ -92,8 +92,16 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 		Client: client.CoreV1(), Namespace: s.namespace, Component: name, ShowHeld: true,
 		Logger: logging.Component(logger, "guard"),
 	})
+	registrar, err := s.registrar(client, clusterStore, entrance, registry, logger)
+	if err != nil {
+		return err
+	}
+	known, work := []readiness{hubState, hubIdentity, clusterStore}, []func(context.Context){entrance.run, clusterStore.Run, hubState.Run, hubIdentity.Run}
+	if registrar != nil {
+		known, work = append(known, registrar), append(work, registrar.Run)
+	}
 	service := sessions.New(sessions.Options{
-		Authn: entrance.authn, Ready: awaitAll(hubState, hubIdentity, clusterStore), Modes: facets.Modes(),
+		Authn: entrance.authn, Ready: awaitAll(known...), Modes: facets.Modes(), Register: registers(registrar),
 		Knows: hubState.Knows, Mode: clusterStore.Mode, OtherCluster: clusterStore.Other, Hello: func() wire.Hello { return s.hello(hubIdentity.UID()) },
 		Share: hubState.Sharing(s.resyncEvery, func(agent string) converge.Observer {
 			return deletionGuard.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
@@ -126,7 +134,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 	}
 	group.Go(func() error {
 		confirm := func(ctx context.Context) { deletionGuard.Run(ctx, service.ConfirmDeletions) }
-		together(ctx, entrance.run, clusterStore.Run, hubState.Run, hubIdentity.Run, confirm)
+		together(ctx, append(work, confirm)...)
 		return nil
 	})
 	group.Go(func() error { return s.enroll(ctx, issuer, entrance.certificates, logger) })

@@ -40,6 +40,7 @@ type principalSettings struct {
 	limits                    limitSettings
 	guard                     guard.Settings
 	enrollment                enrollmentSettings
+	registration              registrationSettings
 }
 
 func newCommand(environment []string) *cobra.Command {
@@ -85,6 +86,7 @@ func (s *principalSettings) Declare(set *settings.Set) {
 	s.tls.Workload, s.tls.Plaintext = &s.workload, &s.proxies.Local
 	s.policy.Declare(set, "ARGOCD_PRINCIPAL", "tls1.3")
 	s.declareEnrollment(set)
+	s.declareRegistration(set)
 	set.Duration(&s.keepAliveMin, "keepalive-min-interval", "ARGOCD_PRINCIPAL_KEEP_ALIVE_MIN_INTERVAL", 5*time.Second,
 		"drop agents that send keep-alive pings more often than this; 0 for no limit", settings.NonNegative)
 	set.Duration(&s.resyncEvery, "compare-interval", "ARGOCD_PRINCIPAL_COMPARE_INTERVAL", 5*time.Minute,

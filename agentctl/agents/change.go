@@ -43,7 +43,7 @@ func Reconfigure(ctx context.Context, hub *cluster.Client, name string, c Change
 		Name: found.Name, Type: corev1.SecretTypeOpaque, Replace: differs,
 		Differs: func(*corev1.Secret) []string { return nil },
 		Refuse: func(existing *corev1.Secret) error {
-			if existing.Labels[argocd.LabelSelfRegistered] == "true" {
+			if argocd.IsSelfRegistered(existing) {
 				return errors.New("it was created by a principal, which manages it")
 			}
 			return nil

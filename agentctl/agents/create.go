@@ -2,7 +2,6 @@ package agents
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,9 +11,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
-
-// DefaultProxy is the resource proxy's address within the hub's cluster.
-const DefaultProxy = "argocd-agent-resource-proxy:9090"
 
 // Spec is the wanted state of an agent on the hub.
 type Spec struct {
@@ -89,7 +85,7 @@ func (w Spec) differs(existing *corev1.Secret) []string {
 	if err != nil {
 		return append(differences, err.Error())
 	}
-	if existing.Labels[argocd.LabelSelfRegistered] == "true" {
+	if argocd.IsSelfRegistered(existing) {
 		return append(differences, "it was created by a principal, which manages it")
 	}
 	return append(differences, w.Access.Differs(cluster.Access.TLS, w.Name)...)
@@ -101,22 +97,12 @@ func (w Spec) write(s *corev1.Secret) error {
 	if err != nil {
 		return err
 	}
-	delete(s.Labels, argocd.LabelSelfRegistered)
+	argocd.EndRegistration(s)
 	if err := (argocd.Cluster{
 		Agent: w.Name, Name: w.Name, Server: w.Access.Server(w.Proxy, w.Name), Access: argocd.ClusterAccess{TLS: access},
 	}).Write(s); err != nil {
 		return err
 	}
 	maps.Copy(s.Labels, w.Labels)
-	return nil
-}
-
-// CheckLabels refuses labels that mark a cluster Secret.
-func CheckLabels(labels map[string]string) error {
-	for _, own := range []string{argocd.LabelSecretType, argocd.LabelAgent, argocd.LabelSelfRegistered} {
-		if _, ok := labels[own]; ok {
-			return errors.New(own + ": this label is reserved")
-		}
-	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (k *hubState) describe(ctx context.Context, s *corev1.Secret, name string) 
 	cluster, err := argocd.ReadCluster(s)
 	agent := Agent{
 		Name: name, Secret: s.Namespace + "/" + s.Name, Server: cluster.Server, Labels: maps.Clone(s.Labels),
-		SelfRegistered: s.Labels[argocd.LabelSelfRegistered] == "true", Mode: cmp.Or(s.Labels[argocd.LabelMode], string(facets.Managed)),
+		SelfRegistered: argocd.IsSelfRegistered(s), Mode: cmp.Or(s.Labels[argocd.LabelMode], string(facets.Managed)),
 		HeldDeletions: k.heldCount(name),
 		Problems:      append(secretProblems(s, cluster, name), k.heldProblems(name)...),
 	}
@@ -74,11 +74,14 @@ func secretProblems(s *corev1.Secret, c argocd.Cluster, agent string) []string {
 	server, err := url.Parse(c.Server)
 	switch {
 	case err != nil || server.Host == "":
-		add(true, "its key server is %q, which is no address such as %s", c.Server, argocd.ClusterServer(DefaultProxy, agent))
+		add(true, "its key server is %q, which is no address such as %s", c.Server, argocd.ClusterServer(argocd.DefaultResourceProxy, agent))
 	default:
 		want := argocd.ClusterServer(server.Host, agent)
-		if c.BySidecar() {
+		switch {
+		case c.BySidecar():
 			want = argocd.ClusterServerBySidecar(server.Host, agent)
+		case c.ByPath():
+			want = argocd.ClusterServerByPath(server.Host, agent)
 		}
 		add(c.Server != want, "its key server is %q, not %q: Argo CD tells clusters apart by it", c.Server, want)
 	}
@@ -151,7 +154,7 @@ func (k *hubState) clientCertificate(c argocd.Cluster, cas []*x509.Certificate) 
 	for _, problem := range use.Problems(chain, time.Now()) {
 		problems = append(problems, whose+problem)
 	}
-	if problem := ca.CallerProblem(chain[0], c.Agent, c.Access.BearerToken != ""); problem != "" {
+	if problem := ca.CallerProblem(chain[0], c.Agent, c.Access.BearerToken != "" || c.ByPath()); problem != "" {
 		problems = append(problems, fmt.Sprintf("%s%s: replace it with: argocd-agentctl agent create %s --upsert", whose, problem, c.Agent))
 	}
 	if err := k.blocked.Refuses(identity.Certified(chain), ""); err != nil {

@@ -130,16 +130,16 @@ func without(texts, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return slices.Contains(others, text) })
 }
 
-// CallerProblem says why a certificate is not that of a caller of an agent, empty if it is. With a bearer token beside it, it may
-// also be that of a caller of several.
-func CallerProblem(leaf *x509.Certificate, agent string, token bool) string {
+// CallerProblem says why a certificate is not that of a caller of an agent, empty if it is. named says that a bearer token, or the path of
+// the address, names the agent: then it may also be that of a caller of several.
+func CallerProblem(leaf *x509.Certificate, agent string, named bool) string {
 	caller, err := identity.CallerOf(identity.Certified([]*x509.Certificate{leaf}))
 	switch {
-	case err == nil && string(caller.Agent) == agent, token && err == nil && caller.Agent == "":
+	case err == nil && string(caller.Agent) == agent, named && err == nil && caller.Agent == "":
 		return ""
 	case err == nil && caller.Agent != "":
 		return fmt.Sprintf("it is that of a caller of agent %s", caller.Agent)
-	case token && len(leaf.URIs) == 1: // one that kubeproxy's setting --callers has
+	case named && len(leaf.URIs) == 1: // one that kubeproxy's setting --callers has
 		return ""
 	case leaf.Subject.CommonName == agent:
 		return fmt.Sprintf("its common name %s is the agent's own identity: kubeproxy refuses it, and who reads it can pass for the agent", agent)

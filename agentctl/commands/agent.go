@@ -56,7 +56,7 @@ In a service mesh no certificate is needed: with --no-client-cert Argo CD asks h
 	}
 	flags := cmd.Flags()
 	spoke.declare(cmd)
-	flags.StringVar(&c.proxy, "resource-proxy-server", agents.DefaultProxy, "host:port of the resource proxy, as Argo CD on the hub reaches it")
+	flags.StringVar(&c.proxy, "resource-proxy-server", argocd.DefaultResourceProxy, "host:port of the resource proxy, as Argo CD on the hub reaches it")
 	flags.StringVar(&c.mode, "mode", "", "managed or autonomous: the one mode that the principal takes the agent in; what the Secret says if empty, else managed")
 	flags.StringSliceVarP(&c.labels, "label", "l", nil, "labels of the Secret, as key=value")
 	c.declareSources(cmd)
@@ -96,7 +96,7 @@ func warnOfFormer(cmd *cobra.Command) {
 func (c *createFlags) run(cmd *cobra.Command, e *endpoints, name string) error {
 	wanted := agents.Spec{Name: name, Proxy: c.proxy, Replace: c.replace}
 	if err := settings.HostPort(c.proxy); err != nil {
-		return fmt.Errorf("--resource-proxy-server: %q: want a host and a port, such as %s", c.proxy, agents.DefaultProxy)
+		return fmt.Errorf("--resource-proxy-server: %q: want a host and a port, such as %s", c.proxy, argocd.DefaultResourceProxy)
 	}
 	warnOfFormer(cmd)
 	var err error
@@ -183,7 +183,7 @@ func parseLabels(texts []string) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("want key=value: %w", err)
 	}
-	return parsed, agents.CheckLabels(parsed)
+	return parsed, argocd.CheckClusterLabels(parsed)
 }
 
 func listCommand(e *endpoints) *cobra.Command {
@@ -227,7 +227,7 @@ func withSelector(selector string) string {
 func printList(out io.Writer, all []agents.Agent, wide bool) {
 	more := ""
 	if wide {
-		more = "\tMODE\tSECRET\tBUILD"
+		more = "\tMODE\tSECRET\tBUILD\tCREATED BY"
 	}
 	fmt.Fprintln(out, "NAME\tSERVER\tLABELS\tCONNECTION\tCERTIFICATE UNTIL\tPROBLEMS"+more)
 	for _, agent := range all {
@@ -236,10 +236,18 @@ func printList(out io.Writer, all []agents.Agent, wide bool) {
 			until = certificate.Stamp(agent.Certificate.NotAfter)
 		}
 		if wide {
-			more = "\t" + strings.Join([]string{agent.Mode, agent.Secret, orDash(agent.Connection.Build)}, "\t")
+			more = "\t" + strings.Join([]string{agent.Mode, agent.Secret, orDash(agent.Connection.Build), createdBy(agent)}, "\t")
 		}
 		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%d%s\n", agent.Name, agent.Server, labelText(agent.Labels), connectionText(agent.Connection), until, len(agent.Problems), more)
 	}
+}
+
+// createdBy says who made an agent's Secret, and looks after it.
+func createdBy(a agents.Agent) string {
+	if a.SelfRegistered {
+		return "principal"
+	}
+	return "person"
 }
 
 // connectionText says whether an agent is connected, and since when if that is known.
@@ -290,7 +298,7 @@ func printAgent(out io.Writer, a agents.Agent) {
 	fmt.Fprintf(out, "name\t%s\nSecret\t%s\nserver\t%s\nlabels\t%s\nconnection\t%s\n", a.Name, a.Secret, a.Server, labelText(a.Labels),
 		connectionText(a.Connection))
 	if a.SelfRegistered {
-		fmt.Fprintln(out, "created by\tthe principal")
+		fmt.Fprintln(out, "created by\tthe principal, which keeps it up to date; agent create --upsert takes it over")
 	}
 	if a.Certificate != nil {
 		fmt.Fprintln(out, "Argo CD's client certificate for the resource proxy:")

@@ -34,7 +34,7 @@ func reconfigureCommand(e *endpoints) *cobra.Command {
 				return errors.New("--reissue-client-cert and --no-client-cert: set one")
 			}
 			if c.proxy != "" && settings.HostPort(c.proxy) != nil {
-				return fmt.Errorf("--resource-proxy-server: %q: want a host and a port, such as %s", c.proxy, agents.DefaultProxy)
+				return fmt.Errorf("--resource-proxy-server: %q: want a host and a port, such as %s", c.proxy, argocd.DefaultResourceProxy)
 			}
 			hub, err := e.hub()
 			if err != nil {
@@ -61,7 +61,8 @@ func deleteCommand(e *endpoints) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delete NAME", Short: "Remove an agent from the hub", Args: oneAgent,
 		Long: `Delete the Secret cluster-NAME: neither Argo CD nor the principal knows the agent then, and its connections end. Its namespace on the
-hub, with its Applications, stays, and so does what its cluster runs.`,
+hub, with its Applications, stays, and so does what its cluster runs. A principal with --enable-self-cluster-registration makes the Secret again
+when the agent connects again: agent block shuts it out.`,
 		Example: "  argocd-agentctl agent delete berlin --force",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hub, err := e.hub()
@@ -74,6 +75,10 @@ hub, with its Applications, stays, and so does what its cluster runs.`,
 			}
 			if err := confirm(cmd, force, "Delete "+hub.Secret(found.Name)+"?", args[0]); err != nil {
 				return err
+			}
+			if argocd.IsSelfRegistered(found) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: a principal made this Secret, and makes it again when the agent connects again: "+
+					"to shut the agent out: argocd-agentctl agent block %s\n", args[0])
 			}
 			return resultPrinter(cmd)(agents.Delete(cmd.Context(), hub, found))
 		},

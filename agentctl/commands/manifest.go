@@ -151,7 +151,7 @@ func (m *manifestFlags) token(cmd *cobra.Command, e *endpoints, hub *cluster.Cli
 	if err := resultPrinter(cmd)(ca.Propagate(cmd.Context(), trusted, cluster.Print(e.agentNamespace, &printed), false)); err != nil {
 		return nil, err
 	}
-	token, expires, err := newToken(cmd.Context(), hub, name, m.ttl)
+	token, expires, err := newToken(cmd.Context(), hub, name, m.ttl, nil)
 	if err != nil {
 		return nil, err
 	}

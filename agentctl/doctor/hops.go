@@ -166,7 +166,7 @@ func (o Options) kube(ctx context.Context) checks.Check {
 	dialled := address.Host
 	if o.ResourceProxy != "" {
 		config.ServerName, dialled = address.Hostname(), o.ResourceProxy
-		config.Host = "https://" + o.ResourceProxy
+		config.Host = "https://" + o.ResourceProxy + address.Path
 	}
 	connection, err := (&net.Dialer{Timeout: hopTimeout}).DialContext(ctx, "tcp", dialled)
 	if err != nil && o.ResourceProxy == "" {

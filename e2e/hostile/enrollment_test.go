@@ -53,3 +53,57 @@ func enrollmentLies() []lie {
 		},
 	}
 }
+
+// registrationLies are those of agents that register their clusters themselves.
+func registrationLies() []lie {
+	return []lie{
+		{
+			who: agent, about: `hello, labels and annotations of its cluster`,
+			sends:   `keys of Argo CD, of this program and of Kubernetes (secret-type, agent-name, agent-mode, skip-reconcile, managed-by), keys that no rule allows, invalid and too long ones`,
+			happens: `left out, whatever the rules are; logged once with what to set. What is allowed counts, and what people set wins`,
+			by:      `principal/registration.TestLabelsThatAgentsMayNotSet`,
+		},
+		{
+			who: agent, about: `hello, labels and annotations of its cluster`,
+			sends:   `more than 32, a key of more than 317 bytes, a value of more than 1 KiB, a million of them`,
+			happens: `the hello is skipped, and the stream ends with the reason`,
+			by:      `internal/replication/wire.TestWhatAnAgentSaysOfItsClusterIsBounded`,
+		},
+		{
+			who: agent, about: `self-registration`,
+			sends:   `comes with a certificate of a trusted CA, and is blocked`,
+			happens: `refused before its hello is read; nothing is made`,
+			by:      `e2e.TestBlockedAgentDoesNotRegister`,
+		},
+		{
+			who: agent, about: `self-registration`,
+			sends:   `a name that another cluster has on the hub, or whose cluster Secret's name another Secret has`,
+			happens: `refused with that Secret and the remedy; nothing is made or changed`,
+			by:      `e2e.TestNamesThatDoNotRegister`,
+		},
+		{
+			who: agent, about: `self-registration`,
+			sends:   `another mode than --self-registration-modes has`,
+			happens: `refused; of an agent that has registered, the mode stays`,
+			by:      `principal/registration.TestModeOfAnAgentThatRegistersItself`,
+		},
+		{
+			who: `who gets certificates`, about: `self-registration`,
+			sends:   `a flood of names, each with a certificate of a trusted CA`,
+			happens: `20 a second, --max-self-registered-clusters in all; others ResourceExhausted`,
+			by:      `principal/registration.TestFloodOfNamesIsBounded`,
+		},
+		{
+			who: agent, about: `self-registration`,
+			sends:   `a hello that does not fit (version, mode, mapping, selector)`,
+			happens: `refused; nothing is made`,
+			by:      `principal/sessions.TestAgentsThatAreRefusedDoNotRegister`,
+		},
+		{
+			who: `hub user who reads a cluster Secret`, about: `principal, agent identity`,
+			sends:   `the certificate that self-registered clusters share, if it has the name of an agent or of a component`,
+			happens: `such a one is never put into a cluster Secret`,
+			by:      `principal/registration.TestCertificatesThatAreNotShared`,
+		},
+	}
+}

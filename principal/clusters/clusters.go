@@ -46,6 +46,8 @@ type cluster struct {
 	mode   string // that the agent is to have; empty if it does not say
 	guard  guardLimits
 	fault  string // why it is passed over; empty if it is not
+	// registered is what is known of a Secret that a principal made; nil of others.
+	registered *argocd.Registered
 }
 
 // lacksServer reports whether a Secret that is not passed over lacks the address of the cluster.
@@ -169,6 +171,9 @@ func reduce(s *corev1.Secret, _ *cluster) *cluster {
 		c.fault = "key server: it is no UTF-8 text: write the address of the agent's cluster there"
 	} else {
 		c.server = server
+	}
+	if argocd.IsSelfRegistered(s) {
+		c.registered = argocd.ReadRegistered(s)
 	}
 	return c
 }

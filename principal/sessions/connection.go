@@ -202,18 +202,36 @@ func (c *connection) exchangeHellos() error {
 	s := c.service
 	mine := s.options.Hello()
 	mine.Agent = c.agent
-	mine.Newest, err = wire.Agree(mine, theirs)
-	if err := c.errIfUnknown(ctx); err != nil {
+	misfit := s.misfit(&mine, theirs)
+	var registering error
+	if misfit == nil && s.options.Register != nil && s.options.OtherCluster(c.agent) == "" {
+		registering = s.options.Register(ctx, c.agent, theirs)
+	}
+	if err := c.errIfUnknown(ctx, registering); err != nil {
 		return err
 	}
+	switch {
+	case misfit != nil:
+		return misfit
+	case theirs.Mode != s.modeOf(c.agent):
+		return s.wrongMode(c.agent, theirs.Mode)
+	}
+	mine.Mode = theirs.Mode
+	theirs.ClusterLabels, theirs.ClusterAnnotations = nil, nil // nobody needs them any more
+	c.theirs = theirs
+	return c.sendHello(mine)
+}
+
+// misfit returns, as a status, why a principal and an agent do not fit together, whatever the hub knows of the agent. It notes in the
+// principal's hello which version both speak.
+func (s *Service) misfit(mine *wire.Hello, theirs wire.Hello) (err error) {
+	mine.Newest, err = wire.Agree(*mine, theirs)
 	switch {
 	case err != nil:
 		return status.Error(codes.FailedPrecondition, err.Error())
 	case !slices.Contains(s.options.Modes, theirs.Mode):
 		return status.Errorf(codes.FailedPrecondition, "mode: the agent's is %q, this principal serves %s: set --agent-mode",
 			theirs.Mode, strings.Join(s.options.Modes, " and "))
-	case theirs.Mode != s.modeOf(c.agent):
-		return s.wrongMode(c.agent, theirs.Mode)
 	case theirs.Mapping != mine.Mapping:
 		return status.Errorf(codes.FailedPrecondition, "mapping: the agent maps applications by %q, the principal by %q: "+
 			"set --destination-based-mapping on both or on neither", theirs.Mapping, mine.Mapping)
@@ -221,26 +239,32 @@ func (c *connection) exchangeHellos() error {
 		return status.Errorf(codes.FailedPrecondition, "label selector: the agent's is %.300q, the principal's %.300q: "+
 			"set --label-selector to the same on both", theirs.Selector, mine.Selector)
 	}
-	mine.Mode = theirs.Mode
-	c.theirs = theirs
-	return c.sendHello(mine)
+	return nil
 }
 
 // errIfUnknown returns why an agent is refused of which the hub has never heard, or whose name is that of a cluster which is not
 // the agent's. A hub that it does not belong to would have it delete all that it holds; and what is shown as of a cluster of the
-// hub's a controller of the hub's deploys there.
-func (c *connection) errIfUnknown(ctx context.Context) error {
+// hub's a controller of the hub's deploys there. registering is why the agent could not register its cluster: one that the hub knows
+// otherwise is served without.
+func (c *connection) errIfUnknown(ctx context.Context, registering error) error {
+	if secret := c.service.options.OtherCluster(c.agent); secret != "" {
+		return status.Errorf(codes.FailedPrecondition, "cluster Secret %s on the hub is of a cluster named %q that is not this agent's: give one of the two "+
+			"another name, or, if it is the agent's, the Secret the label %s=%s", secret, c.agent, argocd.LabelAgent, c.agent)
+	}
 	switch known, err := c.service.options.Knows(ctx, c.agent); {
 	case err != nil:
 		return status.Errorf(codes.Unavailable, "whether the hub knows agent %q is not known: %v", c.agent, err)
+	case registering != nil && known:
+		c.service.registrations.Warn("An agent's cluster could not register; the agent is served without that", "agent", c.agent, "reason", registering)
+	case registering != nil:
+		if _, isStatus := status.FromError(registering); isStatus {
+			return registering
+		}
+		return status.Error(codes.Unavailable, registering.Error())
 	case !known:
 		return status.Errorf(codes.FailedPrecondition, "the hub has no cluster Secret, no namespace and no Application for agent %q, and so decides "+
 			"nothing for it: correct the agent's certificate if that is not its name, or create its cluster Secret with: argocd-agentctl agent create %s",
 			c.agent, c.agent)
-	}
-	if secret := c.service.options.OtherCluster(c.agent); secret != "" {
-		return status.Errorf(codes.FailedPrecondition, "cluster Secret %s on the hub is of a cluster named %q that is not this agent's: give one of the two "+
-			"another name, or, if it is the agent's, the Secret the label %s=%s", secret, c.agent, argocd.LabelAgent, c.agent)
 	}
 	return nil
 }

@@ -114,6 +114,9 @@ type fixture struct {
 	reached        chan string // agents and the limits that they reached
 	unknown        sync.Map    // agents => why nobody knows whether they are known, nil if they are not
 
+	registers  sync.Map    // agents => why they cannot register, nil if they can
+	registered chan string // agents that could, and what they said of their clusters
+
 	modes sync.Map // agents => what the hub says of theirs
 
 	synced chan struct{} // closed when all of the hub's objects are known
@@ -130,7 +133,7 @@ func newFixture(t *testing.T) *fixture {
 	o := &fixture{
 		ca: ca, registry: prometheus.NewRegistry(), log: &logtest.Log{},
 		stop: func() {}, stopped: make(chan struct{}), sharing: func() {}, sources: make(map[string]*memorySource),
-		forgotten: make(chan string, 1000), reached: make(chan string, 100), synced: make(chan struct{}),
+		registered: make(chan string, 100), forgotten: make(chan string, 1000), reached: make(chan string, 100), synced: make(chan struct{}),
 	}
 	close(o.synced)
 	o.modes.Store("settled", "autonomous")
@@ -144,7 +147,7 @@ func newFixture(t *testing.T) *fixture {
 	o.authn = authn.New(authn.Options{Identify: who, Trust: identity.Verified(o.material, nil), Logger: slog.New(slog.NewTextHandler(o.log, nil))})
 	o.Service = sessions.New(sessions.Options{
 		Authn: o.authn, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
-		Knows:        o.knows,
+		Knows: o.knows, Register: o.register,
 		OtherCluster: func(agent string) string { return map[string]string{"pushed": "argocd/pushed-secret"}[agent] },
 		Mode:         o.modeOf,
 		Logger:       slog.New(slog.NewTextHandler(o.log, nil)),
@@ -279,6 +282,17 @@ func (o *fixture) knows(_ context.Context, agent string) (bool, error) {
 	why, unknown := o.unknown.Load(agent)
 	err, _ := why.(error)
 	return !unknown, err
+}
+
+// register lets agents register that are in o.registers, and those that the hub knows anyway.
+func (o *fixture) register(_ context.Context, agent string, theirs wire.Hello) error {
+	why, registers := o.registers.Load(agent)
+	err, _ := why.(error)
+	if registers && err == nil {
+		o.unknown.Delete(agent)
+		o.registered <- agent + " " + theirs.ClusterLabels["team"]
+	}
+	return err
 }
 
 func (o *fixture) memorySource(agent string) *memorySource {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
@@ -29,6 +30,9 @@ type Options struct {
 	Ready func(ctx context.Context) error
 	// Knows reports whether the hub has heard of an agent, see hub.Hub. Others are refused.
 	Knows func(ctx context.Context, agent string) (bool, error)
+	// Register, if set, lets an agent that fits register its cluster, and brings up to date what was registered. A status as the error is
+	// the agent's fault. It is called for each connection, also of agents that the hub knows.
+	Register func(ctx context.Context, agent string, theirs wire.Hello) error
 	// Share returns what is shared with an agent of that mode, which is as in its hello.
 	Share func(agent, mode string) converge.Options
 	// Budget returns a new budget for an agent, which it has whatever its mode and however often it connects.
@@ -60,6 +64,8 @@ type Service struct {
 	metrics metrics
 	workers *converge.Workers
 	streams sync.WaitGroup // connections, and their receivers
+	// registrations is the log of those that fail.
+	registrations *slog.Logger
 
 	mu          sync.RWMutex
 	serving     bool                     // Run runs. Guarded by mu
@@ -82,7 +88,7 @@ type agent struct {
 // New returns a service that refuses agents until Run runs.
 func New(o Options) *Service {
 	return &Service{
-		options: o, metrics: newMetrics(o.Registerer), workers: converge.NewWorkers(maxWrites),
+		options: o, metrics: newMetrics(o.Registerer), workers: converge.NewWorkers(maxWrites), registrations: logging.Limited(o.Logger),
 		connections: make(map[*connection]struct{}), streamsOf: make(map[string]int), agents: make(map[string]*agent),
 		budgets: make(map[string]*budget), sweepAt: minBudgets,
 	}

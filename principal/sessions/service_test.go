@@ -3,6 +3,7 @@ package sessions_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -202,6 +203,54 @@ func TestAgentWithTheNameOfAnotherClusterIsRefused(t *testing.T) {
 	require.Equal(t, codes.FailedPrecondition, status.Code(err), "%v", err)
 	require.ErrorContains(t, err, `cluster Secret argocd/pushed-secret on the hub is of a cluster named "pushed" that is not this agent's`)
 	require.NotContains(t, o.sources, "pushed", "nothing is shared with it")
+}
+
+// An agent of which the hub has not heard is served once its cluster has registered, and is told why that cannot be. One that the hub knows
+// is served whatever comes of that.
+func TestAgentsThatRegisterThemselves(t *testing.T) {
+	o := open(t)
+	for _, name := range []string{"new", "refused", "failing"} {
+		o.unknown.Store(name, nil)
+	}
+	o.registers.Store("new", nil)
+	o.registers.Store("refused", status.Error(codes.ResourceExhausted, "that is the limit"))
+	o.registers.Store("failing", errors.New("secrets is forbidden"))
+	o.registers.Store("known", errors.New("secrets is forbidden"))
+	h := hello()
+	h.ClusterLabels = map[string]string{"team": "blue"}
+	a := o.connectAndGreet(t, "new", h)
+	_, err := a.RecvHello()
+	require.NoError(t, err)
+	require.Equal(t, "new blue", <-o.registered)
+	o.connectServed(t, "known")
+	require.Eventually(t, func() bool { return strings.Contains(o.log.String(), "An agent's cluster could not register") }, timeout, time.Millisecond)
+
+	err = o.connectAndGreet(t, "refused", hello()).endReason(t)
+	require.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
+	err = o.connectAndGreet(t, "failing", hello()).endReason(t)
+	require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+	require.ErrorContains(t, err, "secrets is forbidden")
+	require.Equal(t, 1, strings.Count(o.log.String(), "that is the limit"))
+}
+
+// Nothing is made on the hub for an agent that is refused: one that does not fit, or is called like another cluster.
+func TestAgentsThatAreRefusedDoNotRegister(t *testing.T) {
+	o := open(t)
+	o.registers.Store("pushed", nil)
+	o.registers.Store("a", nil)
+	misfits := []func(*wire.Hello){
+		func(h *wire.Hello) { h.Mapping = "destination" }, func(h *wire.Hello) { h.Selector = "a=b" },
+		func(h *wire.Hello) { h.Mode = "both" }, func(h *wire.Hello) { h.Oldest, h.Newest = 98, 99 },
+	}
+	for _, change := range misfits {
+		h := hello()
+		change(&h)
+		require.Equal(t, codes.FailedPrecondition, status.Code(o.connectAndGreet(t, "a", h).endReason(t)))
+	}
+	o.unknown.Store("pushed", nil)
+	err := o.connectAndGreet(t, "pushed", hello()).endReason(t)
+	require.ErrorContains(t, err, `is of a cluster named "pushed" that is not this agent's`)
+	require.Empty(t, o.registered)
 }
 
 func TestStreamsBeforeRunAreRefused(t *testing.T) {

@@ -71,11 +71,23 @@ type Entry struct {
 	Expires time.Time `json:"expires"`
 	// Key is the hash of the public key that the token was used for, empty before.
 	Key string `json:"key,omitempty"`
+	// Labels and Annotations are what the operator who made the token says of the agent's cluster.
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // NewEntry returns what is remembered of a new token.
 func NewEntry(t Token, expires time.Time) Entry {
 	return Entry{SHA256: t.hash(), Expires: expires.UTC().Truncate(time.Second)}
+}
+
+// Decode reads an entry as it is kept in the Secret.
+func Decode(kept []byte) (Entry, error) {
+	var e Entry
+	if err := json.Unmarshal(kept, &e); err != nil {
+		return Entry{}, errors.New("it is no entry of an enrollment token: make another with: argocd-agentctl agent token create")
+	}
+	return e, nil
 }
 
 // Encode returns the entry as it is kept in the Secret.
@@ -101,7 +113,7 @@ func Redeem(kept []byte, t Token, publicKey []byte, now time.Time) (entry Entry,
 	if len(kept) == 0 {
 		return Entry{}, false, ErrUnknown
 	}
-	if err := json.Unmarshal(kept, &entry); err != nil {
+	if entry, err = Decode(kept); err != nil {
 		return Entry{}, false, ErrUnknown
 	}
 	key := digest(publicKey)

@@ -43,6 +43,9 @@ const (
 	clusterConfigKey = "config"
 )
 
+// DefaultResourceProxy is the resource proxy's address within the hub's cluster.
+const DefaultResourceProxy = "argocd-agent-resource-proxy:9090"
+
 // agentParameter makes the addresses of agents' clusters different from each other, by which Argo CD tells clusters apart.
 // No request carries it.
 const agentParameter = "agentName"
@@ -87,8 +90,20 @@ func ClusterServerBySidecar(proxy, agent string) string {
 	return fmt.Sprintf("http://%s/agents/%s?%s=%s", proxy, url.PathEscape(agent), agentParameter, url.QueryEscape(agent))
 }
 
+// ClusterServerByPath returns the address of an agent's cluster behind the resource proxy, a host:port, for a client certificate that
+// names no agent: with the agent in the path.
+func ClusterServerByPath(proxy, agent string) string {
+	return fmt.Sprintf("https://%s/agents/%s?%s=%s", proxy, url.PathEscape(agent), agentParameter, url.QueryEscape(agent))
+}
+
 // BySidecar reports whether Argo CD reaches the cluster without TLS of its own.
 func (c Cluster) BySidecar() bool { return strings.HasPrefix(c.Server, "http://") }
+
+// ByPath reports whether the address of the cluster names the agent, so that the client certificate need not.
+func (c Cluster) ByPath() bool {
+	address, err := url.Parse(c.Server)
+	return err == nil && strings.HasPrefix(address.Path, "/agents/")
+}
 
 // ServerOf returns the address of the cluster that a cluster Secret is about, as Argo CD reads it (argo-cd, db.SecretToCluster).
 func ServerOf(secret *corev1.Secret) string {

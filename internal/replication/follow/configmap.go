@@ -14,3 +14,10 @@ func ConfigMap[T comparable](client cache.Getter, namespace, name string) Option
 	maps := cache.NewFilteredListWatchFromClient(client, "configmaps", namespace, func(o *metav1.ListOptions) { o.FieldSelector = only })
 	return Options[*corev1.ConfigMap, T]{Kind: &corev1.ConfigMap{}, List: maps.ListWithContextFunc, Watch: maps.WatchFuncWithContext}
 }
+
+// Secret is ConfigMap for the one Secret of that name.
+func Secret[T comparable](client cache.Getter, namespace, name string) Options[*corev1.Secret, T] {
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	secrets := cache.NewFilteredListWatchFromClient(client, "secrets", namespace, func(o *metav1.ListOptions) { o.FieldSelector = only })
+	return Options[*corev1.Secret, T]{Kind: &corev1.Secret{}, List: secrets.ListWithContextFunc, Watch: secrets.WatchFuncWithContext}
+}

@@ -195,10 +195,31 @@ func decodeHello(e *pb.CloudEvent) (any, error) {
 			return nil, errTooLong(e, field.name, len(field.text), field.limit)
 		}
 	}
+	for _, m := range []map[string]string{h.ClusterLabels, h.ClusterAnnotations} {
+		if err := checkClusterKeys(e, m); err != nil {
+			return nil, err
+		}
+	}
 	for _, shown := range []*string{&h.Build, &h.Kubernetes, &h.ArgoCD} {
 		*shown = cut(*shown, maxSmall) // whoever builds may call it anything
 	}
 	return h, nil
+}
+
+// checkClusterKeys refuses more, or longer, labels or annotations of a cluster than there may be.
+func checkClusterKeys(e *pb.CloudEvent, m map[string]string) error {
+	if len(m) > maxClusterKeys {
+		return fmt.Errorf("%s: want at most %d labels, and as many annotations, of the cluster, not %d", e.GetType(), maxClusterKeys, len(m))
+	}
+	for key, value := range m {
+		if len(key) > maxClusterKey {
+			return errTooLong(e, "key of the cluster's labels or annotations", len(key), maxClusterKey)
+		}
+		if len(value) > maxClusterValue {
+			return errTooLong(e, "value of the cluster's labels or annotations", len(value), maxClusterValue)
+		}
+	}
+	return nil
 }
 
 func decodeDigest(e *pb.CloudEvent, facet converge.Facet) (any, error) {

@@ -36,6 +36,10 @@ type Hello struct {
 	Hub string `json:"hub,omitempty"`
 	// Heartbeat is how often, in milliseconds, both sides send something; 0 is never.
 	Heartbeat int64 `json:"heartbeat,omitempty"`
+	// ClusterLabels and ClusterAnnotations are what the agent says of its cluster, for one that registers itself. The principal decides
+	// what counts.
+	ClusterLabels      map[string]string `json:"clusterLabels,omitempty"`
+	ClusterAnnotations map[string]string `json:"clusterAnnotations,omitempty"`
 }
 
 // NewHello returns a Hello with the versions of this build.

@@ -20,6 +20,11 @@ const (
 	maxReason = 4 << 10 // what is longer is cut: it is for users, and what it is about must get through
 	maxSmall  = 64      // of a result, a number, a digest, a mode and the like
 
+	// Of an agent's cluster: as many labels, and annotations, and as long ones as the principal would write.
+	maxClusterKeys  = 32
+	maxClusterKey   = 317
+	maxClusterValue = 1 << 10
+
 	maxBuckets = 256 // in a bucket request: there are no more
 
 	// maxShown is how much of a peer's text gets into our log.

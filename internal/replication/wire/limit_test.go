@@ -139,26 +139,29 @@ func TestHeartbeatIntervalIsBounded(t *testing.T) {
 	require.Equal(t, time.Minute, wire.Hello{Heartbeat: 60_000}.Every())
 }
 
-func TestHelloIsBounded(t *testing.T) {
-	greeting := func(h wire.Hello) (wire.Hello, error) {
-		sender, receiver := newCable(), newCable()
-		a, b := sender.open("/agent", quiet()), receiver.open("/principal", quiet())
-		defer sender.end()
-		require.NoError(t, a.SendHello(h))
-		go func() {
-			for _, e := range []*pb.CloudEvent{<-sender.out, anEvent()} { // the latter is received where no hello was
-				select {
-				case receiver.in <- e:
-				case <-receiver.ended:
-				}
+// greeting returns what a stream receives of a hello, or the error where none was.
+func greeting(t *testing.T, h wire.Hello) (wire.Hello, error) {
+	t.Helper()
+	sender, receiver := newCable(), newCable()
+	a, b := sender.open("/agent", quiet()), receiver.open("/principal", quiet())
+	defer sender.end()
+	require.NoError(t, a.SendHello(h))
+	go func() {
+		for _, e := range []*pb.CloudEvent{<-sender.out, anEvent()} { // the latter is received where no hello was
+			select {
+			case receiver.in <- e:
+			case <-receiver.ended:
 			}
-		}()
-		return recvHello(t, b, receiver.end)
-	}
+		}
+	}()
+	return recvHello(t, b, receiver.end)
+}
+
+func TestHelloIsBounded(t *testing.T) {
 	h := wire.NewHello()
 	h.Kubernetes, h.ArgoCD = long(1<<19), long(65)
 	h.Agent, h.Mode, h.Mapping, h.Build, h.Selector, h.Hub = long(64), long(64), long(64), long(1<<20), long(4096), long(128)
-	got, err := greeting(h)
+	got, err := greeting(t, h)
 	require.NoError(t, err)
 	h.Build, h.Kubernetes, h.ArgoCD = long(64), long(64), long(64)
 	require.Equal(t, h, got)
@@ -171,7 +174,32 @@ func TestHelloIsBounded(t *testing.T) {
 	} {
 		other := h
 		change(&other)
-		_, err := greeting(other)
+		_, err := greeting(t, other)
 		require.ErrorContains(t, err, fmt.Sprintf("%T", converge.BucketRequest{}), name)
+	}
+}
+
+func TestWhatAnAgentSaysOfItsClusterIsBounded(t *testing.T) {
+	labels := func(n, key, value int) map[string]string {
+		m := make(map[string]string)
+		for i := range n {
+			m[fmt.Sprintf("%0*d", key, i)] = long(value)
+		}
+		return m
+	}
+	for name, c := range map[string]struct {
+		labels map[string]string
+		ok     bool
+	}{
+		"as many and as long as there may be": {labels(32, 317, 1024), true},
+		"one too many":                        {labels(33, 10, 1), false},
+		"a key that is too long":              {labels(1, 318, 1), false},
+		"a value that is too long":            {labels(1, 10, 1025), false},
+		"a million":                           {labels(1_000_000, 10, 0), false},
+	} {
+		for _, h := range []wire.Hello{{ClusterLabels: c.labels}, {ClusterAnnotations: c.labels}} {
+			_, err := greeting(t, h)
+			require.Equal(t, c.ok, err == nil, "%s: %v", name, err)
+		}
 	}
 }

@@ -99,7 +99,7 @@ func (s *Source) access() (argocd.ClusterTLS, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.good == nil {
-		return argocd.ClusterTLS{}, fmt.Errorf("Secret %s/%s of --self-registration-client-cert-secret: %w", s.options.Namespace, s.options.Name, s.failure)
+		return argocd.ClusterTLS{}, fmt.Errorf("shared certificate, Secret %s/%s of --self-registration-client-cert-secret: %w", s.options.Namespace, s.options.Name, s.failure)
 	}
 	return *s.good, nil
 }

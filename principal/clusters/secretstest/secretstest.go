@@ -94,6 +94,7 @@ func (s *Server) PutOther(name, cluster, agent string) {
 	s.record(name, secret)
 }
 
+// Remove removes a Secret.
 func (s *Server) Remove(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

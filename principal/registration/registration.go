@@ -85,7 +85,7 @@ type Registrar struct {
 	limit   *rate.Limiter
 
 	mu      sync.Mutex
-	pending int               // registrations under way. Guarded by mu
+	pending map[string]int    // registrations under way, by agent. Guarded by mu
 	leftOut map[string]string // what was logged last, by agent. Guarded by mu
 }
 
@@ -97,7 +97,7 @@ func New(o Options) *Registrar {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "self-registration"},
 		),
-		limit: rate.NewLimiter(registrationsPerSecond, registrationsBurst), leftOut: make(map[string]string),
+		limit: rate.NewLimiter(registrationsPerSecond, registrationsBurst), leftOut: make(map[string]string), pending: make(map[string]int),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argocd_principal_self_registrations_total", Help: "Cluster Secrets of agents that register themselves, by what became of them.",
 		}, []string{"result"}),
@@ -195,21 +195,35 @@ func (r *Registrar) noteLeftOut(agent string, leftOut []string) {
 	}
 }
 
-// admit says whether one more cluster may register, and counts it as under way until done is called.
-func (r *Registrar) admit() (done func(), err error) {
+// admit says whether the cluster of one more agent may register, and counts it as under way until done is called.
+func (r *Registrar) admit(agent string) (done func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if most := r.options.Most; most > 0 && len(r.options.Clusters.AllRegistered())+r.pending >= most {
+	if most := r.options.Most; most > 0 && r.count() >= most {
 		return nil, status.Errorf(codes.ResourceExhausted, "%d clusters have registered themselves, which is the limit: raise the principal's "+
 			"--max-self-registered-clusters, or delete those that nobody needs with: argocd-agentctl agent delete", most)
 	}
 	if !r.limit.Allow() {
 		return nil, status.Error(codes.ResourceExhausted, "too many clusters register at the same time: the agent tries again by itself")
 	}
-	r.pending++
+	r.pending[agent]++
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.pending--
+		if r.pending[agent]--; r.pending[agent] == 0 {
+			delete(r.pending, agent)
+		}
 	}, nil
+}
+
+// count returns how many clusters have registered, or are about to. r.mu is held.
+func (r *Registrar) count() int {
+	all := r.options.Clusters.AllRegistered()
+	n := len(all) + len(r.pending)
+	for _, agent := range all {
+		if r.pending[agent] > 0 { // it has just been written
+			n--
+		}
+	}
+	return n
 }

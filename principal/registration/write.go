@@ -104,7 +104,7 @@ func (r *Registrar) refreshOne(ctx context.Context, agent string) {
 
 // create makes the Secret of an agent. If somebody else has just made one, that stays, and is looked after if a principal made it.
 func (r *Registrar) create(ctx context.Context, wanted argocd.Registration) error {
-	done, err := r.admit()
+	done, err := r.admit(wanted.Agent)
 	if err != nil {
 		return err
 	}

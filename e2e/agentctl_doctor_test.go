@@ -37,6 +37,7 @@ func TestDoctorNamesTheFirstHopThatFails(t *testing.T) {
 	a.fails(t, strings.Replace(command, shared.Principal.Address, "127.0.0.1:1", 1), "the first hop that fails: TCP to the principal")
 	a.fails(t, strings.Replace(command, shared.Principal.Address, "nowhere.invalid:443", 1), "the first hop that fails: DNS to the principal")
 	a.fails(t, strings.Replace(command, lab.AgentUser, "nobody", 1), "the first hop that fails: rights of the agent", "nobody may not get")
+	a.fails(t, command+" --destination-based-mapping", "the first hop that fails: rights of the agent", "applications.argoproj.io in all namespaces")
 	_, err = shared.Agentctl(t.Context(), "pki", "issue", "agent", "another", "--agent-context=spoke-b", "--agent-namespace="+name, "--upsert")
 	require.NoError(t, err)
 	a.fails(t, command, `the first hop that fails: certificates of the agent on its cluster`, `its common name is "another"`)

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/retry"
 )
 
 // ConfigMap returns a ConfigMap's namespace, name and cluster, for messages.
@@ -27,29 +26,15 @@ func (c *Client) ConfigMapData(ctx context.Context, name string) (map[string]str
 // ChangeConfigMap has a function change the data of a ConfigMap, unless it returns false, and reports whether it changed. One that is
 // not there has no data. The function is called again if somebody else writes at the same time: entries of several people are all kept.
 func (c *Client) ChangeConfigMap(ctx context.Context, name string, change func(data map[string]string) bool) (changed bool, err error) {
-	maps := c.core.ConfigMaps(c.Namespace)
-	again := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
-	err = retry.OnError(retry.DefaultBackoff, again, func() error {
-		found, err := maps.Get(ctx, name, metav1.GetOptions{})
-		missing := apierrors.IsNotFound(err)
-		if missing {
-			found, err = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name}}, nil
+	empty := func() *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name}}
+	}
+	err = changeObject(ctx, c.core.ConfigMaps(c.Namespace), name, empty, func(m *corev1.ConfigMap) (bool, error) {
+		if m.Data == nil {
+			m.Data = make(map[string]string)
 		}
-		if err != nil {
-			return err
-		}
-		if found.Data == nil {
-			found.Data = make(map[string]string)
-		}
-		if changed = change(found.Data); !changed {
-			return nil
-		}
-		if missing {
-			_, err = maps.Create(ctx, found, metav1.CreateOptions{})
-		} else {
-			_, err = maps.Update(ctx, found, metav1.UpdateOptions{})
-		}
-		return err
+		changed = change(m.Data)
+		return changed, nil
 	})
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", c.ConfigMap(name), c.explain(err))

@@ -40,15 +40,19 @@ func (c *Client) forward(ctx context.Context, pod, port string, use func(address
 	}
 	dialer := portforward.NewFallbackDialer(websocket, spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url),
 		func(err error) bool { return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err) })
-	stop, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	stop, ready, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:" + port}, stop, ready, io.Discard, io.Discard)
 	if err != nil {
 		return err
 	}
-	go func() { ended <- forwarder.ForwardPorts() }()
+	var failure error // is written before ended is closed
+	go func() {
+		defer close(ended)
+		failure = forwarder.ForwardPorts()
+	}()
 	select {
-	case err := <-ended:
-		return fmt.Errorf("forward port %s: %w", port, errors.Join(c.explain(err), ctx.Err()))
+	case <-ended:
+		return fmt.Errorf("forward port %s: %w", port, errors.Join(c.explain(failure), ctx.Err()))
 	case <-ctx.Done():
 		close(stop) // it ends by the timeout of the client's requests, if it is connecting
 		return ctx.Err()
@@ -56,7 +60,7 @@ func (c *Client) forward(ctx context.Context, pod, port string, use func(address
 	}
 	defer func() {
 		close(stop)
-		_ = <-ended // it says only that the pod's end was lost, and use knows that
+		<-ended
 	}()
 	ports, err := forwarder.GetPorts()
 	if err != nil {

@@ -65,6 +65,7 @@ If a hop fails, the exit code is 1.`,
 	flags.StringVar(&o.PrincipalAddress, "principal-address", "", "host:port of the principal, as the agent dials it")
 	flags.StringVar(&o.ResourceProxy, "resource-proxy-server", "", "host:port of kubeproxy as it is reached from here; that of the cluster Secret if empty")
 	flags.StringVar(&o.RedisProxy, "redis-proxy", "", "host:port of redisproxy as it is reached from here, without TLS")
+	flags.BoolVar(&o.ByDestination, "destination-based-mapping", false, "look for the rights of that mapping; so it is if the ConfigMap argocd-agent-params says so")
 	flags.StringVar(&o.PrincipalUser, "principal-user", "", "user by which the hub's API server knows the principal; its ServiceAccount if empty")
 	flags.StringVar(&o.AgentUser, "agent-user", "", "user by which its cluster's API server knows the agent; its ServiceAccount if empty")
 	f.declare(cmd)

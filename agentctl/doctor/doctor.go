@@ -31,6 +31,8 @@ type Options struct {
 	ResourceProxy string
 	// RedisProxy is redisproxy's host:port; empty if it is not to be asked.
 	RedisProxy string
+	// ByDestination says that Applications are mapped by their destinations, where no ConfigMap does.
+	ByDestination bool
 	// PrincipalUser and AgentUser are the users by which the API servers know the programs; those of their ServiceAccounts if empty.
 	PrincipalUser, AgentUser string
 }
@@ -46,11 +48,11 @@ func Examine(ctx context.Context, o Options, each func(checks.Check)) []checks.C
 	}
 	if o.Spoke != nil {
 		tell(o.reach(ctx, o.Spoke))
-		tell(o.rights(ctx, o.Spoke, agentRights())...)
+		tell(o.rights(ctx, o.Spoke, agentRights)...)
 	}
 	if o.Hub != nil {
 		tell(o.reach(ctx, o.Hub))
-		tell(o.rights(ctx, o.Hub, principalRights())...)
+		tell(o.rights(ctx, o.Hub, principalRights)...)
 	}
 	tell(o.identity(ctx)...)
 	tell(o.dial(ctx)...)

@@ -36,6 +36,8 @@ type Options struct {
 	// Trusting secure connections to the first, by the CAs in Roots, which Run runs, and Proving those to the second.
 	Trusting, Proving credentials.TransportCredentials
 	Roots             *certs.Source
+	// Dial are more options of connections to the principal.
+	Dial []grpc.DialOption
 	// Pair is the agent's certificate.
 	Pair *certs.Source
 	// Secrets is where it is kept, in the Secret of that name.
@@ -113,7 +115,7 @@ func (e *Enroller) enroll(ctx context.Context) {
 				return false, err
 			}
 		}
-		conn, err := grpc.NewClient(e.options.Enroll, dial(e.options.Trusting)...)
+		conn, err := grpc.NewClient(e.options.Enroll, dial(e.options.Trusting, e.options.Dial...)...)
 		if err != nil {
 			return false, err
 		}
@@ -174,7 +176,7 @@ func (e *Enroller) renewOnce(ctx context.Context, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	conn, err := grpc.NewClient(e.options.Renew, dial(e.options.Proving)...)
+	conn, err := grpc.NewClient(e.options.Renew, dial(e.options.Proving, e.options.Dial...)...)
 	if err != nil {
 		return false, err
 	}
@@ -186,10 +188,10 @@ func (e *Enroller) renewOnce(ctx context.Context, name string) (bool, error) {
 	return true, e.keep(ctx, pki.Pair{Certificate: answer.GetCertificate(), Key: key})
 }
 
-func dial(secure credentials.TransportCredentials) []grpc.DialOption {
-	return []grpc.DialOption{
+func dial(secure credentials.TransportCredentials, more ...grpc.DialOption) []grpc.DialOption {
+	return append([]grpc.DialOption{
 		grpc.WithTransportCredentials(secure), grpc.WithDisableServiceConfig(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-	}
+	}, more...)
 }
 
 // keep writes a new certificate and its key to the Secret, if they belong together: what a principal sends is not believed.
@@ -198,8 +200,13 @@ func (e *Enroller) keep(ctx context.Context, pair pki.Pair) error {
 	if err != nil {
 		return fmt.Errorf("the principal's answer: %w", err)
 	}
-	if !time.Now().Before(loaded.Leaf.NotAfter) {
-		return fmt.Errorf("the principal's answer: its certificate ended at %s: compare the clocks", loaded.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	switch leaf, now := loaded.Leaf, time.Now(); {
+	case leaf.IsCA:
+		return errors.New("the principal's answer: its certificate is one of a CA")
+	case !now.Before(leaf.NotAfter):
+		return fmt.Errorf("the principal's answer: its certificate ended at %s: compare the clocks", leaf.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(leaf.NotBefore):
+		return fmt.Errorf("the principal's answer: its certificate begins at %s: compare the clocks", leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
 	data := map[string][]byte{corev1.TLSCertKey: pair.Certificate, corev1.TLSPrivateKeyKey: pair.Key}
 	if err := e.write(ctx, data); err != nil {

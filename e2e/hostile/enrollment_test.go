@@ -51,6 +51,24 @@ func enrollmentLies() []lie {
 			happens: `Unauthenticated; the hub has a hash only`,
 			by:      `internal/identity/enrolltoken.TestTokenIsForOneAgentOneKeyAndAWhile`,
 		},
+		{
+			who: stranger, about: `principal, enrollment port`,
+			sends:   `more requests than 20 at once of one network, then one in 2 seconds, or 100 of all, then 20 a second`,
+			happens: `ResourceExhausted; others are served`,
+			by:      `principal/enrollment.TestRequestsOfOneAddressAreLimited`,
+		},
+		{
+			who: `agent`, about: `principal, renewal`,
+			sends:   `more requests than 10 at once, then one in 10 seconds`,
+			happens: `ResourceExhausted; others renew`,
+			by:      `principal/enrollment.TestRenewalsOfOneAgentAreLimited`,
+		},
+		{
+			who: `principal`, about: `agent, its certificate`,
+			sends:   `a certificate for another key, one of a CA, one that has ended or not begun, junk, 64 KiB and more`,
+			happens: `the Secret stays as it is; the agent logs why and asks again, after a second at first and after five minutes at last`,
+			by:      `agent/enrollment.TestPrincipalThatLies`,
+		},
 	}
 }
 

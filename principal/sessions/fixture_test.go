@@ -432,8 +432,17 @@ func (a agent) requirePut(t *testing.T, key converge.Key, payload string) {
 	}
 }
 
-// put receives and acknowledges an object. It answers requests for buckets as a replica that holds nothing.
+// put receives and acknowledges an object.
 func (a agent) put() (converge.Put, error) {
+	put, err := a.receivePut()
+	if err == nil {
+		err = unlessEnded(a.Send(converge.Ack{Facet: put.Facet, Key: put.Key, Seq: put.Seq, Result: converge.Result{Code: converge.Done}}))
+	}
+	return put, err
+}
+
+// receivePut receives an object. It answers requests for buckets as a replica that holds nothing.
+func (a agent) receivePut() (converge.Put, error) {
 	for {
 		m, err := a.Recv()
 		if err != nil {
@@ -441,7 +450,7 @@ func (a agent) put() (converge.Put, error) {
 		}
 		switch m := m.(type) {
 		case converge.Put:
-			return m, unlessEnded(a.Send(converge.Ack{Facet: m.Facet, Key: m.Key, Seq: m.Seq, Result: converge.Result{Code: converge.Done}}))
+			return m, nil
 		case converge.BucketRequest:
 			for _, b := range m.Buckets {
 				err = errors.Join(err, unlessEnded(a.Send(converge.BucketEntries{Facet: m.Facet, Resync: m.Resync, Bucket: b})))

@@ -58,7 +58,8 @@ func TestSessionsOfConnectedAgents(t *testing.T) {
 	o.memorySource("a").set("guestbook", "one")
 	a := o.connectServed(t, "a")
 	a.reportEmpty(t)
-	a.requirePut(t, "guestbook", "one") // and does not say that it has it
+	_, err := a.receivePut() // and it does not say that it has it
+	require.NoError(t, err)
 	session := o.Sessions()["a"]
 	require.Equal(t, hello().Mode, session.Mode)
 	require.Equal(t, []string{hello().Kubernetes, hello().ArgoCD}, []string{session.Kubernetes, session.ArgoCD})

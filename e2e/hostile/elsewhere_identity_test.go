@@ -10,6 +10,12 @@ func identityLiesElsewhere() []lie {
 			by:      `internal/identity/jwtsvid.TestTokenProvesOnce`,
 		},
 		{
+			who: `who listened in on an agent`, about: `principal, JWT-SVID`,
+			sends:   `a token that was shown before, written in another way that verifies: the twin of its ECDSA signature, other bits where base64 leaves some over, white space`,
+			happens: `Unauthenticated: what is signed tells tokens apart, not their text`,
+			by:      `internal/identity/jwtsvid.TestTokenInOtherWordsProvesNothing`,
+		},
+		{
 			who: `anyone in either network`, about: `principal, JWT-SVID`,
 			sends:   `a token in clear text, two tokens, or one beside a client certificate or a sidecar's header`,
 			happens: `Unauthenticated; a certificate or the sidecar's header decides, if there is one`,

@@ -170,21 +170,27 @@ func (m *CertificateMonitor) verifyAll() {
 	}
 	m.mu.Unlock()
 	results := make(map[sameKey]error)
-	for b, peer := range open {
-		err, known := results[peer.same()]
-		if !known {
-			err = m.trust.Verify(peer)
-			results[peer.same()] = err
+	for len(open) > 0 {
+		newer := make(map[*binding]Peer) // for which another proof speaks by now: it was good, and may have been so before the change only
+		for b, peer := range open {
+			err, known := results[peer.same()]
+			if !known {
+				err = m.trust.Verify(peer)
+				results[peer.same()] = err
+			}
+			if now := m.peerOf(b); now.same() != peer.same() {
+				newer[b] = now
+			} else if err != nil {
+				b.revoke(fmt.Errorf("%w: %w", ErrRevoked, err))
+			}
 		}
-		if err != nil && m.unchanged(b, peer) {
-			b.revoke(fmt.Errorf("%w: %w", ErrRevoked, err))
-		}
+		open = newer
 	}
 }
 
-// unchanged reports whether no newer proof speaks for a binding than that of a peer. If one does, it was good just now.
-func (m *CertificateMonitor) unchanged(b *binding, peer Peer) bool {
+// peerOf returns the peer of a binding by its newest proof.
+func (m *CertificateMonitor) peerOf(b *binding) Peer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return b.peer.same() == peer.same()
+	return b.peer
 }

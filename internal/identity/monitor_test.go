@@ -74,3 +74,53 @@ func TestRefusedCertificateKeepsNothing(t *testing.T) {
 		require.ErrorIs(t, context.Cause(terminal), identity.ErrRevoked)
 	})
 }
+
+// lateTrust blocks everybody while the proof of a stream is being verified that is about to speak for older ones.
+type lateTrust struct {
+	*identitytest.Trust
+	verify func()
+}
+
+func (l lateTrust) Verify(peer identity.Peer) error {
+	err := l.Trust.Verify(peer)
+	l.verify()
+	return err
+}
+
+func TestProofThatIsBlockedWhileItIsVerifiedKeepsNothing(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		trust := &identitytest.Trust{}
+		var asked int
+		answered, looked := make(chan struct{}), make(chan struct{})
+		late := lateTrust{trust, func() {
+			switch asked++; asked {
+			case 2: // the newer proof was good; it is blocked before it speaks for the older stream, while the monitor looks at that
+				trust.Change(errors.New("blocked"))
+				<-looked
+			case 3:
+				close(looked)
+				<-answered
+			}
+		}}
+		monitor := identity.NewCertificateMonitor(late)
+		session := identity.NewSession()
+		terminal, end, err := monitor.Bind(t.Context(), proven("berlin", session, time.Minute))
+		require.NoError(t, err)
+		defer end()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer func() { cancel(); synctest.Wait() }()
+		asked = 1
+		go func() {
+			<-trust.Changed() // the one of case 2
+			monitor.Run(ctx)
+		}()
+		synctest.Wait()
+		newer, endNewer, err := monitor.Bind(t.Context(), proven("berlin", session, time.Hour))
+		require.NoError(t, err, "it was good when it was asked")
+		defer endNewer()
+		close(answered)
+		synctest.Wait()
+		require.ErrorIs(t, context.Cause(newer), identity.ErrRevoked)
+		require.ErrorIs(t, context.Cause(terminal), identity.ErrRevoked)
+	})
+}

@@ -7,9 +7,11 @@ package jwtsvid
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,7 +42,7 @@ type Verifier struct {
 	mu      sync.Mutex
 	bundles *jwtbundle.Set                  // nil before the first. Guarded by mu
 	failure error                           // why there are none, or no newer ones. Guarded by mu
-	shown   map[[sha256.Size]byte]time.Time // tokens that were shown, and when they expire. Guarded by mu
+	shown   map[[sha256.Size]byte]time.Time // digests of tokens that were shown, and when they expire. Guarded by mu
 	sweep   int                             // how many tokens there may be before those that expired are forgotten. Guarded by mu
 }
 
@@ -121,7 +123,10 @@ func (v *Verifier) Prove(token string) (identity.Proof, error) {
 	if err != nil {
 		return identity.Proof{}, err
 	}
-	key := sha256.Sum256([]byte(token))
+	key, err := digest(token)
+	if err != nil {
+		return identity.Proof{}, err
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if _, again := v.shown[key]; again {
@@ -130,6 +135,18 @@ func (v *Verifier) Prove(token string) (identity.Proof, error) {
 	v.forgetExpired()
 	v.shown[key] = svid.Expiry.Add(leeway)
 	return identity.Proof{URIs: []string{svid.ID.String()}, NotAfter: svid.Expiry}, nil
+}
+
+// digest tells tokens apart, by the bytes that the signature is of. A token's text does not: whoever has one can write it in other ways that are
+// as good, with the other signature that ECDSA has for each, or with other digits where base64 leaves bits over.
+func digest(token string) ([sha256.Size]byte, error) {
+	_, rest, _ := strings.Cut(token, ".")
+	claims, _, _ := strings.Cut(rest, ".")
+	raw, err := base64.RawURLEncoding.DecodeString(claims)
+	if err != nil {
+		return [sha256.Size]byte{}, errors.New("its claims are not in base64")
+	}
+	return sha256.Sum256(raw), nil
 }
 
 // leeway is for how long after its end the library takes a token.

@@ -5,8 +5,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"log/slog"
+	"math/big"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,4 +110,33 @@ func TestTokenProvesOnce(t *testing.T) {
 	v.OnJWTBundlesWatchError(errors.New("no socket"))
 	require.NoError(t, v.Ready(), "the last ones are kept")
 	require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("no socket")))
+}
+
+// Whoever overheard a token can write it in another way that is as good: the signature of ECDSA has a twin, base64 has bits that nobody
+// reads, and the library skips white space.
+func TestTokenInOtherWordsProvesNothing(t *testing.T) {
+	t.Parallel()
+	v := jwtsvid.NewVerifier(jwtsvid.Options{Audience: audience, Changed: func() {}, Logger: slog.New(slog.DiscardHandler)})
+	key := newAuthority(t, "key")
+	trust(t, v, key)
+	token := key.token(t, agentID, time.Now().Add(5*time.Minute), audience)
+	_, err := v.Prove(token)
+	require.NoError(t, err)
+
+	signed, signature := token[:strings.LastIndexByte(token, '.')+1], token[strings.LastIndexByte(token, '.')+1:]
+	raw, err := base64.RawURLEncoding.DecodeString(signature)
+	require.NoError(t, err)
+	twin := new(big.Int).Sub(key.key.Params().N, new(big.Int).SetBytes(raw[32:]))
+	twin.FillBytes(raw[32:])
+	for name, other := range map[string]string{
+		"twin of the signature":  signed + base64.RawURLEncoding.EncodeToString(raw),
+		"bits that nobody reads": token[:len(token)-1] + string(token[len(token)-1]+1), // 86 digits are 516 bits, for 512
+		"white space":            token + " ",
+		"white space within":     strings.Replace(token, ".", ".\n\t", 1),
+	} {
+		require.NotEqual(t, token, other)
+		_, err := v.Prove(other)
+		require.Error(t, err, name)
+		require.NotContains(t, err.Error(), other, name)
+	}
 }

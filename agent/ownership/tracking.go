@@ -32,7 +32,6 @@ type tracking struct {
 func followSettings(client cache.Getter, namespace string) *follow.Store[*corev1.ConfigMap, *tracking] {
 	o := follow.ConfigMap[*tracking](client, namespace, settingsName)
 	o.Reduce = readTracking
-	o.Changed = func(*tracking, *tracking) {} // lookups read the store
 	return follow.New(o)
 }
 

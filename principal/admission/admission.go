@@ -74,14 +74,7 @@ func (a *Admission) Run(ctx context.Context) {
 }
 
 // Wait waits until it is known who is blocked, and reports whether that came before the end of the context.
-func (a *Admission) Wait(ctx context.Context) bool {
-	select {
-	case <-a.store.Synced():
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func (a *Admission) Wait(ctx context.Context) bool { return a.store.Wait(ctx) }
 
 // Ready returns nil once it is known who is blocked, and otherwise why it is not.
 func (a *Admission) Ready() error {

@@ -17,13 +17,8 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
-)
-
-// The log of refusals is limited like that of TLS: an agent can cause thousands in a second.
-const (
-	refusalLogInterval = 5 * time.Second
-	refusalLogBurst    = 20
 )
 
 // readyTimeout is how long a caller waits for a principal that is starting.
@@ -59,7 +54,7 @@ type Options struct {
 type Authenticator struct {
 	options  Options
 	monitor  *identity.CertificateMonitor
-	refusals *rate.Limiter // of their log
+	refusals *rate.Limiter // of their log: an agent can cause thousands in a second
 
 	mu      sync.Mutex
 	streams map[identity.Agent]int // how many each agent has open. Guarded by mu
@@ -70,7 +65,7 @@ type Authenticator struct {
 func New(o Options) *Authenticator {
 	return &Authenticator{
 		options: o, monitor: identity.NewCertificateMonitor(o.Trust),
-		refusals: rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst), streams: make(map[identity.Agent]int),
+		refusals: logging.NewLimiter(), streams: make(map[identity.Agent]int),
 		refused: make(map[string]string),
 	}
 }

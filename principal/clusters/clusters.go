@@ -65,7 +65,7 @@ func New(client cache.Getter, namespace string, logger *slog.Logger) *Clusters {
 		Group: func(c *cluster) string { return c.agent }, Changed: c.changed, Vanished: c.vanished,
 	})
 	c.others = followed(argocd.OtherClusterSelector, follow.Options[*corev1.Secret, *cluster]{
-		Group: func(c *cluster) string { return c.name }, Changed: func(_, _ *cluster) {}, Vanished: func([]*cluster) {},
+		Group: func(c *cluster) string { return c.name },
 	})
 	return c
 }
@@ -138,16 +138,7 @@ func (c *Clusters) Run(ctx context.Context) {
 }
 
 // Wait waits until all Secrets are known, and reports whether that came before the end of the context.
-func (c *Clusters) Wait(ctx context.Context) bool {
-	for _, synced := range []<-chan struct{}{c.store.Synced(), c.others.Synced()} {
-		select {
-		case <-synced:
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return true
-}
+func (c *Clusters) Wait(ctx context.Context) bool { return c.store.Wait(ctx) && c.others.Wait(ctx) }
 
 // Ready returns nil once all Secrets are known, and otherwise why they are not.
 func (c *Clusters) Ready() error {

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	enrollv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enroll/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrolltoken"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
@@ -69,7 +70,7 @@ const (
 // New returns a service.
 func New(o Options) *Service {
 	s := &Service{
-		options: o, all: rate.NewLimiter(enrollmentsPerSecond, enrollmentsBurst), refusals: rate.NewLimiter(rate.Every(5*time.Second), 20),
+		options: o, all: rate.NewLimiter(enrollmentsPerSecond, enrollmentsBurst), refusals: logging.NewLimiter(),
 		addresses: make(map[netip.Addr]*rate.Limiter), renewals: make(map[identity.Agent]*rate.Limiter),
 		issued: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argocd_principal_agent_certificates_total", Help: "Requests of agents for certificates, by how they asked and what became of it.",

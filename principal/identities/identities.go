@@ -55,14 +55,7 @@ func New(o Options) *Identities {
 func (i *Identities) Run(ctx context.Context) { i.store.Run(ctx) }
 
 // Wait waits until the table is known, and reports whether that came before the end of the context.
-func (i *Identities) Wait(ctx context.Context) bool {
-	select {
-	case <-i.store.Synced():
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func (i *Identities) Wait(ctx context.Context) bool { return i.store.Wait(ctx) }
 
 // Ready returns nil once the table is known, and otherwise why it is not.
 func (i *Identities) Ready() error {
@@ -87,7 +80,7 @@ func (i *Identities) load(m *corev1.ConfigMap, old *loaded) *loaded {
 		return old
 	}
 	table, err := identity.ParseTable(m.Data)
-	logger := i.options.Logger.With("configmap", m.Namespace+"/"+m.Name, "resource_version", m.ResourceVersion, "spiffe_ids", table.Len())
+	logger := i.options.Logger.With("config_map", m.Namespace+"/"+m.Name, "resource_version", m.ResourceVersion, "spiffe_ids", table.Len())
 	if err != nil {
 		logger.Error("Invalid entries in the table of SPIFFE IDs; they name no agent", "error", err)
 	} else {

@@ -29,8 +29,6 @@ func newTokens(client cache.Getter, namespace string, logger *slog.Logger) *toke
 	t := &tokens{id: types.NamespacedName{Namespace: namespace, Name: enrolltoken.SecretName}, logger: logger}
 	follows := follow.Secret[*said](client, namespace, enrolltoken.SecretName)
 	follows.Reduce = t.read
-	follows.Changed = func(_, _ *said) {}
-	follows.Vanished = func([]*said) {}
 	t.store = follow.New(follows)
 	return t
 }

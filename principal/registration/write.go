@@ -25,18 +25,7 @@ const (
 
 // Wait waits until all that it needs is known, and reports whether that came before the end of the context.
 func (r *Registrar) Wait(ctx context.Context) bool {
-	synced := []<-chan struct{}{r.tokens.store.Synced()}
-	if r.options.Source != nil {
-		synced = append(synced, r.options.Source.store.Synced())
-	}
-	for _, done := range synced {
-		select {
-		case <-done:
-		case <-ctx.Done():
-			return false
-		}
-	}
-	return true
+	return r.tokens.store.Wait(ctx) && (r.options.Source == nil || r.options.Source.store.Wait(ctx))
 }
 
 // Ready returns nil once all that it needs is known, and otherwise why it is not.

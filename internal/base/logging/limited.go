@@ -14,10 +14,14 @@ const (
 	limitedInterval = 5 * time.Second
 )
 
+// NewLimiter returns the limiter of lines that anybody can cause who reaches a port. Limited is simpler where nothing but the line depends
+// on whether it is written.
+func NewLimiter() *rate.Limiter { return rate.NewLimiter(rate.Every(limitedInterval), limitedBurst) }
+
 // Limited returns a logger whose lines anybody can cause who reaches a port, such as those of failed TLS handshakes: of many only some are
 // written.
 func Limited(logger *slog.Logger) *slog.Logger {
-	return slog.New(limited{logger.Handler(), rate.NewLimiter(rate.Every(limitedInterval), limitedBurst)})
+	return slog.New(limited{logger.Handler(), NewLimiter()})
 }
 
 // limited is a slog.Handler that lets some lines pass.

@@ -5,18 +5,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
-	"time"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-)
 
-// Refused handshakes are counted all, and logged a few at a time: anyone who reaches the port can cause them.
-const (
-	refusalLogInterval = 5 * time.Second
-	refusalLogBurst    = 20
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 )
 
 // ServerOptions says how a server uses a Source.
@@ -79,7 +74,7 @@ type serverCredentials struct {
 	credentials.TransportCredentials // with no material: it answers everything but handshakes
 
 	options ServerOptions
-	limit   *rate.Limiter
+	logger  *slog.Logger // rate-limited; all failures are counted
 }
 
 // ServerCredentials returns gRPC credentials that work like ServerTLS. Failed handshakes are counted, and
@@ -91,7 +86,7 @@ func ServerCredentials(options ServerOptions) credentials.TransportCredentials {
 	return &serverCredentials{
 		TransportCredentials: credentials.NewTLS(ServerTLS(options)),
 		options:              options,
-		limit:                rate.NewLimiter(rate.Every(refusalLogInterval), refusalLogBurst),
+		logger:               logging.Limited(options.Source.logger),
 	}
 }
 
@@ -157,8 +152,8 @@ func (c *serverCredentials) reportFailure(peer net.Addr, err error) {
 	}
 	source := c.options.Source
 	source.metrics.failures.WithLabelValues(source.name, string(reason)).Inc()
-	if reason != Disconnected && c.limit.Allow() {
-		source.logger.Warn("TLS handshake failed", "peer", peer.String(), "reason", string(reason), "error", err)
+	if reason != Disconnected {
+		c.logger.Warn("TLS handshake failed", "peer", peer.String(), "reason", string(reason), "error", err)
 	}
 }
 

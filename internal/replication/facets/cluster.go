@@ -95,7 +95,7 @@ type Cluster struct {
 type store interface {
 	Run(ctx context.Context)
 	Ready() error
-	Synced() <-chan struct{}
+	Wait(ctx context.Context) bool
 }
 
 // Open returns a cluster of which nothing is known until Run runs.
@@ -162,9 +162,7 @@ func (c *Cluster) Run(ctx context.Context) {
 // Wait waits until all is known, and reports whether that came before the end of the context.
 func (c *Cluster) Wait(ctx context.Context) bool {
 	for _, s := range c.stores {
-		select {
-		case <-s.Synced():
-		case <-ctx.Done():
+		if !s.Wait(ctx) {
 			return false
 		}
 	}

@@ -174,10 +174,18 @@ func number(t *testing.T, k *kept) int {
 	return n
 }
 
+// wait waits until the store holds everything.
+func (r *fixture) wait(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	require.True(t, r.store.Wait(ctx), "the store holds everything: %v", r.store.Ready())
+}
+
 // synced waits until the store holds everything, and skips the events until then.
 func (r *fixture) synced(t *testing.T) *fixture {
 	t.Helper()
-	await(t, r.store.Synced())
+	r.wait(t)
 	for len(r.events) > 0 {
 		<-r.events
 	}

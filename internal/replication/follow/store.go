@@ -45,9 +45,9 @@ type Options[R Raw, T comparable] struct {
 	Group func(T) string
 	// Changed learns of each change, after it shows in the store: created (old is the zero T), changed or deleted (now is
 	// the zero T). It must not block. It is called in the order of changes for each object by itself, and for several objects at
-	// the same time.
+	// the same time. It may be nil if nobody needs to learn.
 	Changed func(old, now T)
-	// Vanished learns that a new list lacked objects that were there before. They show in the store as deleted.
+	// Vanished, if set, learns that a new list lacked objects that were there before. They show in the store as deleted.
 	Vanished func(gone []T)
 }
 
@@ -96,6 +96,9 @@ type tombstone struct {
 
 // New returns a store that is empty until Run runs.
 func New[R Raw, T comparable](o Options[R, T]) *Store[R, T] {
+	if o.Changed == nil {
+		o.Changed = func(_, _ T) {}
+	}
 	return &Store[R, T]{
 		options:    o,
 		synced:     make(chan struct{}),
@@ -125,8 +128,15 @@ func (s *Store[R, T]) Run(ctx context.Context) {
 	cache.NewReflectorWithOptions(lw, s.options.Kind, (*reflectorStore[R, T])(s), cache.ReflectorOptions{Backoff: &backoff}).RunWithContext(ctx)
 }
 
-// Synced is closed when the store first holds everything that the API server has.
-func (s *Store[R, T]) Synced() <-chan struct{} { return s.synced }
+// Wait waits until the store holds everything that the API server has, and reports whether that came before the end of the context.
+func (s *Store[R, T]) Wait(ctx context.Context) bool {
+	select {
+	case <-s.synced:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
 
 // Ready returns nil once the store holds everything, and otherwise why it does not.
 func (s *Store[R, T]) Ready() error {

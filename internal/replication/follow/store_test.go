@@ -1,6 +1,7 @@
 package follow_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,7 +20,7 @@ func TestFirstListFillsTheStore(t *testing.T) {
 		r := startStore(t, server)
 		require.Equal(t, map[bool]string{true: "watch", false: "list"}[server.streaming], await(t, server.listed))
 		r.expectEventsInAnyOrder(t, "a: none to 1", "b: none to 1")
-		await(t, r.store.Synced())
+		r.wait(t)
 		require.NoError(t, r.store.Ready())
 		a := r.expectValue(t, "a", "1")
 		require.Equal(t, "11", a.revision)
@@ -44,11 +45,9 @@ func TestNothingIsReadyBeforeTheFirstList(t *testing.T) {
 	t.Parallel()
 	s := follow.New(follow.Options[*corev1.ConfigMap, *kept]{})
 	require.ErrorContains(t, s.Ready(), "the first list of *v1.ConfigMap is under way")
-	select {
-	case <-s.Synced():
-		require.Fail(t, "synced without a list")
-	default:
-	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.False(t, s.Wait(ended), "synced without a list")
 }
 
 func TestWatchEventsAreReported(t *testing.T) {
@@ -140,7 +139,7 @@ func TestForbiddenListIsTheReasonForNotReady(t *testing.T) {
 		require.ErrorContains(t, r.store.Ready(), "*v1.ConfigMap: configmaps is forbidden: cannot")
 		r.deny(false)
 		r.expectEvents(t, "a: none to 1")
-		await(t, r.store.Synced())
+		r.wait(t)
 		require.NoError(t, r.store.Ready())
 		r.expectNoEvents(t)
 	})

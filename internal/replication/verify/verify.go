@@ -86,25 +86,17 @@ func (p Pair) follow(ctx context.Context, enough func([]Difference) bool) error 
 	running.Go(func() { s.hub.Run(ctx) })
 	running.Go(func() { s.spoke.Run(ctx) })
 	running.Go(func() { s.secrets.Run(ctx) })
-	if !s.hub.Wait(ctx) || !s.spoke.Wait(ctx) || !wait(ctx, s.secrets.Synced()) {
+	if !s.hub.Wait(ctx) || !s.spoke.Wait(ctx) || !s.secrets.Wait(ctx) {
 		return errors.Join(s.hub.Ready(), s.spoke.Ready(), s.secrets.Ready(), ctx.Err())
 	}
 	for !enough(s.compare()) {
-		if !wait(ctx, changed.Signal) {
+		select {
+		case <-changed.Signal:
+		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 	return nil
-}
-
-// wait waits for something, and reports whether it came before the end of the context.
-func wait(ctx context.Context, something <-chan struct{}) bool {
-	select {
-	case <-something:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // sides are what is known of both sides.

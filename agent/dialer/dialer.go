@@ -275,6 +275,10 @@ func (d *Dialer) handshake(ctx context.Context, stream *wire.Stream, mine wire.H
 	defer cancel()
 	// A Send that blocks ends then, too.
 	defer context.AfterFunc(ctx, func() { stream.Close(context.Cause(ctx)) })()
+	mine.Seen = make(map[string]uint64)
+	for facet, revision := range d.options.Peer.Seen() {
+		mine.Seen[string(facet)] = revision
+	}
 	if err := stream.SendHello(mine); err != nil && !errors.Is(err, io.EOF) { // the answer says why
 		return wire.Hello{}, err
 	}

@@ -318,3 +318,45 @@ func TestAgentThatDoesNotReadTheHelloIsDisconnected(t *testing.T) {
 		})
 	}
 }
+
+// An agent that has been told more of the hub than this principal knows yet, by another one, is told nothing before it does.
+func TestPrincipalSaysNothingBeforeItHasCaughtUp(t *testing.T) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
+		o.change("a", "guestbook", "one")
+		o.behind = make(chan struct{})
+		a, ended := o.callConnect(t, "a", time.Hour)
+		h := hello()
+		h.Seen = map[string]uint64{string(facet): 7, "unheard-of": 1}
+		require.NoError(t, a.SendHello(h))
+		_, err := a.RecvHello()
+		require.NoError(t, err)
+		a.reportEmpty(t)
+		said := make(chan error, 1)
+		go func() {
+			_, err := a.put()
+			said <- err
+		}()
+		synctest.Wait()
+		require.Empty(t, said)
+		require.Equal(t, uint64(7), o.awaited.Load())
+		close(o.behind)
+		require.NoError(t, <-said)
+		require.Empty(t, ended)
+	})
+}
+
+func TestAgentIsToldThatThePrincipalIsBehind(t *testing.T) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
+		o.behind = make(chan struct{})
+		a, ended := o.callConnect(t, "a", time.Hour)
+		h := hello()
+		h.Seen = map[string]uint64{string(facet): 7}
+		require.NoError(t, a.SendHello(h))
+		began := time.Now()
+		err := <-ended
+		require.Equal(t, codes.Unavailable, status.Code(err))
+		require.ErrorContains(t, err, "the principal is behind what the agent has seen of the hub: connect again")
+		require.Equal(t, 10*time.Second, time.Since(began))
+		require.Contains(t, o.log.String(), "The principal is behind what the agent has seen of the hub")
+	})
+}

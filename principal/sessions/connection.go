@@ -15,6 +15,7 @@ import (
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
@@ -25,6 +26,9 @@ const (
 	// readyTimeout is how long an agent waits for a principal that is starting, rather than be refused, and lose more time until
 	// its next attempt. Agents wait 10 s for an answer to their hellos, and those that wait in vain are to be told why.
 	readyTimeout = 5 * time.Second
+	// catchUpTimeout is how long the principal's caches may be behind what an agent has seen of the hub at another principal. It is less
+	// than agents wait for a sign of life.
+	catchUpTimeout = 10 * time.Second
 )
 
 // maxSyncStreams is how many Sync streams an agent may have open. It needs one, and those that end may still be there when it connects
@@ -165,10 +169,33 @@ func (c *connection) serve() error {
 	if c.ctx.Err() != nil {
 		return context.Cause(c.ctx)
 	}
+	if err := c.catchUp(a.peer); err != nil {
+		return err
+	}
 	c.stream.ExpectHeartbeats(c.theirs.Every())
 	c.logBegin()
 	defer c.service.metrics.connected.Dec()
 	return a.peer.RunSession(c.ctx, c.stream, c.theirs.Every())
+}
+
+// catchUp waits until the principal has seen all that the agent has been told of the hub, perhaps by another principal: what is not in
+// its caches yet it would have the agent delete.
+func (c *connection) catchUp(p *converge.Peer) error {
+	ctx, cancel := context.WithTimeout(c.ctx, catchUpTimeout)
+	defer cancel()
+	seen := make(map[converge.Facet]uint64, len(c.theirs.Seen))
+	for facet, revision := range c.theirs.Seen {
+		seen[converge.Facet(facet)] = revision
+	}
+	err := p.Reach(ctx, seen)
+	switch {
+	case err == nil:
+		return nil
+	case c.ctx.Err() != nil:
+		return context.Cause(c.ctx)
+	}
+	c.logger.Warn("The principal is behind what the agent has seen of the hub", "error", err)
+	return status.Error(codes.Unavailable, "the principal is behind what the agent has seen of the hub: connect again")
 }
 
 func (c *connection) logBegin() {

@@ -121,6 +121,9 @@ type fixture struct {
 
 	synced chan struct{} // closed when all of the hub's objects are known
 
+	behind  chan struct{} // closed when the sources show what agents have seen; nil if they do
+	awaited atomic.Uint64 // the revision of that
+
 	mu      sync.Mutex
 	sources map[string]*memorySource // by agent
 }
@@ -158,7 +161,7 @@ func newFixture(t *testing.T) *fixture {
 		Share: func(agent, _ string) converge.Options {
 			o.sharing()
 			return converge.Options{
-				Sources:  map[converge.Facet]converge.SourceConfig{facet: {Source: o.memorySource(agent)}},
+				Sources:  map[converge.Facet]converge.SourceConfig{facet: {Source: o.memorySource(agent), Reach: o.reach}},
 				Observer: noopObserver{},
 			}
 		},
@@ -267,6 +270,20 @@ func source(t *testing.T, trusted certs.Origin, pair pki.Pair) *certs.Source {
 	})
 	require.NoError(t, s.Wait(withTimeout(t)))
 	return s
+}
+
+// reach waits until the sources show what an agent has seen.
+func (o *fixture) reach(ctx context.Context, revision uint64) error {
+	o.awaited.Store(revision)
+	if o.behind == nil {
+		return nil
+	}
+	select {
+	case <-o.behind:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (o *fixture) ready(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package converge
 
 import (
+	"context"
 	"encoding/binary"
 	"maps"
 	"slices"
@@ -41,6 +42,11 @@ type SourceConfig struct {
 	Withholds func(Key) bool
 	// Collateral, if set, knows of source objects that nobody deleted by themselves.
 	Collateral Collateral
+	// Revision and Reach are for one of several processes that are the source, each with a cache of its own. Revision returns one that is
+	// as new as all that the source shows, and Reach waits until it shows all changes up to a revision: a peer that comes from another
+	// process must not see the truth go back.
+	Revision func() uint64
+	Reach    func(ctx context.Context, revision uint64) error
 }
 
 // Verdict says why a source object is gone, or is being deleted.

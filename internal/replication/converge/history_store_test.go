@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,24 +21,26 @@ type store struct {
 	objects map[converge.Key]converge.Object
 	changed func(converge.Key)
 	rand    *rand.Rand
+	events  []event       // all changes; the revision of each is its place in the list, from one
+	more    chan struct{} // closed when there is one more
 
 	// Of a source:
-	puts              map[converge.Key]int // how often
 	refusedConditions map[converge.Key]bool
 
 	// Of a replica:
 	truth             *store
 	failing, refusing int                              // of a hundred applies
 	notes             map[converge.Key]converge.Object // what was last applied, kept beside the object
-	removed           map[converge.Key]int             // puts at the source, when the source had what was then removed no more
-	returned          []converge.Key                   // what was applied although removed, and not put since
+	removed           map[string]bool                  // UIDs of what was removed; no source has one of them again
+	returned          []converge.Key                   // what was applied although removed
+	lost              []converge.Key                   // what was removed although the source has that very object
 }
 
 func newStore(seed uint64) *store {
 	return &store{
-		objects: map[converge.Key]converge.Object{}, changed: func(converge.Key) {},
-		rand: rand.New(rand.NewPCG(seed, 2)), puts: map[converge.Key]int{}, refusedConditions: map[converge.Key]bool{},
-		notes: map[converge.Key]converge.Object{}, removed: map[converge.Key]int{},
+		objects: map[converge.Key]converge.Object{}, changed: func(converge.Key) {}, more: make(chan struct{}),
+		rand: rand.New(rand.NewPCG(seed, 2)), refusedConditions: map[converge.Key]bool{},
+		notes: map[converge.Key]converge.Object{}, removed: map[string]bool{},
 	}
 }
 
@@ -64,7 +67,7 @@ func (s *store) put(k converge.Key, uid, payload string) converge.State {
 	s.mu.Lock()
 	o := object(uid, payload)
 	s.objects[k] = o
-	s.puts[k]++
+	s.record(k, o)
 	changed := s.changed
 	s.mu.Unlock()
 	changed(k)
@@ -73,6 +76,9 @@ func (s *store) put(k converge.Key, uid, payload string) converge.State {
 
 func (s *store) del(k converge.Key) converge.State {
 	s.mu.Lock()
+	if _, exists := s.objects[k]; exists {
+		s.record(k, converge.Object{})
+	}
 	delete(s.objects, k)
 	delete(s.refusedConditions, k)
 	delete(s.notes, k)
@@ -81,6 +87,46 @@ func (s *store) del(k converge.Key) converge.State {
 	changed(k)
 	return converge.State{}
 }
+
+// record notes a change for those who watch. s.mu is held.
+func (s *store) record(k converge.Key, o converge.Object) {
+	s.events = append(s.events, event{k, o, uint64(len(s.events) + 1)})
+	close(s.more)
+	s.more = make(chan struct{})
+}
+
+// next returns the change after a revision, and a closed channel; if there is none yet, one that is closed when there is.
+func (s *store) next(revision uint64) (event, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if revision < uint64(len(s.events)) {
+		there := make(chan struct{})
+		close(there)
+		return s.events[revision], there
+	}
+	return event{}, s.more
+}
+
+// lastOf returns the newest change of a key, the zero event if there was none.
+func (s *store) lastOf(k converge.Key) event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range slices.Backward(s.events) {
+		if e.key == k {
+			return e
+		}
+	}
+	return event{}
+}
+
+// revision is that of the newest change.
+func (s *store) revision() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return uint64(len(s.events))
+}
+
+func (s *store) revisionOf(k converge.Key) uint64 { return s.lastOf(k).revision }
 
 // content is what the store holds, with the store's own defaults taken away.
 func (s *store) content() map[converge.Key]string {
@@ -160,21 +206,16 @@ func (s *store) fate() (happens bool, err error) {
 	}
 }
 
-// sourcePuts returns how often the source put a key, and whether it has it now.
-func (s *store) sourcePuts(k converge.Key) (int, bool) {
-	if s.truth == nil {
-		return 0, true // nobody wants to know
-	}
-	s.truth.mu.Lock()
-	defer s.truth.mu.Unlock()
-	_, exists := s.truth.objects[k]
-	return s.truth.puts[k], exists
+func (s *store) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
+	return s.apply(ctx, k, o, unconditionally)
 }
 
-func (s *store) Apply(ctx context.Context, k converge.Key, o converge.Object) (converge.State, error) {
-	puts, _ := s.sourcePuts(k)
+func unconditionally() error { return nil }
+
+// apply is Apply, if check says so when it is done.
+func (s *store) apply(ctx context.Context, k converge.Key, o converge.Object, check func() error) (converge.State, error) {
 	s.mu.Lock()
-	if before, removed := s.removed[k]; removed && before == puts {
+	if s.removed[o.UID] {
 		s.returned = append(s.returned, k)
 	}
 	s.mu.Unlock()
@@ -183,25 +224,32 @@ func (s *store) Apply(ctx context.Context, k converge.Key, o converge.Object) (c
 		s.notes[k] = o
 		s.mu.Unlock()
 		return s.put(k, o.UID, normal(string(o.Payload)))
-	})
+	}, check)
 }
 
 func (s *store) Remove(ctx context.Context, k converge.Key, uid string) (converge.State, error) {
 	if held := s.Held(k); uid != "" && held.UID != uid {
 		return held, nil
 	}
-	puts, exists := s.sourcePuts(k)
-	return s.write(ctx, func() converge.State {
-		if !exists {
-			s.mu.Lock()
-			s.removed[k] = puts
-			s.mu.Unlock()
-		}
-		return s.del(k)
-	})
+	return s.remove(ctx, k, unconditionally)
 }
 
-func (s *store) write(ctx context.Context, do func() converge.State) (converge.State, error) {
+// remove is Remove of any UID, if check says so when it is done.
+func (s *store) remove(ctx context.Context, k converge.Key, check func() error) (converge.State, error) {
+	return s.write(ctx, func() converge.State {
+		held := s.Held(k).UID
+		s.mu.Lock()
+		if s.truth != nil && held != "" && s.truth.Held(k).UID == held {
+			s.lost = append(s.lost, k)
+		} else {
+			s.removed[held] = true
+		}
+		s.mu.Unlock()
+		return s.del(k)
+	}, check)
+}
+
+func (s *store) write(ctx context.Context, do func() converge.State, check func() error) (converge.State, error) {
 	happens, err := s.fate()
 	s.mu.Lock()
 	wait := time.Duration(s.rand.IntN(20)) * time.Millisecond
@@ -210,6 +258,9 @@ func (s *store) write(ctx context.Context, do func() converge.State) (converge.S
 	case <-time.After(wait):
 	case <-ctx.Done():
 		return converge.State{}, ctx.Err()
+	}
+	if err := check(); err != nil {
+		return converge.State{}, err
 	}
 	var held converge.State
 	if happens {

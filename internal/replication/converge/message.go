@@ -10,6 +10,8 @@ type Put struct {
 	Key   Key
 	Seq   uint64
 	Object
+	// Revision is one of the source's that shows the object, 0 if the source has none. See SourceConfig.
+	Revision uint64
 }
 
 // Delete tells the replica to hold nothing under a key. It is answered by an Ack. UID is that of the source object that
@@ -19,6 +21,8 @@ type Delete struct {
 	Key   Key
 	Seq   uint64
 	UID   string
+	// Revision is as in Put.
+	Revision uint64
 }
 
 // Ack answers the Put or Delete with the same Seq.

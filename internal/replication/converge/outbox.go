@@ -106,12 +106,12 @@ func (o *outbox) nextMessage() (Message, bool) {
 		o.inFlight.set(key, unacked{o.seq, time.Now(), obj.State})
 		if exists {
 			o.pendingDelete.remove(key)
-			return Put{Facet: o.facet, Key: key, Seq: o.seq, Object: obj}, true
+			return Put{Facet: o.facet, Key: key, Seq: o.seq, Object: obj, Revision: o.source.revision()}, true
 		}
 		if o.uncertain[key] {
 			peer.UID = "" // a Put that was not acknowledged may have happened
 		}
-		return Delete{Facet: o.facet, Key: key, Seq: o.seq, UID: peer.UID}, true
+		return Delete{Facet: o.facet, Key: key, Seq: o.seq, UID: peer.UID, Revision: o.source.revision()}, true
 	}
 	return nil, false
 }

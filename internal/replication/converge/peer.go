@@ -41,6 +41,7 @@ type Peer struct {
 	requests sparse[objectKey, request]       // the Puts and Deletes of that session that are not begun
 	bytes    int                              // of the payloads in requests
 	results  sparse[objectKey, pendingResult] // results of that session that were not reported to their sources yet
+	seen     sparse[Facet, uint64]            // revisions of the sources that the peer has told of, in any session
 
 	// reporting is held while the observer is told of paused deletions, so that it is told in order, and nothing after Close.
 	reporting sync.Mutex

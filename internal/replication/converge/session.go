@@ -310,6 +310,7 @@ func (s *session) acceptRequest(f Facet, k Key, seq uint64, m Message) {
 		return
 	}
 	s.lastSeq.set(f, seq)
+	s.peer.noteSeen(f, m)
 	if put, ok := m.(Put); ok {
 		if err := s.peer.budget.check(put.Payload); err != nil {
 			s.enqueueControl(Ack{Facet: f, Key: k, Seq: seq, Result: Result{Code: Refused, Reason: err.Error()}})

@@ -26,10 +26,29 @@ type Hub struct {
 
 // Share returns what the hub shares with an agent.
 func (h Hub) Share(agent string, mode Mode) Share {
+	share := h.withManaged
 	if mode == Autonomous {
-		return h.counted(h.withAutonomous(agent))
+		share = h.withAutonomous
 	}
-	return h.counted(h.withManaged(agent))
+	return h.counted(h.ordered(share(agent)))
+}
+
+// ordered has an agent that comes from another principal of the hub see nothing go back, though each has a cache of its own.
+func (h Hub) ordered(share Share) Share {
+	for facet, source := range share.Sources {
+		switch facet {
+		case Application, Intent:
+			source.Revision, source.Reach = h.Store.Revision, h.Store.Reach
+		case AppProject:
+			source.Revision, source.Reach = h.Projects.Store.Revision, h.Projects.Store.Reach
+		case GPGKeys:
+			source.Revision, source.Reach = h.ConfigMaps.Store.Revision, h.ConfigMaps.Store.Reach
+		default: // credentials
+			source.Revision, source.Reach = h.Secrets.Store.Revision, h.Secrets.Store.Reach
+		}
+		share.Sources[facet] = source
+	}
+	return share
 }
 
 func (h Hub) withManaged(agent string) Share {

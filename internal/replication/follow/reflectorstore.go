@@ -51,6 +51,7 @@ func (s *reflectorStore[R, T]) Delete(obj any) error {
 	if ok && old.revision <= revision {
 		st.set(id, old.object, entry[T]{})
 	}
+	st.newest = max(st.newest, revision)
 	if st.tombstones[id].revision <= revision {
 		delete(st.tombstones, id)
 	}
@@ -107,15 +108,17 @@ func (s *reflectorStore[R, T]) Replace(list []any, resourceVersion string) error
 	default:
 		close(st.synced)
 	}
+	st.show(revision)
 	return nil
 }
 
 // Resync has nothing to do: nothing is reported twice.
 func (s *reflectorStore[R, T]) Resync() error { return nil }
 
-// UpdateResourceVersion takes in how far the watch has come.
+// UpdateResourceVersion takes in how far the watch has come. The Reflector calls it after each event.
 func (s *reflectorStore[R, T]) UpdateResourceVersion(resourceVersion string) {
 	if revision, err := strconv.ParseUint(resourceVersion, 10, 64); err == nil {
 		s.store().advance(revision)
+		s.store().show(revision)
 	}
 }

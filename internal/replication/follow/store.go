@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
 )
 
 // Raw is an object as the API server sends it.
@@ -61,7 +62,11 @@ type Store[R Raw, T comparable] struct {
 	groups        map[string]map[types.NamespacedName]struct{} // guarded by mu
 	tombstones    map[types.NamespacedName]tombstone           // until the watch or a list shows it too. Guarded by mu
 	watchRevision uint64                                       // the newest revision that the watch has brought. Guarded by mu
+	newest        uint64                                       // of the changes that show, this program's own too. Guarded by mu
+	shown         uint64                                       // up to this revision all that others changed shows. Guarded by mu
 	failure       error                                        // why the last list or watch did not work. Guarded by mu
+
+	moved signal.Broadcast // shown has grown
 
 	// relist and objectLocks put the calls of Changed in order. Both are taken before mu, in this order, and held until Changed
 	// returns. A change of one object takes relist for reading and one of objectLocks. A new list takes relist for writing.
@@ -227,6 +232,7 @@ func (s *Store[R, T]) upsert(object R, own bool) (T, error) {
 	now := s.options.Reduce(object, old.object)
 	s.mu.Lock()
 	s.set(id, old.object, entry[T]{now, revision, object.GetUID()})
+	s.newest = max(s.newest, revision)
 	s.mu.Unlock()
 	s.options.Changed(old.object, now)
 	return now, nil
@@ -247,7 +253,7 @@ func (s *Store[R, T]) rewind(revision uint64) {
 	if revision >= s.watchRevision {
 		return
 	}
-	s.watchRevision = 0
+	s.watchRevision, s.newest, s.shown = 0, 0, 0
 	clear(s.tombstones)
 	for id, e := range s.objects {
 		e.revision = 0

@@ -29,6 +29,12 @@ func setKey(e *pb.CloudEvent, f converge.Facet, k converge.Key, seq uint64) {
 	}
 }
 
+func setRevision(e *pb.CloudEvent, revision uint64) {
+	if revision > 0 {
+		setText(e, attrRevision, strconv.FormatUint(revision, 10))
+	}
+}
+
 func setState(e *pb.CloudEvent, s converge.State) {
 	setText(e, attrUID, s.UID)
 	e.Attributes[attrVersion] = &pb.CloudEventAttributeValue{
@@ -79,16 +85,27 @@ func unmarshal(e *pb.CloudEvent, v any) error {
 	return nil
 }
 
-func seqOf(e *pb.CloudEvent) (uint64, error) {
-	decimal, err := text(e, attrSeq, maxSmall)
+func seqOf(e *pb.CloudEvent) (uint64, error) { return number(e, attrSeq) }
+
+// revisionOf returns the revision of an event, 0 if it has none.
+func revisionOf(e *pb.CloudEvent) (uint64, error) {
+	if e.GetAttributes()[attrRevision] == nil {
+		return 0, nil
+	}
+	return number(e, attrRevision)
+}
+
+// number returns the decimal number of an attribute.
+func number(e *pb.CloudEvent, name string) (uint64, error) {
+	decimal, err := text(e, name, maxSmall)
 	if err != nil {
 		return 0, err
 	}
-	seq, err := strconv.ParseUint(decimal, 10, 64)
+	n, err := strconv.ParseUint(decimal, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%s: seq: %w", e.GetType(), err)
+		return 0, fmt.Errorf("%s: %s: %w", e.GetType(), name, err)
 	}
-	return seq, nil
+	return n, nil
 }
 
 func stateOf(e *pb.CloudEvent) (converge.State, error) {

@@ -28,15 +28,16 @@ const (
 
 // Attributes of events, besides those that the CloudEvents specification requires.
 const (
-	attrFacet   = "facet"
-	attrKey     = "subject"
-	attrSeq     = "seq"
-	attrUID     = "uid"
-	attrVersion = "version"
-	attrResult  = "result"
-	attrAbsent  = "absent"
-	attrReason  = "reason"
-	attrType    = "datacontenttype"
+	attrFacet    = "facet"
+	attrKey      = "subject"
+	attrSeq      = "seq"
+	attrRevision = "revision"
+	attrUID      = "uid"
+	attrVersion  = "version"
+	attrResult   = "result"
+	attrAbsent   = "absent"
+	attrReason   = "reason"
+	attrType     = "datacontenttype"
 )
 
 // errUnknown means that an event is of a type that a newer peer may know.
@@ -80,10 +81,12 @@ func encode(message any) (*pb.CloudEvent, error) {
 		e.Type = typePut
 		setKey(e, m.Facet, m.Key, m.Seq)
 		setState(e, m.State)
+		setRevision(e, m.Revision)
 		setBytes(e, m.Payload)
 	case converge.Delete:
 		e.Type = typeDelete
 		setKey(e, m.Facet, m.Key, m.Seq)
+		setRevision(e, m.Revision)
 		setText(e, attrUID, m.UID)
 	case converge.Ack:
 		e.Type = typeAck
@@ -149,15 +152,23 @@ func decode(e *pb.CloudEvent) (any, error) {
 		return converge.Heartbeat{}, nil
 	case typePut:
 		seq, state, err := seqAndState(e)
-		return converge.Put{Facet: facet, Key: key, Seq: seq,
+		if err != nil {
+			return nil, err
+		}
+		revision, err := revisionOf(e)
+		return converge.Put{Facet: facet, Key: key, Seq: seq, Revision: revision,
 			Object: converge.Object{State: state, Payload: e.GetBinaryData()}}, err
 	case typeDelete:
 		seq, err := seqOf(e)
 		if err != nil {
 			return nil, err
 		}
+		revision, err := revisionOf(e)
+		if err != nil {
+			return nil, err
+		}
 		uid, err := text(e, attrUID, maxUID)
-		return converge.Delete{Facet: facet, Key: key, Seq: seq, UID: uid}, err
+		return converge.Delete{Facet: facet, Key: key, Seq: seq, UID: uid, Revision: revision}, err
 	case typeAck:
 		seq, err := seqOf(e)
 		if err != nil {
@@ -202,6 +213,9 @@ func decodeHello(e *pb.CloudEvent) (any, error) {
 	}
 	for _, shown := range []*string{&h.Build, &h.Kubernetes, &h.ArgoCD} {
 		*shown = cut(*shown, maxSmall) // whoever builds may call it anything
+	}
+	if len(h.Seen) > maxSeen {
+		return nil, fmt.Errorf("%s: seen: want at most %d facets, not %d", e.GetType(), maxSeen, len(h.Seen))
 	}
 	return h, nil
 }

@@ -34,6 +34,9 @@ type Hello struct {
 	Selector string `json:"selector,omitempty"`
 	// Hub is, in the principal's answer, the UID by which the hub is known.
 	Hub string `json:"hub,omitempty"`
+	// Seen is, in the agent's, what revision of each facet it has been told of, see converge.Peer.Seen: a principal whose cache is behind
+	// must not say anything before it is not.
+	Seen map[string]uint64 `json:"seen,omitempty"`
 	// Heartbeat is how often, in milliseconds, both sides send something; 0 is never.
 	Heartbeat int64 `json:"heartbeat,omitempty"`
 	// ClusterLabels and ClusterAnnotations are what the agent says of its cluster, for one that registers itself. The principal decides

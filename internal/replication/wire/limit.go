@@ -25,6 +25,7 @@ const (
 	maxClusterKey   = 317
 	maxClusterValue = 1 << 10
 
+	maxSeen    = 32  // facets in a hello: there are far fewer
 	maxBuckets = 256 // in a bucket request: there are no more
 
 	// maxShown is how much of a peer's text gets into our log.

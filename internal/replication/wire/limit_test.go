@@ -1,8 +1,10 @@
 package wire_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +71,16 @@ func TestTextsAreBounded(t *testing.T) {
 	}
 }
 
+// seenOf is a hello that names so many facets.
+func seenOf(facets int) []byte {
+	seen := make(map[string]uint64)
+	for i := range facets {
+		seen[strconv.Itoa(i)] = 1
+	}
+	text, _ := json.Marshal(wire.Hello{Seen: seen}) // it never fails
+	return text
+}
+
 // These have one form only when we write them; a peer may write anything.
 func TestSmallTextsAreBounded(t *testing.T) {
 	text := func(s string) *pb.CloudEventAttributeValue {
@@ -77,9 +89,12 @@ func TestSmallTextsAreBounded(t *testing.T) {
 	const prefix = "io.argoproj-labs.argocd-agent."
 	zeros := strings.Repeat("0", 64)
 	for name, event := range map[string]*pb.CloudEvent{
-		"seq":    {Type: prefix + "delete", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text(zeros + "1")}},
-		"result": {Type: prefix + "ack", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("1"), "result": text(long(3 << 20))}},
-		"digest": {Type: prefix + "digest", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte(`{"buckets":{"1":"` + zeros + `1"}}`)}},
+		"seq":             {Type: prefix + "delete", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text(zeros + "1")}},
+		"revision":        {Type: prefix + "delete", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("1"), "revision": text(zeros + "1")}},
+		"no revision":     {Type: prefix + "delete", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("1"), "revision": text("-1")}},
+		"seen of a hello": {Type: prefix + "hello", Data: &pb.CloudEvent_BinaryData{BinaryData: seenOf(33)}},
+		"result":          {Type: prefix + "ack", Attributes: map[string]*pb.CloudEventAttributeValue{"seq": text("1"), "result": text(long(3 << 20))}},
+		"digest":          {Type: prefix + "digest", Data: &pb.CloudEvent_BinaryData{BinaryData: []byte(`{"buckets":{"1":"` + zeros + `1"}}`)}},
 		"facet of a heartbeat": {Type: prefix + "heartbeat",
 			Attributes: map[string]*pb.CloudEventAttributeValue{"facet": text(long(3 << 20))}},
 	} {

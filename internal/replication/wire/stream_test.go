@@ -41,6 +41,7 @@ func messages() map[string]converge.Message {
 		"put that is no JSON": converge.Put{Facet: facet, Key: key, Seq: 1,
 			Object: converge.Object{State: state, Payload: []byte{0, 0xff, 0xc0}}},
 		"delete":                     converge.Delete{Facet: facet, Key: key, Seq: 2, UID: "e3b0c442"},
+		"delete of a revision":       converge.Delete{Facet: facet, Key: key, Seq: 2, Revision: 1 << 63},
 		"delete of any":              converge.Delete{Facet: facet, Key: key, Seq: 2},
 		"done":                       converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Done}},
 		"done and absent":            converge.Ack{Facet: facet, Key: key, Seq: 3, Result: converge.Result{Code: converge.Done, Absent: true}},
@@ -97,6 +98,7 @@ func TestHellosArriveAsTheyWereSent(t *testing.T) {
 	hello := wire.Hello{
 		Oldest: 1, Newest: 3, Build: "v1.2.3", Agent: "a", Mode: "managed", Mapping: "namespace", Heartbeat: 30_000,
 		Kubernetes: "v1.34.1", ArgoCD: "v3.1.0",
+		Seen: map[string]uint64{"application": 1<<64 - 1},
 	}
 	require.NoError(t, agent.SendHello(hello))
 	got, err := recvHello(t, principal, end)

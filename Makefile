@@ -18,7 +18,7 @@ lint_hash   := $(shell cat tools/lint/go.mod tools/lint/go.sum | sha256sum | cut
 golangci    := $(tool_cache)/$(lint_hash)/golangci-lint
 
 # The CloudEvents module ships its .proto beside its Go code; we import that one rather than keep a copy.
-proto_files  := api/enroll/v1/enroll.proto api/sync/v1/sync.proto api/tunnel/v1/tunnel.proto
+proto_files  := api/enroll/v1/enroll.proto api/peer/v1/peer.proto api/sync/v1/sync.proto api/tunnel/v1/tunnel.proto
 cloudevents  := github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb
 proto         = go -C tools/proto run . -root $(CURDIR) -I "$$(go list -f '{{.Dir}}' $(cloudevents))"
 

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
+	peerv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/peer/v1"
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
@@ -35,6 +36,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/hub"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
@@ -75,7 +77,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 	hubIdentity := hub.NewIdentity(client.CoreV1(), s.namespace, logging.Component(logger, "hub"))
 	// Data comes first, and then what reads it.
 	clusterStore := clusters.New(client.CoreV1().RESTClient(), s.namespace, logging.Component(logger, "clusters"))
-	directory := relay.NewDirectory(s.sharing.mapping(s.namespace).HubNamespace)
+	roster := s.newRoster()
+	directory := relay.NewDirectory(s.sharing.mapping(s.namespace).HubNamespace, roster)
 	entrance, err := s.entrance(client, clusterStore, directory, registry, logger)
 	if err != nil {
 		return err
@@ -84,7 +87,11 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 	if err != nil {
 		return err
 	}
-	hubState, err := s.share(cluster, clusterStore, directory, metrics, logging.Component(logger, "hub"))
+	others, err := s.follow(client, entrance, roster, registry, logger)
+	if err != nil {
+		return err
+	}
+	hubState, err := s.share(cluster, clusterStore, directory, roster, metrics, logging.Component(logger, "hub"))
 	if err != nil {
 		return err
 	}
@@ -101,7 +108,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 		known, work = append(known, registrar), append(work, registrar.Run)
 	}
 	service := sessions.New(sessions.Options{
-		Authn: entrance.authn, Ready: awaitAll(known...), Modes: facets.Modes(), Register: registers(registrar),
+		Authn: entrance.authn, Roster: roster, Ready: awaitAll(known...), Modes: facets.Modes(), Register: registers(registrar),
 		Knows: hubState.Knows, Mode: clusterStore.Mode, OtherCluster: clusterStore.Other, Hello: func() wire.Hello { return s.hello(hubIdentity.UID()) },
 		Share: hubState.Sharing(s.resyncEvery, func(agent string) converge.Observer {
 			return deletionGuard.Observer(agent, metrics.Observer(agent, logging.Component(logger, "sync").With("agent", agent)))
@@ -109,16 +116,22 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 		Budget: func(agent string) *converge.Budget {
 			return s.limits.budget(agent, logging.Component(logger, "agents"))
 		},
-		HasCluster: clusterStore.Has, Forget: hubState.Forget, Connected: hubState.SetConnected,
+		HasCluster: clusterStore.Has, Forget: hubState.Forget,
 		Registerer: registry, Logger: logging.Component(logger, "agents"),
 	})
 	syncmetrics.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
-	relayService := relay.New(relay.Options{Authn: entrance.authn, Directory: directory, Registerer: registry})
+	relayService := relay.New(relay.Options{Authn: entrance.authn, Directory: directory, Roster: roster, Peer: others.Conn, Registerer: registry})
+	peerService := peers.NewService(roster, entrance.authn, relayService.AcceptFor)
 	// All listeners subscribe before anything runs.
 	clusterStore.Subscribe(directory)
 	clusterStore.Subscribe(hubState)
 	clusterStore.Subscribe(service)
 	hubState.Subscribe(service)
+	roster.Subscribe(func(kind peers.Kind, agent string) {
+		if kind == peers.Session {
+			hubState.ConnectionChanged(agent)
+		}
+	})
 	base.Views = map[string]http.Handler{presence.Path: presence.Handler(status(replicaName(s.podName), directory.Presence, service.Sessions))}
 	s.operations.Authorize(kube.Authorize(cluster.Client))
 	operations, err := s.operations.Serve(ctx, base, append(entrance.ready(),
@@ -138,8 +151,8 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 		return nil
 	})
 	group.Go(func() error { return s.enroll(ctx, issuer, entrance.certificates, logger) })
-	server := s.newServer(ctx, entrance.certificates, telemetry.ServerOptions(registry), withRenewal(services(service, relayService), issuer))
-	group.Go(func() error { return s.serve(ctx, server, logger, service.Run, relayService.Run) })
+	server := s.newServer(ctx, entrance.certificates, telemetry.ServerOptions(registry), withRenewal(services(service, relayService, peerService), issuer))
+	group.Go(func() error { return s.serve(ctx, server, logger, service.Run, relayService.Run, others.Run) })
 	return group.Wait()
 }
 
@@ -153,16 +166,17 @@ func together(ctx context.Context, parts ...func(context.Context)) {
 }
 
 // services returns what registers the gRPC services.
-func services(service *sessions.Service, relayService *relay.Relay) func(grpc.ServiceRegistrar) {
+func services(service *sessions.Service, relayService *relay.Relay, peerService *peers.Service) func(grpc.ServiceRegistrar) {
 	return func(r grpc.ServiceRegistrar) {
 		syncv1.RegisterSyncServer(r, service)
 		tunnelv1.RegisterTunnelServer(r, relayService)
 		tunnelv1.RegisterRelayServer(r, relayService)
+		peerv1.RegisterPeerServer(r, peerService)
 	}
 }
 
 // share returns what of the hub is shared with agents.
-func (s *principalSettings) share(cluster kube.Cluster, clusterStore *clusters.Clusters, directory hub.Directory, metrics *syncmetrics.Sync,
+func (s *principalSettings) share(cluster kube.Cluster, clusterStore *clusters.Clusters, directory hub.Directory, roster *peers.Roster, metrics *syncmetrics.Sync,
 	logger *slog.Logger,
 ) (*hub.Hub, error) {
 	selector, err := facets.ParseSelector(s.sharing.selector)
@@ -176,9 +190,14 @@ func (s *principalSettings) share(cluster kube.Cluster, clusterStore *clusters.C
 	return hub.New(hub.Options{
 		Config: cluster.Config, API: cluster.Client.CoreV1().RESTClient(), Namespace: s.namespace, Mapping: s.sharing.mapping(s.namespace), Selector: selector,
 		CreateNamespace: s.sharing.creator(cluster.Client.CoreV1()).Create, Clusters: clusterStore, MirrorRules: rules,
-		Guard:     func(agent string) converge.Guard { return clusterStore.Guard(agent, s.guard.Limits) },
-		Reporter:  facets.NewLogReporter(logger, kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn, metrics.FailedWrite),
-		Warn:      kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn,
+		Guard:    func(agent string) converge.Guard { return clusterStore.Guard(agent, s.guard.Limits) },
+		Reporter: facets.NewLogReporter(logger, kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn, metrics.FailedWrite),
+		Warn:     kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn,
+		Session: func(agent string) (string, bool) {
+			held, ok := roster.Held(peers.Session, agent)
+			return held.Mode, ok
+		},
+		Leads:     roster.Leads,
 		Directory: directory, Logger: logger,
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
 )
 
 // principalSettings are what an operator decides. The names are those of the documentation of argocd-agent.
@@ -41,6 +42,7 @@ type principalSettings struct {
 	guard                     guard.Settings
 	enrollment                enrollmentSettings
 	registration              registrationSettings
+	peers                     string
 }
 
 func newCommand(environment []string) *cobra.Command {
@@ -87,6 +89,7 @@ func (s *principalSettings) Declare(set *settings.Set) {
 	s.policy.Declare(set, "ARGOCD_PRINCIPAL", "tls1.3")
 	s.declareEnrollment(set)
 	s.declareRegistration(set)
+	s.declarePeers(set)
 	set.Duration(&s.keepAliveMin, "keepalive-min-interval", "ARGOCD_PRINCIPAL_KEEP_ALIVE_MIN_INTERVAL", 5*time.Second,
 		"drop agents that send keep-alive pings more often than this; 0 for no limit", settings.NonNegative)
 	set.Duration(&s.resyncEvery, "compare-interval", "ARGOCD_PRINCIPAL_COMPARE_INTERVAL", 5*time.Minute,
@@ -136,11 +139,12 @@ func (s *principalSettings) declareIdentities(set *settings.Set) {
 func (s *principalSettings) declareComponents(set *settings.Set) {
 	var entries []string
 	set.Strings(&entries, "hub-components", "ARGOCD_PRINCIPAL_HUB_COMPONENTS",
-		[]string{"argocd-agent-kubeproxy=" + string(tunnel.Kube), "argocd-agent-redisproxy=" + string(tunnel.Redis)},
-		"the hub's own components, and what each may dial at every agent, as NAME=kube or NAME=redis; "+
+		[]string{"argocd-agent-kubeproxy=" + string(tunnel.Kube), "argocd-agent-redisproxy=" + string(tunnel.Redis), name + "=" + peers.Target},
+		"the hub's own components, and what each may dial at every agent, as NAME=kube or NAME=redis; NAME=peer for the principals, which know each "+
+			"other by it, and NAME=roster for who may know which principal serves which agent; "+
 			"a name is that of the certificate: its URI if --auth reads URIs, else its common name")
 	set.Rule(func() (err error) {
-		s.components, err = identity.ParseComponents(entries, []string{string(tunnel.Kube), string(tunnel.Redis)})
+		s.components, err = identity.ParseComponents(entries, []string{string(tunnel.Kube), string(tunnel.Redis), peers.Target, peers.TargetRoster})
 		return err
 	}, "hub-components")
 }

@@ -15,6 +15,7 @@ func TestFlags(t *testing.T) {
 		Declare: func(set *settings.Set) { new(principalSettings).Declare(set) },
 		Flags: map[string]settingstest.Flag{
 			"spiffe-endpoint-socket":                {Want: "", Bad: []string{"agent.sock", "http://x"}, Good: []string{"unix:///run/spire/agent.sock"}},
+			"peers":                                 {Want: "want service:NAME, dns:HOST:PORT, or HOST:PORT", Bad: []string{"hub", "dns:hub", "a:1,b", "a:0"}, Good: []string{"service:principals", "dns:hub:8443", "a:1,b:2"}},
 			"trusted-proxies":                       {Want: "SPIFFE ID", Bad: []string{"hub", "spiffe://hub.test/{agent}"}},
 			"xfcc-hop":                              {Want: "want", Bad: []string{"-1", "last"}},
 			"trust-domain":                          {Bad: []string{"Hub", "spiffe://hub", "a/b"}, Good: []string{"hub.test"}},

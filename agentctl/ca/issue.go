@@ -27,6 +27,8 @@ type Certificate struct {
 	// Names and Addresses are those by which clients reach a server; a client's certificate has none.
 	Names     []string
 	Addresses []net.IP
+	// Peer says that the server is a client of others like it.
+	Peer bool
 }
 
 // as returns what the holder does with the certificate.
@@ -69,7 +71,7 @@ func (a *CA) Sign(c Certificate, n New) (pki.Pair, error) {
 		return a.IssueClient(pki.ClientOptions{CommonName: c.CommonName, Caller: c.Caller, Validity: n.validity(), Key: n.Key})
 	}
 	return a.IssueServer(pki.ServerOptions{
-		CommonName: c.CommonName, Names: c.Names, Addresses: c.Addresses, Validity: n.validity(), Key: n.Key,
+		CommonName: c.CommonName, Names: c.Names, Addresses: c.Addresses, Peer: c.Peer, Validity: n.validity(), Key: n.Key,
 	})
 }
 

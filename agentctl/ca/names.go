@@ -33,7 +33,9 @@ type ExtraNames struct {
 
 // Principal is the certificate that agents, and the hub's components, see.
 func Principal(namespace string, o ExtraNames) Certificate {
-	return server(principalSecret, principalService, namespace, o)
+	c := server(principalSecret, principalService, namespace, o)
+	c.Peer = true
+	return c
 }
 
 // ResourceProxy is the certificate that Argo CD sees when it asks for what is on a spoke: kubeproxy's.
@@ -80,5 +82,5 @@ func componentSecret(name string) string { return componentPrefix + name + "-tls
 // IsComponent reports whether a certificate of that common name is a component's, which no agent's may be.
 func IsComponent(common string) bool {
 	name, ok := strings.CutPrefix(common, componentPrefix)
-	return ok && slices.Contains(Components(), name)
+	return ok && (name == "principal" || slices.Contains(Components(), name))
 }

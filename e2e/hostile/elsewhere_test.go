@@ -107,6 +107,30 @@ func liesElsewhere() []lie {
 			by:      `internal/replication/converge.TestUnknownObjectsOfAResyncAreBounded`,
 		},
 		{
+			who: `agent`, about: `hello`,
+			sends:   `claims to have seen a revision of the hub that is yet to come`,
+			happens: `it counts for nothing`,
+			by:      `internal/replication/follow.TestReachDoesNotWaitForWhatNeverCame`,
+		},
+		{
+			who: `agent, or another component`, about: `principals as peers`,
+			sends:   `asks which principal holds which agent, or accepts a connection for an agent`,
+			happens: `Unauthenticated, PermissionDenied`,
+			by:      `principal/relay.TestOnlyPrincipalsArePeers`,
+		},
+		{
+			who: `component`, about: `principals as peers`,
+			sends:   `a dial that it says another principal has forwarded`,
+			happens: `PermissionDenied`,
+			by:      `principal/relay.TestDialIsForwardedOnceAndByPrincipalsOnly`,
+		},
+		{
+			who: `principal that was taken over`, about: `principals as peers`,
+			sends:   `an epoch that rules for ever, names that can be no agent`,
+			happens: `the peer is disconnected, and what it said forgotten; it may take over agents' sessions as long as it is trusted`,
+			by:      `principal/peers.TestWhatAPeerSaysIsChecked`,
+		},
+		{
 			who: `agent`, about: `Sync`,
 			sends:   `1000 streams without a hello, each with a message of 4 MiB`,
 			happens: `16 are kept, others ResourceExhausted`,

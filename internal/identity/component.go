@@ -51,6 +51,9 @@ func (a *Authenticator) ComponentOf(proof Proof) string {
 	return name
 }
 
+// TargetsOf returns what a component may dial, or be: see Options.Components.
+func (a *Authenticator) TargetsOf(component string) []string { return a.options.Components[component] }
+
 // Unmatched returns the components that nobody can be by the field that Options.Auth reads, sorted: common names
 // where URIs are read.
 func (a *Authenticator) Unmatched() []string {

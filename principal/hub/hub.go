@@ -51,6 +51,10 @@ type Options struct {
 	// MirrorRules say what is shown of what autonomous agents have.
 	MirrorRules argocd.MirrorRules
 	Clusters    Clusters
+	// Session returns the mode of an agent that has a session at any principal of the hub, and whether it has one. Leads reports whether
+	// this principal is the one to write what is true of an agent. ConnectionChanged is called when that may have changed.
+	Session func(agent string) (mode string, connected bool)
+	Leads   func(agent string) bool
 	// Guard returns the limits of the deletion guard for an agent; nil for the default ones.
 	Guard    func(agent string) converge.Guard
 	Reporter facets.Reporter

@@ -41,12 +41,25 @@ func newTestHubWithMapping(t *testing.T, m mapping.Mapping) (*Hub, *bytes.Buffer
 	require.NoError(t, err)
 	h, err := New(Options{
 		Config: &rest.Config{Host: "http://127.0.0.1:0"}, Namespace: "argocd", Mapping: m, Selector: selector,
-		Clusters:  servers{"berlin": "https://proxy?agentName=berlin"},
-		Reporter:  facets.NewLogReporter(slog.New(slog.DiscardHandler), nil, nil), // nothing is applied
+		Clusters: servers{"berlin": "https://proxy?agentName=berlin"},
+		Reporter: facets.NewLogReporter(slog.New(slog.DiscardHandler), nil, nil), // nothing is applied
+		Session:  func(string) (string, bool) { return "", false }, Leads: func(string) bool { return true },
 		Directory: make(directory), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	require.NoError(t, err)
 	return h, &log
+}
+
+// setConnected has an agent be connected, or not.
+func (h *Hub) setConnected(agent string, connected bool) {
+	others := h.options.Session
+	h.options.Session = func(name string) (string, bool) {
+		if name != agent {
+			return others(name)
+		}
+		return map[bool]string{true: string(facets.Autonomous), false: string(facets.Managed)}[h.autonomous(agent)], connected
+	}
+	h.ConnectionChanged(agent)
 }
 
 func (h *Hub) connect(agent string, mode facets.Mode) {

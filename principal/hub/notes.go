@@ -41,13 +41,17 @@ func (p *presence) get(agent string) (present, bool) {
 	return a, ok
 }
 
-// set notes that an agent is connected, or not any more, and reports whether it has been before.
-func (p *presence) set(agent string, connected bool) bool {
+// refresh notes whether an agent is connected now, and reports that, whether it changed, and whether the agent has been connected before.
+func (p *presence) refresh(agent string, session func(agent string) (string, bool)) (connected, changed, seen bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, known := p.agents[agent]
-	p.agents[agent] = present{connected: connected, since: time.Now()}
-	return known && !before.never
+	_, connected = session(agent)
+	seen = known && !before.never
+	if changed = connected != before.connected; changed {
+		p.agents[agent] = present{connected: connected, since: time.Now()}
+	}
+	return connected, changed, seen
 }
 
 // expect notes that an agent has a cluster Secret, or not any more, and reports whether that is all that is known of it.
@@ -64,9 +68,15 @@ func (p *presence) expect(agent string, hasCluster bool) bool {
 	return !known && hasCluster
 }
 
-// SetConnected says that an agent's session began, or that its last one ended. It does not block.
-func (h *Hub) SetConnected(agent string, connected bool) {
-	if !h.presence.set(agent, connected) {
+// ConnectionChanged says that an agent's session began or ended, at any principal of the hub, or moved to another one; or, for the empty
+// name, that there are other principals than before. It does not block.
+func (h *Hub) ConnectionChanged(agent string) {
+	if agent == "" {
+		h.notes.ChangedAgent(everybody, noteAfter)
+		return
+	}
+	connected, changed, seen := h.presence.refresh(agent, h.options.Session)
+	if changed && !seen {
 		h.notes.ChangedAgent(everybody, noteAfter)
 	}
 	if connected {
@@ -105,7 +115,8 @@ func (h *Hub) noteAll() {
 
 // wantNote returns what the principal's own condition of an application says, empty for none, and whether it is worth an Event.
 //
-// It must be right beside others on the same hub: principals with another mapping or label selector, and Argo CD's controller.
+// Of principals that are alike, one leads. It must be right beside others on the same hub: principals with another mapping or label
+// selector, and Argo CD's controller.
 // None of them knows of the other. So each principal writes, and clears, only the condition of its own mapping, and writes it
 // only if nobody can have the application but its own agents:
 //
@@ -124,6 +135,8 @@ func (h *Hub) wantNote(app *argocd.App) (says string, event bool) {
 	agent, allowed := h.options.Mapping.Agent(app.Name, app.Destination())
 	switch {
 	case !h.unmanaged.isStarted():
+		return h.note.Of(app), false
+	case !h.options.Leads(agent): // another principal like this one writes it
 		return h.note.Of(app), false
 	case !h.cluster.Selects(&app.Head): // another principal of this mapping may have it, and its note is that one's
 		return h.note.Of(app), false
@@ -220,8 +233,11 @@ func (h *Hub) isOurs(name string) bool {
 	return expected || h.isAgent(name) || h.options.Clusters.Has(name)
 }
 
-// isConnectedManaged reports whether a name is that of a managed agent that has connected to this principal.
+// isConnectedManaged reports whether a name is that of a managed agent that is connected, or has connected to this principal.
 func (h *Hub) isConnectedManaged(name string) bool {
+	if mode, connected := h.options.Session(name); connected {
+		return mode == string(facets.Managed)
+	}
 	share, connected := h.share(name)
 	_, managed := share.Sources[facets.Application]
 	return connected && managed

@@ -75,7 +75,7 @@ func TestApplicationsOfNoAgentSayWhy(t *testing.T) {
 		h.connect("oslo", facets.Managed)
 		h.connect("rome", facets.Autonomous)
 		for _, agent := range []string{"paris", "oslo", "rome"} {
-			h.SetConnected(agent, true)
+			h.setConnected(agent, true)
 		}
 		var r revision
 		app := h.withStatus(t, &r, c.place, c.destination, c.status)
@@ -124,9 +124,9 @@ func TestApplicationsSayThatTheirAgentIsAway(t *testing.T) {
 		h.presence.agents["berlin"] = present{connected: connected, since: time.Now().Add(-ago)}
 	}
 	want("")
-	h.SetConnected("berlin", true)
+	h.setConnected("berlin", true)
 	want("")
-	h.SetConnected("berlin", false)
+	h.setConnected("berlin", false)
 	want("")
 	since(false, awayAfter)
 	want(`agent "berlin" is not connected: what is shown is the last known state`)
@@ -157,7 +157,7 @@ func TestApplicationsSayThatTheirAgentHasNotComeYet(t *testing.T) {
 	h.SetCluster("berlin", "https://proxy")
 	says, _ = h.wantNote(app)
 	require.Contains(t, says, `agent "berlin" is not connected`)
-	h.SetConnected("berlin", true)
+	h.setConnected("berlin", true)
 	says, _ = h.wantNote(app)
 	require.Empty(t, says)
 	h.SetCluster("berlin", "https://proxy")

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -20,11 +22,17 @@ import (
 type tunnelConn struct {
 	agent    string
 	target   string
-	dialer   tunnelv1.Relay_DialServer
+	dialer   dialerEnd
 	accepted chan struct{} // closed when the agent has accepted it
 	closed   chan struct{} // closed by close
 	cause    error         // why it is closed, nil if both ends have finished. Set once, before closed is closed
 	once     sync.Once
+}
+
+// dialerEnd is the end of who dials.
+type dialerEnd interface {
+	end
+	SendHeader(headers metadata.MD) error
 }
 
 // close closes the connection for both ends.
@@ -52,15 +60,26 @@ func (r *Relay) Dial(stream tunnelv1.Relay_DialServer) error {
 	if target := tunnel.Target(c.target); target != tunnel.Kube && target != tunnel.Redis {
 		return status.Errorf(codes.InvalidArgument, "%s: %q is no target: want kube or redis", tunnel.MetadataTarget, c.target)
 	}
-	if err := r.options.Authn.MayDial(grant, c.target); err != nil {
-		return err
-	}
-	err = r.dialAgent(ctx, c)
-	r.metrics.dials.WithLabelValues(c.target, dialResult(err)).Inc()
+	forwarded, err := r.isForwarded(ctx, grant)
 	if err != nil {
 		return err
 	}
-	return c.waitClosed(ctx, "the component")
+	if !forwarded { // else the principal that forwards it has seen to that
+		if err := r.options.Authn.MayDial(grant, c.target); err != nil {
+			return err
+		}
+	}
+	peer, err := r.dialAgent(ctx, c, forwarded)
+	r.metrics.dials.WithLabelValues(c.target, dialResult(err)).Inc()
+	switch {
+	case err != nil:
+		return err
+	case peer != nil:
+		defer peer.cancel()
+		return r.carry(ctx, c, peer)
+	default:
+		return c.waitClosed(ctx, "the component")
+	}
 }
 
 // metadataValue returns the one value of a caller's metadata.
@@ -72,19 +91,53 @@ func metadataValue(ctx context.Context, key string) (string, error) {
 	return values[0], nil
 }
 
-// dialAgent asks the agent to accept the connection, until it has.
-func (r *Relay) dialAgent(ctx context.Context, c *tunnelConn) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout,
+// returnTimeout is how long a dial waits for an agent that left as long ago at most: it is about to come back, perhaps to another principal.
+const returnTimeout = 3 * time.Second
+
+// dialAgent has the agent accept the connection, here or at another principal, whose stream it returns then.
+func (r *Relay) dialAgent(ctx context.Context, c *tunnelConn, forwarded bool) (*peerStream, error) {
+	patience := time.NewTimer(returnTimeout)
+	defer patience.Stop()
+	for {
+		moved := r.moved.Changed()
+		peer, err := r.dialOnce(ctx, c, forwarded)
+		if err == nil || !r.mayReturn(c.agent, err) {
+			return peer, err
+		}
+		select {
+		case <-moved:
+		case <-patience.C:
+			return nil, err
+		case <-r.draining:
+			return nil, authn.ErrDraining
+		case <-ctx.Done():
+			return nil, contextStatus(ctx)
+		}
+	}
+}
+
+// mayReturn reports whether an agent that could not be dialled has left a moment ago, or has just moved to another principal.
+func (r *Relay) mayReturn(agent string, err error) bool {
+	code := status.Code(err)
+	return (code == codes.FailedPrecondition || code == codes.Unavailable) && !isClosed(r.draining) && r.options.Directory.leftLately(agent)
+}
+
+// dialOnce asks the agent to accept the connection, until it has, or is connected nowhere.
+func (r *Relay) dialOnce(ctx context.Context, c *tunnelConn, forwarded bool) (*peerStream, error) {
+	timed, cancel := context.WithTimeoutCause(ctx, dialTimeout,
 		status.Errorf(codes.DeadlineExceeded, "it did not accept the connection within %s", dialTimeout))
 	defer cancel()
 	for {
+		if conn := r.elsewhere(c.agent); conn != nil && !forwarded {
+			return r.forward(ctx, c, conn)
+		}
 		s, err := r.streamOf(c.agent)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		again, err := r.dialOver(ctx, s, c)
+		again, err := r.dialOver(timed, s, c)
 		if err != nil || !again {
-			return err
+			return nil, err
 		}
 	}
 }
@@ -92,7 +145,7 @@ func (r *Relay) dialAgent(ctx context.Context, c *tunnelConn) error {
 // dialOver asks an agent over one Listen stream. If that ends before the agent could answer, again is true: there may be
 // another stream.
 func (r *Relay) dialOver(ctx context.Context, s *agentStream, c *tunnelConn) (again bool, err error) {
-	id := rand.Text()
+	id := r.options.Roster.Self().ID + dialSeparator + rand.Text()
 	r.mu.Lock()
 	r.pending[id] = c
 	r.mu.Unlock()
@@ -136,7 +189,15 @@ func (r *Relay) Accept(stream tunnelv1.Tunnel_AcceptServer) error {
 	if err != nil {
 		return err
 	}
-	c, err := r.claim(id, string(grant.Agent))
+	if conn := r.dialedBy(id); conn != nil {
+		return r.forwardAccept(ctx, stream, conn, id, string(grant.Agent))
+	}
+	return r.acceptDial(ctx, stream, id, string(grant.Agent))
+}
+
+// acceptDial is an agent's end of a connection that was dialled here.
+func (r *Relay) acceptDial(ctx context.Context, stream end, id, agent string) error {
+	c, err := r.claim(id, agent)
 	if err != nil {
 		return err
 	}
@@ -146,7 +207,7 @@ func (r *Relay) Accept(stream tunnelv1.Tunnel_AcceptServer) error {
 		c.close(status.Error(codes.Canceled, "the component is gone"))
 	}
 	close(c.accepted)
-	r.copyFrames(c, stream)
+	r.copyFrames(c, stream, c.dialer)
 	return c.waitClosed(ctx, "the agent")
 }
 
@@ -163,10 +224,15 @@ func (r *Relay) claim(id, agent string) (*tunnelConn, error) {
 		return nil, authn.ErrDraining
 	}
 	delete(r.pending, id)
+	r.begin(c)
+	return c, nil
+}
+
+// begin counts a connection whose frames are going to be copied. r.mu is held.
+func (r *Relay) begin(c *tunnelConn) {
 	r.open[c] = struct{}{}
 	r.copying.Add(1)
 	r.metrics.connections.WithLabelValues(c.target).Inc()
-	return c, nil
 }
 
 func (r *Relay) release(c *tunnelConn) {
@@ -183,10 +249,10 @@ type end interface {
 }
 
 // copyFrames copies frames between both ends until both have finished or one is lost. It does not wait for that.
-func (r *Relay) copyFrames(c *tunnelConn, agent tunnelv1.Tunnel_AcceptServer) {
+func (r *Relay) copyFrames(c *tunnelConn, agent, dialer end) {
 	var directions sync.WaitGroup
-	directions.Go(func() { c.copyDirection(agent, c.dialer, r.metrics.bytes.WithLabelValues(c.target, "from_agent")) })
-	directions.Go(func() { c.copyDirection(c.dialer, agent, r.metrics.bytes.WithLabelValues(c.target, "to_agent")) })
+	directions.Go(func() { c.copyDirection(agent, dialer, r.metrics.bytes.WithLabelValues(c.target, "from_agent")) })
+	directions.Go(func() { c.copyDirection(dialer, agent, r.metrics.bytes.WithLabelValues(c.target, "to_agent")) })
 	go func() {
 		defer r.copying.Done()
 		directions.Wait()
@@ -202,6 +268,9 @@ func (c *tunnelConn) copyDirection(from, to end, bytes interface{ Add(n float64)
 		err := from.RecvMsg(&frame)
 		switch {
 		case errors.Is(err, io.EOF):
+			if peer, ok := to.(interface{ CloseSend() error }); ok { // another principal's, which forwards it
+				_ = peer.CloseSend() // which fails only if the stream is over
+			}
 			return
 		case err == nil && frame.data.Len() > tunnel.MaxFrame:
 			frame.data.Free()
@@ -212,10 +281,18 @@ func (c *tunnelConn) copyDirection(from, to end, bytes interface{ Add(n float64)
 			err = to.SendMsg(&frame) // which frees it
 		}
 		if err != nil {
-			c.close(status.Error(codes.Unavailable, "the other end was lost"))
+			c.close(lost(from, err))
 			return
 		}
 	}
+}
+
+// lost returns the status of a connection of which one end failed. Another principal knows why.
+func lost(from end, err error) error {
+	if _, peer := from.(grpc.ClientStream); peer {
+		return authn.Status(err)
+	}
+	return status.Error(codes.Unavailable, "the other end was lost")
 }
 
 // waitClosed waits, for one end, until the connection is closed, and returns the status for that end.

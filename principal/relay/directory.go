@@ -16,6 +16,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/blocklist"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
 )
 
 // Directory holds which agents there are and which of the hub's applications belong to which agent. Whoever follows the hub
@@ -26,6 +27,7 @@ import (
 // strings, and one bad string would keep them from all other agents.
 type Directory struct {
 	namespaceOf func(agent string) string
+	roster      *peers.Roster
 	started     time.Time
 	complete    chan struct{} // closed by SetComplete
 
@@ -44,7 +46,8 @@ type agentState struct {
 	seen       bool      // it has connected since the start
 	since      time.Time // when connected last changed
 	build      string
-	hasCluster bool // there is a cluster Secret for it
+	holder     string // the ID of the principal that reaches it
+	hasCluster bool   // there is a cluster Secret for it
 	server     string
 }
 
@@ -54,13 +57,20 @@ func (s agentState) exists() bool { return s.connected || s.hasCluster }
 type assignment struct{ agent, spokeInstance string }
 
 // NewDirectory returns an empty directory. namespaceOf returns the namespace on the hub whose applications all belong to an
-// agent, empty if there is none; SetNamespace overrides it.
-func NewDirectory(namespaceOf func(agent string) string) *Directory {
-	return &Directory{
-		namespaceOf: namespaceOf, started: time.Now(), complete: make(chan struct{}), agents: make(map[string]agentState),
+// agent, empty if there is none; SetNamespace overrides it. roster says which agents can be reached, here or through another principal;
+// it must not be used before.
+func NewDirectory(namespaceOf func(agent string) string, roster *peers.Roster) *Directory {
+	d := &Directory{
+		namespaceOf: namespaceOf, roster: roster, started: time.Now(), complete: make(chan struct{}), agents: make(map[string]agentState),
 		namespaces: make(map[string]string), assignments: make(map[string]assignment),
 		instances: make(map[string]map[string]struct{}), watchers: make(map[*watcher]struct{}),
 	}
+	roster.Subscribe(func(kind peers.Kind, agent string) {
+		if kind == peers.Tunnel {
+			d.refresh(agent)
+		}
+	})
+	return d
 }
 
 // SetComplete says that the directory has everything that existed before the start. Components get no update before, because
@@ -178,13 +188,26 @@ func (d *Directory) change(agent string, how func(*agentState)) {
 // maxBuild bounds how many bytes of an agent's version are kept: every component gets them.
 const maxBuild = 64
 
-func (d *Directory) connected(agent, build string) {
-	build = strings.ToValidUTF8(build[:min(len(build), maxBuild)], "")
-	d.change(agent, func(s *agentState) { s.connected, s.seen, s.build, s.since = true, true, build, time.Now() })
+// refresh takes in whether an agent can be reached.
+func (d *Directory) refresh(agent string) {
+	d.change(agent, func(s *agentState) {
+		held, connected := d.roster.Held(peers.Tunnel, agent)
+		switch {
+		case connected:
+			build := strings.ToValidUTF8(held.Build[:min(len(held.Build), maxBuild)], "")
+			s.connected, s.seen, s.build, s.since, s.holder = true, true, build, held.Since, held.Principal
+		case s.connected:
+			s.connected, s.since, s.holder = false, time.Now(), ""
+		}
+	})
 }
 
-func (d *Directory) disconnected(agent string) {
-	d.change(agent, func(s *agentState) { s.connected, s.since = false, time.Now() })
+// leftLately reports whether an agent is connected, or has left a moment ago.
+func (d *Directory) leftLately(agent string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.agents[agent]
+	return s.connected || s.seen && time.Since(s.since) < returnTimeout
 }
 
 // absence returns, as a status, why an agent that does not listen cannot be reached.
@@ -198,6 +221,8 @@ func (d *Directory) absence(agent string) error {
 		return status.Errorf(codes.FailedPrecondition, "it is blocked on the hub: unblock it with: argocd-agentctl agent unblock %s", agent)
 	case !ok:
 		return status.Error(codes.NotFound, "there is no such agent: create it with: argocd-agentctl agent create")
+	case s.connected:
+		return status.Error(codes.FailedPrecondition, "it is connected to another principal, which cannot be reached from here now")
 	case !s.seen:
 		return status.Errorf(codes.FailedPrecondition, "it has not connected since this principal started, %s ago", since)
 	default:

@@ -10,6 +10,7 @@ type metrics struct {
 	dials       *prometheus.CounterVec
 	connections *prometheus.GaugeVec
 	bytes       *prometheus.CounterVec
+	forwarded   *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) metrics {
@@ -24,7 +25,10 @@ func newMetrics(r prometheus.Registerer) metrics {
 			Name: "argocd_principal_tunnel_bytes_total", Help: "Bytes that tunnel connections carried.",
 		}, []string{"target", "direction"}),
 	}
-	r.MustRegister(m.dials, m.connections, m.bytes)
+	m.forwarded = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "argocd_principal_tunnel_forwarded_total", Help: "Calls that were forwarded to another principal, and what became of them.",
+	}, []string{"call", "result"})
+	r.MustRegister(m.dials, m.connections, m.bytes, m.forwarded)
 	return m
 }
 

@@ -21,7 +21,8 @@ func (d *Directory) Presence() (presence.Report, error) {
 	report := presence.Report{Started: d.started, Agents: make([]presence.Agent, 0, len(d.agents))}
 	for _, name := range slices.Sorted(maps.Keys(d.agents)) {
 		s := d.agents[name]
-		agent := presence.Agent{Name: name, Connected: s.connected, Build: s.build}
+		// Each principal says which are connected to it alone; who asks asks all of them.
+		agent := presence.Agent{Name: name, Connected: s.connected && s.holder == d.roster.Self().ID, Build: s.build}
 		if s.seen {
 			agent.Since = &s.since
 		}

@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
 )
 
 // dialTimeout is how long an agent may take to accept a connection.
@@ -21,8 +24,12 @@ const dialTimeout = 10 * time.Second
 type Options struct {
 	// Authn authenticates agents and components. Its Run must run.
 	Authn *authn.Authenticator
-	// Directory is what components watch. The relay records in it which agents are connected.
+	// Directory is what components watch.
 	Directory *Directory
+	// Roster takes which agents listen here, and says which listen at other principals.
+	Roster *peers.Roster
+	// Peer returns the connection to another principal, by its ID, nil if there is none. If it is not set there are no others.
+	Peer func(principal string) grpc.ClientConnInterface
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 }
@@ -36,7 +43,8 @@ type Relay struct {
 	metrics metrics
 	copying sync.WaitGroup // connections whose frames are being copied
 
-	draining chan struct{} // closed when Run ends, with mu held
+	draining chan struct{}    // closed when Run ends, with mu held
+	moved    signal.Broadcast // an agent listens, or does not any more, at this principal or at another
 
 	mu      sync.Mutex
 	agents  map[string]*agentStream  // by agent. Guarded by mu
@@ -46,10 +54,16 @@ type Relay struct {
 
 // New returns a relay.
 func New(o Options) *Relay {
-	return &Relay{
+	r := &Relay{
 		options: o, metrics: newMetrics(o.Registerer), draining: make(chan struct{}),
 		agents: make(map[string]*agentStream), pending: make(map[string]*tunnelConn), open: make(map[*tunnelConn]struct{}),
 	}
+	o.Roster.Subscribe(func(kind peers.Kind, _ string) {
+		if kind == peers.Tunnel {
+			r.moved.Give()
+		}
+	})
+	return r
 }
 
 // Run serves until the context ends, and returns when all connections are closed. It tells agents and components to connect
@@ -71,6 +85,7 @@ func (r *Relay) Run(ctx context.Context) {
 // agentStream is an agent's Listen stream.
 type agentStream struct {
 	agent string
+	lease *peers.Lease
 	dials chan *tunnelv1.DialRequest // to be sent
 	ended chan struct{}              // closed by end
 	cause error                      // why, once it has ended
@@ -121,7 +136,7 @@ func (r *Relay) register(s *agentStream, build string) error {
 		older.end(authn.ErrSuperseded)
 	}
 	r.agents[s.agent] = s
-	r.options.Directory.connected(s.agent, build)
+	s.lease = r.options.Roster.Hold(peers.Tunnel, s.agent, peers.About{Build: build}, s.end)
 	return nil
 }
 
@@ -129,9 +144,9 @@ func (r *Relay) unregister(s *agentStream) {
 	r.mu.Lock()
 	if r.agents[s.agent] == s {
 		delete(r.agents, s.agent)
-		r.options.Directory.disconnected(s.agent)
 	}
 	r.mu.Unlock()
+	s.lease.Release()
 	s.end(errors.New("the agent was disconnected")) // dials that wait for it look for another stream, and do not find this one
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
 )
 
 const (
@@ -55,6 +56,7 @@ type connection struct {
 	release context.CancelFunc      // of the grant
 	stream  *wire.Stream
 	theirs  wire.Hello
+	lease   *peers.Lease // of the session
 	logger  *slog.Logger
 	began   time.Time // the session, or the wait for its turn
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
 
@@ -149,7 +150,7 @@ func newFixture(t *testing.T) *fixture {
 	require.NoError(t, err)
 	o.authn = authn.New(authn.Options{Identify: who, Trust: identity.Verified(o.material, nil), Logger: slog.New(slog.NewTextHandler(o.log, nil))})
 	o.Service = sessions.New(sessions.Options{
-		Authn: o.authn, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
+		Authn: o.authn, Roster: peers.NewRoster(peers.Self{ID: "this"}, authn.ErrSuperseded), Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
 		Knows: o.knows, Register: o.register,
 		OtherCluster: func(agent string) string { return map[string]string{"pushed": "argocd/pushed-secret"}[agent] },
 		Mode:         o.modeOf,
@@ -486,19 +487,3 @@ func unlessEnded(err error) error {
 	}
 	return err
 }
-
-// endReason returns why the stream ends.
-func (a agent) endReason(t *testing.T) error {
-	t.Helper()
-	for {
-		if _, err := a.Recv(); err != nil {
-			return err
-		}
-	}
-}
-
-// failedStream is a stream that could not be opened.
-type failedStream struct{ err error }
-
-func (f failedStream) Send(*pb.CloudEvent) error     { return f.err }
-func (f failedStream) Recv() (*pb.CloudEvent, error) { return nil, f.err }

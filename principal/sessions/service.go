@@ -15,6 +15,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
 )
 
 // maxWrites is how many writes to the hub may be under way at a time, for all agents together. An API server allows 200 by
@@ -39,8 +40,8 @@ type Options struct {
 	Budget func(agent string) *converge.Budget
 	// HasCluster reports whether the hub has a cluster Secret of an agent, valid or not: it may be away, and is remembered.
 	HasCluster func(agent string) bool
-	// Connected, if set, is called when an agent's session begins, and when its last one ends. It must not block.
-	Connected func(agent string, connected bool)
+	// Roster takes which agents have sessions here, and ends those that a newer one at another principal supersedes.
+	Roster *peers.Roster
 	// Forget is called when an agent has neither a session nor a cluster Secret any more.
 	Forget func(agent string)
 	// Modes are those that agents may have. The first is that of an agent of which the hub does not say so.
@@ -244,7 +245,7 @@ func (s *Service) enter(c *connection) (*agent, error) {
 	}
 	a.newest = c
 	a.sessions++
-	s.connected(c.agent, true)
+	c.lease = s.options.Roster.Hold(peers.Session, c.agent, peers.About{Build: c.theirs.Build, Mode: c.theirs.Mode}, c.end)
 	return a, nil
 }
 
@@ -255,15 +256,9 @@ func (s *Service) leave(c *connection, a *agent) {
 	a.sessions--
 	if a.newest == c {
 		a.newest = nil
-		s.connected(c.agent, false)
 	}
+	c.lease.Release()
 	s.forget(c.agent)
-}
-
-func (s *Service) connected(agent string, connected bool) {
-	if s.options.Connected != nil {
-		s.options.Connected(agent, connected)
-	}
 }
 
 // SetCluster implements clusters.Listener. The Secret may say another mode than before.

@@ -19,6 +19,7 @@ const (
 // cable is one connection through a link: two streams, near to far and back.
 type cable struct {
 	link   *Link
+	target string
 	near   *net.TCPConn // from the one who dialled
 	cancel context.CancelFunc
 }
@@ -46,7 +47,7 @@ func (c *cable) run(ctx context.Context) {
 	}
 	// A dial that is called off closes in peace what it may have opened already, where a reset was asked for.
 	dialer := net.Dialer{Timeout: dialTimeout}
-	conn, err := dialer.DialContext(context.WithoutCancel(ctx), "tcp", c.link.target)
+	conn, err := dialer.DialContext(context.WithoutCancel(ctx), "tcp", c.target)
 	if err != nil {
 		abort(c.near)
 		return

@@ -61,7 +61,18 @@ func New(ctx context.Context, name, target string) (*Link, error) {
 func (l *Link) Name() string { return l.name }
 
 // Target is the host:port that connections are carried to.
-func (l *Link) Target() string { return l.target }
+func (l *Link) Target() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.target
+}
+
+// Move has new connections carried to another target, as a load balancer does. Present ones stay where they are; Reset ends them.
+func (l *Link) Move(target string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.target = target
+}
 
 // Address is the host:port to dial instead of the target.
 func (l *Link) Address() string { return l.listener.Addr().String() }
@@ -163,7 +174,7 @@ func (l *Link) admit(ctx context.Context, near *net.TCPConn) {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	c := &cable{link: l, near: near, cancel: cancel}
+	c := &cable{link: l, near: near, target: l.target, cancel: cancel}
 	l.cables[c] = struct{}{}
 	l.work.Go(func() {
 		defer l.remove(c)

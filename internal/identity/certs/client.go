@@ -23,6 +23,9 @@ type ClientOptions struct {
 	Policy Policy
 	// ServerID is the SPIFFE ID that the server has to have, instead of the name that it is dialled by. The zero ID is none.
 	ServerID spiffeid.ID
+	// Server, if set, returns nil if the server is the right one, by the certificates that it presented. They were verified, but for their
+	// name, which does not count then.
+	Server func(presented []*x509.Certificate) error
 	// InsecureSkipVerify accepts any server. Our own certificate is presented all the same.
 	InsecureSkipVerify bool
 }
@@ -71,10 +74,14 @@ func (c *clientCredentials) config(ours *side) *tls.Config {
 	config := c.options.Policy.config()
 	config.InsecureSkipVerify = c.options.InsecureSkipVerify
 	config.RootCAs = ours.material.Roots
-	if !c.options.ServerID.IsZero() && !c.options.InsecureSkipVerify {
+	check := c.options.Server
+	if check == nil && !c.options.ServerID.IsZero() {
+		check = hasID(c.options.ServerID)
+	}
+	if check != nil && !c.options.InsecureSkipVerify {
 		config.InsecureSkipVerify = true // of its name: the rest is verified here
 		config.VerifyConnection = func(state tls.ConnectionState) error {
-			return verifyServer(state.PeerCertificates, ours.material, c.options.ServerID)
+			return verifyServer(state.PeerCertificates, ours.material, check)
 		}
 	}
 	// Left to itself, crypto/tls presents nothing when the server does not list our CA, and the server could
@@ -94,8 +101,18 @@ type wrongIDError struct{ wanted spiffeid.ID }
 
 func (e wrongIDError) Error() string { return fmt.Sprintf("its SPIFFE ID is not %s", e.wanted) }
 
-// verifyServer returns nil if a server that presents these certificates has that SPIFFE ID, by a CA of ours.
-func verifyServer(presented []*x509.Certificate, material Material, want spiffeid.ID) error {
+// hasID returns what reports whether a server has that SPIFFE ID.
+func hasID(want spiffeid.ID) func(presented []*x509.Certificate) error {
+	return func(presented []*x509.Certificate) error {
+		if id, err := x509svid.IDFromCert(presented[0]); err != nil || id != want {
+			return wrongIDError{want}
+		}
+		return nil
+	}
+}
+
+// verifyServer returns nil if a server that presents these certificates is the right one, by a CA of ours.
+func verifyServer(presented []*x509.Certificate, material Material, check func([]*x509.Certificate) error) error {
 	options := x509.VerifyOptions{
 		Roots: material.Roots, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
@@ -107,9 +124,7 @@ func verifyServer(presented []*x509.Certificate, material Material, want spiffei
 		err = verifySVID(presented, material.Bundles)
 	}
 	if err == nil {
-		if id, failure := x509svid.IDFromCert(presented[0]); failure != nil || id != want {
-			err = wrongIDError{want}
-		}
+		err = check(presented)
 	}
 	if err != nil {
 		return &tls.CertificateVerificationError{UnverifiedCertificates: presented, Err: err}

@@ -19,8 +19,10 @@ type ServerOptions struct {
 	// Names are the DNS names and Addresses the IP addresses by which clients reach the server. One at least is required.
 	Names     []string
 	Addresses []net.IP
-	Validity  Validity
-	Key       KeyKind
+	// Peer makes it a client's too: servers such as principals are clients of each other.
+	Peer     bool
+	Validity Validity
+	Key      KeyKind
 }
 
 // IssueServer makes a key and signs a certificate for a TLS server.
@@ -34,11 +36,15 @@ func (a *CA) IssueServer(options ServerOptions) (Pair, error) {
 	case name == "":
 		name = options.Addresses[0].String()
 	}
+	usages := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	if options.Peer {
+		usages = append(usages, x509.ExtKeyUsageClientAuth)
+	}
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
 		DNSNames:    options.Names,
 		IPAddresses: options.Addresses,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		ExtKeyUsage: usages,
 	}, options.Validity, options.Key)
 }
 

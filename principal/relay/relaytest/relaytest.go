@@ -21,12 +21,14 @@ import (
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // registers that codec
 
+	peerv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/peer/v1"
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay"
 )
 
@@ -37,6 +39,8 @@ const (
 	Component = "argocd-agent-test"
 	// RedisComponent is the name of one that may dial redis alone.
 	RedisComponent = "argocd-agent-test-redis"
+	// Principal is the name of the principals, which know each other by it.
+	Principal = "argocd-agent-principal"
 	// Echo is an agent whose API server sends back what it receives.
 	Echo = "echo"
 	// ByName is how the names of agents begin that have no namespaces of their own.
@@ -61,8 +65,12 @@ type World struct {
 	Address    string           // of the principal
 	CA         *pki.CA          // of all certificates
 
-	kube     *tunnel.Listener // of agent a
-	draining atomic.Bool
+	Roster *peers.Roster
+	Peers  *peers.Peers
+
+	kube      *tunnel.Listener // of agent a
+	draining  atomic.Bool
+	addresses chan []string // of the other principals
 }
 
 // Open runs a world with the agents a and Echo until the test is over.
@@ -103,12 +111,35 @@ func OpenIncomplete(tb testing.TB) *World {
 // newWorld runs a principal.
 func newWorld(tb testing.TB) *World {
 	tb.Helper()
-	w := &World{kube: tunnel.NewListener(tunnel.Kube), Directory: relay.NewDirectory(namespaceOf)}
-	var err error
-	w.CA, err = pki.NewCA(pki.CAOptions{CommonName: "test"})
+	ca, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(tb, err)
+	return newPrincipal(tb, ca, "one")
+}
+
+// newPrincipal runs a principal by certificates of a CA.
+func newPrincipal(tb testing.TB, ca *pki.CA, name string) *World {
+	tb.Helper()
+	roster := peers.NewRoster(peers.Self{ID: name, Name: name}, authn.ErrSuperseded)
+	w := &World{
+		CA: ca, kube: tunnel.NewListener(tunnel.Kube), Roster: roster, Directory: relay.NewDirectory(namespaceOf, roster),
+		addresses: make(chan []string),
+	}
 	w.serve(tb)
 	return w
+}
+
+// Another runs another principal of the same hub, without agents, and a component that dials at it. Both principals know of each other
+// when it returns.
+func (w *World) Another(tb testing.TB, name string) *World {
+	tb.Helper()
+	other := newPrincipal(tb, w.CA, name)
+	other.Directory.SetComplete()
+	other.connect(tb)
+	addresses := []string{w.Address, other.Address}
+	other.addresses <- addresses
+	w.addresses <- addresses
+	other.AwaitConnected(tb, Echo, true)
+	return other
 }
 
 // namespaceOf gives all agents the namespaces of their names but those whose names begin with ByName.
@@ -162,17 +193,34 @@ func (w *World) serve(tb testing.TB) {
 	require.NoError(tb, err)
 	material := w.source(tb, pair)
 	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: identity.Components{
-		Component: {string(tunnel.Kube), string(tunnel.Redis)}, RedisComponent: {string(tunnel.Redis)},
+		Component: {string(tunnel.Kube), string(tunnel.Redis)}, RedisComponent: {string(tunnel.Redis)}, Principal: {peers.Target},
 	}})
 	require.NoError(tb, err)
 	authenticator := authn.New(authn.Options{Identify: identify, Trust: identity.Verified(material, nil), Logger: slog.New(slog.DiscardHandler)})
-	w.Relay = relay.New(relay.Options{Authn: authenticator, Directory: w.Directory, Registerer: prometheus.NewRegistry()})
+	w.Peers = peers.New(peers.Options{
+		Roster: w.Roster, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+		Addresses: func(ctx context.Context, report func([]string)) {
+			for {
+				select {
+				case addresses := <-w.addresses:
+					report(addresses)
+				case <-ctx.Done():
+					return
+				}
+			}
+		},
+		Dial: func(address string) (*grpc.ClientConn, error) { return w.dial(tb, Principal, address) },
+	})
+	w.Relay = relay.New(relay.Options{
+		Authn: authenticator, Directory: w.Directory, Roster: w.Roster, Peer: w.Peers.Conn, Registerer: prometheus.NewRegistry(),
+	})
 	run(tb, authenticator.Run)
 	server := grpc.NewServer(append(tunnel.ServerOptions(),
 		grpc.Creds(certs.ServerCredentials(certs.ServerOptions{Source: material})),
 		grpc.ForceServerCodecV2(relay.NewCodec(encoding.GetCodecV2("proto"))))...)
 	tunnelv1.RegisterTunnelServer(server, w.Relay)
 	tunnelv1.RegisterRelayServer(server, w.Relay)
+	peerv1.RegisterPeerServer(server, peers.NewService(w.Roster, authenticator, w.Relay.AcceptFor))
 	var config net.ListenConfig
 	listener, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err)
@@ -182,6 +230,7 @@ func (w *World) serve(tb testing.TB) {
 		Check(tb, server.Serve(listener))
 	})
 	w.Kill = func() { w.draining.Store(true); kill() }
+	run(tb, w.Peers.Run)
 	drain := run(tb, w.Relay.Run)
 	w.Drain = func() { w.draining.Store(true); drain() }
 }
@@ -189,12 +238,19 @@ func (w *World) serve(tb testing.TB) {
 // ClientConn connects to the principal with a certificate of that name.
 func (w *World) ClientConn(tb testing.TB, name string) *grpc.ClientConn {
 	tb.Helper()
-	pair, err := w.CA.IssueClient(pki.ClientOptions{CommonName: name})
-	require.NoError(tb, err)
-	conn, err := grpc.NewClient(w.Address, append(tunnel.DialOptions(), grpc.WithTransportCredentials(
-		certs.ClientCredentials(certs.ClientOptions{Source: w.source(tb, pair)})))...)
+	conn, err := w.dial(tb, name, w.Address)
 	require.NoError(tb, err)
 	return conn
+}
+
+func (w *World) dial(tb testing.TB, name, address string) (*grpc.ClientConn, error) {
+	tb.Helper()
+	pair, err := w.CA.IssueClient(pki.ClientOptions{CommonName: name})
+	if err != nil {
+		return nil, err
+	}
+	return grpc.NewClient(address, append(tunnel.DialOptions(), grpc.WithTransportCredentials(
+		certs.ClientCredentials(certs.ClientOptions{Source: w.source(tb, pair)})))...)
 }
 
 // Agent runs an agent, and returns when it is connected. disconnect stops it.

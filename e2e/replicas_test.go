@@ -1,0 +1,86 @@
+package e2e_test
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
+)
+
+// newReplicas starts principals of one hub that know each other, and a kubeproxy at each.
+func newReplicas(t *testing.T, count int, args ...string) ([]*lab.Principal, []*lab.Proxy) {
+	t.Helper()
+	ports := new(port.Allocator)
+	t.Cleanup(func() { require.NoError(t, ports.Close()) })
+	addresses, flags := make([]string, count), make([]string, count)
+	for i := range count {
+		free, err := ports.Free()
+		require.NoError(t, err)
+		addresses[i], flags[i] = port.Address(free), "--listen-port="+strconv.Itoa(free)
+	}
+	principals, proxies := make([]*lab.Principal, count), make([]*lab.Proxy, count)
+	for i := range count {
+		own := append([]string{flags[i], "--peers=" + strings.Join(addresses, ","), "--pod-name=replica-" + strconv.Itoa(i)}, args...)
+		principals[i] = newPrincipal(t, lab.PrincipalOptions{Args: own})
+		principals[i].Address = addresses[i]
+		proxy, err := shared.NewKubeproxy(t.Context(), lab.ProxyOptions{Principal: principals[i]})
+		require.NoError(t, err)
+		start(t, proxy.Start)
+		t.Cleanup(func() { stopped(t, proxy.Stop) })
+		proxies[i] = proxy
+	}
+	for _, p := range principals {
+		for range count - 1 {
+			says(t, p, "Connected to peer")
+		}
+	}
+	return principals, proxies
+}
+
+// moves has the site's agent come to another principal, as a load balancer may have it.
+func (s *site) moves(t *testing.T, to *lab.Principal) {
+	t.Helper()
+	mark := s.agent.Mark()
+	s.agent.Principal.Move(to.Address)
+	s.agent.Principal.Reset()
+	saysNow(t, s.agent, mark, lab.ConnectedAgentLine)
+}
+
+// Whichever principal an agent comes to serves it, and each reaches it.
+func TestAnyPrincipalServesAnyAgent(t *testing.T) {
+	t.Parallel()
+	principals, proxies := newReplicas(t, 3)
+	s := newSite(t, "roaming", lab.AgentOptions{Principal: principals[0]}).connected(t)
+	app := s.newTwin("roaming").create(t)
+	app.arrives(t)
+	reached := func(proxy *lab.Proxy) {
+		t.Helper()
+		for { // the agent may take longer on a slow machine than its principals wait for it
+			status, body := newCaller(t, proxy, lab.AllAgents).asks(t, "/agents/"+s.name+"/version", "")
+			if status == http.StatusOK {
+				require.Contains(t, body, "gitVersion")
+				return
+			}
+			require.Equal(t, http.StatusServiceUnavailable, status, body)
+		}
+	}
+	for round, colour := range []string{"blue", "green", "red", "white", "black", "grey"} {
+		s.moves(t, principals[(round+1)%3])
+		app.hub.edit(t, label("team", colour))
+		app.spoke.becomes(t, labelled("team", colour))
+		for _, proxy := range proxies {
+			reached(proxy)
+		}
+	}
+	other := s.newTwin("deleted").create(t)
+	other.arrives(t)
+	s.moves(t, principals[0])
+	other.hub.delete(t)
+	other.spoke.vanishes(t)
+	app.spoke.becomes(t, labelled("team", "grey"))
+}

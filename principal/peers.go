@@ -1,0 +1,74 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
+)
+
+// declarePeers declares how the principals of the hub find each other.
+func (s *principalSettings) declarePeers(set *settings.Set) {
+	set.String(&s.peers, "peers", "ARGOCD_PRINCIPAL_PEERS", "",
+		"the other principals of the hub: service:NAME for the EndpointSlices of a headless Service in the namespace, dns:HOST:PORT for the addresses "+
+			"of a name, or HOST:PORT with commas between several; this one may be among them; none if empty",
+		func(text string) error {
+			_, err := peers.ParseAddresses(text)
+			return err
+		})
+}
+
+// newRoster returns what this principal and the others hold.
+func (s *principalSettings) newRoster() *peers.Roster {
+	return peers.NewRoster(peers.Self{ID: rand.Text()[:12], Name: replicaName(s.podName)}, authn.ErrSuperseded)
+}
+
+// peerKeepAlive is how soon a principal that is gone without a word is noticed by the others.
+const peerKeepAlive = 10 * time.Second
+
+// follow returns what follows the other principals.
+func (s *principalSettings) follow(client kubernetes.Interface, e *entrance, roster *peers.Roster, registry prometheus.Registerer, logger *slog.Logger,
+) (*peers.Peers, error) {
+	addresses, err := peers.ParseAddresses(s.peers)
+	if err != nil {
+		return nil, err
+	}
+	logger = logging.Component(logger, "peers")
+	secure := certs.ClientCredentials(certs.ClientOptions{Source: e.certificates, Policy: s.policy, Server: e.isPeer})
+	return peers.New(peers.Options{
+		Roster: roster, Addresses: addresses.Follow(client, s.namespace, logger),
+		Dial: func(address string) (*grpc.ClientConn, error) {
+			return grpc.NewClient(address, append(tunnel.DialOptions(), grpc.WithTransportCredentials(secure),
+				grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: peerKeepAlive, Timeout: peerKeepAlive}))...)
+		},
+		Registerer: registry, Logger: logger,
+	}), nil
+}
+
+// isPeer returns nil if a server that presents these certificates is a principal of the hub.
+func (e *entrance) isPeer(presented []*x509.Certificate) error {
+	proof := identity.Certified(presented)
+	switch name := e.identify.ComponentOf(proof); {
+	case name == "":
+		return fmt.Errorf("%s is of no component of the hub: name the principals as NAME=%s in --hub-components", proof, peers.Target)
+	case !slices.Contains(e.identify.TargetsOf(name), peers.Target):
+		return errors.New(name + " is no principal: name the principals as NAME=" + peers.Target + " in --hub-components")
+	}
+	return nil
+}

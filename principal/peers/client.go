@@ -1,0 +1,278 @@
+package peers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	peerv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/peer/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+)
+
+// Waits between attempts to reach another principal, doubled from the first up to the last.
+const (
+	firstWait = 250 * time.Millisecond
+	lastWait  = 5 * time.Second
+)
+
+// Limits on what another principal may have this one keep.
+const (
+	maxHoldings = 200_000
+	maxText     = 64  // of an ID and a version
+	maxName     = 253 // of a host
+	maxEpoch    = 1 << 62
+	// maxAhead is how far its clock may be ahead of this one's. An epoch is a time; one that is far ahead would rule for as long.
+	maxAhead = time.Hour
+)
+
+// Options configure Peers.
+type Options struct {
+	Roster *Roster
+	// Addresses follows the addresses of all principals, of which this may be one, until the context ends. It calls report with all of
+	// them, again after each change.
+	Addresses func(ctx context.Context, report func(addresses []string))
+	// Dial returns a connection to a principal, which the caller closes.
+	Dial       func(address string) (*grpc.ClientConn, error)
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+}
+
+// Peers are the other principals of the hub.
+type Peers struct {
+	options Options
+	metrics metrics
+
+	mu    sync.Mutex
+	conns map[string]*grpc.ClientConn // of the principals that are connected, by their IDs. Guarded by mu
+}
+
+// Conn returns the connection to a principal, nil if it is not connected.
+func (p *Peers) Conn(principal string) grpc.ClientConnInterface {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if conn := p.conns[principal]; conn != nil {
+		return conn
+	}
+	return nil
+}
+
+// New returns peers, none of which is connected before Run runs.
+func New(o Options) *Peers {
+	return &Peers{options: o, metrics: newMetrics(o.Registerer, o.Roster), conns: make(map[string]*grpc.ClientConn)}
+}
+
+// Run follows the other principals until the context ends.
+func (p *Peers) Run(ctx context.Context) {
+	var followers sync.WaitGroup
+	defer followers.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	running := make(map[string]context.CancelFunc)
+	p.options.Addresses(ctx, func(addresses []string) {
+		wanted := make(map[string]bool, len(addresses))
+		for _, address := range addresses {
+			wanted[address] = true
+			if running[address] == nil {
+				one, stop := context.WithCancel(ctx)
+				running[address] = stop
+				followers.Go(func() { p.follow(one, address) })
+			}
+		}
+		for address, stop := range running {
+			if !wanted[address] {
+				stop()
+				delete(running, address)
+			}
+		}
+	})
+	<-ctx.Done()
+}
+
+// Why a principal is not followed. One may have several addresses; should the one go by which it is, another is needed.
+var (
+	errSelf  = errors.New("this is the address of this principal itself")
+	errKnown = errors.New("the principal at this address is connected by another one")
+)
+
+// follow follows the principal at an address until the context ends, or it turns out to be one that is known.
+func (p *Peers) follow(ctx context.Context, address string) {
+	logger := p.options.Logger.With("address", address)
+	var said string
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+		connected, err := p.watch(ctx, address, logger)
+		switch {
+		case ctx.Err() != nil, errors.Is(err, errSelf):
+			return
+		case errors.Is(err, errKnown):
+			wait = lastWait
+		case connected:
+			wait, said = firstWait, ""
+		}
+		if reason := status.Convert(err).Message(); reason != said {
+			said = reason
+			logger.Warn("Connection to peer failed; retrying", "err", reason)
+		}
+		timer := time.NewTimer(wait/2 + rand.N(wait/2)) //nolint:gosec // it spreads load
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// watch takes in what the principal at an address holds until the call ends, and reports whether it was connected.
+func (p *Peers) watch(ctx context.Context, address string, logger *slog.Logger) (connected bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	conn, err := p.options.Dial(address)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = conn.Close() }() // it only ever says that it was closed before
+	self := p.options.Roster.self
+	stream, err := peerv1.NewPeerClient(conn).Watch(ctx, &peerv1.WatchRequest{Id: self.ID, Name: self.Name, Build: version.Version()})
+	if err != nil {
+		return false, err
+	}
+	peer, held, err := first(stream)
+	if err != nil {
+		return false, err
+	}
+	if err := p.connect(peer.GetId(), conn); err != nil {
+		return false, err
+	}
+	defer p.disconnect(peer.GetId(), logger)
+	logger = logger.With("peer", peer.GetName())
+	logger.Info("Connected to peer", "agents", len(held), "build", peer.GetBuild())
+	p.options.Roster.update(peer.GetId(), held, nil, true)
+	p.options.Roster.join(peer.GetId())
+	known := make(map[key]struct{}, len(held))
+	for {
+		for k := range held {
+			known[k] = struct{}{}
+		}
+		if len(known) > maxHoldings {
+			return true, fmt.Errorf("it says that it holds more than %d sessions and tunnels of agents", maxHoldings)
+		}
+		update, err := stream.Recv()
+		if err != nil {
+			return true, err
+		}
+		var released []key
+		if held, released, err = decode(peer.GetId(), update); err != nil {
+			return true, err
+		}
+		for _, k := range released {
+			delete(known, k)
+		}
+		p.options.Roster.update(peer.GetId(), held, released, false)
+	}
+}
+
+// first receives the first update, which says who the peer is and all that it holds.
+func first(stream grpc.ServerStreamingClient[peerv1.RosterUpdate]) (*peerv1.Principal, map[key]Holding, error) {
+	var peer *peerv1.Principal
+	all := make(map[key]Holding)
+	for {
+		update, err := stream.Recv()
+		if err != nil {
+			return nil, nil, err
+		}
+		if peer == nil {
+			peer = update.GetPrincipal()
+		}
+		if id := peer.GetId(); id == "" || len(id) > maxText || len(peer.GetName()) > maxName {
+			return nil, nil, errors.New("it does not say who it is: is that a principal?")
+		}
+		held, _, err := decode(peer.GetId(), update)
+		if err != nil {
+			return nil, nil, err
+		}
+		maps.Copy(all, held)
+		if len(all) > maxHoldings {
+			return nil, nil, fmt.Errorf("it says that it holds more than %d sessions and tunnels of agents", maxHoldings)
+		}
+		if !update.GetMore() {
+			return peer, all, nil
+		}
+	}
+}
+
+// decode returns what an update says. Whatever is wrong in it is an error: the peer is not one, or much newer.
+func decode(principal string, update *peerv1.RosterUpdate) (held map[key]Holding, released []key, err error) {
+	held = make(map[key]Holding, len(update.GetHeld()))
+	for _, h := range update.GetHeld() {
+		k, err := keyOf(h)
+		if err != nil {
+			return nil, nil, err
+		}
+		if ahead := time.Duration(int64(h.GetEpoch())-time.Now().UnixMilli()) * time.Millisecond; h.GetEpoch() > maxEpoch || ahead > maxAhead { //nolint:gosec // it was bounded
+			return nil, nil, fmt.Errorf("its epoch of agent %s is more than %s ahead: compare the clocks", k.agent, maxAhead)
+		}
+		held[k] = Holding{
+			Principal: principal, Epoch: h.GetEpoch(), Since: h.GetSince().AsTime(), About: About{Build: cut(h.GetBuild()), Mode: cut(h.GetMode())},
+		}
+	}
+	for _, h := range update.GetReleased() {
+		k, err := keyOf(h)
+		if err != nil {
+			return nil, nil, err
+		}
+		released = append(released, k)
+	}
+	return held, released, nil
+}
+
+// cut returns the beginning of a text.
+func cut(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxText)], "") }
+
+func keyOf(h *peerv1.Held) (key, error) {
+	agent, err := identity.ParseAgent(h.GetAgent())
+	if err != nil {
+		return key{}, fmt.Errorf("it names an agent that cannot be: %w", err)
+	}
+	return key{h.GetKind(), string(agent)}, nil
+}
+
+// connect notes a connection to a principal, unless there is one.
+func (p *Peers) connect(id string, conn *grpc.ClientConn) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case id == p.options.Roster.self.ID:
+		return errSelf
+	case p.conns[id] != nil:
+		return errKnown
+	}
+	p.conns[id] = conn
+	p.metrics.connected.Set(float64(len(p.conns)))
+	return nil
+}
+
+// disconnect forgets a connection, and all that the principal held: nobody is reached through it.
+func (p *Peers) disconnect(id string, logger *slog.Logger) {
+	p.mu.Lock()
+	delete(p.conns, id)
+	p.metrics.connected.Set(float64(len(p.conns)))
+	p.mu.Unlock()
+	p.options.Roster.forget(id)
+	logger.Info("Disconnected from peer")
+}
+
+func compare(a, b key) int {
+	return cmp.Or(strings.Compare(a.agent, b.agent), cmp.Compare(a.kind, b.kind))
+}

@@ -60,6 +60,8 @@ const (
 	firstRetry, lastRetry = 2 * time.Second, 5 * time.Minute
 	// maxAnswer is how many bytes an answer may have.
 	maxAnswer = 64 << 10
+	// rereadTimeout is how long the certificate that was written may take to be read, before another is asked for.
+	rereadTimeout = 5 * time.Minute
 	// settle is how long at least a new certificate is kept: one that is old when it is issued does not make the agent ask all the time.
 	settle = 5 * time.Second
 )
@@ -124,7 +126,7 @@ func (e *Enroller) enroll(ctx context.Context) {
 		if err != nil {
 			return false, err
 		}
-		return true, e.keep(ctx, pki.Pair{Certificate: answer.GetCertificate(), Key: key})
+		return true, e.keep(ctx, string(e.options.Token.Agent), pki.Pair{Certificate: answer.GetCertificate(), Key: key})
 	})
 }
 
@@ -155,10 +157,13 @@ func (e *Enroller) renew(ctx context.Context) {
 		}
 		renew := func(ctx context.Context) (bool, error) { return e.renewOnce(ctx, leaf.Subject.CommonName) }
 		if e.attempt(ctx, "certificate", renew) {
+			again := time.NewTimer(rereadTimeout)
 			select { // the Secret is read again
 			case <-changed:
+			case <-again.C: // somebody else has written to it since
 			case <-ctx.Done():
 			}
+			again.Stop()
 		}
 	}
 }
@@ -185,7 +190,7 @@ func (e *Enroller) renewOnce(ctx context.Context, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return true, e.keep(ctx, pki.Pair{Certificate: answer.GetCertificate(), Key: key})
+	return true, e.keep(ctx, name, pki.Pair{Certificate: answer.GetCertificate(), Key: key})
 }
 
 func dial(secure credentials.TransportCredentials, more ...grpc.DialOption) []grpc.DialOption {
@@ -194,8 +199,9 @@ func dial(secure credentials.TransportCredentials, more ...grpc.DialOption) []gr
 	}, more...)
 }
 
-// keep writes a new certificate and its key to the Secret, if they belong together: what a principal sends is not believed.
-func (e *Enroller) keep(ctx context.Context, pair pki.Pair) error {
+// keep writes a new certificate and its key to the Secret, if they belong together and it is of that name: what a principal sends is not
+// believed.
+func (e *Enroller) keep(ctx context.Context, name string, pair pki.Pair) error {
 	loaded, err := pair.TLS()
 	if err != nil {
 		return fmt.Errorf("the principal's answer: %w", err)
@@ -203,6 +209,8 @@ func (e *Enroller) keep(ctx context.Context, pair pki.Pair) error {
 	switch leaf, now := loaded.Leaf, time.Now(); {
 	case leaf.IsCA:
 		return errors.New("the principal's answer: its certificate is one of a CA")
+	case leaf.Subject.CommonName != name:
+		return fmt.Errorf("the principal's answer: its certificate is of %q, not of %q", leaf.Subject.CommonName, name)
 	case !now.Before(leaf.NotAfter):
 		return fmt.Errorf("the principal's answer: its certificate ended at %s: compare the clocks", leaf.NotAfter.UTC().Format(time.RFC3339))
 	case now.Before(leaf.NotBefore):

@@ -72,6 +72,12 @@ func TestPrincipalThatLies(t *testing.T) {
 			t.Helper()
 			return signed(t, ca, a, pki.Validity{NotBefore: day(-2), NotAfter: day(-1)}), nil
 		},
+		"its certificate is of \"paris\"": func(t *testing.T, ca *pki.CA, a request) ([]byte, error) {
+			t.Helper()
+			key, err := pki.ParseRequest(a.csr)
+			require.NoError(t, err)
+			return ca.SignClient("paris", key.Key, lasting(24*time.Hour))
+		},
 		"its certificate begins at": func(t *testing.T, ca *pki.CA, a request) ([]byte, error) {
 			t.Helper()
 			return signed(t, ca, a, pki.Validity{NotBefore: day(1), NotAfter: day(2)}), nil

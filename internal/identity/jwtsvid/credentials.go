@@ -50,8 +50,13 @@ func (c *Credentials) Close() error {
 // nonceSize makes tokens different: a SPIRE agent gives the same one again for the same audiences, for half of its life.
 const nonceSize = 16
 
+// fetchTimeout is how long the Workload API may take for a token: a stream that waits for one has no deadline.
+const fetchTimeout = 10 * time.Second
+
 // GetRequestMetadata implements [credentials.PerRPCCredentials].
 func (c *Credentials) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
 	nonce := make([]byte, nonceSize)
 	_, _ = rand.Read(nonce) // it never fails
 	svid, err := c.client.FetchJWTSVID(ctx, jwtsvid.Params{Audience: c.audience, ExtraAudiences: []string{"stream:" + hex.EncodeToString(nonce)}})

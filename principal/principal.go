@@ -134,8 +134,12 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 	})
 	base.Views = map[string]http.Handler{presence.Path: presence.Handler(status(replicaName(s.podName), directory.Presence, service.Sessions))}
 	s.operations.Authorize(kube.Authorize(cluster.Client))
-	operations, err := s.operations.Serve(ctx, base, append(entrance.ready(),
-		ops.When("applications", hubState.Ready), ops.When("identity", hubIdentity.Ready), ops.When("clusters", clusterStore.Ready))...)
+	ready := append(entrance.ready(),
+		ops.When("applications", hubState.Ready), ops.When("identity", hubIdentity.Ready), ops.When("clusters", clusterStore.Ready))
+	if registrar != nil {
+		ready = append(ready, ops.When("registration", registrar.Ready))
+	}
+	operations, err := s.operations.Serve(ctx, base, ready...)
 	if err != nil {
 		return err
 	}

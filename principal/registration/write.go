@@ -3,6 +3,7 @@ package registration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrolltoken"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
@@ -31,10 +33,13 @@ func (r *Registrar) Wait(ctx context.Context) bool {
 // Ready returns nil once all that it needs is known, and otherwise why it is not.
 func (r *Registrar) Ready() error {
 	if err := r.tokens.store.Ready(); err != nil {
-		return err
+		return fmt.Errorf("enrollment tokens in Secret %s: %w", enrolltoken.SecretName, err)
 	}
-	if r.options.Source != nil {
-		return r.options.Source.store.Ready()
+	if r.options.Source == nil {
+		return nil
+	}
+	if err := r.options.Source.store.Ready(); err != nil {
+		return fmt.Errorf("certificate in the Secret of --self-registration-client-cert-secret: %w", err)
 	}
 	return nil
 }

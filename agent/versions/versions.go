@@ -17,6 +17,8 @@ import (
 const (
 	// timeout is how long the API server may take. The agent connects to the hub after that, with what was known before.
 	timeout = 2 * time.Second
+	// fresh is how long what was found is not asked for again: a connection that comes back costs nothing.
+	fresh = 10 * time.Minute
 	// controllers selects Argo CD's application controller as its manifests, its Helm chart and its operator label it. A spoke has no
 	// other part of Argo CD for certain, and Argo CD writes its version into no object.
 	controllers = "app.kubernetes.io/component=application-controller,app.kubernetes.io/part-of=argocd"
@@ -33,6 +35,7 @@ type Finder struct {
 	namespace string
 	logger    *slog.Logger
 	last      Versions
+	at        time.Time // when last was found whole
 }
 
 // New returns a Finder for the Argo CD in a namespace.
@@ -40,8 +43,13 @@ func New(client kubernetes.Interface, namespace string, logger *slog.Logger) *Fi
 	return &Finder{client: client, namespace: namespace, logger: logger}
 }
 
-// Find returns the versions as they are now, or as they were last found if the API server does not say. It takes two seconds at most.
+// Find returns the versions as they were minutes ago at most, or as they were last found if the API server does not say. It takes two
+// seconds at most.
 func (f *Finder) Find(ctx context.Context) Versions {
+	if !f.at.IsZero() && time.Since(f.at) < fresh {
+		return f.last
+	}
+	whole := true
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for _, find := range []struct {
@@ -51,10 +59,14 @@ func (f *Finder) Find(ctx context.Context) Versions {
 	}{{"Kubernetes", f.kubernetes, &f.last.Kubernetes}, {"Argo CD", f.argoCD, &f.last.ArgoCD}} {
 		found, err := find.of(ctx)
 		if err != nil {
+			whole = false
 			f.logger.Debug("The hub is not told which version this cluster runs", "of", find.what, "error", err)
 			continue
 		}
 		*find.target = found
+	}
+	if whole {
+		f.at = time.Now()
 	}
 	return f.last
 }

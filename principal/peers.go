@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/x509"
 	"errors"
@@ -18,9 +19,10 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
 )
 
 // declarePeers declares how the principals of the hub find each other.
@@ -52,12 +54,16 @@ func (s *principalSettings) follow(client kubernetes.Interface, e *entrance, ros
 	logger = logging.Component(logger, "peers")
 	secure := certs.ClientCredentials(certs.ClientOptions{Source: e.certificates, Policy: s.policy, Server: e.isPeer})
 	return peers.New(peers.Options{
-		Roster: roster, Addresses: addresses.Follow(client, s.namespace, logger),
+		Roster: roster, Addresses: func(ctx context.Context, report func([]string)) {
+			addresses.Follow(ctx, func(ctx context.Context, service, port string, report func([]string)) {
+				follow.Endpoints(ctx, client.DiscoveryV1().EndpointSlices(s.namespace), service, port, report)
+			}, report, logger)
+		},
 		Dial: func(address string) (*grpc.ClientConn, error) {
 			return grpc.NewClient(address, append(tunnel.DialOptions(), grpc.WithTransportCredentials(secure),
 				grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: peerKeepAlive, Timeout: peerKeepAlive}))...)
 		},
-		Registerer: registry, Logger: logger,
+		Prefix: "argocd_principal", Registerer: registry, Logger: logger,
 	}), nil
 }
 

@@ -32,11 +32,11 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/syncmetrics"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/presence"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/hub"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
@@ -121,7 +121,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 	})
 	syncmetrics.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
 	relayService := relay.New(relay.Options{Authn: entrance.authn, Directory: directory, Roster: roster, Peer: others.Conn, Registerer: registry})
-	peerService := peers.NewService(roster, entrance.authn, relayService.AcceptFor)
+	peerService := peers.NewService(roster, entrance.authn.Admit, relayService.AcceptFor)
 	// All listeners subscribe before anything runs.
 	clusterStore.Subscribe(directory)
 	clusterStore.Subscribe(hubState)

@@ -13,8 +13,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
 )
 
 // principalSettings are what an operator decides. The names are those of the documentation of argocd-agent.

@@ -128,7 +128,7 @@ func liesElsewhere() []lie {
 			who: `principal that was taken over`, about: `principals as peers`,
 			sends:   `an epoch that rules for ever, names that can be no agent`,
 			happens: `the peer is disconnected, and what it said forgotten; it may take over agents' sessions as long as it is trusted`,
-			by:      `principal/peers.TestWhatAPeerSaysIsChecked`,
+			by:      `internal/traffic/peers.TestWhatAPeerSaysIsChecked`,
 		},
 		{
 			who: `agent`, about: `Sync`,

@@ -135,6 +135,22 @@ func (a *Authenticator) MayDial(component Grant, target string) error {
 	return err
 }
 
+// Admit authenticates a component that has one of the targets, for [peers.Service]: the cause of the end of its context is a status.
+func (a *Authenticator) Admit(stream context.Context, targets ...string) (context.Context, func(), error) {
+	bound, grant, err := a.Component(stream)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !slices.ContainsFunc(targets, func(target string) bool { return slices.Contains(grant.Targets, target) }) {
+		err := a.MayDial(grant, targets[len(targets)-1])
+		grant.End()
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(stream)
+	stop := context.AfterFunc(bound, func() { cancel(Status(context.Cause(bound))) })
+	return ctx, func() { stop(); cancel(nil); grant.End() }, nil
+}
+
 // bind binds a stream to the certificate of its caller, unless that could not be identified.
 func (a *Authenticator) bind(ctx context.Context, peer identity.Peer, err error) (context.Context, Grant, error) {
 	if err != nil {

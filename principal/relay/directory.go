@@ -16,7 +16,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/blocklist"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
 )
 
 // Directory holds which agents there are and which of the hub's applications belong to which agent. Whoever follows the hub

@@ -17,8 +17,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
 )
 
 const (

@@ -26,9 +26,9 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay"
 )
 
@@ -220,7 +220,7 @@ func (w *World) serve(tb testing.TB) {
 		grpc.ForceServerCodecV2(relay.NewCodec(encoding.GetCodecV2("proto"))))...)
 	tunnelv1.RegisterTunnelServer(server, w.Relay)
 	tunnelv1.RegisterRelayServer(server, w.Relay)
-	peerv1.RegisterPeerServer(server, peers.NewService(w.Roster, authenticator, w.Relay.AcceptFor))
+	peerv1.RegisterPeerServer(server, peers.NewService(w.Roster, authenticator.Admit, w.Relay.AcceptFor))
 	var config net.ListenConfig
 	listener, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err)

@@ -11,15 +11,7 @@ import (
 	"strings"
 	"time"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
-
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
 )
 
 // Addresses is how the principals of a hub find each other, as --peers says it:
@@ -83,15 +75,22 @@ func hostPort(address string) (host, port string, err error) {
 // Any reports whether there are to be peers.
 func (a Addresses) Any() bool { return a.service != "" || a.host != "" || len(a.static) > 0 }
 
-// Follow returns what follows the addresses, for Options.Addresses. client and namespace are of the Service.
-func (a Addresses) Follow(client kubernetes.Interface, namespace string, logger *slog.Logger) func(context.Context, func([]string)) {
+// ServicePort is the name of the Service's port for agents. A Service with one port needs no name.
+const ServicePort = "grpc"
+
+// Follow follows the addresses until the context ends, and reports all of them: at first, and again after each change. endpoints follows
+// the EndpointSlices of a Service in the program's namespace, in the same manner.
+func (a Addresses) Follow(ctx context.Context, endpoints func(ctx context.Context, service, port string, report func([]string)), report func([]string),
+	logger *slog.Logger,
+) {
 	switch {
 	case a.service != "":
-		return func(ctx context.Context, report func([]string)) { a.followSlices(ctx, client, namespace, report) }
+		endpoints(ctx, a.service, ServicePort, report)
 	case a.host != "":
-		return func(ctx context.Context, report func([]string)) { a.followNames(ctx, report, logger) }
+		a.followNames(ctx, report, logger)
 	default:
-		return func(ctx context.Context, report func([]string)) { report(a.static); <-ctx.Done() }
+		report(a.static)
+		<-ctx.Done()
 	}
 }
 
@@ -130,69 +129,6 @@ func (a Addresses) withPort(hosts []string) []string {
 	addresses := make([]string, 0, len(hosts))
 	for _, host := range hosts {
 		addresses = append(addresses, net.JoinHostPort(host, a.port))
-	}
-	return addresses
-}
-
-// slice is what is kept of an EndpointSlice.
-type slice struct{ addresses []string }
-
-// followSlices follows the EndpointSlices of the Service. Endpoints that are not ready count too: they hold agents as well.
-func (a Addresses) followSlices(ctx context.Context, client kubernetes.Interface, namespace string, report func([]string)) {
-	changed := signal.New()
-	api, selector := client.DiscoveryV1().EndpointSlices(namespace), discoveryv1.LabelServiceName+"="+a.service
-	store := follow.New(follow.Options[*discoveryv1.EndpointSlice, *slice]{
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = selector
-			return api.List(ctx, o)
-		},
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = selector
-			return api.Watch(ctx, o)
-		},
-		Kind: &discoveryv1.EndpointSlice{}, Reduce: func(s *discoveryv1.EndpointSlice, _ *slice) *slice { return &slice{addressesOf(s)} },
-		Changed: func(*slice, *slice) { changed.Give() }, Vanished: func([]*slice) { changed.Give() },
-	})
-	following := make(chan struct{})
-	go func() { defer close(following); store.Run(ctx) }()
-	defer func() { <-following }()
-	var last []string
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		}
-		var all []string
-		for s := range store.All() {
-			all = append(all, s.addresses...)
-		}
-		slices.Sort(all)
-		if all = slices.Compact(all); !slices.Equal(all, last) {
-			last = all
-			report(all)
-		}
-	}
-}
-
-// portName is that of the Service's port for agents. A Service with one port needs no name.
-const portName = "grpc"
-
-func addressesOf(s *discoveryv1.EndpointSlice) []string {
-	var port int32
-	for _, p := range s.Ports {
-		if p.Port != nil && (len(s.Ports) == 1 || p.Name != nil && *p.Name == portName) {
-			port = *p.Port
-		}
-	}
-	if port == 0 {
-		return nil
-	}
-	var addresses []string
-	for _, e := range s.Endpoints {
-		for _, host := range e.Addresses {
-			addresses = append(addresses, net.JoinHostPort(host, strconv.Itoa(int(port))))
-		}
 	}
 	return addresses
 }

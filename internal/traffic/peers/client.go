@@ -45,6 +45,8 @@ type Options struct {
 	Addresses func(ctx context.Context, report func(addresses []string))
 	// Dial returns a connection to a principal, which the caller closes.
 	Dial       func(address string) (*grpc.ClientConn, error)
+	// Prefix is that of the metrics, such as "argocd_principal".
+	Prefix     string
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 }
@@ -54,23 +56,78 @@ type Peers struct {
 	options Options
 	metrics metrics
 
-	mu    sync.Mutex
-	conns map[string]*grpc.ClientConn // of the principals that are connected, by their IDs. Guarded by mu
+	mu        sync.Mutex
+	connected map[string]connected // by the IDs of the principals. Guarded by mu
+	tried     map[string]bool      // whether each address has been tried. Guarded by mu
+	settled   chan struct{}        // closed when all have been, and one is connected. Guarded by mu
+}
+
+// connected is a principal that is connected.
+type connected struct {
+	Peer
+	conn *grpc.ClientConn
+}
+
+// Peer is another principal.
+type Peer struct {
+	// ID is of its process alone.
+	ID string
+	// Name is that of its Pod or host, and Build its version.
+	Name, Build string
+	// Address is where it was reached, host:port.
+	Address string
+}
+
+// All returns the principals that are connected, by their IDs.
+func (p *Peers) All() map[string]Peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make(map[string]Peer, len(p.connected))
+	for id, c := range p.connected {
+		all[id] = c.Peer
+	}
+	return all
+}
+
+// Settled is closed once each of the addresses has been tried, and one principal at least is connected: by then this one knows of all
+// agents that can be reached.
+func (p *Peers) Settled() <-chan struct{} { return p.settled }
+
+// try notes which addresses there are, or that some have been tried.
+func (p *Peers) try(note func(tried map[string]bool)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	note(p.tried)
+	for _, tried := range p.tried {
+		if !tried {
+			return
+		}
+	}
+	select {
+	case <-p.settled:
+	default:
+		if len(p.connected) > 0 {
+			close(p.settled)
+		}
+	}
 }
 
 // Conn returns the connection to a principal, nil if it is not connected.
 func (p *Peers) Conn(principal string) grpc.ClientConnInterface {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if conn := p.conns[principal]; conn != nil {
-		return conn
+	if c, ok := p.connected[principal]; ok {
+		return c.conn
 	}
 	return nil
 }
 
 // New returns peers, none of which is connected before Run runs.
 func New(o Options) *Peers {
-	return &Peers{options: o, metrics: newMetrics(o.Registerer, o.Roster), conns: make(map[string]*grpc.ClientConn)}
+	return &Peers{
+		options: o, metrics: newMetrics(o), connected: make(map[string]connected), tried: make(map[string]bool),
+		settled: make(chan struct{}),
+	}
 }
 
 // Run follows the other principals until the context ends.
@@ -96,6 +153,14 @@ func (p *Peers) Run(ctx context.Context) {
 				delete(running, address)
 			}
 		}
+		p.try(func(tried map[string]bool) {
+			maps.DeleteFunc(tried, func(address string, _ bool) bool { return !wanted[address] })
+			for address := range wanted {
+				if _, known := tried[address]; !known {
+					tried[address] = false
+				}
+			}
+		})
 	})
 	<-ctx.Done()
 }
@@ -112,6 +177,7 @@ func (p *Peers) follow(ctx context.Context, address string) {
 	var said string
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		connected, err := p.watch(ctx, address, logger)
+		p.done(address)
 		switch {
 		case ctx.Err() != nil, errors.Is(err, errSelf):
 			return
@@ -134,6 +200,15 @@ func (p *Peers) follow(ctx context.Context, address string) {
 	}
 }
 
+// done notes that an address has been tried.
+func (p *Peers) done(address string) {
+	p.try(func(tried map[string]bool) {
+		if _, wanted := tried[address]; wanted {
+			tried[address] = true
+		}
+	})
+}
+
 // watch takes in what the principal at an address holds until the call ends, and reports whether it was connected.
 func (p *Peers) watch(ctx context.Context, address string, logger *slog.Logger) (connected bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -152,7 +227,7 @@ func (p *Peers) watch(ctx context.Context, address string, logger *slog.Logger) 
 	if err != nil {
 		return false, err
 	}
-	if err := p.connect(peer.GetId(), conn); err != nil {
+	if err := p.connect(Peer{ID: peer.GetId(), Name: peer.GetName(), Build: cut(peer.GetBuild()), Address: address}, conn); err != nil {
 		return false, err
 	}
 	defer p.disconnect(peer.GetId(), logger)
@@ -160,6 +235,7 @@ func (p *Peers) watch(ctx context.Context, address string, logger *slog.Logger) 
 	logger.Info("Connected to peer", "agents", len(held), "build", peer.GetBuild())
 	p.options.Roster.update(peer.GetId(), held, nil, true)
 	p.options.Roster.join(peer.GetId())
+	p.done(address)
 	known := make(map[key]struct{}, len(held))
 	for {
 		for k := range held {
@@ -249,25 +325,25 @@ func keyOf(h *peerv1.Held) (key, error) {
 }
 
 // connect notes a connection to a principal, unless there is one.
-func (p *Peers) connect(id string, conn *grpc.ClientConn) error {
+func (p *Peers) connect(peer Peer, conn *grpc.ClientConn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case id == p.options.Roster.self.ID:
+	if peer.ID == p.options.Roster.self.ID {
 		return errSelf
-	case p.conns[id] != nil:
+	}
+	if _, known := p.connected[peer.ID]; known {
 		return errKnown
 	}
-	p.conns[id] = conn
-	p.metrics.connected.Set(float64(len(p.conns)))
+	p.connected[peer.ID] = connected{peer, conn}
+	p.metrics.connected.Set(float64(len(p.connected)))
 	return nil
 }
 
 // disconnect forgets a connection, and all that the principal held: nobody is reached through it.
 func (p *Peers) disconnect(id string, logger *slog.Logger) {
 	p.mu.Lock()
-	delete(p.conns, id)
-	p.metrics.connected.Set(float64(len(p.conns)))
+	delete(p.connected, id)
+	p.metrics.connected.Set(float64(len(p.connected)))
 	p.mu.Unlock()
 	p.options.Roster.forget(id)
 	logger.Info("Disconnected from peer")

@@ -11,7 +11,6 @@ import (
 	peerv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/peer/v1"
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/version"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
 // Protocol is the version of the service Peer that this build speaks.
@@ -27,34 +26,32 @@ const (
 // maxHeld is how many things one message names: some 200 kB.
 const maxHeld = 1000
 
+// Admit authenticates the caller of a stream, who has to be a component with one of these targets. The context that it returns ends when
+// the caller may no more, with a status as its cause; end must be called when the stream is over. Errors are gRPC's, for the caller.
+type Admit func(stream context.Context, targets ...string) (ctx context.Context, end func(), err error)
+
 // Service implements the gRPC service Peer.
 type Service struct {
 	peerv1.UnimplementedPeerServer
 
 	roster *Roster
-	authn  *authn.Authenticator
+	admit  Admit
 	accept func(grpc.BidiStreamingServer[tunnelv1.Frame, tunnelv1.Frame], context.Context) error
 }
 
 // NewService returns a service. accept serves Accept, of a caller that is a principal; the context is the stream's while the caller may.
-func NewService(roster *Roster, authenticator *authn.Authenticator,
-	accept func(stream grpc.BidiStreamingServer[tunnelv1.Frame, tunnelv1.Frame], ctx context.Context) error,
+func NewService(roster *Roster, admit Admit, accept func(stream grpc.BidiStreamingServer[tunnelv1.Frame, tunnelv1.Frame], ctx context.Context) error,
 ) *Service {
-	return &Service{roster: roster, authn: authenticator, accept: accept}
+	return &Service{roster: roster, admit: admit, accept: accept}
 }
 
 // Watch implements peerv1.PeerServer.
 func (s *Service) Watch(_ *peerv1.WatchRequest, stream grpc.ServerStreamingServer[peerv1.RosterUpdate]) error {
-	ctx, grant, err := s.authn.Component(stream.Context())
+	ctx, end, err := s.admit(stream.Context(), Target, TargetRoster)
 	if err != nil {
 		return err
 	}
-	defer grant.End()
-	if !slices.Contains(grant.Targets, Target) {
-		if err := s.authn.MayDial(grant, TargetRoster); err != nil {
-			return err
-		}
-	}
+	defer end()
 	w := s.roster.watch()
 	defer s.roster.unwatch(w)
 	me := &peerv1.Principal{Id: s.roster.self.ID, Name: s.roster.self.Name, Build: version.Version(), Protocol: Protocol}
@@ -72,21 +69,18 @@ func (s *Service) Watch(_ *peerv1.WatchRequest, stream grpc.ServerStreamingServe
 		select {
 		case <-w.changed:
 		case <-ctx.Done():
-			return authn.Status(context.Cause(ctx))
+			return context.Cause(ctx)
 		}
 	}
 }
 
 // Accept implements peerv1.PeerServer.
 func (s *Service) Accept(stream grpc.BidiStreamingServer[tunnelv1.Frame, tunnelv1.Frame]) error {
-	ctx, grant, err := s.authn.Component(stream.Context())
+	ctx, end, err := s.admit(stream.Context(), Target)
 	if err != nil {
 		return err
 	}
-	defer grant.End()
-	if err := s.authn.MayDial(grant, Target); err != nil {
-		return err
-	}
+	defer end()
 	return s.accept(stream, ctx)
 }
 

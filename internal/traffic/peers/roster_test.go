@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/peers"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
 )
 
 var errSuperseded = errors.New("superseded")

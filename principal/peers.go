@@ -18,11 +18,11 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
 // declarePeers declares how the principals of the hub find each other.

@@ -21,10 +21,10 @@ import (
 
 	enrollv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enroll/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrolltoken"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/identitytest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/enrollment"
 )
 

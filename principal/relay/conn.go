@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
 // tunnelConn is a tunnel connection that a component dials or has.

@@ -12,9 +12,9 @@ import (
 
 	peerv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/peer/v1"
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
 // metadataHops says that another principal forwards a dial, which is not forwarded again: two that each take the other for the one

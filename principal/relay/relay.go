@@ -13,8 +13,8 @@ import (
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
 // dialTimeout is how long an agent may take to accept a connection.

@@ -2,7 +2,7 @@ package relay
 
 import (
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
 )
 
 // Watch sends a component the directory once that is complete, and then its changes. The first update replaces everything

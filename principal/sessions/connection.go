@@ -14,11 +14,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
 const (

@@ -22,12 +22,12 @@ import (
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
 // maxWrites is how many writes to the hub may be under way at a time, for all agents together. An API server allows 200 by

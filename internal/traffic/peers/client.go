@@ -44,7 +44,7 @@ type Options struct {
 	// them, again after each change.
 	Addresses func(ctx context.Context, report func(addresses []string))
 	// Dial returns a connection to a principal, which the caller closes.
-	Dial       func(address string) (*grpc.ClientConn, error)
+	Dial func(address string) (*grpc.ClientConn, error)
 	// Prefix is that of the metrics, such as "argocd_principal".
 	Prefix     string
 	Registerer prometheus.Registerer

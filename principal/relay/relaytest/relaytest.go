@@ -24,11 +24,11 @@ import (
 	peerv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/peer/v1"
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay"
 )
 

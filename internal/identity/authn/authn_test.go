@@ -19,9 +19,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/identitytest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/authn"
 )
 
 const component = "argocd-agent-kubeproxy"

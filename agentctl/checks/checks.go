@@ -5,6 +5,7 @@ package checks
 import (
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Result is what became of a check.
@@ -25,6 +26,8 @@ type Check struct {
 	Detail string `json:"detail,omitempty"`
 	// Problems are why it failed, each with the remedy.
 	Problems []string `json:"problems,omitempty"`
+	// MissingRights are those of the user's own for want of which it was not made.
+	MissingRights []string `json:"missingRights,omitempty"`
 }
 
 // Of returns a check that failed if there are problems.
@@ -46,6 +49,24 @@ func Err(name, detail string, err error) Check {
 
 // Skip returns a check that was not made.
 func Skip(name, why string) Check { return Check{Name: name, Result: Skipped, Detail: why} }
+
+// Forbidden returns a check that was not made because the user may not do on a cluster what it needs. The flag is that by which another context
+// of the cluster is chosen.
+func Forbidden(name, cluster, flag string, rights ...string) Check {
+	c := Skip(name, fmt.Sprintf("you may not %s on %s: ask for that right, or choose a context that has it by %s", strings.Join(rights, ", nor "), cluster, flag))
+	c.MissingRights = rights
+	return c
+}
+
+// FirstForbidden returns the first check that was not made for want of rights, nil if there is none.
+func FirstForbidden(all []Check) *Check {
+	for i := range all {
+		if len(all[i].MissingRights) > 0 {
+			return &all[i]
+		}
+	}
+	return nil
+}
 
 // Count returns how many failed.
 func Count(all []Check) int {

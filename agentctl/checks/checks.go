@@ -20,7 +20,9 @@ const (
 
 // Check is one thing that was looked at.
 type Check struct {
-	Name   string `json:"check"`
+	Name string `json:"check"`
+	// Agent is whom it is about, where checks of several agents are together.
+	Agent  string `json:"agent,omitempty"`
 	Result Result `json:"result"`
 	// Detail is what was found, or why it could not be looked at.
 	Detail string `json:"detail,omitempty"`
@@ -85,7 +87,7 @@ type Painter func(Result) string
 // Print prints checks, one on a line, and below it why it failed.
 func Print(out io.Writer, all []Check, paint Painter) {
 	for _, c := range all {
-		fmt.Fprintf(out, "%s  %s", paint(c.Result), c.Name)
+		fmt.Fprintf(out, "%s  %s", paint(c.Result), about(c.Agent)+c.Name)
 		if c.Detail != "" {
 			fmt.Fprintf(out, ": %s", c.Detail)
 		}
@@ -94,4 +96,12 @@ func Print(out io.Writer, all []Check, paint Painter) {
 			fmt.Fprintf(out, "         %s\n", problem)
 		}
 	}
+}
+
+// about names an agent, if there is one.
+func about(agent string) string {
+	if agent == "" {
+		return ""
+	}
+	return "agent " + agent + ": "
 }

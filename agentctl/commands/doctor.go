@@ -8,7 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/checks"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/doctor"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/localconfig"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
 
@@ -29,16 +31,28 @@ type doctorFlags struct {
 func doctorCommand(e *endpoints) *cobra.Command {
 	var d doctorFlags
 	cmd := &cobra.Command{
-		Use: "doctor NAME", Short: "Walk every hop between the hub and an agent, and name the first that fails", Args: oneAgent,
+		Use: "doctor [NAME]", Short: "Walk every hop between the hub and its agents, and name the first that fails", Args: atMostOneAgent,
 		Long: `Walk every hop between the hub and an agent, from both sides, and name the first that fails with what to do about it: API servers, rights of
 the programs, cluster Secret and certificates, DNS, TCP, TLS, identity and authorisation at the principal, stream, resync, the Kubernetes
 API through the tunnel, and Redis: of the hub, redisproxy, of the agent's cluster, and through the tunnel, as argocd-server asks for them.
 Nothing is changed. What cannot be looked at from here, or for want of your own rights, is skipped. If a hop fails, or a right is
-missing, the exit code is 1.`,
+missing, the exit code is 1.
+
+Without a name the hops of the hub are walked, and then those of every agent that the hub knows: a line says how each is, and with --output wide
+all hops are shown. With --side both the clusters of those agents are asked too that the config file has, with --side spoke only these.`,
 		Example: `  argocd-agentctl doctor berlin --principal-context hub --agent-context berlin --principal-address hub.example.com:443
   argocd-agentctl doctor berlin --side hub
-  argocd-agentctl doctor berlin --side spoke --agent-context berlin --principal-address hub.example.com:443`,
-		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd, e, args[0]) },
+  argocd-agentctl doctor berlin --side spoke --agent-context berlin --principal-address hub.example.com:443
+  argocd-agentctl doctor --principal-context hub`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := d.check(cmd); err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return d.all(cmd, e)
+			}
+			return d.one(cmd, e, args[0])
+		},
 	}
 	e.alsoNamespace(cmd)
 	d.declare(cmd)
@@ -103,36 +117,106 @@ func (d *doctorFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-func (d *doctorFlags) run(cmd *cobra.Command, e *endpoints, agent string) error {
-	if err := d.check(cmd); err != nil {
-		return err
-	}
+// one examines an agent.
+func (d *doctorFlags) one(cmd *cobra.Command, e *endpoints, agent string) error {
 	d.options.Agent = agent
-	if err := e.sides(cmd, &d.options, d.side); err != nil {
+	side, err := e.side(d.side)
+	if err != nil {
 		return err
 	}
-	asText := d.format != asJSON && d.format != asYAML
-	progress := func(checks.Check) {}
-	if asText && isTerminal(cmd.OutOrStdout()) {
-		progress = func(c checks.Check) { checks.Print(cmd.OutOrStdout(), []checks.Check{c}, painter(cmd.OutOrStdout())) }
+	if side != hubSide && e.agentContext == "" {
+		return errors.New("--side " + side + ": give the agent's cluster by --" + agentContextFlag + " or --" + agentFlag)
 	}
-	all := doctor.Examine(cmd.Context(), d.options, progress)
-	if !asText || !isTerminal(cmd.OutOrStdout()) {
-		if err := d.format.print(cmd, all, func(out io.Writer) { checks.Print(out, all, painter(cmd.OutOrStdout())) }); err != nil {
+	if err := d.hub(cmd, e, side); err != nil {
+		return err
+	}
+	if side != hubSide {
+		if d.options.Spoke, err = e.spoke(); err != nil {
 			return err
 		}
 	}
+	all := doctor.Examine(cmd.Context(), d.options, d.progress(cmd))
+	if err := d.show(cmd, all, all); err != nil {
+		return err
+	}
+	return verdict("agent "+agent, all)
+}
+
+// all examines all agents.
+func (d *doctorFlags) all(cmd *cobra.Command, e *endpoints) error {
+	if e.agentContext != "" || d.options.AgentRedis.Address != "" {
+		return fmt.Errorf("%s: give the agent's name: --%s, --%s and --agent-redis are of one agent", cmd.CommandPath(), agentContextFlag, agentFlag)
+	}
+	side, err := e.side(d.side)
+	if err != nil {
+		return err
+	}
+	if err := d.hub(cmd, e, side); err != nil {
+		return err
+	}
+	var spokes map[string]*cluster.Client
+	if side != hubSide {
+		if spokes, err = e.knownSpokes(); err != nil {
+			return fmt.Errorf("--side %s: %w", side, err)
+		}
+	}
+	tell := d.progress(cmd)
+	var shown []checks.Check
+	all := doctor.ExamineAll(cmd.Context(), d.options, spokes, func(made []checks.Check) {
+		if made[0].Agent != "" && d.format != asWide {
+			made = []checks.Check{doctor.Summary(made)}
+		}
+		for _, c := range made {
+			tell(c)
+		}
+		shown = append(shown, made...)
+	})
+	if err := d.show(cmd, all, shown); err != nil {
+		return err
+	}
+	return verdict("hub and agents", all)
+}
+
+// asText reports whether checks are shown to a person.
+func (d *doctorFlags) asText() bool { return d.format != asJSON && d.format != asYAML }
+
+// progress returns what shows each check to a person on a terminal once it was made.
+func (d *doctorFlags) progress(cmd *cobra.Command) func(checks.Check) {
+	if !d.asText() || !isTerminal(cmd.OutOrStdout()) {
+		return func(checks.Check) {}
+	}
+	return func(c checks.Check) { checks.Print(cmd.OutOrStdout(), []checks.Check{c}, painter(cmd.OutOrStdout())) }
+}
+
+// show prints checks that progress has not shown: all to programs, and some to people.
+func (d *doctorFlags) show(cmd *cobra.Command, all, shown []checks.Check) error {
+	if d.asText() && isTerminal(cmd.OutOrStdout()) {
+		return nil
+	}
+	return d.format.print(cmd, all, func(out io.Writer) { checks.Print(out, shown, painter(cmd.OutOrStdout())) })
+}
+
+// verdict is the error of a walk on which a hop failed, or was not looked at for want of rights.
+func verdict(who string, all []checks.Check) error {
 	if failed := doctor.First(all); failed != nil {
-		return fmt.Errorf("agent %s: the first hop that fails: %s: %s", agent, failed.Name, failed.Problems[0])
+		return fmt.Errorf("%s: the first hop that fails: %s: %s", of(who, failed), failed.Name, failed.Problems[0])
 	}
 	if hidden := checks.FirstForbidden(all); hidden != nil {
-		return fmt.Errorf("agent %s: no hop fails that you may look at, and not all were: %s: %s", agent, hidden.Name, hidden.Detail)
+		return fmt.Errorf("%s: no hop fails that you may look at, and not all were: %s: %s", of(who, hidden), hidden.Name, hidden.Detail)
 	}
 	return nil
 }
 
-// sides sets which clusters are examined.
-func (e *endpoints) sides(cmd *cobra.Command, o *doctor.Options, side string) error {
+// of says whom a check is about, if it says so.
+func of(who string, c *checks.Check) string {
+	if c.Agent != "" {
+		return "agent " + c.Agent
+	}
+	return who
+}
+
+// side returns which clusters are examined.
+func (e *endpoints) side(side string) (string, error) {
 	if side == "" {
 		side = hubSide
 		if e.agentContext != "" {
@@ -140,20 +224,39 @@ func (e *endpoints) sides(cmd *cobra.Command, o *doctor.Options, side string) er
 		}
 	}
 	if err := settings.OneOf(hubSide, spokeSide, bothSides)(side); err != nil {
-		return fmt.Errorf("--side: %q: %w", side, err)
+		return "", fmt.Errorf("--side: %q: %w", side, err)
 	}
-	if side != hubSide && e.agentContext == "" {
-		return errors.New("--side " + side + ": give the agent's cluster by --" + agentContextFlag + " or --" + agentFlag)
+	return side, nil
+}
+
+// hub sets the hub, unless it is not examined.
+func (d *doctorFlags) hub(cmd *cobra.Command, e *endpoints, side string) (err error) {
+	if side == spokeSide {
+		return nil
 	}
-	var err error
-	if side != spokeSide {
-		if o.Hub, err = e.hub(); err != nil {
-			return err
+	if d.options.Hub, err = e.hub(); err != nil {
+		return err
+	}
+	d.options.Presence, d.options.PresenceRights = e.presence(cmd, d.options.Hub), e.metrics.Rights()
+	return nil
+}
+
+// knownSpokes returns the clusters of the agents that the config file has.
+func (e *endpoints) knownSpokes() (map[string]*cluster.Client, error) {
+	file, err := localconfig.Load(e.config)
+	if err != nil {
+		return nil, err
+	}
+	spokes := make(map[string]*cluster.Client)
+	for name, known := range file.Contexts.Agents {
+		own := *e
+		own.agentContext, own.agentNamespace = known.Context, known.Namespace
+		if spokes[name], err = own.spoke(); err != nil {
+			return nil, fmt.Errorf("agent %s: %w", name, err)
 		}
-		o.Presence, o.PresenceRights = e.presence(cmd, o.Hub), e.metrics.Rights()
 	}
-	if side != hubSide {
-		o.Spoke, err = e.spoke()
+	if len(spokes) == 0 {
+		return nil, fmt.Errorf("the config file has no agents: add them by argocd-agentctl config add agent, or give one's name with --%s", agentContextFlag)
 	}
-	return err
+	return spokes, nil
 }

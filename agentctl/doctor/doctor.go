@@ -56,45 +56,86 @@ type walk struct {
 	Options
 
 	own    *ownRights
+	known  *agents.Agent // what the hub knows of the agent, if that was read already
 	argocd argocdServer
 	proxy  *redisprobe.Target // redisproxy, nil if it cannot be used
 	opened []func()           // what is to be closed in the end
 }
 
-// Examine walks the hops, and calls each with every check that was made, so that a person sees how far it is.
+// Examine walks the hops of one agent, and calls each with every check that was made, so that a person sees how far it is.
 func Examine(ctx context.Context, o Options, each func(checks.Check)) []checks.Check {
 	w := &walk{Options: o, own: new(ownRights)}
 	defer w.close()
-	var all []checks.Check
-	tell := func(made ...checks.Check) {
-		for _, c := range made {
-			each(c)
-		}
-		all = append(all, made...)
-	}
-	if o.Spoke != nil {
-		tell(w.reach(ctx, o.Spoke))
-		tell(w.rights(ctx, o.Spoke, agentRights)...)
-	}
+	t := teller{each: each}
+	w.atSpoke(ctx, &t)
 	if o.Hub != nil {
-		tell(w.reach(ctx, o.Hub))
-		tell(w.rights(ctx, o.Hub, principalRights)...)
+		w.atHub(ctx, &t)
 	}
-	tell(w.identity(ctx)...)
-	tell(w.dial(ctx)...)
-	if o.Hub != nil {
-		tell(w.session(ctx)...)
-		tell(w.kube(ctx))
-		tell(w.hubRedises(ctx)...)
+	w.between(ctx, &t)
+	if w.Hub != nil {
+		t.tell(w.hubRedises(ctx)...)
 	}
-	if o.Spoke != nil {
+	w.redises(ctx, &t)
+	return t.all
+}
+
+// teller collects checks, and tells each of them.
+type teller struct {
+	all  []checks.Check
+	each func(checks.Check)
+}
+
+func (t *teller) tell(made ...checks.Check) {
+	for _, c := range made {
+		t.each(c)
+	}
+	t.all = append(t.all, made...)
+}
+
+// atSpoke are the hops on the agent's cluster. One whose API server cannot be asked is asked for nothing more.
+func (w *walk) atSpoke(ctx context.Context, t *teller) {
+	if w.Spoke == nil {
+		return
+	}
+	reached := w.reach(ctx, w.Spoke)
+	t.tell(reached)
+	if reached.Result == checks.Failed {
+		w.Spoke = nil
+		return
+	}
+	t.tell(w.rights(ctx, w.Spoke, agentRights)...)
+}
+
+// atHub are the hops on the hub that are those of all agents, in the same way.
+func (w *walk) atHub(ctx context.Context, t *teller) {
+	reached := w.reach(ctx, w.Hub)
+	t.tell(reached)
+	if reached.Result == checks.Failed {
+		w.Hub = nil
+		return
+	}
+	t.tell(w.rights(ctx, w.Hub, principalRights)...)
+}
+
+// between are the hops between an agent and the hub, but for Redis.
+func (w *walk) between(ctx context.Context, t *teller) {
+	t.tell(w.identity(ctx)...)
+	t.tell(w.dial(ctx)...)
+	if w.Hub != nil {
+		t.tell(w.session(ctx)...)
+		t.tell(w.kube(ctx))
+	}
+}
+
+// redises are the hops of an agent to the Redis of its cluster.
+func (w *walk) redises(ctx context.Context, t *teller) {
+	if w.Spoke != nil {
 		made, _ := w.redisOf(ctx, w.spokeRedis(), &spokeRedisKeys)
-		tell(made)
+		t.tell(made)
 	}
-	if o.Hub != nil {
-		tell(w.redisThroughTheTunnel(ctx)...)
+	if w.Hub != nil {
+		t.tell(w.redisThroughTheTunnel(ctx)...)
 	}
-	return all
 }
 
 func (w *walk) close() {
@@ -128,14 +169,14 @@ func (w *walk) identity(ctx context.Context) []checks.Check {
 			spoke, made = nil, append(made, c)
 		}
 	}
-	needs := append(secrets(ca.SecretName, ca.ResourceProxySecret, signingkey.SecretName, argocd.ClusterSecretName(w.Agent)), listSecrets())
+	needs := append(hubSecrets(), append(secrets(argocd.ClusterSecretName(w.Agent)), listSecrets())...)
 	if c, lacks := w.lacking(ctx, identityHop, w.Hub, needs...); lacks {
 		if len(made) == 0 {
 			made = append(made, w.certificate(ctx))
 		}
 		return append([]checks.Check{c}, made...)
 	}
-	about, err := agents.Inspect(ctx, w.Hub, spoke, w.Agent, func() principals.Presence { return principals.Presence{Unknown: errNotAsked} })
+	about, err := w.inspect(ctx, spoke)
 	if err != nil {
 		return append([]checks.Check{checks.Err(identityHop, "", err)}, made...)
 	}
@@ -155,11 +196,27 @@ func (w *walk) identity(ctx context.Context) []checks.Check {
 	return append([]checks.Check{checks.Of(identityHop, about.Secret, onHub...)}, made...)
 }
 
+// hubSecrets are the rights to get the Secrets that cluster Secrets are compared with.
+func hubSecrets() []authorizationv1.ResourceAttributes {
+	return secrets(ca.SecretName, ca.ResourceProxySecret, signingkey.SecretName)
+}
+
+// inspect returns what the hub knows of the agent, and what it has on its cluster unless that is nil.
+func (w *walk) inspect(ctx context.Context, spoke *cluster.Client) (agents.Agent, error) {
+	if w.known != nil && spoke == nil {
+		return *w.known, nil
+	}
+	return agents.Inspect(ctx, w.Hub, spoke, w.Agent, notAsked)
+}
+
+// notAsked stands for principals that are asked later, whether agents are connected.
+func notAsked() principals.Presence { return principals.Presence{Unknown: errNotAsked} }
+
 // certificate looks at the agent's certificate where the hub is not asked.
 func (w *walk) certificate(ctx context.Context) checks.Check {
 	const name = certificateHop
 	if w.Spoke == nil {
-		return checks.Skip(name, "no cluster was given")
+		return checks.Skip(name, "its cluster was not given, or is not reached")
 	}
 	if c, lacks := w.lacking(ctx, name, w.Spoke, secrets(ca.AgentSecret, ca.SecretName)...); lacks {
 		return c

@@ -90,7 +90,7 @@ func remedy(err error, what string) error {
 // clientTLS returns what the agent connects with, or why that is not known.
 func (w *walk) clientTLS(ctx context.Context, host string) (*tls.Config, string) {
 	if w.Spoke == nil {
-		return nil, "the agent's certificate is on its cluster: give --agent-context"
+		return nil, "the agent's certificate is on its cluster, which was not given, or is not reached: give --agent-context"
 	}
 	own, err := w.Spoke.Get(ctx, ca.AgentSecret)
 	if err != nil || own == nil {

@@ -51,8 +51,8 @@ func setupRights(hub bool) []authorizationv1.ResourceAttributes {
 // these do not say is as the programs have it by default.
 func (w *walk) setup(ctx context.Context) (found setup, err error) {
 	if w.Hub != nil {
-		if secret, err := agents.Find(ctx, w.Hub, w.Agent); err == nil {
-			found.autonomous = secret.Labels[argocd.LabelMode] == autonomous
+		if found.autonomous, err = w.isAutonomous(ctx); err != nil {
+			return found, err
 		}
 		data, err := w.Hub.ConfigMapData(ctx, paramsConfigMap)
 		if err != nil {
@@ -70,6 +70,16 @@ func (w *walk) setup(ctx context.Context) (found setup, err error) {
 	}
 	found.byDestination = found.byDestination || w.ByDestination
 	return found, nil
+}
+
+// isAutonomous reports whether the cluster Secret says so of the agent, or of any if it is about none.
+func (w *walk) isAutonomous(ctx context.Context) (bool, error) {
+	if w.Agent == "" {
+		found, err := w.Hub.List(ctx, argocd.ClusterSelector+","+argocd.LabelMode+"="+autonomous)
+		return len(found) > 0, err
+	}
+	secret, err := agents.Find(ctx, w.Hub, w.Agent)
+	return err == nil && secret.Labels[argocd.LabelMode] == autonomous, nil // that there is none is said by another check
 }
 
 // autonomous is that mode.

@@ -135,6 +135,7 @@ func TestAgentEnrollsAndRenews(t *testing.T) {
 	s.newTwin("first").create(t).arrives(t)
 	first := secretOf(t, s.spoke, name, "argocd-agent-client-tls")
 	require.Equal(t, corev1.SecretTypeTLS, first.Type)
+	require.NotContains(t, first.Data, "enrollment.key", "of an enrollment that is under way")
 	s.renews(t, first)
 	says(t, principal, "Issued certificate")
 	s.newTwin("second").create(t).arrives(t)

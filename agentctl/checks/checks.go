@@ -5,7 +5,9 @@ package checks
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Result is what became of a check.
@@ -17,6 +19,9 @@ const (
 	Failed  Result = "failed"
 	Skipped Result = "skipped"
 )
+
+// maxLine is how much of a text is shown.
+const maxLine = 2000
 
 // Check is one thing that was looked at.
 type Check struct {
@@ -34,11 +39,31 @@ type Check struct {
 
 // Of returns a check that failed if there are problems.
 func Of(name, detail string, problems ...string) Check {
-	c := Check{Name: name, Result: OK, Detail: detail, Problems: problems}
-	if len(problems) > 0 {
-		c.Result = Failed
+	c := Check{Name: name, Result: OK, Detail: line(detail)}
+	for _, problem := range problems {
+		c.Problems, c.Result = append(c.Problems, line(problem)), Failed
 	}
 	return c
+}
+
+// line returns a text as one line that a terminal may show: some of it may be what an agent says, or its cluster.
+func line(text string) string {
+	var shown strings.Builder
+	for _, r := range strings.TrimSpace(text) {
+		switch {
+		case r == '\n':
+			shown.WriteString("; ")
+		case strconv.IsPrint(r) && r != utf8.RuneError:
+			shown.WriteRune(r)
+		default:
+			quoted := strconv.QuoteRuneToASCII(r)
+			shown.WriteString(quoted[1 : len(quoted)-1])
+		}
+		if shown.Len() > maxLine {
+			return shown.String() + " ..."
+		}
+	}
+	return shown.String()
 }
 
 // Err returns a check that failed if there is an error.
@@ -50,7 +75,7 @@ func Err(name, detail string, err error) Check {
 }
 
 // Skip returns a check that was not made.
-func Skip(name, why string) Check { return Check{Name: name, Result: Skipped, Detail: why} }
+func Skip(name, why string) Check { return Check{Name: name, Result: Skipped, Detail: line(why)} }
 
 // Forbidden returns a check that was not made because the user may not do on a cluster what it needs. The flag is that by which another context
 // of the cluster is chosen.

@@ -11,11 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/redis/resp"
 )
@@ -214,14 +211,8 @@ func (c *Client) greet(ctx context.Context, t Target) error {
 // replyError is an error that Redis replied.
 type replyError string
 
-// Error returns what Redis replied, as it may be shown on a terminal: who answers may be anybody.
-func (r replyError) Error() string {
-	text := string(r[:min(len(r), maxText)])
-	if strings.ContainsFunc(text, func(c rune) bool { return !strconv.IsPrint(c) || c == utf8.RuneError }) {
-		text = strconv.QuoteToASCII(text)
-	}
-	return ErrReply.Error() + " " + text
-}
+// Error returns what Redis replied, or the beginning of it. Who answers may be anybody: it is not fit for a terminal as it is.
+func (r replyError) Error() string { return ErrReply.Error() + " " + string(r[:min(len(r), maxText)]) }
 
 // Unwrap returns ErrReply.
 func (replyError) Unwrap() error { return ErrReply }

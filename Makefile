@@ -4,7 +4,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 
 module   := github.com/argocd-agent-mesh/argocd-agent-mesh
-binaries := ./principal ./agent ./kubeproxy ./redisproxy
+binaries := ./principal ./agent ./kubeproxy ./redisproxy ./xds
 cli      := argocd-agentctl
 ldflags  := -s -w -X $(module)/internal/base/version.version=$(VERSION) -X $(module)/internal/base/version.revision=$(REVISION)
 
@@ -18,7 +18,7 @@ lint_hash   := $(shell cat tools/lint/go.mod tools/lint/go.sum | sha256sum | cut
 golangci    := $(tool_cache)/$(lint_hash)/golangci-lint
 
 # The CloudEvents module ships its .proto beside its Go code; we import that one rather than keep a copy.
-proto_files  := api/enroll/v1/enroll.proto api/peer/v1/peer.proto api/sync/v1/sync.proto api/tunnel/v1/tunnel.proto
+proto_files  := api/enroll/v1/enroll.proto api/lookup/v1/lookup.proto api/peer/v1/peer.proto api/sync/v1/sync.proto api/tunnel/v1/tunnel.proto
 cloudevents  := github.com/cloudevents/sdk-go/binding/format/protobuf/v2/pb
 proto         = go -C tools/proto run . -root $(CURDIR) -I "$$(go list -f '{{.Dir}}' $(cloudevents))"
 

@@ -70,9 +70,8 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error { //nolint:
 		return err
 	}
 	renewed, dialOptions := certSource.Changed, telemetry.DialOptions(registry)
-	var tokens *jwtsvid.Credentials
 	if audience := s.jwtAudience(); audience != "" {
-		tokens, err = jwtsvid.NewCredentials(ctx, s.workload.Address(), audience, logging.Component(logger, "connection"))
+		tokens, err := jwtsvid.NewCredentials(ctx, s.workload.Address(), audience)
 		if err != nil {
 			return err
 		}
@@ -99,9 +98,6 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error { //nolint:
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return certSource.Run(ctx) })
 	group.Go(func() error { return enroller.Run(ctx) })
-	if tokens != nil {
-		group.Go(func() error { tokens.Run(ctx); return nil })
-	}
 	group.Go(func() error { spokeState.Run(ctx); return nil })
 	group.Go(func() error { return access.Run(ctx) })
 	group.Go(func() error {

@@ -50,7 +50,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	dialer := tunnel.NewDialer(principal, name)
+	dialer := tunnel.NewDialer(principal, name, s.principal.AgentDomain())
 	dial := func(ctx context.Context, agent string) (net.Conn, error) { return dialer.Dial(ctx, agent, tunnel.Kube) }
 	agents := directory.New(principal, principalCerts.Changed, logging.Component(logger, "directory"))
 	unblocked := callers.Restrict(identity.Verified(serverCerts, nil), agents, s.callers)

@@ -122,6 +122,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 	syncmetrics.Backlog("argocd_principal", registry, facets.Facets(), service.Backlog)
 	relayService := relay.New(relay.Options{Authn: entrance.authn, Directory: directory, Roster: roster, Peer: others.Conn, Registerer: registry})
 	peerService := peers.NewService(roster, entrance.authn.Admit, relayService.AcceptFor)
+	lookup := peers.NewLookup(roster, entrance.authn.Admit, string(tunnel.Kube), string(tunnel.Redis))
 	// All listeners subscribe before anything runs.
 	clusterStore.Subscribe(directory)
 	clusterStore.Subscribe(hubState)
@@ -155,7 +156,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 		return nil
 	})
 	group.Go(func() error { return s.enroll(ctx, issuer, entrance.certificates, logger) })
-	server := s.newServer(ctx, entrance.certificates, telemetry.ServerOptions(registry), withRenewal(services(service, relayService, peerService), issuer))
+	server := s.newServer(ctx, entrance.certificates, telemetry.ServerOptions(registry), withRenewal(services(service, relayService, peerService, lookup), issuer))
 	group.Go(func() error { return s.serve(ctx, server, logger, service.Run, relayService.Run, others.Run) })
 	return group.Wait()
 }
@@ -170,12 +171,13 @@ func together(ctx context.Context, parts ...func(context.Context)) {
 }
 
 // services returns what registers the gRPC services.
-func services(service *sessions.Service, relayService *relay.Relay, peerService *peers.Service) func(grpc.ServiceRegistrar) {
+func services(service *sessions.Service, relayService *relay.Relay, peerService *peers.Service, lookup *peers.Lookup) func(grpc.ServiceRegistrar) {
 	return func(r grpc.ServiceRegistrar) {
 		syncv1.RegisterSyncServer(r, service)
 		tunnelv1.RegisterTunnelServer(r, relayService)
 		tunnelv1.RegisterRelayServer(r, relayService)
 		peerv1.RegisterPeerServer(r, peerService)
+		lookup.Register(r)
 	}
 }
 

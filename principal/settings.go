@@ -139,7 +139,7 @@ func (s *principalSettings) declareIdentities(set *settings.Set) {
 func (s *principalSettings) declareComponents(set *settings.Set) {
 	var entries []string
 	set.Strings(&entries, "hub-components", "ARGOCD_PRINCIPAL_HUB_COMPONENTS",
-		[]string{"argocd-agent-kubeproxy=" + string(tunnel.Kube), "argocd-agent-redisproxy=" + string(tunnel.Redis), name + "=" + peers.Target},
+		[]string{"argocd-agent-kubeproxy=" + string(tunnel.Kube), "argocd-agent-redisproxy=" + string(tunnel.Redis), name + "=" + peers.Target, "argocd-agent-xds=" + peers.TargetRoster},
 		"the hub's own components, and what each may dial at every agent, as NAME=kube or NAME=redis; NAME=peer for the principals, which know each "+
 			"other by it, and NAME=roster for who may know which principal serves which agent; "+
 			"a name is that of the certificate: its URI if --auth reads URIs, else its common name")

@@ -56,7 +56,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 		return err
 	}
 	agents := directory.New(principal, m.client.Changed, logging.Component(logger, "directory"))
-	dialer := tunnel.NewDialer(principal, name)
+	dialer := tunnel.NewDialer(principal, name, s.principal.AgentDomain())
 	space := keys.Space{Prefix: s.redis.keyPrefix}
 	agentsRedis := spokes.New(spokes.Options{
 		Dial: func(ctx context.Context, agent string) (net.Conn, error) {

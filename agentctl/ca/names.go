@@ -12,6 +12,7 @@ const (
 	principalService     = "argocd-agent-principal"
 	resourceProxyService = "argocd-agent-resource-proxy"
 	redisProxyService    = "argocd-agent-redis-proxy"
+	xdsService           = "argocd-agent-xds"
 )
 
 // Secrets of certificates.
@@ -19,6 +20,7 @@ const (
 	principalSecret     = "argocd-agent-principal-tls"
 	ResourceProxySecret = "argocd-agent-resource-proxy-tls"
 	redisProxySecret    = "argocd-redis-proxy-tls"
+	xdsSecret           = "argocd-agent-xds-tls"
 	AgentSecret         = "argocd-agent-client-tls"
 )
 
@@ -46,6 +48,13 @@ func ResourceProxy(namespace string, o ExtraNames) Certificate {
 // RedisProxy is the certificate that Argo CD sees when it uses redisproxy by TLS.
 func RedisProxy(namespace string, o ExtraNames) Certificate {
 	return server(redisProxySecret, redisProxyService, namespace, o)
+}
+
+// XDS is the certificate that clients of xds see, and by which the principal knows it.
+func XDS(namespace string, o ExtraNames) Certificate {
+	c := server(xdsSecret, xdsService, namespace, o)
+	c.Peer = true
+	return c
 }
 
 // server is a server's certificate. It always has the names of its Service, which clients within the cluster use: users
@@ -82,5 +91,5 @@ func componentSecret(name string) string { return componentPrefix + name + "-tls
 // IsComponent reports whether a certificate of that common name is a component's, which no agent's may be.
 func IsComponent(common string) bool {
 	name, ok := strings.CutPrefix(common, componentPrefix)
-	return ok && (name == "principal" || slices.Contains(Components(), name))
+	return ok && (name == "principal" || name == "xds" || slices.Contains(Components(), name))
 }

@@ -25,6 +25,7 @@ certificates: none needs a restart.`,
 	}, issuePrincipalCommand(e),
 		issueServerCommand(e, "resource-proxy", "kubeproxy, which Argo CD asks for live objects", ca.ResourceProxy),
 		issueServerCommand(e, "redis-proxy", "redisproxy, for Argo CD that uses it by TLS", ca.RedisProxy),
+		issueServerCommand(e, "xds", "xds, as its clients and the principal see it", ca.XDS),
 		issueComponentCommand(e), issueAgentCommand(e))
 }
 

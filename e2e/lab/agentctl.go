@@ -58,7 +58,7 @@ func (l *Lab) furnish(ctx context.Context) error {
 		return err
 	}
 	work, ctx := errgroup.WithContext(ctx)
-	for _, server := range []string{"principal", "resource-proxy"} {
+	for _, server := range []string{"principal", "resource-proxy", "xds"} {
 		work.Go(func() error {
 			_, err := l.Agentctl(ctx, "pki", "issue", server, "--dns=localhost", "--ip=127.0.0.1")
 			return err

@@ -16,6 +16,7 @@ const (
 	principalSecret     = "argocd-agent-principal-tls"
 	agentSecret         = "argocd-agent-client-tls"
 	resourceProxySecret = "argocd-agent-resource-proxy-tls"
+	xdsSecret           = "argocd-agent-xds-tls"
 )
 
 //go:embed manifests

@@ -292,7 +292,7 @@ func (l *Lab) build(ctx context.Context) error {
 		return err
 	}
 	args := append([]string{"build", "-o", dir}, l.options.BuildFlags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, "./principal", "./agent", "./kubeproxy", "./redisproxy", "./agentctl")...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "./principal", "./agent", "./kubeproxy", "./redisproxy", "./xds", "./agentctl")...)
 	cmd.Dir = l.repository
 	cmd.Env = append(append(os.Environ(), "GOWORK=off"), l.options.BuildEnv...)
 	if out, err := cmd.CombinedOutput(); err != nil {

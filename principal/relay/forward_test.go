@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	lookupv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/lookup/v1"
 	peerv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/peer/v1"
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
@@ -134,6 +136,40 @@ func TestOnlyPrincipalsArePeers(t *testing.T) {
 		require.NoError(t, err)
 		_, err = accepting.Recv()
 		require.Equal(t, code, status.Code(err), name)
+	}
+}
+
+// lookUp asks a principal by gRPC's route lookup service which clusters a request with these keys goes to.
+func lookUp(t *testing.T, conn grpc.ClientConnInterface, keys map[string]string) ([]string, error) {
+	t.Helper()
+	answer := &lookupv1.RouteLookupResponse{}
+	err := conn.Invoke(t.Context(), "/grpc.lookup.v1.RouteLookupService/RouteLookup", &lookupv1.RouteLookupRequest{KeyMap: keys}, answer)
+	return answer.GetTargets(), err
+}
+
+func TestRouteLookupIsForProxiesOnly(t *testing.T) {
+	w := relaytest.Open(t)
+	for name, code := range map[string]codes.Code{"a": codes.Unauthenticated, relaytest.Principal: codes.PermissionDenied} {
+		conn := w.ClientConn(t, name)
+		defer conn.Close()
+		_, err := lookUp(t, conn, map[string]string{"agent": relaytest.Echo})
+		require.Equal(t, code, status.Code(err), name)
+	}
+	_, err := lookUp(t, w.Hub, nil)
+	require.Equal(t, codes.InvalidArgument, status.Code(err))
+}
+
+// Whichever principal is asked says where the agent is.
+func TestRouteLookupLeadsToThePrincipalOfTheAgent(t *testing.T) {
+	one := relaytest.Open(t)
+	two := one.Another(t, "two")
+	for _, asked := range []*relaytest.World{one, two} {
+		targets, err := lookUp(t, asked.Hub, map[string]string{"agent": relaytest.Echo})
+		require.NoError(t, err)
+		require.Equal(t, []string{"principal-one", "principals"}, targets)
+		targets, err = lookUp(t, asked.Hub, map[string]string{"agent": "nobody"})
+		require.NoError(t, err)
+		require.Equal(t, []string{"principals"}, targets)
 	}
 }
 

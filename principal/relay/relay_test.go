@@ -190,7 +190,7 @@ func TestOnlyComponentsReachAgents(t *testing.T) {
 	w := relaytest.Open(t)
 	agent := w.ClientConn(t, "a")
 	defer agent.Close()
-	_, err := tunnel.NewDialer(agent, "an agent").Dial(t.Context(), relaytest.Echo, tunnel.Kube)
+	_, err := tunnel.NewDialer(agent, "an agent", "").Dial(t.Context(), relaytest.Echo, tunnel.Kube)
 	require.ErrorContains(t, err, "--hub-components")
 	watching, err := tunnelv1.NewRelayClient(agent).Watch(t.Context(), &tunnelv1.WatchRequest{})
 	require.NoError(t, err)
@@ -210,7 +210,7 @@ func TestComponentDialsNoTargetButItsOwn(t *testing.T) {
 	w := relaytest.Open(t)
 	proxy := w.ClientConn(t, relaytest.RedisComponent)
 	defer proxy.Close()
-	dialer := tunnel.NewDialer(proxy, "argocd-agent-kubeproxy") // what it says it is does not count
+	dialer := tunnel.NewDialer(proxy, "argocd-agent-kubeproxy", "") // what it says it is does not count
 	defer dialer.Wait()
 	_, err := dialer.Dial(t.Context(), relaytest.Echo, tunnel.Kube)
 	require.ErrorContains(t, err, `component "argocd-agent-test-redis" may dial redis at agents, and not kube`)

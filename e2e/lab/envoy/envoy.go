@@ -86,8 +86,13 @@ type Envoy struct {
 
 // Start runs an Envoy, and returns when it serves.
 func Start(ctx context.Context, h *host.Host, program string, options Options) (*Envoy, error) {
-	name := h.Unique(options.Name)
-	file := filepath.Join("envoy", name+".json")
+	return start(ctx, h, program, options.Name, options.bootstrap)
+}
+
+// start runs an Envoy with the bootstrap configuration for its ports: that of its listener, and that of its administration.
+func start(ctx context.Context, h *host.Host, program, name string, bootstrap func(in, admin int) ([]byte, error)) (*Envoy, error) {
+	name = h.Unique(name)
+	file := filepath.Join("envoy", name+".yaml")
 	path := filepath.Join(h.Dir(), file)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	p, ports, err := h.Define(host.Program{
@@ -106,7 +111,7 @@ func Start(ctx context.Context, h *host.Host, program string, options Options) (
 	if err != nil {
 		return nil, err
 	}
-	config, err := options.bootstrap(ports[0], ports[1])
+	config, err := bootstrap(ports[0], ports[1])
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

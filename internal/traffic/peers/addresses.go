@@ -78,11 +78,16 @@ func (a Addresses) Any() bool { return a.service != "" || a.host != "" || len(a.
 // ServicePort is the name of the Service's port for agents. A Service with one port needs no name.
 const ServicePort = "grpc"
 
-// Follow follows the addresses until the context ends, and reports all of them: at first, and again after each change. endpoints follows
-// the EndpointSlices of a Service in the program's namespace, in the same manner.
-func (a Addresses) Follow(ctx context.Context, endpoints func(ctx context.Context, service, port string, report func([]string)), report func([]string),
-	logger *slog.Logger,
-) {
+// OfService reports whether they are those of a Service.
+func (a Addresses) OfService() bool { return a.service != "" }
+
+// Endpoints follows the EndpointSlices of a Service in the program's namespace until the context ends, and reports all addresses: at first,
+// and again after each change. A Service with several ports needs one of the given name.
+type Endpoints func(ctx context.Context, service, port string, report func(addresses []string))
+
+// Follow follows the addresses until the context ends, and reports all of them: at first, and again after each change. endpoints is
+// needed for those of a Service only.
+func (a Addresses) Follow(ctx context.Context, endpoints Endpoints, report func([]string), logger *slog.Logger) {
 	switch {
 	case a.service != "":
 		endpoints(ctx, a.service, ServicePort, report)

@@ -19,12 +19,14 @@ import (
 type Dialer struct {
 	client tunnelv1.RelayClient
 	name   string
+	domain string
 	conns  sync.WaitGroup
 }
 
-// NewDialer returns a dialer that uses a connection to the principal. The name is its connections' local address.
-func NewDialer(principal grpc.ClientConnInterface, name string) *Dialer {
-	return &Dialer{client: tunnelv1.NewRelayClient(principal), name: name}
+// NewDialer returns a dialer that uses a connection to the principal. The name is its connections' local address. If a domain is given, the
+// :authority of what is for an agent is <agent>.<domain>, by which an Envoy in front of several principals finds the right one.
+func NewDialer(principal grpc.ClientConnInterface, name, domain string) *Dialer {
+	return &Dialer{client: tunnelv1.NewRelayClient(principal), name: name, domain: domain}
 }
 
 // Dial opens a connection to a target of an agent, and returns when the agent has accepted it. The context is only for the
@@ -32,8 +34,11 @@ func NewDialer(principal grpc.ClientConnInterface, name string) *Dialer {
 func (d *Dialer) Dial(ctx context.Context, agent string, target Target) (net.Conn, error) {
 	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	giveUp := context.AfterFunc(ctx, cancel)
-	s, err := d.client.Dial(metadata.AppendToOutgoingContext(streaming, MetadataAgent, agent, MetadataTarget, string(target)),
-		callOptions()...)
+	options := callOptions()
+	if d.domain != "" {
+		options = append(options, grpc.CallAuthority(agent+"."+d.domain))
+	}
+	s, err := d.client.Dial(metadata.AppendToOutgoingContext(streaming, MetadataAgent, agent, MetadataTarget, string(target)), options...)
 	if err == nil {
 		err = waitAccepted(s)
 	}

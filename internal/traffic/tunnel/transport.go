@@ -25,8 +25,12 @@ func ServerOptions() []grpc.ServerOption {
 // TXT records of the principal's name: there is none, and a DNS that does not answer, while /etc/hosts has the name, would hold up
 // each connection for half a minute.
 func DialOptions() []grpc.DialOption {
+	return append(XDSDialOptions(), grpc.WithDisableServiceConfig())
+}
+
+// XDSDialOptions is DialOptions for a target of gRPC's xDS, whose routes are a service config.
+func XDSDialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithDisableServiceConfig(),
 		grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(2 * streamWindow), grpc.WithMaxHeaderListSize(maxHeaders),
 	}
 }

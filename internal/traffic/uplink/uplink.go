@@ -2,10 +2,9 @@
 package uplink
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,7 +14,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
 const (
@@ -34,13 +32,18 @@ type Settings struct {
 	tls       certs.Settings
 	workload  certs.WorkloadAPI
 	plaintext bool
+	domain    string
 	keepAlive time.Duration
 }
 
+// AgentDomain is the domain of agents in the :authority of what is for them, empty if that names the principal.
+func (s *Settings) AgentDomain() string { return s.domain }
+
 // Declare declares the settings. Their environment variables begin with the prefix, such as "ARGOCD_KUBEPROXY".
 func (s *Settings) Declare(set *settings.Set, prefix string) {
-	set.String(&s.address, "principal-address", prefix+"_PRINCIPAL_ADDRESS", "argocd-agent-principal", "host name of the principal",
-		settings.NonEmpty, settings.Host)
+	set.String(&s.address, "principal-address", prefix+"_PRINCIPAL_ADDRESS", "argocd-agent-principal",
+		"host name of the principal; or of several, as dns:///HOST for all addresses of a name in turns, unix:PATH for the socket of an Envoy, or xds:///NAME for "+
+			"gRPC's own xDS client, whose bootstrap file GRPC_XDS_BOOTSTRAP names", settings.NonEmpty, checkTarget)
 	set.Int(&s.port, "principal-port", prefix+"_PRINCIPAL_PORT", 8443, "port of the principal", settings.Port)
 	s.tls.DeclarePair(set, certs.Flags{
 		Files: []certs.Flag{
@@ -60,6 +63,15 @@ func (s *Settings) Declare(set *settings.Set, prefix string) {
 	s.tls.DeclareServerID(set, prefix)
 	set.Bool(&s.plaintext, "principal-insecure-plaintext", prefix+"_PRINCIPAL_INSECURE_PLAINTEXT", false,
 		"INSECURE: connect to the principal without TLS, through the sidecar of a service mesh")
+	set.String(&s.domain, "agent-domain", prefix+"_AGENT_DOMAIN", "",
+		"domain of agents: what is for berlin has the :authority berlin.DOMAIN, by which an Envoy that xds configures finds the principal that serves it; "+
+			"with --principal-insecure-plaintext only", settings.DNSSubdomain)
+	set.Rule(func() error {
+		if s.domain != "" && !s.plaintext {
+			return errors.New("over TLS the :authority is the principal's: an Envoy beside this program is reached with --principal-insecure-plaintext")
+		}
+		return nil
+	}, "agent-domain", "principal-insecure-plaintext")
 	set.Duration(&s.keepAlive, "keep-alive-ping-interval", prefix+"_KEEP_ALIVE_PING_INTERVAL", 10*time.Second,
 		"how often to see whether a quiet connection to the principal still works; at least 10s, 0 for never",
 		settings.OffOrAtLeast(10*time.Second))
@@ -76,7 +88,8 @@ func (s *Settings) Certificates(name string, logger *slog.Logger, metrics *certs
 // Connect returns a connection to the principal. It is opened when it is first used, and again when there is a newer certificate.
 // more are options of the program's.
 func (s *Settings) Connect(material *certs.Source, more ...grpc.DialOption) (*Conn, error) {
-	options := append(tunnel.DialOptions(),
+	target, options := s.target(material)
+	options = append(options,
 		grpc.WithTransportCredentials(certs.ClientCredentials(certs.ClientOptions{Source: material, ServerID: s.tls.ServerID()})),
 		identity.NewSession().DialOption(),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -87,8 +100,8 @@ func (s *Settings) Connect(material *certs.Source, more ...grpc.DialOption) (*Co
 	if s.keepAlive > 0 {
 		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: s.keepAlive, Timeout: s.keepAlive}))
 	}
-	address := net.JoinHostPort(s.address, strconv.Itoa(s.port))
-	open := func() (*grpc.ClientConn, error) { return grpc.NewClient(address, append(options, more...)...) }
+	options = append(options, more...)
+	open := func() (*grpc.ClientConn, error) { return grpc.NewClient(target, options...) }
 	// What cannot be dialled at all is said now.
 	first, err := open()
 	if err != nil {

@@ -154,7 +154,7 @@ func namespaceOf(agent string) string {
 func (w *World) connect(tb testing.TB) {
 	tb.Helper()
 	w.Hub = w.ClientConn(tb, Component)
-	w.Dialer = tunnel.NewDialer(w.Hub, "the test")
+	w.Dialer = tunnel.NewDialer(w.Hub, "the test", "")
 	tb.Cleanup(func() { Check(tb, w.Hub.Close()); w.Dialer.Wait() })
 }
 
@@ -198,7 +198,7 @@ func (w *World) serve(tb testing.TB) {
 	require.NoError(tb, err)
 	authenticator := authn.New(authn.Options{Identify: identify, Trust: identity.Verified(material, nil), Logger: slog.New(slog.DiscardHandler)})
 	w.Peers = peers.New(peers.Options{
-		Roster: w.Roster, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+		Roster: w.Roster, Prefix: "test", Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 		Addresses: func(ctx context.Context, report func([]string)) {
 			for {
 				select {
@@ -221,6 +221,7 @@ func (w *World) serve(tb testing.TB) {
 	tunnelv1.RegisterTunnelServer(server, w.Relay)
 	tunnelv1.RegisterRelayServer(server, w.Relay)
 	peerv1.RegisterPeerServer(server, peers.NewService(w.Roster, authenticator.Admit, w.Relay.AcceptFor))
+	peers.NewLookup(w.Roster, authenticator.Admit, string(tunnel.Kube), string(tunnel.Redis)).Register(server)
 	var config net.ListenConfig
 	listener, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err)

@@ -1,0 +1,182 @@
+package routes
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/config"
+	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	statusv3 "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
+)
+
+// maxSubscribed is how many names one client may ask for in all. Envoy never says that it needs a virtual host no more, so this grows with
+// every name that its own clients choose, and each of its requests costs as many steps. Whoever asks for more is disconnected.
+const maxSubscribed = 50_000
+
+// maxNode is how much of what a client says of itself is kept.
+const maxNode = 128
+
+// Server serves a Table's resources (ADS), and knows who has subscribed. It is the server's callbacks.
+type Server struct {
+	discoveryv3.AggregatedDiscoveryServiceServer
+
+	metrics  metrics
+	logger   *slog.Logger
+	rejected *slog.Logger // limited: a client may repeat itself
+
+	mu      sync.Mutex
+	streams map[stream]*Subscriber // guarded by mu
+}
+
+// stream is one stream of a client's. Delta streams are counted on their own.
+type stream struct {
+	id    int64
+	delta bool
+}
+
+// Subscriber is one client, as the dump for people shows it.
+type Subscriber struct {
+	Node      string    `json:"node"`
+	Delta     bool      `json:"delta"`
+	Since     time.Time `json:"since"`
+	Names     int       `json:"names"`
+	Responses int       `json:"responses"`
+	// Rejected is why the client does not take what it was sent last; empty if it does.
+	Rejected string `json:"rejected,omitempty"`
+}
+
+// NewServer returns a server of a table. The context ends its streams.
+func NewServer(ctx context.Context, table *Table, registerer prometheus.Registerer, logger *slog.Logger) *Server {
+	s := &Server{logger: logger, rejected: logging.Limited(logger), streams: make(map[stream]*Subscriber)}
+	s.metrics = newMetrics(registerer, table, s)
+	s.AggregatedDiscoveryServiceServer = server.NewServer(ctx, table.Configs(), server.CallbackFuncs{
+		StreamOpenFunc:          func(_ context.Context, id int64, _ string) error { return s.opened(stream{id: id}) },
+		DeltaStreamOpenFunc:     func(_ context.Context, id int64, _ string) error { return s.opened(stream{id, true}) },
+		StreamClosedFunc:        func(id int64, _ *corev3.Node) { s.closed(stream{id: id}) },
+		DeltaStreamClosedFunc:   func(id int64, _ *corev3.Node) { s.closed(stream{id, true}) },
+		StreamRequestFunc:       s.asked,
+		StreamDeltaRequestFunc:  s.askedDelta,
+		StreamResponseFunc:      s.answered,
+		StreamDeltaResponseFunc: s.answeredDelta,
+	}, config.DeactivateLegacyWildcardForTypes([]string{resource.VirtualHostType}))
+	return s
+}
+
+func (s *Server) opened(of stream) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams[of] = &Subscriber{Delta: of.delta, Since: time.Now()}
+	return nil
+}
+
+func (s *Server) closed(of stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if subscriber := s.streams[of]; subscriber != nil {
+		s.logger.Info("Client disconnected", "node", subscriber.Node)
+	}
+	delete(s.streams, of)
+}
+
+// asked takes a request of state of the world.
+func (s *Server) asked(id int64, request *discoveryv3.DiscoveryRequest) error {
+	return s.note(stream{id: id}, request.GetNode(), request.GetTypeUrl(), request.GetErrorDetail(), func(subscriber *Subscriber) {
+		subscriber.Names = max(subscriber.Names, len(request.GetResourceNames()))
+	})
+}
+
+// askedDelta takes a delta request, which it may change.
+func (s *Server) askedDelta(id int64, request *discoveryv3.DeltaDiscoveryRequest) error {
+	if request.GetTypeUrl() == resource.VirtualHostType {
+		request.ResourceNamesSubscribe = withoutAll(request.GetResourceNamesSubscribe())
+	}
+	return s.note(stream{id, true}, request.GetNode(), request.GetTypeUrl(), request.GetErrorDetail(), func(subscriber *Subscriber) {
+		subscriber.Names += len(request.GetResourceNamesSubscribe()) - len(request.GetResourceNamesUnsubscribe())
+	})
+}
+
+// note notes a request. Its error ends the stream.
+func (s *Server) note(of stream, node *corev3.Node, kind string, refusal *statusv3.Status, count func(*Subscriber)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	subscriber := s.streams[of]
+	if subscriber == nil {
+		return nil // it is being closed
+	}
+	if node.GetId() != "" && subscriber.Node == "" {
+		subscriber.Node = strings.ToValidUTF8(node.GetId()[:min(len(node.GetId()), maxNode)], "")
+		s.logger.Info("Client connected", "node", subscriber.Node, "delta", of.delta)
+	}
+	if count(subscriber); subscriber.Names > maxSubscribed {
+		return status.Errorf(codes.ResourceExhausted, "the client has asked for more than %d names: limit who may choose an :authority", maxSubscribed)
+	}
+	if subscriber.Rejected = refusal.GetMessage(); refusal != nil {
+		s.metrics.rejections.WithLabelValues(short(kind)).Inc()
+		s.rejected.Error("Client rejected resources (NACK); it keeps those that it has", "node", subscriber.Node, "type", short(kind), "reason", refusal.GetMessage())
+	}
+	return nil
+}
+
+func (s *Server) answered(_ context.Context, id int64, _ *discoveryv3.DiscoveryRequest, answer *discoveryv3.DiscoveryResponse) {
+	s.sent(stream{id: id}, answer.GetTypeUrl(), size(answer.GetResources()))
+}
+
+func (s *Server) answeredDelta(id int64, _ *discoveryv3.DeltaDiscoveryRequest, answer *discoveryv3.DeltaDiscoveryResponse) {
+	bytes := 0
+	for _, r := range answer.GetResources() {
+		bytes += len(r.GetResource().GetValue())
+	}
+	s.sent(stream{id, true}, answer.GetTypeUrl(), bytes)
+}
+
+func size(resources []*anypb.Any) (bytes int) {
+	for _, r := range resources {
+		bytes += len(r.GetValue())
+	}
+	return bytes
+}
+
+func (s *Server) sent(of stream, kind string, bytes int) {
+	s.metrics.responses.WithLabelValues(short(kind)).Inc()
+	s.metrics.bytes.WithLabelValues(short(kind)).Add(float64(bytes))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if subscriber := s.streams[of]; subscriber != nil {
+		subscriber.Responses++
+	}
+}
+
+// Subscribers returns who has subscribed, by their names.
+func (s *Server) Subscribers() []Subscriber {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]Subscriber, 0, len(s.streams))
+	for _, subscriber := range s.streams {
+		all = append(all, *subscriber)
+	}
+	slices.SortFunc(all, func(a, b Subscriber) int { return cmp.Or(strings.Compare(a.Node, b.Node), a.Since.Compare(b.Since)) })
+	return all
+}
+
+// short is the last part of a type's URL, such as VirtualHost; "other" for a type that is not served, whose name is the client's own.
+func short(url string) string {
+	switch url {
+	case resource.ClusterType, resource.EndpointType, resource.ListenerType, resource.RouteType, resource.VirtualHostType:
+		return url[strings.LastIndexByte(url, '.')+1:]
+	}
+	return "other"
+}

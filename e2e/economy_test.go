@@ -169,15 +169,15 @@ func (l *requestCounter) restart(t *testing.T, principal *lab.Principal) {
 	requireLists(t, spoke)
 }
 
-// requireLists fails unless all that was asked are lists, of each kind one, and who the principal is, what it showed as held before, and
-// which Kubernetes the spoke runs, which are asked once.
+// requireLists fails unless all that was asked are lists, of each kind one, and who the principal is, and which Kubernetes the spoke runs,
+// which are asked once.
 func requireLists(t *testing.T, requests []cluster.Request) {
 	t.Helper()
 	seen := make(map[cluster.Request]bool)
 	for _, r := range requests {
 		verb := "list"
 		version := r.Resource == "" && r.Name == "" // of Kubernetes, for the hub to show
-		if version || r.Name == "argocd-agent-principal-identity" || r.Name == "argocd-agent-held-deletions" {
+		if version || r.Name == "argocd-agent-principal-identity" {
 			verb = "get"
 		}
 		require.Equal(t, verb, r.Verb, "%s", r)

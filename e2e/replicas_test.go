@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
@@ -83,4 +84,49 @@ func TestAnyPrincipalServesAnyAgent(t *testing.T) {
 	other.hub.delete(t)
 	other.spoke.vanishes(t)
 	app.spoke.becomes(t, labelled("team", "grey"))
+}
+
+// What the deletion guard holds is shown, and can be released, whichever principal serves the agent, and whatever becomes of the others.
+func TestHeldDeletionsGoAlongWithTheAgent(t *testing.T) {
+	t.Parallel()
+	principals, _ := newReplicas(t, 3)
+	s := newSite(t, "held", lab.AgentOptions{Principal: principals[0]}).connected(t)
+	app := s.newTwin("held").create(t)
+	app.arrives(t)
+	before := app.spoke.get(t)
+	stopped(t, s.agent.Stop)
+	app.hub.delete(t)
+	app.hub.vanishes(t)
+	start(t, s.agent.Start)
+	held := "Resync would delete 1 of 1 objects; deletions paused"
+	shown := core(shared.Hub, "configmaps", lab.Namespace, "argocd-agent-held-deletions")
+	isShown := func(is bool) condition {
+		return func(object *unstructured.Unstructured) bool {
+			return (text(object, "data", s.name+".application") != "") == is
+		}
+	}
+	says(t, principals[0], held)
+	shown.becomes(t, isShown(true))
+	s.moves(t, principals[1])
+	says(t, principals[1], held)
+	shown.becomes(t, isShown(true))
+
+	// A principal that starts knows nothing, and takes nothing back.
+	stopped(t, principals[0].Stop)
+	start(t, principals[0].Start)
+	for range 2 {
+		says(t, principals[0], "Connected to peer")
+	}
+	require.True(t, isShown(true)(shown.get(t)))
+	app.spoke.remains(t, before)
+	listed, err := shared.Agentctl(t.Context(), "guard", "list", s.name)
+	require.NoError(t, err)
+	require.Contains(t, listed, held)
+	_, err = shared.Agentctl(t.Context(), "guard", "release", s.name)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		guardedSource{cluster: shared.Hub, namespace: lab.Namespace}.removeToken(t, s.name+".application")
+	})
+	app.spoke.vanishes(t)
+	shown.becomes(t, isShown(false))
 }

@@ -96,8 +96,15 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 		return err
 	}
 	deletionGuard := guard.New(guard.Options{
-		Client: client.CoreV1(), Namespace: s.namespace, Component: name, ShowHeld: true,
-		Logger: logging.Component(logger, "guard"),
+		Client: client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "guard"),
+		Shared: &guard.Shared{
+			Elsewhere: func(agent string) bool { return roster.HeldElsewhere(peers.Session, agent) },
+			Wait:      clusterStore.Wait,
+			Known: func(agent string) bool {
+				_, connected := roster.Held(peers.Session, agent)
+				return connected || clusterStore.Has(agent)
+			},
+		},
 	})
 	registrar, err := s.registrar(client, clusterStore, entrance, registry, logger)
 	if err != nil {
@@ -127,6 +134,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 	clusterStore.Subscribe(directory)
 	clusterStore.Subscribe(hubState)
 	clusterStore.Subscribe(service)
+	clusterStore.Subscribe(deletionGuard)
 	hubState.Subscribe(service)
 	roster.Subscribe(func(kind peers.Kind, agent string) {
 		if kind == peers.Session {

@@ -120,3 +120,22 @@ func TestForgottenAgentLeavesNothing(t *testing.T) {
 	h.SetCluster("rome", "https://rome")
 	require.Equal(t, []converge.Facet{facets.AppProject, facets.Repository, facets.RepoCreds}, listener.resynced["rome"])
 }
+
+// An autonomous agent has its namespace whichever principal it is connected to, also after it has left this one for another.
+func TestAgentOfAnotherPrincipalHasTheNamespaceOfItsMode(t *testing.T) {
+	t.Parallel()
+	h, _ := newTestHubWithMapping(t, byDestination())
+	mode := facets.Autonomous
+	h.options.Session = func(string) (string, bool) { return string(mode), mode != "" }
+	h.ConnectionChanged("rome")
+	require.Equal(t, directory{"agent rome": "rome"}, h.options.Directory)
+	h.connect("rome", facets.Autonomous)
+	h.Forget("rome")
+	require.Equal(t, directory{"agent rome": "rome"}, h.options.Directory)
+	mode = ""
+	h.ConnectionChanged("rome")
+	require.Equal(t, directory{"agent rome": "rome"}, h.options.Directory, "as of any agent that is away")
+	mode = facets.Managed
+	h.ConnectionChanged("rome")
+	require.Equal(t, directory{"agent rome": ""}, h.options.Directory)
+}

@@ -157,10 +157,20 @@ func (h *Hub) Sharing(resyncEvery time.Duration, observer func(agent string) con
 	}
 }
 
-// Forget forgets what is shared with an agent that has neither a session nor a cluster any more, until it connects again.
+// Forget forgets what is shared with an agent that has neither a session nor a cluster any more, or has its session at another principal,
+// until it connects again.
 func (h *Hub) Forget(agent string) {
 	h.shares.Delete(agent)
-	h.options.Directory.SetNamespace(agent, h.cluster.NamespaceOf(agent))
+	h.options.Directory.SetNamespace(agent, h.namespaceOf(agent))
+}
+
+// namespaceOf returns the namespace on the hub whose applications are all an agent's, empty if there is none: that of its mode, as far as
+// that is known here or at another principal.
+func (h *Hub) namespaceOf(agent string) string {
+	if mode, connected := h.options.Session(agent); connected && mode == string(facets.Autonomous) {
+		return h.options.Mapping.Autonomous().HubNamespace(agent)
+	}
+	return h.cluster.NamespaceOf(agent)
 }
 
 // SetCluster implements clusters.Listener.

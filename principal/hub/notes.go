@@ -76,6 +76,9 @@ func (h *Hub) ConnectionChanged(agent string) {
 		return
 	}
 	connected, changed, seen := h.presence.refresh(agent, h.options.Session)
+	if connected {
+		h.options.Directory.SetNamespace(agent, h.namespaceOf(agent))
+	}
 	if changed && !seen {
 		h.notes.ChangedAgent(everybody, noteAfter)
 	}

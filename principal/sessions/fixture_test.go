@@ -95,6 +95,7 @@ func (noopObserver) Repaired(converge.Facet, converge.Key, converge.Result) {}
 func (noopObserver) Removed(converge.Facet, converge.Key, converge.Result)  {}
 func (noopObserver) DeletionsPaused(converge.PausedDeletions)               {}
 func (noopObserver) DeletionsResumed(converge.Facet)                        {}
+func (noopObserver) Compared(converge.Facet)                                {}
 
 // fixture is a service and what it needs.
 type fixture struct {
@@ -103,6 +104,7 @@ type fixture struct {
 	roots    *roots        // what the service trusts
 	material *certs.Source // of the service
 	authn    *authn.Authenticator
+	roster   *peers.Roster
 	address  string
 	registry *prometheus.Registry
 	log      *logtest.Log
@@ -135,7 +137,7 @@ func newFixture(t *testing.T) *fixture {
 	ca, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
 	o := &fixture{
-		ca: ca, registry: prometheus.NewRegistry(), log: &logtest.Log{},
+		ca: ca, registry: prometheus.NewRegistry(), log: &logtest.Log{}, roster: peers.NewRoster(peers.Self{ID: "this"}, authn.ErrSuperseded),
 		stop: func() {}, stopped: make(chan struct{}), sharing: func() {}, sources: make(map[string]*memorySource),
 		registered: make(chan string, 100), forgotten: make(chan string, 1000), reached: make(chan string, 100), synced: make(chan struct{}),
 	}
@@ -150,7 +152,7 @@ func newFixture(t *testing.T) *fixture {
 	require.NoError(t, err)
 	o.authn = authn.New(authn.Options{Identify: who, Trust: identity.Verified(o.material, nil), Logger: slog.New(slog.NewTextHandler(o.log, nil))})
 	o.Service = sessions.New(sessions.Options{
-		Authn: o.authn, Roster: peers.NewRoster(peers.Self{ID: "this"}, authn.ErrSuperseded), Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
+		Authn: o.authn, Roster: o.roster, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
 		Knows: o.knows, Register: o.register,
 		OtherCluster: func(agent string) string { return map[string]string{"pushed": "argocd/pushed-secret"}[agent] },
 		Mode:         o.modeOf,

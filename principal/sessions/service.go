@@ -42,7 +42,7 @@ type Options struct {
 	HasCluster func(agent string) bool
 	// Roster takes which agents have sessions here, and ends those that a newer one at another principal supersedes.
 	Roster *peers.Roster
-	// Forget is called when an agent has neither a session nor a cluster Secret any more.
+	// Forget is called when an agent has neither a session nor a cluster Secret any more, or has a session at another principal.
 	Forget func(agent string)
 	// Modes are those that agents may have. The first is that of an agent of which the hub does not say so.
 	Modes []string
@@ -67,6 +67,7 @@ type Service struct {
 	streams sync.WaitGroup // connections, and their receivers
 	// registrations is the log of those that fail.
 	registrations *slog.Logger
+	moves         *moves
 
 	mu          sync.RWMutex
 	serving     bool                     // Run runs. Guarded by mu
@@ -88,11 +89,17 @@ type agent struct {
 
 // New returns a service that refuses agents until Run runs.
 func New(o Options) *Service {
-	return &Service{
+	s := &Service{
 		options: o, metrics: newMetrics(o.Registerer), workers: converge.NewWorkers(maxWrites), registrations: logging.Limited(o.Logger),
 		connections: make(map[*connection]struct{}), streamsOf: make(map[string]int), agents: make(map[string]*agent),
-		budgets: make(map[string]*budget), sweepAt: minBudgets,
+		budgets: make(map[string]*budget), sweepAt: minBudgets, moves: newMoves(),
 	}
+	o.Roster.Subscribe(func(kind peers.Kind, agent string) {
+		if kind == peers.Session && o.Roster.HeldElsewhere(kind, agent) {
+			s.moves.add(agent)
+		}
+	})
+	return s
 }
 
 // Run serves until the context ends, and returns when all sessions are over. Agents are asked to connect again.
@@ -100,6 +107,7 @@ func (s *Service) Run(ctx context.Context) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var working sync.WaitGroup
 	working.Go(func() { s.workers.Run(work) })
+	working.Go(func() { s.moves.run(work, s.moved) })
 	s.begin()
 	<-ctx.Done()
 	s.options.Logger.Info("Shutting down; agents are asked to connect again", "connections", s.drain())
@@ -283,11 +291,20 @@ func (s *Service) RemoveCluster(agent string) {
 	s.forget(agent)
 }
 
-// forget forgets an agent that has neither a session nor a cluster Secret. s.mu is held.
+// forget forgets an agent that has no session here, and either has one at another principal or no cluster Secret. s.mu is held.
 func (s *Service) forget(name string) {
-	if a := s.agents[name]; a != nil && a.sessions == 0 && !s.options.HasCluster(name) {
-		delete(s.agents, name)
-		a.peer.Close()
-		s.options.Forget(name)
+	a := s.agents[name]
+	if a == nil || a.sessions > 0 || s.options.HasCluster(name) && !s.options.Roster.HeldElsewhere(peers.Session, name) {
+		return
 	}
+	delete(s.agents, name)
+	a.peer.Close()
+	s.options.Forget(name)
+}
+
+// moved takes in that another principal serves an agent by now.
+func (s *Service) moved(agent string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forget(agent)
 }

@@ -102,3 +102,4 @@ func (silent) Repaired(converge.Facet, converge.Key, converge.Result) {}
 func (silent) Removed(converge.Facet, converge.Key, converge.Result)  {}
 func (silent) DeletionsPaused(converge.PausedDeletions)               {}
 func (silent) DeletionsResumed(converge.Facet)                        {}
+func (silent) Compared(converge.Facet)                                {}

@@ -188,6 +188,8 @@ type recordingObserver struct {
 	kept    []converge.Result
 	paused  []converge.PausedDeletions
 	resumed int
+
+	compared int
 }
 
 func (w *recordingObserver) Sent(converge.Message, time.Duration) {}
@@ -216,6 +218,12 @@ func (w *recordingObserver) Removed(_ converge.Facet, k converge.Key, r converge
 	w.removed = append(w.removed, k)
 }
 
+func (w *recordingObserver) Compared(converge.Facet) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.compared++
+}
+
 func (w *recordingObserver) DeletionsPaused(b converge.PausedDeletions) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -232,6 +240,12 @@ func (w *recordingObserver) pausedDeletions() []converge.PausedDeletions {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]converge.PausedDeletions(nil), w.paused...)
+}
+
+func (w *recordingObserver) comparedCount() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.compared
 }
 
 func (w *recordingObserver) resumedCount() int {

@@ -55,7 +55,8 @@ func TestPausedDeletionsOutliveTheSession(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := equalPair(t, 100, pairOptions{})
 		p.lose(0, 30)
-		for range 3 {
+		for round := range 3 {
+			require.Equal(t, round+1, p.observer.comparedCount())
 			p.disconnect()
 			p.connect()
 			synctest.Wait()

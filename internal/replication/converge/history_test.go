@@ -331,6 +331,7 @@ func (w *watcher) Applied(converge.Message, converge.Ack, time.Duration)  {}
 func (w *watcher) Repaired(converge.Facet, converge.Key, converge.Result) {}
 func (w *watcher) Removed(converge.Facet, converge.Key, converge.Result)  {}
 func (w *watcher) DeletionsResumed(converge.Facet)                        {}
+func (w *watcher) Compared(converge.Facet)                                {}
 func (w *watcher) DeletionsPaused(b converge.PausedDeletions) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

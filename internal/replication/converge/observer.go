@@ -18,6 +18,9 @@ type Observer interface { //nolint:interfacebloat // one method for each thing t
 	// Removed is called when the source asked for a deletion and the replica object is gone, or the deletion was refused: the
 	// source may have no object left on which to show that. It is not called when an object goes that is not retained.
 	Removed(f Facet, k Key, r Result)
+	// Compared is called when the first resync of a session is over: it is known what the peer holds of a facet, and of which deletions
+	// the observer has been told.
+	Compared(f Facet)
 	// DeletionsPaused is called when a resync would delete too much. Nothing is deleted until an operator confirms.
 	DeletionsPaused(b PausedDeletions)
 	// DeletionsResumed is called when no deletions are paused any more.

@@ -286,7 +286,7 @@ func (o *outbox) markEqual(k Key, s State) {
 
 // finishResync ends a resync: deletions by decision go at once, and others pass the guard or are paused by it. o.mu is held.
 func (o *outbox) finishResync() {
-	r := o.resync
+	r, first := o.resync, !o.resynced
 	o.resync, o.resynced = nil, true
 	o.session.wakeUp()
 	for k, s := range o.inFlight {
@@ -307,6 +307,9 @@ func (o *outbox) finishResync() {
 		o.scheduleDeletes(r.deletions)
 	}
 	o.updatePaused()
+	if first {
+		o.session.peer.noteCompared(o.facet)
+	}
 }
 
 // guardHolds reports whether an operator has to confirm so many deletions that a resync found. Together with those that wait they

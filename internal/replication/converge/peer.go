@@ -380,6 +380,15 @@ func (p *Peer) notePaused(f Facet, paused *PausedDeletions) {
 	}
 }
 
+// noteCompared tells the observer that the first resync of a session is over.
+func (p *Peer) noteCompared(f Facet) {
+	p.reporting.Lock()
+	defer p.reporting.Unlock()
+	if !p.closed {
+		p.options.Observer.Compared(f)
+	}
+}
+
 func (p *Peer) current() *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,10 +38,11 @@ type apiServer struct {
 	revision atomic.Int64      // of the last change
 	events   chan *corev1.Event
 	denied   bool                   // Events are refused
-	held     chan map[string]string // what HeldConfigMap is made to show
-	hasHeld  atomic.Bool            // there is one
-	heldGot  chan bool              // reads of it, and whether there was one
-	showed   map[string]string      // what it shows at first, if there is one
+	held     chan map[string]string // what HeldConfigMap shows after each write
+
+	mu       sync.Mutex
+	shown    *corev1.ConfigMap        // HeldConfigMap, nil if there is none. Guarded by mu
+	watchers map[chan change]struct{} // of HeldConfigMap. Guarded by mu
 }
 
 type change struct {
@@ -50,8 +52,9 @@ type change struct {
 
 func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
-	s := &apiServer{changes: make(chan change), events: make(chan *corev1.Event, 100), held: make(chan map[string]string, 100)}
-	s.heldGot = make(chan bool, 100)
+	s := &apiServer{
+		changes: make(chan change), events: make(chan *corev1.Event, 100), held: make(chan map[string]string, 100), watchers: make(map[chan change]struct{}),
+	}
 	s.revision.Store(10)
 	server := httptest.NewServer(s)
 	transport := &http.Transport{}
@@ -101,28 +104,12 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = encode(event)
 		s.events <- event
-	case r.Method == http.MethodGet && r.URL.Path == "/api/v1/namespaces/"+namespace+"/configmaps/"+guard.HeldConfigMap:
-		there := s.hasHeld.Load()
-		if s.heldGot <- there; !there {
-			notFound(w)
-			return
-		}
-		m := s.configMap()
-		m.Data = s.showed
-		_ = encode(m)
 	case r.Method == http.MethodPatch && r.URL.Path == "/api/v1/namespaces/"+namespace+"/configmaps/"+guard.HeldConfigMap:
-		var patch []struct{ Value map[string]string }
-		if !s.hasHeld.Load() || json.NewDecoder(r.Body).Decode(&patch) != nil {
-			notFound(w)
-			return
-		}
-		_ = encode(s.configMap())
-		s.held <- patch[0].Value
+		s.patchShown(w, r)
 	case r.Method == http.MethodPost && r.URL.Path == "/api/v1/namespaces/"+namespace+"/configmaps":
-		object := &corev1.ConfigMap{}
-		s.hasHeld.Store(json.NewDecoder(r.Body).Decode(object) == nil && object.Name == guard.HeldConfigMap)
-		_ = encode(object)
-		s.held <- object.Data
+		s.createShown(w, r)
+	case query.Get("fieldSelector") == "metadata.name="+guard.HeldConfigMap:
+		s.watchShown(w, r)
 	case r.URL.Path != "/api/v1/namespaces/"+namespace+"/configmaps", !query.Has("sendInitialEvents"),
 		query.Get("fieldSelector") != "metadata.name="+guard.ConfigMap:
 		w.WriteHeader(http.StatusForbidden)
@@ -150,12 +137,6 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func notFound(w http.ResponseWriter) {
-	w.WriteHeader(http.StatusNotFound)
-	status := metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound}
-	_ = json.NewEncoder(w).Encode(status)
-}
-
 // timeout is how long a test waits for what must come.
 const timeout = 2 * time.Minute
 
@@ -166,17 +147,26 @@ type fixture struct {
 	confirmed  chan string // agent, facet and token of each confirmation
 	lines      chan string // of the log
 	passed     chan string // what the observers pass on
+	away       atomic.Bool // no agent is connected
 }
 
-// runs runs a controller, until the test ends.
+// runs runs the controller of a program that is the only one, and has all agents, until the test ends.
 func runs(t *testing.T, server *apiServer) *fixture {
+	t.Helper()
+	return runsAs(t, server, guard.Shared{
+		Elsewhere: func(string) bool { return false }, Known: func(string) bool { return true }, Wait: func(context.Context) bool { return true },
+	})
+}
+
+// runsAs runs the controller of one program of several.
+func runsAs(t *testing.T, server *apiServer, shared guard.Shared) *fixture {
 	t.Helper()
 	read, write := io.Pipe()
 	r := &fixture{
 		apiServer: server, confirmed: make(chan string, 100), lines: make(chan string, 100), passed: make(chan string, 100),
 	}
 	r.controller = guard.New(guard.Options{
-		Client: server.client, Namespace: namespace, Component: "principal", ShowHeld: true, Logger: slog.New(slog.NewTextHandler(write, nil)),
+		Client: server.client, Namespace: namespace, Component: "principal", Shared: &shared, Logger: slog.New(slog.NewTextHandler(write, nil)),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended, drained := make(chan struct{}), make(chan struct{})
@@ -190,6 +180,9 @@ func runs(t *testing.T, server *apiServer) *fixture {
 		defer close(ended)
 		r.controller.Run(ctx, func(agent string, f converge.Facet, token string) bool {
 			r.confirmed <- agent + " " + string(f) + " " + token
+			if r.away.Load() {
+				return false
+			}
 			r.observer(agent).DeletionsResumed(f) // as a peer does whose deletions resume
 			return true
 		})
@@ -214,6 +207,7 @@ type next struct {
 	passed chan string
 }
 
+func (n next) Compared(f converge.Facet)                  { n.passed <- "compared " + string(f) }
 func (n next) DeletionsPaused(b converge.PausedDeletions) { n.passed <- "paused " + b.Token }
 func (n next) DeletionsResumed(f converge.Facet)          { n.passed <- "resumed " + string(f) }
 

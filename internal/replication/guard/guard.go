@@ -4,7 +4,6 @@ package guard
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -14,8 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -33,9 +30,9 @@ type Options struct {
 	Client    typed.CoreV1Interface
 	Namespace string // that the ConfigMap and the Events are in
 	Component string // that reports the Events
-	// ShowHeld says that HeldConfigMap shows what is held. The program may get, create and patch it.
-	ShowHeld bool
-	Logger   *slog.Logger
+	// Shared, if set, has HeldConfigMap show what is held. The program may list, watch, create and patch it.
+	Shared *Shared
+	Logger *slog.Logger
 }
 
 // Controller reports paused deletions, and resumes those that an operator confirms.
@@ -43,13 +40,10 @@ type Controller struct {
 	options Options
 	tokens  *follow.Store[*corev1.ConfigMap, *corev1.ConfigMap]
 	wake    signal.Signal
+	held    *held // nil if HeldConfigMap shows nothing
 
-	mu      sync.Mutex
-	paused  map[target]*state // guarded by mu
-	changed bool              // paused has changed since it was shown. Guarded by mu
-
-	unshown bool              // it could not be shown the last time. Run's own
-	shown   map[string]string // what HeldConfigMap shows, nil if that is not known. Run's own
+	mu     sync.Mutex
+	paused map[target]*state // guarded by mu
 }
 
 // target is a facet of an agent.
@@ -81,11 +75,20 @@ type Confirm func(agent string, f converge.Facet, token string) bool
 // New returns a controller that does nothing until Run runs.
 func New(o Options) *Controller {
 	c := &Controller{options: o, wake: signal.New(), paused: make(map[target]*state)}
-	follows := follow.ConfigMap[*corev1.ConfigMap](o.Client.RESTClient(), o.Namespace, ConfigMap)
-	follows.Reduce = func(m, _ *corev1.ConfigMap) *corev1.ConfigMap { return m }
+	follows := followed(o.Client, o.Namespace, ConfigMap)
 	follows.Changed = func(_, _ *corev1.ConfigMap) { c.wake.Give() }
 	c.tokens = follow.New(follows)
+	if o.Shared != nil {
+		c.held = newHeld(o, *o.Shared, c.showAll)
+	}
 	return c
+}
+
+// followed returns options to follow a ConfigMap and keep all of it.
+func followed(client typed.CoreV1Interface, namespace, name string) follow.Options[*corev1.ConfigMap, *corev1.ConfigMap] {
+	follows := follow.ConfigMap[*corev1.ConfigMap](client.RESTClient(), namespace, name)
+	follows.Reduce = func(m, _ *corev1.ConfigMap) *corev1.ConfigMap { return m }
+	return follows
 }
 
 // Observer returns an observer that reports an agent's paused deletions here and passes everything on.
@@ -113,11 +116,18 @@ func (o observer) DeletionsResumed(f converge.Facet) {
 	o.guard.setPaused(target{o.agent, f}, nil)
 }
 
+// Compared says that it is known what the agent holds of a facet. What is confirmed by now was confirmed while the agent was away.
+func (o observer) Compared(f converge.Facet) {
+	o.Observer.Compared(f)
+	o.guard.held.mark(target{o.agent, f})
+	o.guard.wake.Give()
+}
+
 func (c *Controller) setPaused(n target, s *state) {
+	defer c.wake.Give()
+	defer c.held.mark(n)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer c.wake.Give()
-	c.changed = true
 	if s == nil {
 		delete(c.paused, n)
 		return
@@ -136,9 +146,12 @@ func (c *Controller) Run(ctx context.Context, confirm Confirm) {
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { c.tokens.Run(ctx) })
+	if c.held != nil {
+		following.Go(func() { c.held.current.Run(ctx) })
+		following.Go(func() { c.sweepWhenKnown(ctx) })
+	}
 	later := time.NewTimer(0)
 	defer later.Stop()
-	c.setChanged() // what an earlier life of the program showed is no longer held
 	for {
 		select {
 		case <-ctx.Done():
@@ -146,27 +159,33 @@ func (c *Controller) Run(ctx context.Context, confirm Confirm) {
 		case <-c.wake:
 		case <-later.C:
 		}
-		var next time.Time
-		for n, s := range c.takePaused() {
-			if c.isConfirmed(s.Token) {
-				c.options.Logger.Info("Deletions confirmed by token", "facet", n.facet, "agent", n.agent, "token", s.Token)
-				confirm(n.agent, n.facet, s.Token)
-				continue
-			}
-			switch {
-			case s.due:
-				c.report(ctx, n, s.PausedDeletions)
-			case !s.reported:
-				next = earliest(next, s.reportAt)
-			}
-		}
-		if c.options.ShowHeld && !c.show(ctx) {
+		next := c.look(ctx, confirm)
+		if c.held != nil && !c.held.show(ctx, c.pausedNow()) {
 			next = earliest(next, time.Now().Add(showAgain))
 		}
 		if !next.IsZero() {
 			later.Reset(time.Until(next))
 		}
 	}
+}
+
+// look resumes what is confirmed, reports what is due, and returns when the next report is, the zero time if none.
+func (c *Controller) look(ctx context.Context, confirm Confirm) (next time.Time) {
+	for n, s := range c.takeDue() {
+		if c.isConfirmed(s.Token) {
+			if confirm(n.agent, n.facet, s.Token) {
+				c.options.Logger.Info("Deletions confirmed by token", "facet", n.facet, "agent", n.agent, "token", s.Token)
+			}
+			continue
+		}
+		switch {
+		case s.due:
+			c.report(ctx, n, s.PausedDeletions)
+		case !s.reported:
+			next = earliest(next, s.reportAt)
+		}
+	}
+	return next
 }
 
 // earliest returns the earlier of two times, of which the first may be none.
@@ -183,8 +202,8 @@ func (c *Controller) isConfirmed(token string) bool {
 	return ok && slices.Contains(slices.Collect(maps.Values(m.Data)), token)
 }
 
-// takePaused returns what deletions are paused, and counts those as reported whose time has come.
-func (c *Controller) takePaused() map[target]state {
+// takeDue returns what deletions are paused, and counts those as reported whose time has come.
+func (c *Controller) takeDue() map[target]state {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := make(map[target]state, len(c.paused))
@@ -197,83 +216,15 @@ func (c *Controller) takePaused() map[target]state {
 	return out
 }
 
-func (c *Controller) setChanged() {
+// pausedNow returns what deletions are paused.
+func (c *Controller) pausedNow() map[target]converge.PausedDeletions {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.changed = true
-}
-
-// takeShown returns what is to be shown if that has changed since it was shown, and counts it as shown.
-func (c *Controller) takeShown() (map[string]string, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.changed {
-		return nil, false
+	out := make(map[target]converge.PausedDeletions, len(c.paused))
+	for n, s := range c.paused {
+		out[n] = s.PausedDeletions
 	}
-	c.changed = false
-	return data(c.paused), true
-}
-
-// showAgain is how long to wait until what could not be shown is tried again.
-const showAgain = 10 * time.Second
-
-// show has HeldConfigMap show what is paused, and reports whether it does.
-func (c *Controller) show(ctx context.Context) bool {
-	shows, changed := c.takeShown()
-	if !changed {
-		return true
-	}
-	err := c.writeHeld(ctx, shows)
-	if err == nil || ctx.Err() != nil {
-		c.unshown = false
-		return true
-	}
-	if !c.unshown {
-		c.options.Logger.Warn("Held deletions cannot be shown to argocd-agentctl; retrying. The principal has to get, create and patch this ConfigMap",
-			"config_map", HeldConfigMap, "error", err)
-	}
-	c.unshown = true
-	c.setChanged()
-	return false
-}
-
-// writeHeld makes this the data of HeldConfigMap, if it is not. It is not created for nothing.
-func (c *Controller) writeHeld(ctx context.Context, data map[string]string) error {
-	client := c.options.Client.ConfigMaps(c.options.Namespace)
-	if c.shown == nil {
-		found, err := client.Get(ctx, HeldConfigMap, metav1.GetOptions{})
-		if ignoreNotFound(err) != nil {
-			return err
-		}
-		c.shown = make(map[string]string)
-		if err == nil {
-			maps.Copy(c.shown, found.Data)
-		}
-	}
-	if maps.Equal(c.shown, data) {
-		return nil
-	}
-	c.shown = nil // a write that fails may have been done
-	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/data", "value": data}})
-	if err != nil {
-		return fmt.Errorf("encode: %w", err)
-	}
-	_, err = client.Patch(ctx, HeldConfigMap, types.JSONPatchType, patch, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) && len(data) > 0 {
-		_, err = client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: HeldConfigMap}, Data: data}, metav1.CreateOptions{})
-	}
-	if ignoreNotFound(err) != nil {
-		return err
-	}
-	c.shown = data
-	return nil
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return out
 }
 
 // report reports paused deletions to operators.

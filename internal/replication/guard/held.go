@@ -96,13 +96,17 @@ func listed(p converge.PausedDeletions, most int) string {
 	return text
 }
 
-// data returns the data of the ConfigMap, the same for the same.
-func data(paused map[target]*state) map[string]string {
-	out, left := make(map[string]string, len(paused)), maxHeldBytes
+// data returns the data of the ConfigMap for those of these keys of which deletions are held, the same for the same. The lists of objects
+// take no more than so many bytes.
+func data(paused map[target]converge.PausedDeletions, keys map[string]string, left int) map[string]string {
+	out := make(map[string]string, len(keys))
 	for _, n := range slices.SortedFunc(maps.Keys(paused), func(a, b target) int { return strings.Compare(a.String(), b.String()) }) {
-		s := paused[n]
-		h := Held{Agent: n.agent, Facet: n.facet, Token: s.Token, Deletions: s.Deletions, Total: s.Total, TakenAlong: s.TakenAlong}
-		h.Objects = shown(s.Keys, len(s.Keys))
+		if _, wanted := keys[n.String()]; !wanted {
+			continue
+		}
+		p := paused[n]
+		h := Held{Agent: n.agent, Facet: n.facet, Token: p.Token, Deletions: p.Deletions, Total: p.Total, TakenAlong: p.TakenAlong}
+		h.Objects = shown(p.Keys, len(p.Keys))
 		text, err := json.Marshal(h)
 		if err == nil && len(text) > left {
 			h.Objects = nil

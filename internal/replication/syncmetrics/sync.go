@@ -127,6 +127,8 @@ func (o observer) Removed(f converge.Facet, k converge.Key, r converge.Result) {
 	o.logger.Info("Deleted replica object", "facet", f, "key", k)
 }
 
+func (o observer) Compared(converge.Facet) {}
+
 func (o observer) DeletionsPaused(p converge.PausedDeletions) {
 	o.paused.set(p.Facet, o.agent, p.Deletions)
 }

@@ -172,6 +172,12 @@ func (r *Roster) Held(kind Kind, agent string) (Holding, bool) {
 	return newest, found
 }
 
+// HeldElsewhere reports whether another principal holds an agent, and not this one by something newer.
+func (r *Roster) HeldElsewhere(kind Kind, agent string) bool {
+	held, ok := r.Held(kind, agent)
+	return ok && held.Principal != r.self.ID
+}
+
 // Leads reports whether this principal is the one of all to write what each of them would: the one that serves the agent or, if none
 // does, the one with the least ID. While principals do not reach each other several may lead, and write the same.
 func (r *Roster) Leads(agent string) bool {

@@ -70,8 +70,9 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error { //nolint:
 		return err
 	}
 	renewed, dialOptions := certSource.Changed, telemetry.DialOptions(registry)
+	var tokens *jwtsvid.Credentials
 	if audience := s.jwtAudience(); audience != "" {
-		tokens, err := jwtsvid.NewCredentials(ctx, s.workload.Address(), audience)
+		tokens, err = jwtsvid.NewCredentials(ctx, s.workload.Address(), audience, logging.Component(logger, "connection"))
 		if err != nil {
 			return err
 		}
@@ -98,6 +99,9 @@ func run(ctx context.Context, s *agentSettings, out io.Writer) error { //nolint:
 	group.Go(func() error { return operations.Run(ctx) })
 	group.Go(func() error { return certSource.Run(ctx) })
 	group.Go(func() error { return enroller.Run(ctx) })
+	if tokens != nil {
+		group.Go(func() error { tokens.Run(ctx); return nil })
+	}
 	group.Go(func() error { spokeState.Run(ctx); return nil })
 	group.Go(func() error { return access.Run(ctx) })
 	group.Go(func() error {

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
 )
 
 // Every hop of a healthy agent works, and of one that is not the first that fails is named.
@@ -20,13 +19,17 @@ func TestDoctorNamesTheFirstHopThatFails(t *testing.T) {
 	s := startSite(t, name, lab.AgentOptions{Name: "b"}).connected(t) // a name by which the lab adds no files
 	a := admin{hub: lab.Namespace, spoke: name, environment: []string{"KUBECONFIG=" + shared.Kubeconfigs(), "ARGOCD_AGENT_AGENT_NAMESPACE=" + name}}
 	command := "doctor " + name + " --agent-context spoke-b --principal-address " + shared.Principal.Address + " --redis-proxy " + shared.Redisproxy.Address +
+		" --principal-redis " + shared.Hub.ArgoCD.RedisAddress + " --agent-redis " + shared.Spoke("b").ArgoCD.RedisAddress +
 		" --principal-metrics " + strings.TrimSuffix(shared.Principal.MetricsURL, "/metrics") + " --principal-user " + lab.PrincipalUser + " --agent-user " + lab.AgentUser
-	a.creates(t, "argocd-redis", map[string][]byte{"auth": []byte(argocd.RedisPassword)}) // which Argo CD's own installation has
+	passwordOfRedis(t, shared.Hub, lab.Namespace)
+	passwordOfRedis(t, shared.Spoke("b"), name)
 	text := a.does(t, command).output
 	for _, hop := range []string{
 		"API server of the agent's cluster", "API server of the hub", "rights of the principal", "rights of the agent", "cluster Secret and namespace",
 		"certificates of the agent", "DNS to the principal", "TCP to the principal", "TLS to the principal", "identity and authorisation", "stream of the agent", "resync",
-		"argocd-server's cluster connection, and the Kubernetes API through the tunnel", "Redis through the tunnel",
+		"argocd-server's cluster connection, and the Kubernetes API through the tunnel",
+		"Redis of the hub: argocd-redis:6379 in plain text", "redisproxy: argocd-agent-redis-proxy:6379 in plain text", "Redis of the agent's cluster",
+		"redisproxy's connection to the principal", "Redis through the tunnel",
 	} {
 		require.Regexp(t, `(?m)^ok +`+hop, text)
 	}

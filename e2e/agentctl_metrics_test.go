@@ -7,11 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
@@ -49,15 +46,7 @@ func TestMetricsWithTLSAreAskedThroughAPortForward(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(spoke.PodPortFile, []byte(at.Port()), 0o600))
 	require.NoError(t, spoke.ApplyYAML(t.Context(), []byte(metricsPod), a.hub))
-	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	_, err = spoke.Wait(t.Context(), cluster.Selection{Resource: pods, Namespace: a.hub, Name: "principal"}, func(pod *unstructured.Unstructured) bool {
-		if pod == nil {
-			return false
-		}
-		phase, _, _ := unstructured.NestedString(pod.Object, "status", "phase")
-		return phase == "Running"
-	})
-	require.NoError(t, err)
+	podRuns(t, spoke, a.hub, "principal")
 
 	// The spoke stands for a hub: it has Pods. An agent that is known there is the one that is connected.
 	secret, err := shared.Hub.Kubernetes.CoreV1().Secrets(lab.Namespace).Get(t.Context(), "cluster-"+s.name, metav1.GetOptions{})

@@ -135,6 +135,7 @@ func TestAgentEnrollsAndRenews(t *testing.T) {
 	s.newTwin("first").create(t).arrives(t)
 	first := secretOf(t, s.spoke, name, "argocd-agent-client-tls")
 	require.Equal(t, corev1.SecretTypeTLS, first.Type)
+	require.NotContains(t, first.Data, "enrollment.key", "of an enrollment that is under way")
 	s.renews(t, first)
 	says(t, principal, "Issued certificate")
 	s.newTwin("second").create(t).arrives(t)
@@ -157,6 +158,12 @@ func blocks(t *testing.T, p issuing, agent string) {
 	mark := p.Mark()
 	agentctl(t, "agent", "block", agent)
 	t.Cleanup(func() { _, _ = shared.Agentctl(context.WithoutCancel(t.Context()), "agent", "unblock", agent) })
+	p.readsBlocklist(t, mark)
+}
+
+// readsBlocklist waits until a principal has read the blocklist as it is now.
+func (p issuing) readsBlocklist(t *testing.T, mark int64) {
+	t.Helper()
 	list, err := shared.Hub.Kubernetes.CoreV1().ConfigMaps(lab.Namespace).Get(t.Context(), "argocd-agent-tls-blocklist", metav1.GetOptions{})
 	require.NoError(t, err)
 	saysNow(t, p, mark, "resource_version="+list.ResourceVersion)
@@ -195,9 +202,15 @@ func TestTokensThatGetNoCertificate(t *testing.T) {
 	says(t, principal, "Refused certificate")
 
 	blocks(t, principal, name)
-	_, err = principal.enrolls(t, enrollmentToken(t, name), csr)
+	good = enrollmentToken(t, name)
+	_, err = principal.enrolls(t, good, csr)
 	require.Equal(t, codes.PermissionDenied, status.Code(err), "%v", err)
 	require.ErrorContains(t, err, "is blocked")
+	mark := principal.Mark()
+	agentctl(t, "agent", "unblock", name)
+	principal.readsBlocklist(t, mark)
+	_, err = principal.enrolls(t, good, newCSR(t, name))
+	require.NoError(t, err, "a refusal has not used it")
 }
 
 // Of all who use a token at once, one gets a certificate.

@@ -2,8 +2,13 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/svid/jwtsvid"
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
@@ -14,6 +19,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/envoy"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/spire"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/presence"
 )
 
 // What principals of these tests take JWT-SVIDs for, and how agents are named in them.
@@ -98,6 +104,19 @@ func (b *byToken) token(t *testing.T, agent string) string {
 	return svid.Marshal()
 }
 
+// listens reports whether the hub can reach an agent, by the principal's own word.
+func (b *byToken) listens(t *testing.T, agent string) bool {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSuffix(b.principal.MetricsURL, "/metrics")+presence.Path, nil)
+	require.NoError(t, err)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	var report presence.Report
+	require.NoError(t, json.NewDecoder(response.Body).Decode(&report))
+	return slices.ContainsFunc(report.Agents, func(a presence.Agent) bool { return a.Name == agent && a.Connected })
+}
+
 // registered is told when SPIRE has something for a workload.
 type registered chan struct{}
 
@@ -160,4 +179,25 @@ func TestAgentsByJWTSVIDBehindALoadBalancer(t *testing.T) {
 		s.newTwin("renewed").create(t).arrives(t)
 	}
 	require.NotContains(t, logSince(t, principal.LogPath(), 0), "eyJ", "tokens are secrets")
+}
+
+// While the Workload API is away an agent stays connected to the end of its token, and no longer.
+func TestAgentStaysToTheEndOfItsToken(t *testing.T) {
+	t.Parallel()
+	b := newByToken(t)
+	name := unique("jwt-alone")
+	s := b.join(t, b.balancer(t, nil), name, tokenAgents+name, "jwt-svid:"+tokenAudience).connected(t)
+	require.Eventually(t, func() bool { return b.listens(t, name) }, timeout, 100*time.Millisecond, "its second stream has a token too; no log says that")
+	mark := s.agent.Mark()
+	stopped(t, b.domain.Agent.Stop)
+	const kept, over, renewed = "Failed to get the next JWT-SVID; streams go on", "certificate has expired", "Certificate renewed"
+	saysSlowly(t, s.agent, mark, kept)
+	saysSlowly(t, s.agent, mark, over)
+	log := logSince(t, s.agent.LogPath(), mark)
+	require.Less(t, strings.Index(log, kept), strings.Index(log, over))
+	require.NotContains(t, log, renewed)
+	mark = s.agent.Mark()
+	start(t, b.domain.Agent.Start)
+	saysSlowly(t, s.agent, mark, lab.ConnectedAgentLine)
+	s.newTwin("back").create(t).arrives(t)
 }

@@ -101,7 +101,7 @@ func (s *principalSettings) issuer(cluster kube.Cluster, e *entrance, registry p
 	}
 	return enrollment.New(enrollment.Options{
 		Signer: signer, Tokens: enrollment.Tokens{Client: cluster.Client.CoreV1(), Namespace: s.namespace},
-		Authn: e.authn, Identify: e.identify, Trust: e.admission, Ready: e.isReady, Registerer: registry, Logger: logger,
+		Authn: e.authn, Identify: e.identify, Trust: e.admission, Refuses: e.admission.Refuses, Ready: e.isReady, Registerer: registry, Logger: logger,
 	}), nil
 }
 

@@ -4,6 +4,7 @@ package enrollment
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,8 +18,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	enrollv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enroll/v1"
@@ -97,25 +96,24 @@ func (e *Enroller) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// enroll exchanges the token for a certificate, unless there is a good one. The key stays the same for all attempts: the token is good for
-// one, and the answer may be lost.
+// enroll exchanges the token for a certificate, unless there is a good one.
 func (e *Enroller) enroll(ctx context.Context) {
 	if e.options.Roots.Wait(ctx) != nil {
 		return
 	}
-	var csr, key []byte
+	name := string(e.options.Token.Agent)
 	e.attempt(ctx, "token", func(ctx context.Context) (bool, error) {
-		found, err := e.options.Secrets.Get(ctx, e.options.SecretName, metav1.GetOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("read Secret %s: %w", e.options.SecretName, err)
+		found, err := e.read(ctx)
+		if err != nil {
+			return false, err
 		}
-		if err == nil && usable(found) {
+		if leaf := usable(found); leaf != nil {
+			e.sayUnused(leaf)
 			return false, nil
 		}
-		if csr == nil {
-			if csr, key, err = pki.NewRequest(pki.KeyKind{}, string(e.options.Token.Agent)); err != nil {
-				return false, err
-			}
+		key, csr, err := e.prepare(ctx, found, name)
+		if err != nil {
+			return false, err
 		}
 		conn, err := grpc.NewClient(e.options.Enroll, dial(e.options.Trusting, e.options.Dial...)...)
 		if err != nil {
@@ -126,14 +124,44 @@ func (e *Enroller) enroll(ctx context.Context) {
 		if err != nil {
 			return false, err
 		}
-		return true, e.keep(ctx, string(e.options.Token.Agent), pki.Pair{Certificate: answer.GetCertificate(), Key: key})
+		return true, e.keep(ctx, name, pki.Pair{Certificate: answer.GetCertificate(), Key: key})
 	})
 }
 
-// usable reports whether a Secret has a certificate that is valid now.
-func usable(s *corev1.Secret) bool {
+// prepare returns the key to enroll with, and a request by it. The key is kept before the token is shown, and stays the same for all
+// attempts: the token is good for one key, and the agent may end before it has the answer.
+func (e *Enroller) prepare(ctx context.Context, found *corev1.Secret, name string) (key, csr []byte, err error) {
+	key = found.Data[pendingKey]
+	if csr, err = pki.RequestBy(key, name); err == nil {
+		return key, csr, nil
+	}
+	if csr, key, err = pki.NewRequest(pki.KeyKind{}, name); err != nil {
+		return nil, nil, err
+	}
+	if err := e.begin(ctx, found, key); err != nil {
+		return nil, nil, fmt.Errorf("write the new key to Secret %s: %w", e.options.SecretName, err)
+	}
+	return key, csr, nil
+}
+
+// usable returns the certificate of a Secret if it is valid now, and otherwise nil.
+func usable(s *corev1.Secret) *x509.Certificate {
 	pair, err := pki.Pair{Certificate: s.Data[corev1.TLSCertKey], Key: s.Data[corev1.TLSPrivateKeyKey]}.TLS()
-	return err == nil && time.Now().Before(pair.Leaf.NotAfter)
+	if err != nil || !time.Now().Before(pair.Leaf.NotAfter) {
+		return nil
+	}
+	return pair.Leaf
+}
+
+// sayUnused logs that the agent keeps a certificate that is good, and does not show its token. A token for another name is a mistake.
+func (e *Enroller) sayUnused(leaf *x509.Certificate) {
+	log := e.options.Logger.Info
+	if leaf.Subject.CommonName != string(e.options.Token.Agent) {
+		log = e.options.Logger.Warn
+	}
+	log("Enrollment token not used: there is a certificate that is valid; to enroll anew, delete the Secret and restart the agent",
+		"secret", e.options.SecretName, "certificate_of", leaf.Subject.CommonName, "not_after", leaf.NotAfter.UTC().Format(time.RFC3339),
+		"token_of", string(e.options.Token.Agent))
 }
 
 // renew asks for a newer certificate whenever it is time.
@@ -216,7 +244,7 @@ func (e *Enroller) keep(ctx context.Context, name string, pair pki.Pair) error {
 	case now.Before(leaf.NotBefore):
 		return fmt.Errorf("the principal's answer: its certificate begins at %s: compare the clocks", leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
-	data := map[string][]byte{corev1.TLSCertKey: pair.Certificate, corev1.TLSPrivateKeyKey: pair.Key}
+	data := map[string][]byte{corev1.TLSCertKey: pair.Certificate, corev1.TLSPrivateKeyKey: pair.Key, pendingKey: nil}
 	if err := e.write(ctx, data); err != nil {
 		return fmt.Errorf("write the new certificate to Secret %s: %w", e.options.SecretName, err)
 	}

@@ -3,6 +3,7 @@ package enrollment_test
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -110,16 +111,17 @@ func TestPrincipalThatLies(t *testing.T) {
 				message, problem := s.next()
 				require.Equal(t, "Failed to get a certificate of the principal; retrying", message)
 				require.Contains(t, problem, want)
-				require.Nil(t, s.secret())
+				require.Empty(t, s.secret()["tls.crt"])
 				<-time.After(time.Hour)
-				require.Nil(t, s.secret())
+				require.Empty(t, s.secret()["tls.crt"])
 				require.Empty(t, s.logged, "a reason is logged once")
 				message, _ = s.next()
 				require.Equal(t, "Certificate issued by the principal", message)
 				stop()
 				require.NotEmpty(t, s.secret()["tls.key"])
 				for _, r := range requests {
-					require.Equal(t, request{s.token.Text(), requests[0].csr}, r)
+					require.Equal(t, s.token.Text(), r.token)
+					require.Equal(t, requests[0].key(t), r.key(t))
 				}
 				require.InDelta(t, 22, len(requests), 8, "after a second at first, and after up to five minutes at last")
 			})
@@ -135,7 +137,56 @@ func TestCertificateOfACAIsNotKept(t *testing.T) {
 		_, problem := s.next()
 		require.Contains(t, problem, "its certificate is one of a CA")
 		stop()
-		require.Nil(t, s.secret())
+		require.Empty(t, s.secret()["tls.crt"])
+	})
+}
+
+// An agent that ends before it has the answer has used its token. The next one has the same key, for which the token is still good.
+func TestAgentThatEndsWhileItEnrolls(t *testing.T) {
+	for name, kept := range map[string]*pki.Pair{"without a Secret": nil, "with an old certificate": {Certificate: []byte("old"), Key: []byte("old")}} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				ca := newCA(t)
+				var first, second []byte
+				s, stop := start(t, true, kept, func(a request) ([]byte, error) {
+					first = a.key(t)
+					return nil, status.Error(codes.Unavailable, "the answer is lost")
+				})
+				s.next()
+				stop()
+				require.NotEmpty(t, first)
+				pending := s.secret()["enrollment.key"]
+				require.NotEmpty(t, pending)
+
+				stop = s.start(true, func(a request) ([]byte, error) {
+					second = a.key(t)
+					return signed(t, ca, a, lasting(24*time.Hour)), nil
+				})
+				message, _ := s.next()
+				require.Equal(t, "Certificate issued by the principal", message)
+				stop()
+				require.Equal(t, first, second)
+				require.Equal(t, pending, s.secret()["tls.key"])
+				require.NotContains(t, s.secret(), "enrollment.key")
+			})
+		})
+	}
+}
+
+// A token is not shown before its key is kept.
+func TestKeyThatCannotBeKept(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s, stop := start(t, false, nil, func(request) ([]byte, error) { return nil, errors.New("not asked for") })
+		stop()
+		s.secrets.PrependReactor("create", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("no right to create")
+		})
+		shown := 0
+		stop = s.start(true, func(request) ([]byte, error) { shown++; return nil, errors.New("too early") })
+		_, problem := s.next()
+		require.Equal(t, "write the new key to Secret "+secretName+": no right to create", problem)
+		stop()
+		require.Zero(t, shown)
 	})
 }
 
@@ -143,17 +194,20 @@ func TestCertificateOfACAIsNotKept(t *testing.T) {
 func TestTokenIsShownOnlyWithoutACertificate(t *testing.T) {
 	for name, c := range map[string]struct {
 		validity func() pki.Validity
+		of       string
 		shown    bool
+		level    slog.Level
 	}{
-		"good": {func() pki.Validity { return lasting(24 * time.Hour) }, false},
+		"good":      {func() pki.Validity { return lasting(24 * time.Hour) }, "berlin", false, slog.LevelInfo},
+		"another's": {func() pki.Validity { return lasting(24 * time.Hour) }, "paris", false, slog.LevelWarn},
 		"ended": {func() pki.Validity {
 			return pki.Validity{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}
-		}, true},
+		}, "berlin", true, slog.LevelInfo},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				ca := newCA(t)
-				kept, err := ca.IssueClient(pki.ClientOptions{CommonName: "berlin", Validity: c.validity()})
+				kept, err := ca.IssueClient(pki.ClientOptions{CommonName: c.of, Validity: c.validity()})
 				require.NoError(t, err)
 				shown := 0
 				s, stop := start(t, true, &kept, func(a request) ([]byte, error) {
@@ -164,6 +218,7 @@ func TestTokenIsShownOnlyWithoutACertificate(t *testing.T) {
 				})
 				<-time.After(time.Hour)
 				stop()
+				said := <-s.logged
 				if c.shown {
 					require.Equal(t, 1, shown)
 					require.NotEqual(t, kept.Key, s.secret()["tls.key"])
@@ -172,6 +227,11 @@ func TestTokenIsShownOnlyWithoutACertificate(t *testing.T) {
 				}
 				require.Zero(t, shown)
 				require.Equal(t, kept.Key, s.secret()["tls.key"])
+				require.Equal(t, "Enrollment token not used: there is a certificate that is valid; to enroll anew, delete the Secret and restart the agent", said.Message)
+				require.Equal(t, c.level, said.Level)
+				require.Equal(t, c.of, attribute(said, "certificate_of"))
+				require.Equal(t, "berlin", attribute(said, "token_of"))
+				require.Equal(t, "2000-01-02T00:00:00Z", attribute(said, "not_after"))
 			})
 		})
 	}

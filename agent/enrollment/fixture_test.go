@@ -32,6 +32,16 @@ type request struct {
 	csr   []byte
 }
 
+// key is the public key that the request is for.
+func (r request) key(t *testing.T) []byte {
+	t.Helper()
+	parsed, err := pki.ParseRequest(r.csr)
+	require.NoError(t, err)
+	raw, err := parsed.Key.Raw()
+	require.NoError(t, err)
+	return raw
+}
+
 // principal answers requests for certificates as it likes.
 type principal struct {
 	enrollv1.UnimplementedEnrollmentServer
@@ -103,8 +113,7 @@ func (h handler) Handle(_ context.Context, r slog.Record) error {
 	}
 }
 
-// start runs an agent that enrolls, unless token is false, until the function that it returns is called. The connection to the principal is in
-// memory, for time to be the test's.
+// start runs an agent that enrolls, unless token is false, until the function that it returns is called.
 func start(t *testing.T, token bool, kept *pki.Pair, answer func(request) ([]byte, error)) (s *spoke, stop func()) {
 	t.Helper()
 	s = &spoke{
@@ -113,6 +122,14 @@ func start(t *testing.T, token bool, kept *pki.Pair, answer func(request) ([]byt
 	if kept != nil {
 		s.keeps(*kept)
 	}
+	s.follow()
+	return s, s.start(token, answer)
+}
+
+// start runs an agent until the function that it returns is called. The connection to the principal is in memory, for time to be the test's.
+func (s *spoke) start(token bool, answer func(request) ([]byte, error)) (stop func()) {
+	t := s.t
+	t.Helper()
 	listener, server := bufconn.Listen(1<<20), grpc.NewServer(grpc.WaitForHandlers(true))
 	p := &principal{answer: answer}
 	enrollv1.RegisterEnrollmentServer(server, p)
@@ -133,13 +150,12 @@ func start(t *testing.T, token bool, kept *pki.Pair, answer func(request) ([]byt
 	if token {
 		options.Token = &s.token
 	}
-	s.follow()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.Serve(listener) })
 	running.Go(func() { _ = pair.Run(ctx) })
 	running.Go(func() { _ = enrollment.New(options).Run(ctx) })
-	return s, func() {
+	return func() {
 		cancel()
 		server.Stop()
 		running.Wait()
@@ -160,13 +176,18 @@ func (s *spoke) keeps(pair pki.Pair) {
 func (s *spoke) next() (message, problem string) {
 	s.t.Helper()
 	record := <-s.logged
+	return record.Message, attribute(record, "error")
+}
+
+// attribute returns an attribute of a line, empty if it has none of that name.
+func attribute(record slog.Record, name string) (value string) {
 	record.Attrs(func(a slog.Attr) bool {
-		if a.Key == "error" {
-			problem = a.Value.String()
+		if a.Key == name {
+			value = a.Value.String()
 		}
 		return true
 	})
-	return record.Message, problem
+	return value
 }
 
 // secret returns what is kept, nil if nothing is.

@@ -5,6 +5,9 @@ package checks
 import (
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 )
 
 // Result is what became of a check.
@@ -17,23 +20,50 @@ const (
 	Skipped Result = "skipped"
 )
 
+// maxLine is how much of a text is shown.
+const maxLine = 2000
+
 // Check is one thing that was looked at.
 type Check struct {
-	Name   string `json:"check"`
+	Name string `json:"check"`
+	// Agent is whom it is about, where checks of several agents are together.
+	Agent  string `json:"agent,omitempty"`
 	Result Result `json:"result"`
 	// Detail is what was found, or why it could not be looked at.
 	Detail string `json:"detail,omitempty"`
 	// Problems are why it failed, each with the remedy.
 	Problems []string `json:"problems,omitempty"`
+	// MissingRights are those of the user's own for want of which it was not made.
+	MissingRights []string `json:"missingRights,omitempty"`
 }
 
 // Of returns a check that failed if there are problems.
 func Of(name, detail string, problems ...string) Check {
-	c := Check{Name: name, Result: OK, Detail: detail, Problems: problems}
-	if len(problems) > 0 {
-		c.Result = Failed
+	c := Check{Name: name, Result: OK, Detail: line(detail)}
+	for _, problem := range problems {
+		c.Problems, c.Result = append(c.Problems, line(problem)), Failed
 	}
 	return c
+}
+
+// line returns a text as one line that a terminal may show: some of it may be what an agent says, or its cluster.
+func line(text string) string {
+	var shown strings.Builder
+	for _, r := range strings.TrimSpace(text) {
+		switch {
+		case r == '\n':
+			shown.WriteString("; ")
+		case strconv.IsPrint(r) && r != utf8.RuneError:
+			shown.WriteRune(r)
+		default:
+			quoted := strconv.QuoteRuneToASCII(r)
+			shown.WriteString(quoted[1 : len(quoted)-1])
+		}
+		if shown.Len() > maxLine {
+			return shown.String() + " ..."
+		}
+	}
+	return shown.String()
 }
 
 // Err returns a check that failed if there is an error.
@@ -45,7 +75,25 @@ func Err(name, detail string, err error) Check {
 }
 
 // Skip returns a check that was not made.
-func Skip(name, why string) Check { return Check{Name: name, Result: Skipped, Detail: why} }
+func Skip(name, why string) Check { return Check{Name: name, Result: Skipped, Detail: line(why)} }
+
+// Forbidden returns a check that was not made because the user may not do on a cluster what it needs. The flag is that by which another context
+// of the cluster is chosen.
+func Forbidden(name, cluster, flag string, rights ...string) Check {
+	c := Skip(name, fmt.Sprintf("you may not %s on %s: ask for that right, or choose a context that has it by %s", strings.Join(rights, ", nor "), cluster, flag))
+	c.MissingRights = rights
+	return c
+}
+
+// FirstForbidden returns the first check that was not made for want of rights, nil if there is none.
+func FirstForbidden(all []Check) *Check {
+	for i := range all {
+		if len(all[i].MissingRights) > 0 {
+			return &all[i]
+		}
+	}
+	return nil
+}
 
 // Count returns how many failed.
 func Count(all []Check) int {
@@ -64,7 +112,7 @@ type Painter func(Result) string
 // Print prints checks, one on a line, and below it why it failed.
 func Print(out io.Writer, all []Check, paint Painter) {
 	for _, c := range all {
-		fmt.Fprintf(out, "%s  %s", paint(c.Result), c.Name)
+		fmt.Fprintf(out, "%s  %s", paint(c.Result), about(c.Agent)+c.Name)
 		if c.Detail != "" {
 			fmt.Fprintf(out, ": %s", c.Detail)
 		}
@@ -73,4 +121,12 @@ func Print(out io.Writer, all []Check, paint Painter) {
 			fmt.Fprintf(out, "         %s\n", problem)
 		}
 	}
+}
+
+// about names an agent, if there is one.
+func about(agent string) string {
+	if agent == "" {
+		return ""
+	}
+	return "agent " + agent + ": "
 }

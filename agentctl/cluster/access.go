@@ -60,6 +60,55 @@ func (c *Client) Allows(ctx context.Context, name string, what authorizationv1.R
 	return review.Status.Allowed, nil
 }
 
+// Lacks returns what the user may not do of what is asked for, in words. The namespace is the client's, unless what is asked about has none. Who
+// may not even ask is told so by what is done next.
+func (c *Client) Lacks(ctx context.Context, all ...authorizationv1.ResourceAttributes) ([]string, error) {
+	client, err := kubernetes.NewForConfig(c.config)
+	if err != nil {
+		return nil, err
+	}
+	var lacks []string
+	for _, what := range all {
+		if !clusterWide(what.Resource) {
+			what.Namespace = c.Namespace
+		}
+		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what},
+		}, metav1.CreateOptions{})
+		switch {
+		case apierrors.IsForbidden(err):
+		case err != nil:
+			return nil, fmt.Errorf("%s: whether you may %s: %w", c, words(what), c.explain(err))
+		case !review.Status.Allowed:
+			lacks = append(lacks, words(what))
+		}
+	}
+	return lacks, nil
+}
+
+// clusterWide reports whether objects of that kind are in no namespace.
+func clusterWide(resource string) bool {
+	return resource == "namespaces" || resource == "subjectaccessreviews"
+}
+
+// words says what somebody wants to do.
+func words(what authorizationv1.ResourceAttributes) string {
+	text := what.Verb + " " + what.Resource
+	if what.Group != "" {
+		text += "." + what.Group
+	}
+	if what.Subresource != "" {
+		text += "/" + what.Subresource
+	}
+	if what.Name != "" {
+		text += " " + what.Name
+	}
+	if what.Namespace != "" {
+		text += " in namespace " + what.Namespace
+	}
+	return text
+}
+
 // HasServiceAccount reports whether there is a ServiceAccount.
 func (c *Client) HasServiceAccount(ctx context.Context, name string) (bool, error) {
 	_, err := c.core.ServiceAccounts(c.Namespace).Get(ctx, name, metav1.GetOptions{})

@@ -84,6 +84,9 @@ func (c *Client) String() string {
 	return fmt.Sprintf("%s (context %s)", c.title, c.context)
 }
 
+// ContextFlag returns the flag that chooses another context of the cluster.
+func (c *Client) ContextFlag() string { return c.contextFlag }
+
 // Secret returns a Secret's namespace, name and cluster, for messages.
 func (c *Client) Secret(name string) string {
 	return fmt.Sprintf("Secret %s/%s on %s", c.Namespace, name, c)

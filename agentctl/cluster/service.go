@@ -13,6 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
+// ErrNoService is wrapped where a Service is not there.
+var ErrNoService = errors.New("there is no")
+
 // AskService sends GET to a path of each pod of a Service, through the API server, and returns what they answer; and why not all
 // did, or that there is none. It does so by TLS if the Service's port has the name https, or one that begins with it, or that appProtocol.
 func (c *Client) AskService(ctx context.Context, name, path string) ([][]byte, error) {
@@ -32,7 +35,7 @@ func (c *Client) eachPod(ctx context.Context, name string, ask func(*corev1.Pod,
 	service, err := c.core.Services(c.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no %s", where)
+		return nil, fmt.Errorf("%w %s", ErrNoService, where)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", where, c.explain(err))
 	case len(service.Spec.Selector) == 0 || len(service.Spec.Ports) == 0:

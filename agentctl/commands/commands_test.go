@@ -106,7 +106,7 @@ func TestInvalidFlagsFailBeforeAnyRequest(t *testing.T) {
 		"agent list --output=xml":                                                       "want one of text, json, yaml",
 		"agent list --selector=a==b==c":                                                 "--selector",
 		"agent inspect A":                                                               "a lowercase RFC 1123 label",
-		"doctor":                                                                        "give the agent's name",
+		"doctor --agent-context berlin":                                                 "give the agent's name",
 		"doctor a --side=moon":                                                          "--side: \"moon\"",
 		"doctor a --side=spoke":                                                         "give the agent's cluster by --agent-context or --agent",
 		"doctor a --principal-address=hub":                                              "--principal-address: \"hub\": want a host and a port",

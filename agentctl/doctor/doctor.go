@@ -8,15 +8,25 @@ import (
 	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/checks"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/manifest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/principals"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/redisprobe"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/signingkey"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/guard"
 )
 
 // maxLag is for how long an object may wait before the resync counts as stuck.
 const maxLag = time.Minute
+
+// paramsConfigMap has the settings of principal and agent.
+const paramsConfigMap = manifest.ParamsConfigMap
 
 // Options say whom to examine, and where what is.
 type Options struct {
@@ -29,90 +39,200 @@ type Options struct {
 	PrincipalAddress string
 	// ResourceProxy is kubeproxy's host:port as it is reached from here, if that is another than Argo CD's.
 	ResourceProxy string
-	// RedisProxy is redisproxy's host:port; empty if it is not to be asked.
-	RedisProxy string
+	// PrincipalRedis is the hub's Redis, AgentRedis that of the agent's cluster, and RedisProxy redisproxy.
+	PrincipalRedis, AgentRedis, RedisProxy Redis
+	// RedisKeyPrefix is what the keys of the hub's Argo CD begin with, if that is not what its Deployment says.
+	RedisKeyPrefix string
+	// PresenceRights are those that Presence needs on the hub.
+	PresenceRights []authorizationv1.ResourceAttributes
 	// ByDestination says that Applications are mapped by their destinations, where no ConfigMap does.
 	ByDestination bool
 	// PrincipalUser and AgentUser are the users by which the API servers know the programs; those of their ServiceAccounts if empty.
 	PrincipalUser, AgentUser string
 }
 
-// Examine walks the hops, and calls each with every check that was made, so that a person sees how far it is.
+// walk is one walk along the hops, with what the earlier ones found for the later ones.
+type walk struct {
+	Options
+
+	own    *ownRights
+	known  *agents.Agent // what the hub knows of the agent, if that was read already
+	argocd argocdServer
+	proxy  *redisprobe.Target // redisproxy, nil if it cannot be used
+	opened []func()           // what is to be closed in the end
+}
+
+// Examine walks the hops of one agent, and calls each with every check that was made, so that a person sees how far it is.
 func Examine(ctx context.Context, o Options, each func(checks.Check)) []checks.Check {
-	var all []checks.Check
-	tell := func(made ...checks.Check) {
-		for _, c := range made {
-			each(c)
-		}
-		all = append(all, made...)
-	}
-	if o.Spoke != nil {
-		tell(o.reach(ctx, o.Spoke))
-		tell(o.rights(ctx, o.Spoke, agentRights)...)
-	}
+	w := &walk{Options: o, own: new(ownRights)}
+	defer w.close()
+	t := teller{each: each}
+	w.atSpoke(ctx, &t)
 	if o.Hub != nil {
-		tell(o.reach(ctx, o.Hub))
-		tell(o.rights(ctx, o.Hub, principalRights)...)
+		w.atHub(ctx, &t)
 	}
-	tell(o.identity(ctx)...)
-	tell(o.dial(ctx)...)
-	if o.Hub != nil {
-		tell(o.session(ctx)...)
-		tell(o.throughTheTunnel(ctx)...)
+	w.between(ctx, &t)
+	if w.Hub != nil {
+		t.tell(w.hubRedises(ctx)...)
 	}
-	return all
+	w.redises(ctx, &t)
+	return t.all
+}
+
+// teller collects checks, and tells each of them.
+type teller struct {
+	all  []checks.Check
+	each func(checks.Check)
+}
+
+func (t *teller) tell(made ...checks.Check) {
+	for _, c := range made {
+		t.each(c)
+	}
+	t.all = append(t.all, made...)
+}
+
+// atSpoke are the hops on the agent's cluster. One whose API server cannot be asked is asked for nothing more.
+func (w *walk) atSpoke(ctx context.Context, t *teller) {
+	if w.Spoke == nil {
+		return
+	}
+	reached := w.reach(ctx, w.Spoke)
+	t.tell(reached)
+	if reached.Result == checks.Failed {
+		w.Spoke = nil
+		return
+	}
+	t.tell(w.rights(ctx, w.Spoke, agentRights)...)
+}
+
+// atHub are the hops on the hub that are those of all agents, in the same way.
+func (w *walk) atHub(ctx context.Context, t *teller) {
+	reached := w.reach(ctx, w.Hub)
+	t.tell(reached)
+	if reached.Result == checks.Failed {
+		w.Hub = nil
+		return
+	}
+	t.tell(w.rights(ctx, w.Hub, principalRights)...)
+}
+
+// between are the hops between an agent and the hub, but for Redis.
+func (w *walk) between(ctx context.Context, t *teller) {
+	t.tell(w.identity(ctx)...)
+	t.tell(w.dial(ctx)...)
+	if w.Hub != nil {
+		t.tell(w.session(ctx)...)
+		t.tell(w.kube(ctx))
+	}
+}
+
+// redises are the hops of an agent to the Redis of its cluster.
+func (w *walk) redises(ctx context.Context, t *teller) {
+	if w.Spoke != nil {
+		made, _ := w.redisOf(ctx, w.spokeRedis(), &spokeRedisKeys)
+		t.tell(made)
+	}
+	if w.Hub != nil {
+		t.tell(w.redisThroughTheTunnel(ctx)...)
+	}
+}
+
+func (w *walk) close() {
+	for _, f := range w.opened {
+		f()
+	}
 }
 
 // reach looks whether a cluster's API server can be asked.
-func (o Options) reach(ctx context.Context, c *cluster.Client) checks.Check {
+func (w *walk) reach(ctx context.Context, c *cluster.Client) checks.Check {
 	version, err := c.Version(ctx)
 	return checks.Err("API server of "+c.String(), version, err)
 }
 
+// Names of hops.
+const (
+	identityHop    = "cluster Secret and namespace of the agent on the hub"
+	certificateHop = "certificates of the agent on its cluster"
+	guardHop       = "deletion guard"
+)
+
 // identity looks at what the hub knows of the agent, and what the agent has on its cluster.
-func (o Options) identity(ctx context.Context) []checks.Check {
-	if o.Hub == nil {
-		return []checks.Check{o.certificate(ctx)}
+func (w *walk) identity(ctx context.Context) []checks.Check {
+	if w.Hub == nil {
+		return []checks.Check{w.certificate(ctx)}
 	}
-	about, err := agents.Inspect(ctx, o.Hub, o.Spoke, o.Agent, func() principals.Presence { return principals.Presence{Unknown: errNotAsked} })
+	var made []checks.Check
+	spoke := w.Spoke
+	if spoke != nil {
+		if c, lacks := w.lacking(ctx, certificateHop, spoke, secrets(ca.AgentSecret, ca.SecretName)...); lacks {
+			spoke, made = nil, append(made, c)
+		}
+	}
+	needs := append(hubSecrets(), append(secrets(argocd.ClusterSecretName(w.Agent)), listSecrets())...)
+	if c, lacks := w.lacking(ctx, identityHop, w.Hub, needs...); lacks {
+		if len(made) == 0 {
+			made = append(made, w.certificate(ctx))
+		}
+		return append([]checks.Check{c}, made...)
+	}
+	about, err := w.inspect(ctx, spoke)
 	if err != nil {
-		return []checks.Check{checks.Err("identity", "", err)}
+		return append([]checks.Check{checks.Err(identityHop, "", err)}, made...)
 	}
 	var onHub, onSpoke []string
 	for _, problem := range about.Problems {
 		switch {
 		case about.HeldDeletions > 0 && strings.Contains(problem, "argocd-agentctl guard"): // is no matter of the connection
-		case o.Spoke != nil && strings.HasPrefix(problem, "Secret ") && strings.Contains(problem, " on "+o.Spoke.String()+": "):
+		case spoke != nil && strings.HasPrefix(problem, "Secret ") && strings.Contains(problem, " on "+spoke.String()+": "):
 			onSpoke = append(onSpoke, problem)
 		default:
 			onHub = append(onHub, problem)
 		}
 	}
-	made := []checks.Check{checks.Of("cluster Secret and namespace of the agent on the hub", about.Secret, onHub...)}
-	if o.Spoke != nil {
-		made = append(made, checks.Of("certificates of the agent on its cluster", "", onSpoke...))
+	if spoke != nil {
+		made = append(made, checks.Of(certificateHop, "", onSpoke...))
 	}
-	return made
+	return append([]checks.Check{checks.Of(identityHop, about.Secret, onHub...)}, made...)
 }
 
-// certificate looks at the agent's certificate where the hub is not asked.
-func (o Options) certificate(ctx context.Context) checks.Check {
-	const name = "certificates of the agent on its cluster"
-	if o.Spoke == nil {
-		return checks.Skip(name, "no cluster was given")
+// hubSecrets are the rights to get the Secrets that cluster Secrets are compared with.
+func hubSecrets() []authorizationv1.ResourceAttributes {
+	return secrets(ca.SecretName, ca.ResourceProxySecret, signingkey.SecretName)
+}
+
+// inspect returns what the hub knows of the agent, and what it has on its cluster unless that is nil.
+func (w *walk) inspect(ctx context.Context, spoke *cluster.Client) (agents.Agent, error) {
+	if w.known != nil && spoke == nil {
+		return *w.known, nil
 	}
-	own, err := o.Spoke.Get(ctx, ca.AgentSecret)
+	return agents.Inspect(ctx, w.Hub, spoke, w.Agent, notAsked)
+}
+
+// notAsked stands for principals that are asked later, whether agents are connected.
+func notAsked() principals.Presence { return principals.Presence{Unknown: errNotAsked} }
+
+// certificate looks at the agent's certificate where the hub is not asked.
+func (w *walk) certificate(ctx context.Context) checks.Check {
+	const name = certificateHop
+	if w.Spoke == nil {
+		return checks.Skip(name, "its cluster was not given, or is not reached")
+	}
+	if c, lacks := w.lacking(ctx, name, w.Spoke, secrets(ca.AgentSecret, ca.SecretName)...); lacks {
+		return c
+	}
+	own, err := w.Spoke.Get(ctx, ca.AgentSecret)
 	switch {
 	case err != nil:
 		return checks.Err(name, "", err)
 	case own == nil:
-		return checks.Skip(name, o.Spoke.Secret(ca.AgentSecret)+" is not there: the agent may have its certificate from elsewhere")
+		return checks.Skip(name, w.Spoke.Secret(ca.AgentSecret)+" is not there: the agent may have its certificate from elsewhere")
 	}
-	roots, err := o.Spoke.Get(ctx, ca.SecretName)
+	roots, err := w.Spoke.Get(ctx, ca.SecretName)
 	if err != nil || roots == nil {
-		return checks.Err(name, "there is no "+o.Spoke.Secret(ca.SecretName), err)
+		return checks.Err(name, "there is no "+w.Spoke.Secret(ca.SecretName), err)
 	}
-	trusted, err := ca.ReadTrusted(roots, o.Spoke)
+	trusted, err := ca.ReadTrusted(roots, w.Spoke)
 	if err != nil {
 		return checks.Err(name, "", err)
 	}
@@ -124,10 +244,13 @@ func (o Options) certificate(ctx context.Context) checks.Check {
 }
 
 // session looks at the agent's stream, as its principal sees it, and whether the resync gets on.
-func (o Options) session(ctx context.Context) []checks.Check {
+func (w *walk) session(ctx context.Context) []checks.Check {
 	const stream, resync = "stream of the agent to a principal", "resync"
-	presence := o.Presence()
-	at := presence.Of(o.Agent)
+	if c, lacks := w.lacking(ctx, stream, w.Hub, w.PresenceRights...); lacks {
+		return []checks.Check{c, checks.Skip(resync, "it is not known whether the agent is connected")}
+	}
+	presence := w.Presence()
+	at := presence.Of(w.Agent)
 	switch at.State {
 	case principals.Unknown:
 		return []checks.Check{checks.Skip(stream, presence.Unknown.Error()), checks.Skip(resync, "it is not known whether the agent is connected")}
@@ -145,11 +268,14 @@ func (o Options) session(ctx context.Context) []checks.Check {
 	} else {
 		made = append(made, checks.Of(resync, progress))
 	}
-	held, err := agents.Deletions(ctx, o.Hub, o.Agent)
+	if c, lacks := w.lacking(ctx, guardHop, w.Hub, authorizationv1.ResourceAttributes{Verb: "get", Resource: "configmaps", Name: guard.HeldConfigMap}); lacks {
+		return append(made, c)
+	}
+	held, err := agents.Deletions(ctx, w.Hub, w.Agent)
 	if err != nil || len(held) > 0 {
-		problem := checks.Err("deletion guard", "", err)
+		problem := checks.Err(guardHop, "", err)
 		if err == nil {
-			problem = checks.Of("deletion guard", "", "deletions are held: show them with: argocd-agentctl guard list "+o.Agent)
+			problem = checks.Of(guardHop, "", "deletions are held: show them with: argocd-agentctl guard list "+w.Agent)
 		}
 		made = append(made, problem)
 	}

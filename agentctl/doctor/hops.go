@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -36,12 +35,12 @@ const (
 )
 
 // dial does what the agent does to connect, by its certificate, from here: DNS, TCP, TLS, and a stream that is not used.
-func (o Options) dial(ctx context.Context) []checks.Check {
+func (w *walk) dial(ctx context.Context) []checks.Check {
 	name := func(hop string) string { return hop + " to the principal" }
-	if o.PrincipalAddress == "" {
+	if w.PrincipalAddress == "" {
 		return []checks.Check{checks.Skip(name("DNS, TCP, TLS"), "give --principal-address as the agent has it, host:port, and run this where the agent's network is")}
 	}
-	host, _, err := net.SplitHostPort(o.PrincipalAddress)
+	host, _, err := net.SplitHostPort(w.PrincipalAddress)
 	if err != nil {
 		return []checks.Check{checks.Err(name("DNS"), "", err)}
 	}
@@ -52,13 +51,18 @@ func (o Options) dial(ctx context.Context) []checks.Check {
 	if err != nil {
 		return made
 	}
-	connection, err := (&net.Dialer{Timeout: hopTimeout}).DialContext(ctx, "tcp", o.PrincipalAddress)
-	made = append(made, checks.Err(name("TCP"), o.PrincipalAddress, remedy(err, "look at the principal's Service, at firewalls and NetworkPolicies between them, and at --server-port")))
+	connection, err := (&net.Dialer{Timeout: hopTimeout}).DialContext(ctx, "tcp", w.PrincipalAddress)
+	made = append(made, checks.Err(name("TCP"), w.PrincipalAddress, remedy(err, "look at the principal's Service, at firewalls and NetworkPolicies between them, and at --server-port")))
 	if err != nil {
 		return made
 	}
 	defer connection.Close()
-	config, skip := o.clientTLS(ctx, host)
+	if w.Spoke != nil {
+		if c, lacks := w.lacking(ctx, name("TLS"), w.Spoke, secrets(ca.AgentSecret, ca.SecretName)...); lacks {
+			return append(made, c)
+		}
+	}
+	config, skip := w.clientTLS(ctx, host)
 	if config == nil {
 		return append(made, checks.Skip(name("TLS"), skip))
 	}
@@ -72,7 +76,7 @@ func (o Options) dial(ctx context.Context) []checks.Check {
 	if err != nil {
 		return made
 	}
-	return append(made, stream(ctx, o.PrincipalAddress, config))
+	return append(made, stream(ctx, w.PrincipalAddress, config))
 }
 
 // remedy adds to an error what to do about it.
@@ -84,17 +88,17 @@ func remedy(err error, what string) error {
 }
 
 // clientTLS returns what the agent connects with, or why that is not known.
-func (o Options) clientTLS(ctx context.Context, host string) (*tls.Config, string) {
-	if o.Spoke == nil {
-		return nil, "the agent's certificate is on its cluster: give --agent-context"
+func (w *walk) clientTLS(ctx context.Context, host string) (*tls.Config, string) {
+	if w.Spoke == nil {
+		return nil, "the agent's certificate is on its cluster, which was not given, or is not reached: give --agent-context"
 	}
-	own, err := o.Spoke.Get(ctx, ca.AgentSecret)
+	own, err := w.Spoke.Get(ctx, ca.AgentSecret)
 	if err != nil || own == nil {
-		return nil, o.Spoke.Secret(ca.AgentSecret) + " cannot be read or is not there: the agent may have its certificate from elsewhere"
+		return nil, w.Spoke.Secret(ca.AgentSecret) + " cannot be read or is not there: the agent may have its certificate from elsewhere"
 	}
-	roots, err := o.Spoke.Get(ctx, ca.SecretName)
+	roots, err := w.Spoke.Get(ctx, ca.SecretName)
 	if err != nil || roots == nil {
-		return nil, o.Spoke.Secret(ca.SecretName) + " cannot be read or is not there"
+		return nil, w.Spoke.Secret(ca.SecretName) + " cannot be read or is not there"
 	}
 	pair, err := ca.PairIn(own.Data)
 	if err != nil {
@@ -104,7 +108,7 @@ func (o Options) clientTLS(ctx context.Context, host string) (*tls.Config, strin
 	if err != nil {
 		return nil, err.Error()
 	}
-	trusted, err := ca.ReadTrusted(roots, o.Spoke)
+	trusted, err := ca.ReadTrusted(roots, w.Spoke)
 	if err != nil {
 		return nil, err.Error()
 	}
@@ -137,14 +141,13 @@ func stream(ctx context.Context, address string, config *tls.Config) checks.Chec
 	return checks.Err(name, "", remedy(err, "the principal's log says which certificate it saw"))
 }
 
-// throughTheTunnel asks the agent's cluster as argocd-server does: by the cluster Secret, through kubeproxy and the agent; and its Redis.
-func (o Options) throughTheTunnel(ctx context.Context) []checks.Check {
-	return []checks.Check{o.kube(ctx), o.redis(ctx)}
-}
-
-func (o Options) kube(ctx context.Context) checks.Check {
+// kube asks the agent's cluster as argocd-server does: by the cluster Secret, through kubeproxy and the agent.
+func (w *walk) kube(ctx context.Context) checks.Check {
 	const name = "argocd-server's cluster connection, and the Kubernetes API through the tunnel"
-	found, err := agents.Find(ctx, o.Hub, o.Agent)
+	if c, lacks := w.lacking(ctx, name, w.Hub, listSecrets()); lacks {
+		return c
+	}
+	found, err := agents.Find(ctx, w.Hub, w.Agent)
 	if err != nil {
 		return checks.Err(name, "", err)
 	}
@@ -164,12 +167,12 @@ func (o Options) kube(ctx context.Context) checks.Check {
 		TLSClientConfig: rest.TLSClientConfig{CertData: known.Access.TLS.Certificate, KeyData: known.Access.TLS.Key, CAData: known.Access.TLS.CAData},
 	}
 	dialled := address.Host
-	if o.ResourceProxy != "" {
-		config.ServerName, dialled = address.Hostname(), o.ResourceProxy
-		config.Host = "https://" + o.ResourceProxy + address.Path
+	if w.ResourceProxy != "" {
+		config.ServerName, dialled = address.Hostname(), w.ResourceProxy
+		config.Host = "https://" + w.ResourceProxy + address.Path
 	}
 	connection, err := (&net.Dialer{Timeout: hopTimeout}).DialContext(ctx, "tcp", dialled)
-	if err != nil && o.ResourceProxy == "" {
+	if err != nil && w.ResourceProxy == "" {
 		return checks.Skip(name, fmt.Sprintf("the resource proxy is not reached from here (%v): give --resource-proxy-server, such as of kubectl port-forward", err))
 	}
 	if err != nil {
@@ -178,26 +181,4 @@ func (o Options) kube(ctx context.Context) checks.Check {
 	_ = connection.Close()
 	version, err := cluster.VersionOf(ctx, config)
 	return checks.Err(name, version, remedy(err, "kubeproxy's log, and the agent's, say why"))
-}
-
-func (o Options) redis(ctx context.Context) checks.Check {
-	const name = "Redis through the tunnel"
-	if o.RedisProxy == "" {
-		return checks.Skip(name, "give --redis-proxy, host:port of redisproxy as it is reached from here")
-	}
-	password, err := o.Hub.Get(ctx, "argocd-redis")
-	if err != nil {
-		return checks.Err(name, "", err)
-	}
-	options := &redis.Options{Addr: o.RedisProxy, DialTimeout: hopTimeout, ReadTimeout: hopTimeout, MaxRetries: -1, DisableIdentity: true, Protocol: 2}
-	if password != nil {
-		options.Password = string(password.Data["auth"])
-	}
-	client := redis.NewClient(options)
-	defer func() { _ = client.Close() }() // it only read
-	err = client.Get(ctx, "app|resources-tree|"+o.Agent+"_argocd-agentctl-doctor|1.8.3").Err()
-	if errors.Is(err, redis.Nil) {
-		err = nil
-	}
-	return checks.Err(name, "answered", remedy(err, "redisproxy's log, and the agent's, say why"))
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/checks"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/manifest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
@@ -19,7 +18,7 @@ import (
 type program struct {
 	name           string
 	serviceAccount string
-	user           func(Options) string
+	user           func(*walk) string
 	rights         []right
 }
 
@@ -39,29 +38,48 @@ const argoproj = "argoproj.io"
 // setup is what of an installation decides which rights are needed.
 type setup struct{ autonomous, byDestination bool }
 
+// setupRights are what setup needs on a cluster.
+func setupRights(hub bool) []authorizationv1.ResourceAttributes {
+	needs := []authorizationv1.ResourceAttributes{{Verb: "get", Resource: "configmaps", Name: paramsConfigMap}}
+	if hub {
+		needs = append(needs, listSecrets())
+	}
+	return needs
+}
+
 // setup finds out which mode the agent has, and how Applications are mapped: by the cluster Secret, and by the ConfigMaps of settings. What
 // these do not say is as the programs have it by default.
-func (o Options) setup(ctx context.Context) (found setup, err error) {
-	if o.Hub != nil {
-		if secret, err := agents.Find(ctx, o.Hub, o.Agent); err == nil {
-			found.autonomous = secret.Labels[argocd.LabelMode] == autonomous
+func (w *walk) setup(ctx context.Context) (found setup, err error) {
+	if w.Hub != nil {
+		if found.autonomous, err = w.isAutonomous(ctx); err != nil {
+			return found, err
 		}
-		data, err := o.Hub.ConfigMapData(ctx, manifest.ParamsConfigMap)
+		data, err := w.Hub.ConfigMapData(ctx, paramsConfigMap)
 		if err != nil {
 			return found, err
 		}
 		found.byDestination = data["principal.destination-based-mapping"] == "true"
 	}
-	if o.Spoke != nil {
-		data, err := o.Spoke.ConfigMapData(ctx, manifest.ParamsConfigMap)
+	if w.Spoke != nil {
+		data, err := w.Spoke.ConfigMapData(ctx, paramsConfigMap)
 		if err != nil {
 			return found, err
 		}
 		found.autonomous = found.autonomous || data["agent.mode"] == autonomous
 		found.byDestination = found.byDestination || data["agent.destination-based-mapping"] == "true"
 	}
-	found.byDestination = found.byDestination || o.ByDestination
+	found.byDestination = found.byDestination || w.ByDestination
 	return found, nil
+}
+
+// isAutonomous reports whether the cluster Secret says so of the agent, or of any if it is about none.
+func (w *walk) isAutonomous(ctx context.Context) (bool, error) {
+	if w.Agent == "" {
+		found, err := w.Hub.List(ctx, argocd.ClusterSelector+","+argocd.LabelMode+"="+autonomous)
+		return len(found) > 0, err
+	}
+	secret, err := agents.Find(ctx, w.Hub, w.Agent)
+	return err == nil && secret.Labels[argocd.LabelMode] == autonomous, nil // that there is none is said by another check
 }
 
 // autonomous is that mode.
@@ -73,7 +91,7 @@ func principalRights(s setup) program {
 	if s.autonomous {
 		projects = all()
 	}
-	return program{"principal", "argocd-agent-principal", func(o Options) string { return o.PrincipalUser }, []right{
+	return program{"principal", "argocd-agent-principal", func(w *walk) string { return w.PrincipalUser }, []right{
 		{group: argoproj, resource: "applications", everywhere: true, verbs: all()},
 		{group: argoproj, resource: "appprojects", verbs: projects},
 		{resource: "secrets", verbs: follow()},
@@ -106,18 +124,33 @@ func agentRights(s setup) program {
 		right{resource: "configmaps", name: "argocd-agent-deletion-guard", verbs: follow()},
 		right{resource: "configmaps", name: "argocd-agent-policy", verbs: follow()},
 		right{resource: "events", everywhere: s.byDestination, verbs: []string{"create"}})
-	return program{"agent", "argocd-agent-agent", func(o Options) string { return o.AgentUser }, rights}
+	return program{"agent", "argocd-agent-agent", func(w *walk) string { return w.AgentUser }, rights}
 }
 
 // rights asks the API server for each right of a program.
-func (o Options) rights(ctx context.Context, c *cluster.Client, of func(setup) program) []checks.Check {
-	kind, err := o.setup(ctx)
+func (w *walk) rights(ctx context.Context, c *cluster.Client, of func(setup) program) []checks.Check {
+	name := "rights of the " + of(setup{}).name + " on " + c.String()
+	for _, one := range []*cluster.Client{w.Hub, w.Spoke} {
+		if one == nil {
+			continue
+		}
+		if forbidden, lacks := w.lacking(ctx, name, one, setupRights(one == w.Hub)...); lacks {
+			return []checks.Check{forbidden}
+		}
+	}
+	kind, err := w.setup(ctx)
 	p := of(kind)
 	if err != nil {
-		return []checks.Check{checks.Skip("rights of the "+p.name+" on "+c.String(), err.Error())}
+		return []checks.Check{checks.Skip(name, err.Error())}
 	}
-	name := "rights of the " + p.name + " on " + c.String()
-	user := p.user(o)
+	user := p.user(w)
+	needs := []authorizationv1.ResourceAttributes{{Verb: "create", Group: authorizationv1.GroupName, Resource: "subjectaccessreviews"}}
+	if user == "" {
+		needs = append(needs, authorizationv1.ResourceAttributes{Verb: "get", Resource: "serviceaccounts", Name: p.serviceAccount})
+	}
+	if forbidden, lacks := w.lacking(ctx, name, c, needs...); lacks {
+		return []checks.Check{forbidden}
+	}
 	if user == "" {
 		there, err := c.HasServiceAccount(ctx, p.serviceAccount)
 		if err != nil {

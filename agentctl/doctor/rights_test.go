@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/checks"
@@ -33,6 +34,8 @@ type spoke struct {
 func (s spoke) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch {
+	case r.URL.Path == "/version":
+		_ = json.NewEncoder(w).Encode(version.Info{GitVersion: "v1.0.0"})
 	case strings.HasSuffix(r.URL.Path, "/subjectaccessreviews"):
 		body, _ := io.ReadAll(r.Body)
 		object, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), body) // protobuf or JSON
@@ -72,15 +75,7 @@ func TestRightsAreThoseOfTheModeAndTheMapping(t *testing.T) {
 	} {
 		server := httptest.NewServer(c.spoke)
 		t.Cleanup(server.Close)
-		kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-		require.NoError(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, `apiVersion: v1
-kind: Config
-current-context: spoke
-clusters: [{name: spoke, cluster: {server: %q}}]
-contexts: [{name: spoke, context: {cluster: spoke, user: ""}}]
-`, server.URL), 0o600))
-		place, err := cluster.New(cluster.Options{Title: "the agent's cluster", Kubeconfig: kubeconfig, Namespace: "argocd"})
-		require.NoError(t, err)
+		place := at(t, server.URL)
 		all := doctor.Examine(t.Context(), doctor.Options{Agent: "berlin", Spoke: place, AgentUser: "agent", ByDestination: c.mapped}, func(checks.Check) {})
 		var rights *checks.Check
 		for i := range all {
@@ -96,4 +91,19 @@ contexts: [{name: spoke, context: {cluster: spoke, user: ""}}]
 		require.Equal(t, checks.Failed, rights.Result, name)
 		require.Contains(t, strings.Join(rights.Problems, "\n"), c.lacks, name)
 	}
+}
+
+// at returns a client for an API server at an address.
+func at(t *testing.T, address string) *cluster.Client {
+	t.Helper()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+current-context: spoke
+clusters: [{name: spoke, cluster: {server: %q}}]
+contexts: [{name: spoke, context: {cluster: spoke, user: ""}}]
+`, address), 0o600))
+	place, err := cluster.New(cluster.Options{Title: "the agent's cluster", Kubeconfig: kubeconfig, Namespace: "argocd"})
+	require.NoError(t, err)
+	return place
 }

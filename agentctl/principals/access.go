@@ -12,6 +12,8 @@ import (
 	"os"
 	"strings"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/presence"
 )
@@ -33,6 +35,18 @@ type Access struct {
 // secured reports whether the metrics are to be asked by TLS of this program's own. An API server that proxies requests passes on neither
 // tokens nor client certificates, and verifies no certificate.
 func (a Access) secured() bool { return a.CA != "" || a.Cert != "" || a.TokenFile != "" }
+
+// Rights are those on the hub that asking the principals needs.
+func (a Access) Rights() []authorizationv1.ResourceAttributes {
+	if len(a.Addresses) > 0 {
+		return nil
+	}
+	pods := authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Subresource: "proxy"}
+	if a.secured() {
+		pods = authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods", Subresource: "portforward"}
+	}
+	return []authorizationv1.ResourceAttributes{{Verb: "get", Resource: "services", Name: Service}, {Verb: "list", Resource: "pods"}, pods}
+}
 
 // Check refuses what does not go together, before anybody is asked.
 func (a Access) Check() error {

@@ -16,6 +16,12 @@ func identityLiesElsewhere() []lie {
 			by:      `internal/identity/jwtsvid.TestTokenInOtherWordsProvesNothing`,
 		},
 		{
+			who: `who listened in on an agent`, about: `principal, JWT-SVID`,
+			sends:   `a token that was shown to another principal, or to the one that ran before`,
+			happens: `Unauthenticated once it is a minute old, and, if it is more than 5 seconds older than the principal's start, at once; until then another principal takes it`,
+			by:      `internal/identity/jwtsvid.TestTokenThatMayHaveBeenShownElsewhere`,
+		},
+		{
 			who: `anyone in either network`, about: `principal, JWT-SVID`,
 			sends:   `a token in clear text, two tokens, or one beside a client certificate or a sidecar's header`,
 			happens: `Unauthenticated; a certificate or the sidecar's header decides, if there is one`,

@@ -11,6 +11,18 @@ func liesElsewhere() []lie {
 			by:      `agentctl/principals.TestWhatAnAgentSaysOfItselfIsPrintable`,
 		},
 		{
+			who: `agent`, about: `argocd-agentctl doctor`,
+			sends:   `escape sequences, lines, or a megabyte, where its cluster says its version, or its Redis an error`,
+			happens: `it is shown as one line, quoted and cut`,
+			by:      `agentctl/checks.TestWhatOthersSayMovesNoCursor`,
+		},
+		{
+			who: `anyone in the hub's network`, about: `argocd-agentctl doctor`,
+			sends:   `answers in place of Redis or redisproxy, to learn its password`,
+			happens: `the password is sent to nobody who has not answered as a Redis, by TLS if that is configured; what answers is named`,
+			by:      `agentctl/redisprobe.TestPasswordGoesToRedisOnly`,
+		},
+		{
 			who: `component`, about: `Relay.Dial`,
 			sends:   "redisproxy's certificate with the target `kube`, under kubeproxy's name",
 			happens: `PermissionDenied that names the component and --hub-components, logged`,

@@ -6,7 +6,7 @@ func enrollmentLies() []lie {
 		{
 			who: stranger, about: `principal, enrollment`,
 			sends:   `no token, one of another hub, one for another agent's name, a blocked agent's, or one that was used for another key`,
-			happens: `Unauthenticated, or PermissionDenied if blocked; what others try does not use up a token`,
+			happens: `Unauthenticated, or PermissionDenied if blocked, which only who has a good token learns; neither that nor what others try uses up a token`,
 			by:      `e2e.TestTokensThatGetNoCertificate`,
 		},
 		{

@@ -108,7 +108,28 @@ func (a *Admission) refuses(peer identity.Peer) error {
 			return err
 		}
 	}
-	if agent == "" || a.options.HasCluster == nil || a.options.Identify.ComponentOf(peer.Proof) != "" || a.options.HasCluster(string(agent)) {
+	if agent == "" || a.options.Identify.ComponentOf(peer.Proof) != "" {
+		return nil
+	}
+	return a.lacksCluster(agent)
+}
+
+// Refuses returns why an agent is not admitted whatever its proof, nil if it may be.
+func (a *Admission) Refuses(agent identity.Agent) error {
+	if err := a.Ready(); err != nil {
+		return err
+	}
+	if now := a.current(); now != nil {
+		if err := now.list.Refuses(identity.Proof{}, agent); err != nil {
+			return err
+		}
+	}
+	return a.lacksCluster(agent)
+}
+
+// lacksCluster returns an error if an agent needs a cluster Secret and has none.
+func (a *Admission) lacksCluster(agent identity.Agent) error {
+	if a.options.HasCluster == nil || a.options.HasCluster(string(agent)) {
 		return nil
 	}
 	return fmt.Errorf("the hub has no cluster Secret of agent %s, which the principal's setting --require-cluster-secret asks for: "+

@@ -208,6 +208,15 @@ func TestBlockAndUnblockWhileItRuns(t *testing.T) {
 	require.Contains(t, f.log.String(), "nobody is blocked")
 }
 
+// Who has no certificate yet is refused by its name alone.
+func TestAgentsAreRefusedBeforeTheyHaveACertificate(t *testing.T) {
+	f := newFixture(t, configMap("1", "agent.berlin"), func(agent string) bool { return agent != "rome" })
+	f.becomes(t, certificate(t, "berlin"), "is blocked")
+	require.ErrorContains(t, f.Refuses("berlin"), "agent berlin is blocked")
+	require.ErrorContains(t, f.Refuses("rome"), "argocd-agentctl agent create rome")
+	require.NoError(t, f.Refuses("paris"))
+}
+
 func TestBlockedFromTheStart(t *testing.T) {
 	f := newFixture(t, configMap("1", "agent.berlin"))
 	f.becomes(t, certificate(t, "berlin"), "is blocked")
@@ -233,6 +242,7 @@ func TestInvalidBlocklistKeepsTheLastOne(t *testing.T) {
 func TestInvalidBlocklistAtTheStartAdmitsNobody(t *testing.T) {
 	f := newFixture(t, configMap("1", "nonsense"))
 	f.becomes(t, certificate(t, "paris"), "nonsense")
+	require.ErrorContains(t, f.Refuses("paris"), "nonsense")
 	require.ErrorContains(t, f.Ready(), "argocd/argocd-agent-tls-blocklist")
 	f.api.send(t, watch.Modified, configMap("2", "more-nonsense"))
 	f.api.send(t, watch.Modified, configMap("3", "agent.berlin"))

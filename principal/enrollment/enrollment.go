@@ -36,6 +36,8 @@ type Options struct {
 	// Identify and Trust say whom a certificate names, and whether its holder would be admitted. What would not be is not given away.
 	Identify *identity.Authenticator
 	Trust    identity.Trust
+	// Refuses says why an agent is refused whatever its certificate. It need not use up its token to learn that.
+	Refuses func(identity.Agent) error
 	// Ready waits until it is known who is refused.
 	Ready      func(ctx context.Context) error
 	Registerer prometheus.Registerer
@@ -112,11 +114,8 @@ func (s *Service) Enroll(ctx context.Context, r *enrollv1.EnrollRequest) (*enrol
 	if err := s.options.Ready(ctx); err != nil {
 		return s.answer(byToken, logger, nil, refuse(codes.Unavailable, "the principal is not ready"))
 	}
-	if err := s.options.Tokens.Redeem(ctx, token, raw); err != nil {
-		if errors.As(err, new(hubError)) {
-			return s.answer(byToken, logger, nil, err)
-		}
-		return s.answer(byToken, logger, nil, refuse(codes.Unauthenticated, "%v", err))
+	if err := s.options.Tokens.Redeem(ctx, token, raw, func() error { return wouldBeRefused(token.Agent, s.options.Refuses(token.Agent)) }); err != nil {
+		return s.answer(byToken, logger, nil, err)
 	}
 	certificate, err := s.issue(ctx, token.Agent, request)
 	return s.answer(byToken, logger, certificate, err)
@@ -183,10 +182,18 @@ func (s *Service) issue(ctx context.Context, agent identity.Agent, request pki.R
 	case named != agent || s.options.Identify.ComponentOf(proof) != "":
 		return nil, refuse(codes.PermissionDenied, "no certificate for agent %s: by --auth the principal would take it for another's", agent)
 	}
-	if err := s.options.Trust.Verify(identity.Peer{Proof: proof, Agent: agent}); err != nil {
-		return nil, refuse(codes.PermissionDenied, "no certificate for agent %s: its holder would be refused: %v", agent, err)
+	if err := wouldBeRefused(agent, s.options.Trust.Verify(identity.Peer{Proof: proof, Agent: agent})); err != nil {
+		return nil, err
 	}
 	return text, nil
+}
+
+// wouldBeRefused is the refusal of a certificate that would be of no use, for a reason; nil if there is none.
+func wouldBeRefused(agent identity.Agent, reason error) error {
+	if reason == nil {
+		return nil
+	}
+	return refuse(codes.PermissionDenied, "no certificate for agent %s: its holder would be refused: %v", agent, reason)
 }
 
 // answer counts and logs what becomes of a request. A refusal is for the caller; of any other error it learns no more than that.

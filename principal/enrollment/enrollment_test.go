@@ -98,6 +98,24 @@ func TestRequestsThatUseNoToken(t *testing.T) {
 	require.ErrorContains(t, err, "was used for another key already")
 }
 
+// Who is blocked learns that, if its token holds, and has the token still when it is not blocked any more.
+func TestBlockedAgentKeepsItsToken(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, nil)
+	token := o.token("berlin")
+	o.blocked["berlin"] = errors.New("agent berlin is blocked")
+	_, err := o.enroll("192.0.2.1", enrolltoken.New("berlin").Text(), csrOf(t, "berlin"))
+	require.Equal(t, codes.Unauthenticated, status.Code(err), "%v", err)
+	require.NotContains(t, err.Error(), "blocked", "who has no token learns nothing")
+	_, err = o.enroll("192.0.2.1", token, csrOf(t, "berlin"))
+	require.Equal(t, codes.PermissionDenied, status.Code(err), "%v", err)
+	require.ErrorContains(t, err, "its holder would be refused: agent berlin is blocked")
+	delete(o.blocked, "berlin")
+	_, err = o.enroll("192.0.2.1", token, csrOf(t, "berlin"))
+	require.NoError(t, err)
+	o.counts("token", "refused", 2)
+}
+
 // What is wrong on the hub is for its log. The caller may come again.
 func TestErrorsOfTheHubDoNotReachCallers(t *testing.T) {
 	t.Parallel()

@@ -1,13 +1,11 @@
 package enrollment_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
 	"net"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	enrollv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enroll/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrolltoken"
@@ -50,34 +49,15 @@ type office struct {
 	hub      *fake.Clientset
 	ca       *pki.CA
 	trust    *identitytest.Trust
+	blocked  map[identity.Agent]error
 	registry *prometheus.Registry
-	log      *journal
-}
-
-// journal is a log.
-type journal struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (j *journal) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(line)
-}
-
-// String is all that was logged.
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
+	log      *logtest.Log
 }
 
 // newOffice returns a Service with a signer: that of its own CA if it is nil.
 func newOffice(t *testing.T, signer enrollment.Signer) *office {
 	t.Helper()
-	o := &office{t: t, hub: fake.NewClientset(), trust: &identitytest.Trust{}, registry: prometheus.NewRegistry(), log: &journal{}}
+	o := &office{t: t, hub: fake.NewClientset(), trust: &identitytest.Trust{}, blocked: make(map[identity.Agent]error), registry: prometheus.NewRegistry(), log: &logtest.Log{}}
 	var err error
 	o.ca, err = pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
@@ -92,7 +72,7 @@ func newOffice(t *testing.T, signer enrollment.Signer) *office {
 	o.Service = enrollment.New(enrollment.Options{
 		Signer: signer, Tokens: enrollment.Tokens{Client: o.hub.CoreV1(), Namespace: hubNamespace},
 		Authn:    authn.New(authn.Options{Identify: identify, Trust: o.trust, Logger: logger}),
-		Identify: identify, Trust: o.trust, Ready: func(context.Context) error { return nil }, Registerer: o.registry, Logger: logger,
+		Identify: identify, Trust: o.trust, Refuses: func(agent identity.Agent) error { return o.blocked[agent] }, Ready: func(context.Context) error { return nil }, Registerer: o.registry, Logger: logger,
 	})
 	return o
 }

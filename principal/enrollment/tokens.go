@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -19,41 +21,32 @@ type Tokens struct {
 	Namespace string
 }
 
-// Redeem uses a token for a public key. The Secret is written before anything is signed, on the version that was read: of those who use a
-// token at the same time, at any replica, one succeeds. Errors that are not the caller's fault are a hubError.
-func (t Tokens) Redeem(ctx context.Context, token enrolltoken.Token, publicKey []byte) error {
+// Redeem uses a token for a public key, unless permit, which is asked once the token holds, says why not. The Secret is written before anything
+// is signed, on the version that was read: of those who use a token at the same time, at any replica, one succeeds. What is the
+// caller's fault is a refusal.
+func (t Tokens) Redeem(ctx context.Context, token enrolltoken.Token, publicKey []byte, permit func() error) error {
 	secrets := t.Client.Secrets(t.Namespace)
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		found, err := secrets.Get(ctx, enrolltoken.SecretName, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return enrolltoken.ErrUnknown
-		}
-		if err != nil {
-			return hubError{err}
+		switch {
+		case apierrors.IsNotFound(err):
+			found = &corev1.Secret{}
+		case err != nil:
+			return fmt.Errorf("Secret %s: %w", enrolltoken.SecretName, err)
 		}
 		entry, changed, err := enrolltoken.Redeem(found.Data[string(token.Agent)], token, publicKey, time.Now())
-		if err != nil || !changed {
+		if err != nil {
+			return refuse(codes.Unauthenticated, "%v", err)
+		}
+		if err := permit(); err != nil || !changed {
 			return err
 		}
 		if found.Data[string(token.Agent)], err = entry.Encode(); err != nil {
 			return err
 		}
-		_, err = secrets.Update(ctx, found, metav1.UpdateOptions{})
-		if err != nil && !apierrors.IsConflict(err) {
-			return hubError{err}
+		if _, err = secrets.Update(ctx, found, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("Secret %s: %w", enrolltoken.SecretName, err)
 		}
-		return err
+		return nil
 	})
-	if apierrors.IsConflict(err) {
-		return hubError{err}
-	}
-	return err
 }
-
-// hubError is one that the caller can do nothing about, nor should read.
-type hubError struct{ error }
-
-func (e hubError) Error() string {
-	return fmt.Sprintf("Secret %s: %v", enrolltoken.SecretName, e.error)
-}
-func (e hubError) Unwrap() error { return e.error }

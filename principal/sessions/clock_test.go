@@ -113,6 +113,38 @@ func TestStreamDoesNotOutliveItsCertificate(t *testing.T) {
 	})
 }
 
+// A hub that is slow to write does not take up all the time that an agent waits for an answer, and an agent that is slow itself leaves it as
+// much. Whoever is refused for that learns it.
+func TestSlowRegistrationIsGivenUp(t *testing.T) {
+	withFakeClock(t, func(t *testing.T, o *fixture) {
+		greets := func(name string, after, takes time.Duration) (agent, <-chan error, time.Time) {
+			o.registers.Store(name, takes)
+			a, ended := o.callConnect(t, name, time.Hour)
+			<-time.After(after)
+			began := time.Now()
+			require.NoError(t, a.SendHello(hello()))
+			return a, ended, began
+		}
+		o.unknown.Store("late", nil)
+		a, _, _ := greets("late", 9*time.Second, 3*time.Second)
+		_, err := a.RecvHello()
+		require.NoError(t, err)
+
+		o.unknown.Store("new", nil)
+		_, ended, began := greets("new", 0, time.Hour)
+		err = <-ended
+		require.Equal(t, 4*time.Second, time.Since(began))
+		require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+		require.ErrorContains(t, err, "the hub's API server did not answer within 4s, and the agent tries again by itself: context deadline exceeded")
+
+		a, _, began = greets("known", 0, time.Hour)
+		_, err = a.RecvHello()
+		require.NoError(t, err)
+		require.Equal(t, 4*time.Second, time.Since(began))
+		require.Contains(t, o.log.String(), "An agent's cluster could not register; the agent is served without that")
+	})
+}
+
 // An agent that took its connection for dead is served by another one. When the network delivers late what the agent had
 // said over the first one, its hello and its end, the agent is still served.
 func TestLateHelloOfEndedConnectionDoesNotSupersede(t *testing.T) {

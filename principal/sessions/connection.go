@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -27,6 +28,9 @@ const (
 	// readyTimeout is how long an agent waits for a principal that is starting, rather than be refused, and lose more time until
 	// its next attempt. Agents wait 10 s for an answer to their hellos, and those that wait in vain are to be told why.
 	readyTimeout = 5 * time.Second
+	// hubTimeout is how long the hub may take to register the agent's cluster, and then to say whether it knows the agent. Both come before
+	// the answer to the hello, for which agents wait 10 s.
+	hubTimeout = 4 * time.Second
 	// catchUpTimeout is how long the principal's caches may be behind what an agent has seen of the hub at another principal. It is less
 	// than agents wait for a sign of life.
 	catchUpTimeout = 10 * time.Second
@@ -222,9 +226,7 @@ func (c *connection) logEnd(err error) error {
 
 // exchangeHellos receives the agent's hello and answers it, if both fit together.
 func (c *connection) exchangeHellos() error {
-	ctx, cancel := context.WithTimeoutCause(c.ctx, handshakeTimeout, errNoHello)
-	defer cancel()
-	theirs, err := c.stream.RecvHello(ctx)
+	theirs, err := c.recvHello()
 	if err != nil {
 		return err
 	}
@@ -234,9 +236,9 @@ func (c *connection) exchangeHellos() error {
 	misfit := s.misfit(&mine, theirs)
 	var registering error
 	if misfit == nil && s.options.Register != nil && s.options.OtherCluster(c.agent) == "" {
-		registering = s.options.Register(ctx, c.agent, theirs)
+		registering = c.register(theirs)
 	}
-	if err := c.errIfUnknown(ctx, registering); err != nil {
+	if err := c.errIfUnknown(registering); err != nil {
 		return err
 	}
 	switch {
@@ -249,6 +251,24 @@ func (c *connection) exchangeHellos() error {
 	theirs.ClusterLabels, theirs.ClusterAnnotations = nil, nil // nobody needs them any more
 	c.theirs = theirs
 	return c.sendHello(mine)
+}
+
+func (c *connection) recvHello() (wire.Hello, error) {
+	ctx, cancel := context.WithTimeoutCause(c.ctx, handshakeTimeout, errNoHello)
+	defer cancel()
+	return c.stream.RecvHello(ctx)
+}
+
+// register has the agent's cluster register, and returns why it could not. A hub that is slow to write must not take all the time that the
+// agent waits: one that the hub knows otherwise is served all the same, and another learns the reason.
+func (c *connection) register(theirs wire.Hello) error {
+	ctx, cancel := context.WithTimeout(c.ctx, hubTimeout)
+	defer cancel()
+	err := c.service.options.Register(ctx, c.agent, theirs)
+	if err == nil || ctx.Err() == nil || c.ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("the hub's API server did not answer within %v, and the agent tries again by itself: %w", hubTimeout, err)
 }
 
 // misfit returns, as a status, why a principal and an agent do not fit together, whatever the hub knows of the agent. It notes in the
@@ -275,11 +295,13 @@ func (s *Service) misfit(mine *wire.Hello, theirs wire.Hello) (err error) {
 // the agent's. A hub that it does not belong to would have it delete all that it holds; and what is shown as of a cluster of the
 // hub's a controller of the hub's deploys there. registering is why the agent could not register its cluster: one that the hub knows
 // otherwise is served without.
-func (c *connection) errIfUnknown(ctx context.Context, registering error) error {
+func (c *connection) errIfUnknown(registering error) error {
 	if secret := c.service.options.OtherCluster(c.agent); secret != "" {
 		return status.Errorf(codes.FailedPrecondition, "cluster Secret %s on the hub is of a cluster named %q that is not this agent's: give one of the two "+
 			"another name, or, if it is the agent's, the Secret the label %s=%s", secret, c.agent, argocd.LabelAgent, c.agent)
 	}
+	ctx, cancel := context.WithTimeout(c.ctx, hubTimeout)
+	defer cancel()
 	switch known, err := c.service.options.Knows(ctx, c.agent); {
 	case err != nil:
 		return status.Errorf(codes.Unavailable, "whether the hub knows agent %q is not known: %v", c.agent, err)

@@ -117,7 +117,7 @@ type fixture struct {
 	reached        chan string // agents and the limits that they reached
 	unknown        sync.Map    // agents => why nobody knows whether they are known, nil if they are not
 
-	registers  sync.Map    // agents => why they cannot register, nil if they can
+	registers  sync.Map    // agents => why they cannot register, or how long that takes; nil if they can at once
 	registered chan string // agents that could, and what they said of their clusters
 
 	modes sync.Map // agents => what the hub says of theirs
@@ -305,9 +305,16 @@ func (o *fixture) knows(_ context.Context, agent string) (bool, error) {
 }
 
 // register lets agents register that are in o.registers, and those that the hub knows anyway.
-func (o *fixture) register(_ context.Context, agent string, theirs wire.Hello) error {
+func (o *fixture) register(ctx context.Context, agent string, theirs wire.Hello) error {
 	why, registers := o.registers.Load(agent)
 	err, _ := why.(error)
+	if takes, slow := why.(time.Duration); slow {
+		select {
+		case <-time.After(takes):
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
 	if registers && err == nil {
 		o.unknown.Delete(agent)
 		o.registered <- agent + " " + theirs.ClusterLabels["team"]

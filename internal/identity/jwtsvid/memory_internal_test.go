@@ -25,6 +25,7 @@ func TestMemoryOfTokensIsBounded(t *testing.T) {
 		show("good "+strconv.Itoa(i), time.Now().Add(time.Hour))
 	}
 	for i := range 4 * firstSweep {
-		require.Contains(t, v.shown, sha256.Sum256([]byte("good "+strconv.Itoa(i))))
+		_, known := v.shown[sha256.Sum256([]byte("good "+strconv.Itoa(i)))] // require.Contains looks at each
+		require.True(t, known)
 	}
 }

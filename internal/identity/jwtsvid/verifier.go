@@ -37,6 +37,7 @@ type Options struct {
 // Verifier verifies JWT-SVIDs by the bundles of the Workload API. It is safe for concurrent use.
 type Verifier struct {
 	options Options
+	started time.Time     // what was shown before is not remembered
 	known   chan struct{} // closed when there are bundles
 
 	mu      sync.Mutex
@@ -53,7 +54,9 @@ const firstSweep = 1024
 
 // NewVerifier returns a verifier that accepts no token until Run has found the bundles.
 func NewVerifier(o Options) *Verifier {
-	return &Verifier{options: o, known: make(chan struct{}), shown: make(map[[sha256.Size]byte]time.Time), sweep: firstSweep}
+	return &Verifier{
+		options: o, started: time.Now(), known: make(chan struct{}), shown: make(map[[sha256.Size]byte]time.Time), sweep: firstSweep,
+	}
 }
 
 // Run follows the bundles until the context ends, which is no error.
@@ -123,6 +126,9 @@ func (v *Verifier) Prove(token string) (identity.Proof, error) {
 	if err != nil {
 		return identity.Proof{}, err
 	}
+	if err := v.requireNew(svid); err != nil {
+		return identity.Proof{}, err
+	}
 	key, err := digest(token)
 	if err != nil {
 		return identity.Proof{}, err
@@ -135,6 +141,32 @@ func (v *Verifier) Prove(token string) (identity.Proof, error) {
 	v.forgetExpired()
 	v.shown[key] = svid.Expiry.Add(leeway)
 	return identity.Proof{URIs: []string{svid.ID.String()}, NotAfter: svid.Expiry}, nil
+}
+
+const (
+	// maxAge is how old a token may be when it is shown. Agents fetch one for each stream, so the rest is for clocks that differ, as the library
+	// has it for those that are ahead. At another principal, which does not know what was shown here, a token is of use for that long.
+	maxAge = time.Minute
+	// startLeeway is for clocks that differ while a principal starts, so that agents need not come twice after each restart.
+	startLeeway = 5 * time.Second
+)
+
+// requireNew refuses a token that may well have been shown elsewhere: to another principal, or to the one that ran here before.
+func (v *Verifier) requireNew(svid *jwtsvid.SVID) error {
+	seconds, ok := svid.Claims["iat"].(float64)
+	if !ok {
+		return fmt.Errorf("that of %q does not say when it was issued, by the claim iat, as SPIRE's do", svid.ID)
+	}
+	issued := time.Unix(int64(seconds), 0)
+	at := issued.UTC().Format(time.RFC3339)
+	switch {
+	case time.Since(issued) > maxAge:
+		return fmt.Errorf("that of %q was issued at %s, and a stream needs one of the last %v: compare the clocks", svid.ID, at, maxAge)
+	case issued.Before(v.started.Add(-startLeeway)):
+		return fmt.Errorf("that of %q was issued at %s, before this principal started, and may have been shown to the one before: connect again with another, "+
+			"and compare the clocks if that is refused too", svid.ID, at)
+	}
+	return nil
 }
 
 // digest tells tokens apart, by the bytes that the signature is of. A token's text does not: whoever has one can write it in other ways that are

@@ -19,6 +19,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/jwtsvid"
 )
@@ -41,14 +42,20 @@ func newAuthority(t *testing.T, name string) authority {
 	return authority{key, name}
 }
 
-// token is one of a subject, which differs from all others by its nonce.
+// token is one of a subject, issued now, which differs from all others by its nonce.
 func (a authority) token(t *testing.T, subject string, expiry time.Time, audience ...string) string {
+	t.Helper()
+	return a.sign(t, jwt.Claims{
+		Subject: subject, Audience: append(audience, rand.Text()), Expiry: jwt.NewNumericDate(expiry), IssuedAt: jwt.NewNumericDate(time.Now()),
+	})
+}
+
+// sign returns a token with these claims.
+func (a authority) sign(t *testing.T, claims jwt.Claims) string {
 	t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: a.key}, (&jose.SignerOptions{}).WithHeader("kid", a.name))
 	require.NoError(t, err)
-	text, err := jwt.Signed(signer).Claims(jwt.Claims{
-		Subject: subject, Audience: append(audience, rand.Text()), Expiry: jwt.NewNumericDate(expiry), IssuedAt: jwt.NewNumericDate(time.Now()),
-	}).Serialize()
+	text, err := jwt.Signed(signer).Claims(claims).Serialize()
 	require.NoError(t, err)
 	return text
 }
@@ -139,4 +146,51 @@ func TestTokenInOtherWordsProvesNothing(t *testing.T) {
 		require.Error(t, err, name)
 		require.NotContains(t, err.Error(), other, name)
 	}
+}
+
+// What was shown to another principal, or to the one that ran before this one, is not known here. So only what is new is taken.
+func TestTokenThatMayHaveBeenShownElsewhere(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		key := newAuthority(t, "key")
+		started := time.Now()
+		v := jwtsvid.NewVerifier(jwtsvid.Options{Audience: audience, Changed: func() {}, Logger: slog.New(slog.DiscardHandler)})
+		trust(t, v, key)
+		shows := func(issued *jwt.NumericDate) error {
+			token := key.sign(t, jwt.Claims{
+				Subject: agentID, Audience: jwt.Audience{audience, rand.Text()}, Expiry: jwt.NewNumericDate(started.Add(2 * time.Hour)), IssuedAt: issued,
+			})
+			_, err := v.Prove(token)
+			if err == nil {
+				require.NoError(t, v.VerifyToken(token))
+			}
+			return err
+		}
+		ago := func(d time.Duration) *jwt.NumericDate { return jwt.NewNumericDate(time.Now().Add(-d)) }
+
+		require.NoError(t, shows(ago(0)))
+		require.NoError(t, shows(ago(5*time.Second)), "clocks differ")
+		require.NoError(t, shows(ago(-time.Minute)))
+		require.ErrorContains(t, shows(ago(6*time.Second)), "issued at 1999-12-31T23:59:54Z, before this principal started")
+		<-time.After(time.Hour)
+		require.NoError(t, shows(ago(time.Minute)))
+		require.ErrorContains(t, shows(ago(61*time.Second)), "issued at 2000-01-01T00:58:59Z, and a stream needs one of the last 1m0s: compare the clocks")
+		require.ErrorContains(t, shows(ago(-2*time.Minute)), "issued in the future")
+		require.ErrorContains(t, shows(nil), "does not say when it was issued")
+	})
+}
+
+// A stream goes on by a token that is too old to be shown.
+func TestTokenIsGoodToItsEnd(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		key := newAuthority(t, "key")
+		v := jwtsvid.NewVerifier(jwtsvid.Options{Audience: audience, Changed: func() {}, Logger: slog.New(slog.DiscardHandler)})
+		trust(t, v, key)
+		token := key.token(t, agentID, time.Now().Add(time.Hour), audience)
+		_, err := v.Prove(token)
+		require.NoError(t, err)
+		<-time.After(time.Hour)
+		require.NoError(t, v.VerifyToken(token))
+		<-time.After(time.Second)
+		require.ErrorContains(t, v.VerifyToken(token), "expired")
+	})
 }

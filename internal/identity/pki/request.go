@@ -18,19 +18,32 @@ import (
 // MaxRequest is how many bytes a certificate request may have. One with an RSA key of 8192 bits has 2 KiB.
 const MaxRequest = 16 << 10
 
-// NewRequest makes a key, and a PKCS #10 request, in DER form, by which its holder proves to have it. The request names its holder by the
-// common name, and by nothing else: who signs it may take it as it is, as cert-manager does, or decide by itself what is in the certificate.
+// NewRequest makes a key, and a request by it; see RequestBy.
 func NewRequest(kind KeyKind, commonName string) (request, keyPEM []byte, err error) {
-	key, err := newKey(kind)
-	if err != nil {
-		return nil, nil, fmt.Errorf("certificate request: generate key: %w", err)
-	}
-	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: commonName}}
-	if request, err = x509.CreateCertificateRequest(rand.Reader, template, key); err != nil {
+	if keyPEM, err = NewKey(kind); err != nil {
 		return nil, nil, fmt.Errorf("certificate request: %w", err)
 	}
-	keyPEM, err = encodeKey(key)
+	request, err = RequestBy(keyPEM, commonName)
 	return request, keyPEM, err
+}
+
+// RequestBy makes a PKCS #10 request, in DER form, by which the holder of a key that NewKey made proves to have it. The request names its
+// holder by the common name, and by nothing else: who signs it may take it as it is, as cert-manager does, or decide by itself what is in
+// the certificate.
+func RequestBy(keyPEM []byte, commonName string) ([]byte, error) {
+	block, _ := pem.Decode(keyPEM)
+	if block == nil {
+		return nil, errors.New("certificate request: its key is not in PEM form")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("certificate request: %w", err)
+	}
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: commonName}}, key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate request: %w", err)
+	}
+	return request, nil
 }
 
 // PublicKey is a key whose holder has proven to have it, of a kind that is strong enough to sign for.

@@ -89,6 +89,31 @@ func TestRequestsThatNobodySignsFor(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A request can be made again by the key that was kept of the first.
+func TestRequestByAKeyThatWasKept(t *testing.T) {
+	t.Parallel()
+	first, key, err := pki.NewRequest(pki.KeyKind{}, "berlin")
+	require.NoError(t, err)
+	again, err := pki.RequestBy(key, "berlin")
+	require.NoError(t, err)
+	var keys [][]byte
+	for _, der := range [][]byte{first, again} {
+		request, err := pki.ParseRequest(der)
+		require.NoError(t, err)
+		require.NoError(t, request.NamesOnly("berlin"))
+		raw, err := request.Key.Raw()
+		require.NoError(t, err)
+		keys = append(keys, raw)
+	}
+	require.Equal(t, keys[0], keys[1])
+	for want, bad := range map[string][]byte{
+		"its key is not in PEM form": nil, "certificate request: asn1": pemOf("PRIVATE KEY", []byte("junk")),
+	} {
+		_, err := pki.RequestBy(bad, "berlin")
+		require.ErrorContains(t, err, want)
+	}
+}
+
 // A signer that takes requests as they are must get none that asks for more than the agent's name.
 func TestRequestsThatAskForMoreThanTheName(t *testing.T) {
 	t.Parallel()

@@ -50,10 +50,10 @@ func Start(tb testing.TB, args ...string) *Redis {
 	return nil
 }
 
-// StartTLS starts a Redis that speaks TLS alone, with these files as its certificate, its key and its CA.
-func StartTLS(tb testing.TB, cert, key, ca string) *Redis {
+// StartTLS starts a Redis that speaks TLS alone, with these files as its certificate, its key and its CA, and more arguments.
+func StartTLS(tb testing.TB, cert, key, ca string, args ...string) *Redis {
 	tb.Helper()
-	r := Start(tb, "--tls-auth-clients", "no", "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca)
+	r := Start(tb, append([]string{"--tls-auth-clients", "no", "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca}, args...)...)
 	r.Stop()
 	r.args = append(r.args, "--tls-port", r.args[1])
 	r.args[1] = "0"

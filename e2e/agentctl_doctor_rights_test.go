@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,21 +17,11 @@ func TestDoctorNamesMissingRightsOfItsUser(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
 	spoke := shared.Spoke("b")
-	kubeconfig, err := spoke.KubeconfigFor(lab.WideAgentUser, spoke.Address, a.spoke)
-	require.NoError(t, err)
-	person := a
-	person.environment = append([]string{}, a.environment...)
-	person.environment[0] = "KUBECONFIG=" + kubeconfig + ":" + shared.Hub.Kubeconfig
-	command := "doctor berlin --side spoke --agent-context spoke-b --agent-redis 127.0.0.1:1"
+	person := a.person(t, spoke, lab.WideAgentUser, a.spoke, "[]")
 	roles := spoke.Kubernetes.RbacV1()
-	_, err = roles.RoleBindings(a.spoke).Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "person"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "person"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: lab.WideAgentUser}},
-	}, metav1.CreateOptions{})
+	role, err := roles.Roles(a.spoke).Get(t.Context(), "person", metav1.GetOptions{})
 	require.NoError(t, err)
-	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "person"}}
-	role, err = roles.Roles(a.spoke).Create(t.Context(), role, metav1.CreateOptions{})
-	require.NoError(t, err)
+	command := "doctor berlin --side spoke --agent-context spoke-b --agent-redis 127.0.0.1:1"
 	may := func(rules ...rbacv1.PolicyRule) {
 		role.Rules = append(role.Rules, rules...)
 		role, err = roles.Roles(a.spoke).Update(t.Context(), role, metav1.UpdateOptions{})
@@ -63,11 +54,7 @@ func TestDoctorNamesMissingRightsOfItsUser(t *testing.T) {
 func TestDoctorNamesMissingRightsOnTheHub(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
-	kubeconfig, err := shared.Hub.KubeconfigFor(lab.PrincipalUser, shared.Hub.Address, a.hub)
-	require.NoError(t, err)
-	person := a
-	person.environment = append([]string{}, a.environment...)
-	person.environment[0] = "KUBECONFIG=" + kubeconfig // who has rights in another namespace only
+	person := a.person(t, shared.Hub, lab.PrincipalUser, a.hub, "[]") // who has rights in another namespace only
 	where := " in namespace " + a.hub
 	got := person.show(t, "doctor berlin --side hub")
 	require.NotContains(t, got, "failed")
@@ -84,4 +71,25 @@ func TestDoctorNamesMissingRightsOnTheHub(t *testing.T) {
 	var all []struct{ MissingRights []string }
 	require.NoError(t, json.Unmarshal([]byte(person.show(t, "doctor berlin --side hub -o json")), &all))
 	require.Contains(t, all[1].MissingRights, "list secrets"+where)
+}
+
+// person is somebody who has these rights in a namespace of a cluster, and no others there.
+func (a admin) person(t *testing.T, c *lab.Cluster, user, namespace, rules string) admin {
+	t.Helper()
+	require.NoError(t, c.ApplyYAML(t.Context(), fmt.Appendf(nil, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: person}
+rules: %s
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: person}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: person}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %s}]
+`, rules, user), namespace))
+	kubeconfig, err := c.KubeconfigFor(user, c.Address, namespace)
+	require.NoError(t, err)
+	a.environment = append([]string{"KUBECONFIG=" + kubeconfig}, a.environment[1:]...)
+	return a
 }

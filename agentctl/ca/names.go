@@ -9,15 +9,15 @@ import (
 
 // Names of the Services by which the hub's programs are reached within its cluster.
 const (
-	principalService     = "argocd-agent-principal"
+	PrincipalService     = "argocd-agent-principal"
 	resourceProxyService = "argocd-agent-resource-proxy"
-	redisProxyService    = "argocd-agent-redis-proxy"
+	RedisProxyService    = "argocd-agent-redis-proxy"
 	xdsService           = "argocd-agent-xds"
 )
 
 // Secrets of certificates.
 const (
-	principalSecret     = "argocd-agent-principal-tls"
+	PrincipalSecret     = "argocd-agent-principal-tls"
 	ResourceProxySecret = "argocd-agent-resource-proxy-tls"
 	redisProxySecret    = "argocd-redis-proxy-tls"
 	xdsSecret           = "argocd-agent-xds-tls"
@@ -35,7 +35,7 @@ type ExtraNames struct {
 
 // Principal is the certificate that agents, and the hub's components, see.
 func Principal(namespace string, o ExtraNames) Certificate {
-	c := server(principalSecret, principalService, namespace, o)
+	c := server(PrincipalSecret, PrincipalService, namespace, o)
 	c.Peer = true
 	return c
 }
@@ -47,7 +47,7 @@ func ResourceProxy(namespace string, o ExtraNames) Certificate {
 
 // RedisProxy is the certificate that Argo CD sees when it uses redisproxy by TLS.
 func RedisProxy(namespace string, o ExtraNames) Certificate {
-	return server(redisProxySecret, redisProxyService, namespace, o)
+	return server(redisProxySecret, RedisProxyService, namespace, o)
 }
 
 // XDS is the certificate that clients of xds see, and by which the principal knows it.

@@ -108,7 +108,7 @@ type hubCertificate struct {
 
 func hubCertificates() []hubCertificate {
 	all := []hubCertificate{
-		{principalSecret, x509.ExtKeyUsageServerAuth, "pki issue principal", false},
+		{PrincipalSecret, x509.ExtKeyUsageServerAuth, "pki issue principal", false},
 		{ResourceProxySecret, x509.ExtKeyUsageServerAuth, "pki issue resource-proxy", false},
 		{redisProxySecret, x509.ExtKeyUsageServerAuth, "pki issue redis-proxy", true},
 	}

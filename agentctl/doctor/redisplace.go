@@ -14,6 +14,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/checks"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/manifest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/redisprobe"
 )
 
@@ -43,11 +44,11 @@ type paramKeys struct {
 //nolint:gochecknoglobals // constant tables
 var (
 	hubRedisKeys = paramKeys{
-		address: "principal.redis.server.address", tls: "principal.redis.tls.enabled", insecure: "principal.redis.tls.insecure",
+		address: manifest.HubRedis, tls: "principal.redis.tls.enabled", insecure: "principal.redis.tls.insecure",
 		secret: "principal.redis.ca-secret-name",
 	}
 	spokeRedisKeys = paramKeys{
-		address: "agent.redis.address", tls: "agent.redis.tls.enabled", insecure: "agent.redis.tls.insecure", secret: "agent.redis.tls.ca-secret-name",
+		address: manifest.Redis, tls: "agent.redis.tls.enabled", insecure: "agent.redis.tls.insecure", secret: "agent.redis.tls.ca-secret-name",
 		username: "agent.redis.username",
 	}
 )

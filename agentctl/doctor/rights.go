@@ -11,6 +11,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/checks"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/manifest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
@@ -58,15 +59,15 @@ func (w *walk) setup(ctx context.Context) (found setup, err error) {
 		if err != nil {
 			return found, err
 		}
-		found.byDestination = data["principal.destination-based-mapping"] == "true"
+		found.byDestination = data[manifest.HubByDestination] == "true"
 	}
 	if w.Spoke != nil {
 		data, err := w.Spoke.ConfigMapData(ctx, paramsConfigMap)
 		if err != nil {
 			return found, err
 		}
-		found.autonomous = found.autonomous || data["agent.mode"] == autonomous
-		found.byDestination = found.byDestination || data["agent.destination-based-mapping"] == "true"
+		found.autonomous = found.autonomous || data[manifest.ModeKey] == autonomous
+		found.byDestination = found.byDestination || data[manifest.ByDestination] == "true"
 	}
 	found.byDestination = found.byDestination || w.ByDestination
 	return found, nil

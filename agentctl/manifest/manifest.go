@@ -22,6 +22,15 @@ const (
 	ServiceAccount  = "argocd-agent-agent"
 )
 
+// Keys of ParamsConfigMap, on the hub and on a spoke, that others than the programs look at.
+const (
+	HubByDestination = "principal.destination-based-mapping"
+	HubRedis         = "principal.redis.server.address"
+	ModeKey          = "agent.mode"
+	ByDestination    = "agent.destination-based-mapping"
+	Redis            = "agent.redis.address"
+)
+
 // The agent's rights, as docs/operations.md describes them.
 //
 //go:embed role.yaml
@@ -141,7 +150,7 @@ func (s Spoke) files() ([]file, error) {
 // params is the ConfigMap of the agent's settings.
 func (s Spoke) params() *corev1.ConfigMap {
 	data := map[string]string{
-		"agent.namespace": s.Namespace, "agent.mode": s.Mode, "agent.creds": "mtls:any",
+		"agent.namespace": s.Namespace, ModeKey: s.Mode, "agent.creds": "mtls:any",
 		"agent.server.address": s.Server, "agent.server.port": strconv.Itoa(s.Port),
 	}
 	if s.EnrollmentPort != 0 {

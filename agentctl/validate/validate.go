@@ -46,7 +46,15 @@ func Principal(ctx context.Context, hub *cluster.Client) ([]checks.Check, error)
 	for _, entry := range entries {
 		all = append(all, checks.Of("certificate ("+entry.Secret+")", until(entry.Certificate), entry.Problems...))
 	}
-	all = append(all, signing(ctx, hub, known), noApplications(ctx, hub))
+	names, err := routes(ctx, hub)
+	if err != nil {
+		return nil, err
+	}
+	deployed, err := workloads(ctx, hub, onHub)
+	if err != nil {
+		return nil, err
+	}
+	all = append(append(all, names, signing(ctx, hub, known), noApplications(ctx, hub)), deployed...)
 	for i := range known {
 		all = append(all, checks.Of("agent "+known[i].Name+" ("+known[i].Secret+")", known[i].Server, known[i].Problems...))
 	}
@@ -147,11 +155,15 @@ func Agent(ctx context.Context, hub, spoke *cluster.Client, name string) ([]chec
 		trustProblems = append(trustProblems, "it has a private key: whoever has it can be any agent: it belongs on the hub only")
 	}
 	rest := slices.DeleteFunc(slices.Clone(about.Problems), func(p string) bool { return strings.HasPrefix(p, client) || strings.HasPrefix(p, trust) })
-	return []checks.Check{
+	deployed, err := workloads(ctx, spoke, onSpoke(about.Mode))
+	if err != nil {
+		return nil, err
+	}
+	return append([]checks.Check{
 		checks.Of("agent "+name+" on the hub ("+about.Secret+")", about.Server, rest...),
 		checks.Of("certificate of agent "+name+" ("+spoke.Namespace+"/"+ca.AgentSecret+")", until(about.Spoke.Certificate), of(about.Problems, client)...),
 		checks.Of("CA certificate ("+spoke.Namespace+"/"+ca.SecretName+")", "", trustProblems...),
-	}, nil
+	}, deployed...), nil
 }
 
 // of returns the problems of one Secret, without its name.

@@ -101,7 +101,13 @@ func registrationLies() []lie {
 		},
 		{
 			who: agent, about: `self-registration`,
-			sends:   `another mode than --self-registration-modes has`,
+			sends:   `labels and annotations that people have changed or removed on its cluster Secret`,
+			happens: `left out: what people say there wins`,
+			by:      `principal/registration.TestWhatPeopleEditStays`,
+		},
+		{
+			who: agent, about: `self-registration`,
+			sends:   `another mode than --self-registration-modes has, or than people have set on its cluster Secret`,
 			happens: `refused; of an agent that has registered, the mode stays`,
 			by:      `principal/registration.TestModeOfAnAgentThatRegistersItself`,
 		},

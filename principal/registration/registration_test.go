@@ -122,7 +122,10 @@ func TestKeylessSecretOfAnAgentThatConnects(t *testing.T) {
 		"argocd.argoproj.io/secret-type": "cluster", "argocd-agent.argoproj-labs.io/agent-name": "berlin",
 		"argocd-agent.argoproj-labs.io/self-registered-cluster": "true", "argocd-agent.argoproj-labs.io/agent-mode": "managed",
 	}, made.Labels)
-	require.Equal(t, map[string]string{"argocd.argoproj.io/skip-reconcile": "true", "managed-by": "argocd-agent"}, made.Annotations)
+	require.Equal(t, map[string]string{
+		"argocd.argoproj.io/skip-reconcile": "true", "managed-by": "argocd-agent",
+		"argocd-agent.argoproj-labs.io/self-registered-keys": `{"mode":"managed"}`,
+	}, made.Annotations)
 	require.Equal(t, "http://proxy:9090/agents/berlin?agentName=berlin", string(made.Data["server"]))
 	require.Equal(t, "berlin", string(made.Data["name"]))
 	require.JSONEq(t, `{"tlsClientConfig":{"insecure":false}}`, string(made.Data["config"]))
@@ -147,18 +150,51 @@ func TestWhatPeopleMadeIsLeftAlone(t *testing.T) {
 	}
 	require.Zero(t, f.api.Writes())
 
-	require.NoError(t, f.Register(t.Context(), "kyiv", managed(map[string]string{"team": "a", "env": "prod"})))
-	edited := f.api.Get("cluster-kyiv")
-	edited.Labels["fleet"], edited.Labels["env"] = "person", "test"
-	edited.Data["namespaces"] = []byte("default")
-	f.api.Set(edited)
-	require.Eventually(t, func() bool { return f.clusters.Registered("kyiv").Labels["fleet"] != "" }, timeout, time.Millisecond)
-	require.NoError(t, f.Register(t.Context(), "kyiv", managed(map[string]string{"fleet": "agent", "env": "prod"})))
+}
+
+// What people add to a principal's Secret, change or remove there, wins over what the agent says, until they put it back.
+func TestWhatPeopleEditStays(t *testing.T) {
+	f := start(t, secretstest.New(t), allowing(t, []string{"*"}, []string{"*"}))
+	says := func(env, tier string) registration.Declared {
+		d := managed(map[string]string{"env": env, "tier": tier, "fleet": "agent"})
+		d.Keys.Annotations = map[string]string{"note": "agent " + env}
+		return d
+	}
+	require.NoError(t, f.Register(t.Context(), "kyiv", managed(map[string]string{"team": "a", "env": "prod", "tier": "1"})))
+	f.edit(t, "kyiv", func(s *corev1.Secret) {
+		s.Labels["fleet"], s.Labels["env"] = "person", "test"
+		delete(s.Labels, "tier")
+		s.Annotations["note"] = "person"
+		s.Data["namespaces"] = []byte("default")
+	})
+	require.NoError(t, f.Register(t.Context(), "kyiv", says("prod", "2")))
 	now := f.api.Get("cluster-kyiv")
 	require.Equal(t, "person", now.Labels["fleet"], "what a person set wins")
 	require.NotContains(t, now.Labels, "team", "what the agent says no more goes")
-	require.Equal(t, "prod", now.Labels["env"], "what came with the registration follows the agent")
+	require.Equal(t, "test", now.Labels["env"], "what a person changed wins")
+	require.NotContains(t, now.Labels, "tier", "what a person removed stays away")
+	require.Equal(t, "person", now.Annotations["note"])
 	require.Equal(t, "default", string(now.Data["namespaces"]))
+
+	f.edit(t, "kyiv", func(s *corev1.Secret) { s.Labels["env"], s.Labels["tier"] = "prod", "1" })
+	require.NoError(t, f.Register(t.Context(), "kyiv", says("dev", "2")))
+	now = f.api.Get("cluster-kyiv")
+	require.Equal(t, "dev", now.Labels["env"], "and what a person put back follows the agent again")
+	require.Equal(t, "2", now.Labels["tier"])
+
+	f.edit(t, "kyiv", func(s *corev1.Secret) { s.Labels["env"] = "test" })
+	require.NoError(t, f.Register(t.Context(), "kyiv", managed()))
+	require.Equal(t, "test", f.api.Get("cluster-kyiv").Labels["env"], "also when the agent says no more of it")
+}
+
+// edit changes the cluster Secret of an agent as a person does, and waits until the principal knows.
+func (f *fixture) edit(t *testing.T, agent string, change func(*corev1.Secret)) {
+	t.Helper()
+	edited := f.api.Get("cluster-" + agent)
+	change(edited)
+	edited.Annotations["edits"] += "x" // which is how the principal's knowledge of this one is told
+	f.api.Set(edited)
+	require.Eventually(t, func() bool { return f.clusters.Registered(agent).Annotations["edits"] == edited.Annotations["edits"] }, timeout, time.Millisecond)
 }
 
 // A certificate that is rotated, and an address that changes, reach Secrets whose agents are away.
@@ -238,6 +274,19 @@ func TestModeOfAnAgentThatRegistersItself(t *testing.T) {
 	both := start(t, api, func(o *registration.Options) { o.Modes = []string{"managed", "autonomous"} })
 	require.NoError(t, both.Register(t.Context(), "berlin", registration.Declared{Mode: "autonomous"}))
 	require.Equal(t, "autonomous", both.clusters.Mode("berlin"))
+
+	// What people say of the mode stands, whichever the agent may choose.
+	for _, c := range []struct{ edit, want, then string }{{"managed", "managed", "managed"}, {"", "", ""}, {"autonomous", "autonomous", "managed"}} {
+		both.edit(t, "berlin", func(s *corev1.Secret) {
+			if s.Labels[argocd.LabelMode] = c.edit; c.edit == "" {
+				delete(s.Labels, argocd.LabelMode)
+			}
+		})
+		require.NoError(t, both.Register(t.Context(), "berlin", registration.Declared{Mode: "autonomous"}))
+		require.Equal(t, c.want, both.clusters.Mode("berlin"))
+		require.NoError(t, both.Register(t.Context(), "berlin", managed()))
+		require.Equal(t, c.then, both.clusters.Mode("berlin"))
+	}
 }
 
 // What a lying agent says of its cluster is left out, and said once; what is allowed counts.
@@ -262,7 +311,7 @@ func TestLabelsThatAgentsMayNotSet(t *testing.T) {
 	}, made.Labels)
 	require.Equal(t, map[string]string{
 		"argocd.argoproj.io/skip-reconcile": "true", "managed-by": "argocd-agent", "note": "hello",
-		"argocd-agent.argoproj-labs.io/self-registered-keys": `{"labels":["example.com/region","team"],"annotations":["note"]}`,
+		"argocd-agent.argoproj-labs.io/self-registered-keys": `{"mode":"managed","labels":{"example.com/region":"4d0282941aaf2d69","team":"ca978112ca1bbdca"},"annotations":{"note":"2cf24dba5fb0a30e"}}`,
 	}, made.Annotations)
 	require.NoError(t, f.Register(t.Context(), "berlin", says))
 	require.Equal(t, 1, strings.Count(f.log.String(), "Left out labels or annotations"), "once until it says something else")

@@ -3,16 +3,16 @@ package argocd
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// annotationRegistered, on a cluster Secret that a principal made, lists the keys of labels and annotations that came with the
-// registration. All others are people's, and stay.
+// annotationRegistered, on a cluster Secret that a principal made, says which labels and annotations came with the registration, and with
+// which values. All others are people's, and so is a value that is another one by now: those stay.
 const annotationRegistered = ownPrefix + "self-registered-keys"
 
 // annotationApplied is kubectl's, and may hold all that a Secret has.
@@ -28,10 +28,17 @@ type Registration struct {
 	Keys *ClusterKeys
 }
 
-// registeredKeys is the value of annotationRegistered.
-type registeredKeys struct {
-	Labels      []string `json:"labels,omitempty"`
-	Annotations []string `json:"annotations,omitempty"`
+// written is the value of annotationRegistered: what was written last, by its mark.
+type written struct {
+	Mode        string            `json:"mode,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// markOf stands for a value that was written.
+func markOf(value string) string {
+	sum := sha256.Sum256([]byte(value))
+	return hex.EncodeToString(sum[:8])
 }
 
 // IsSelfRegistered reports whether a principal made a cluster Secret, and looks after it.
@@ -45,47 +52,48 @@ func EndRegistration(secret *corev1.Secret) {
 	delete(secret.Annotations, annotationRegistered)
 }
 
-// Write puts the registration into a Secret, which may be a new one. What people have added to it stays, and wins.
+// Write puts the registration into a Secret, which may be a new one. What people have added to it, or changed, stays, and wins.
 func (r Registration) Write(secret *corev1.Secret) error {
 	if err := r.Cluster.Write(secret); err != nil {
 		return err
 	}
 	secret.Labels[LabelSelfRegistered] = "true"
-	if r.Mode != "" {
-		secret.Labels[LabelMode] = r.Mode
+	var last written
+	_ = json.Unmarshal([]byte(secret.Annotations[annotationRegistered]), &last) // what somebody else wrote there is nothing
+	if mode := secret.Labels[LabelMode]; r.Mode != "" && mode == last.Mode {
+		secret.Labels[LabelMode], last.Mode = r.Mode, r.Mode
 	}
-	if r.Keys == nil {
-		return nil
+	if r.Keys != nil {
+		last.Labels = replaceKeys(secret.Labels, last.Labels, r.Keys.Labels)
+		last.Annotations = replaceKeys(secret.Annotations, last.Annotations, r.Keys.Annotations)
 	}
-	var known registeredKeys
-	_ = json.Unmarshal([]byte(secret.Annotations[annotationRegistered]), &known) // what somebody else wrote there is nothing
-	now := registeredKeys{
-		Labels:      replaceKeys(secret.Labels, known.Labels, r.Keys.Labels),
-		Annotations: replaceKeys(secret.Annotations, known.Annotations, r.Keys.Annotations),
-	}
-	text, err := json.Marshal(now)
+	text, err := json.Marshal(last)
 	if err != nil {
 		return fmt.Errorf("cluster of agent %s: encode: %w", r.Agent, err)
 	}
-	if delete(secret.Annotations, annotationRegistered); len(now.Labels)+len(now.Annotations) > 0 {
+	if delete(secret.Annotations, annotationRegistered); string(text) != "{}" {
 		secret.Annotations[annotationRegistered] = string(text)
 	}
 	return nil
 }
 
-// replaceKeys makes entries of a map those that are wanted, and leaves alone what is neither known to be of earlier ones nor
-// wanted. It returns the keys that are known from then on, sorted.
-func replaceKeys(in map[string]string, known []string, wanted map[string]string) []string {
-	for _, key := range known {
-		if _, stays := wanted[key]; !stays && !isReservedMark(key) {
+// replaceKeys makes entries of a map those that are wanted, and leaves alone what people added, changed or removed. It takes and returns
+// what was written, and may yet become people's.
+func replaceKeys(in, last, wanted map[string]string) (now map[string]string) {
+	for key, mark := range last {
+		if _, stays := wanted[key]; !stays && markOf(in[key]) == mark && !isReservedMark(key) {
 			delete(in, key)
 		}
 	}
-	var now []string
-	for _, key := range slices.Sorted(maps.Keys(wanted)) {
-		if _, there := in[key]; !there || slices.Contains(known, key) {
-			in[key] = wanted[key]
-			now = append(now, key)
+	now = make(map[string]string)
+	for key, value := range wanted {
+		mark, was := last[key]
+		found, there := in[key]
+		switch {
+		case !was && !there, was && there && markOf(found) == mark:
+			in[key], now[key] = value, markOf(value)
+		case was:
+			now[key] = mark // people changed it, and may change it back
 		}
 	}
 	return now

@@ -32,7 +32,7 @@ func (t Tokens) Redeem(ctx context.Context, token enrolltoken.Token, publicKey [
 		case apierrors.IsNotFound(err):
 			found = &corev1.Secret{}
 		case err != nil:
-			return fmt.Errorf("Secret %s: %w", enrolltoken.SecretName, err)
+			return fmt.Errorf("read Secret %s: %w", enrolltoken.SecretName, err)
 		}
 		entry, changed, err := enrolltoken.Redeem(found.Data[string(token.Agent)], token, publicKey, time.Now())
 		if err != nil {
@@ -45,7 +45,7 @@ func (t Tokens) Redeem(ctx context.Context, token enrolltoken.Token, publicKey [
 			return err
 		}
 		if _, err = secrets.Update(ctx, found, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("Secret %s: %w", enrolltoken.SecretName, err)
+			return fmt.Errorf("write Secret %s: %w", enrolltoken.SecretName, err)
 		}
 		return nil
 	})

@@ -166,10 +166,10 @@ func TestRouteLookupLeadsToThePrincipalOfTheAgent(t *testing.T) {
 	for _, asked := range []*relaytest.World{one, two} {
 		targets, err := lookUp(t, asked.Hub, map[string]string{"agent": relaytest.Echo})
 		require.NoError(t, err)
-		require.Equal(t, []string{"principal-one", "principals"}, targets)
+		require.Equal(t, []string{"principal-one", "principals-looked-up", "principal-two"}, targets)
 		targets, err = lookUp(t, asked.Hub, map[string]string{"agent": "nobody"})
 		require.NoError(t, err)
-		require.Equal(t, []string{"principals"}, targets)
+		require.Equal(t, []string{"principals-looked-up", "principal-one", "principal-two"}, targets)
 	}
 }
 

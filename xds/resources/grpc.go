@@ -63,7 +63,7 @@ func lookupConfig(lookup string) *anypb.Any {
 		}},
 		LookupService: lookup, LookupServiceTimeout: durationpb.New(lookupTimeout),
 		MaxAge: durationpb.New(lookupMax), StaleAge: durationpb.New(lookupStale), CacheSizeBytes: lookupCache,
-		DefaultTarget: peers.AnyCluster,
+		DefaultTarget: peers.AnyLookedUp,
 	}})
 	config.TypeUrl = "type.googleapis.com/grpc.lookup.v1.RouteLookupClusterSpecifier" // see api/lookup
 	return config
@@ -71,7 +71,9 @@ func lookupConfig(lookup string) *anypb.Any {
 
 // GRPCClusters are the clusters of these principals for gRPC: all together, and each. How a connection is secured is for the program to say.
 func GRPCClusters(principals []string) []*clusterv3.Cluster {
-	clusters := []*clusterv3.Cluster{endpointsCluster(peers.AnyCluster)}
+	lookedUp := endpointsCluster(peers.AnyLookedUp)
+	lookedUp.EdsClusterConfig.ServiceName = peers.AnyCluster
+	clusters := []*clusterv3.Cluster{endpointsCluster(peers.AnyCluster), lookedUp}
 	for _, principal := range principals {
 		clusters = append(clusters, endpointsCluster(peers.Cluster(principal)))
 	}

@@ -14,6 +14,9 @@ import (
 const (
 	// AnyCluster is all principals of the hub together.
 	AnyCluster = "principals"
+	// AnyLookedUp is the same for what is looked up. grpc-go waits for ever for a cluster that is looked up if a route names it too (1.85:
+	// SubscribeToCluster tells nobody of what is known already).
+	AnyLookedUp = "principals-looked-up"
 	// LookupKey is the key of an agent's name in a route lookup.
 	LookupKey = "agent"
 )
@@ -38,7 +41,7 @@ func NewLookup(roster *Roster, admit Admit, targets ...string) *Lookup {
 // Register registers the service.
 func (l *Lookup) Register(server grpc.ServiceRegistrar) { server.RegisterService(lookupService(), l) }
 
-// routeLookup answers one request: the principal that holds the agent's tunnel and then all of them, or only these.
+// routeLookup answers one request: the principal that holds the agent's tunnel, if one does, and then any.
 func (l *Lookup) routeLookup(ctx context.Context, request *lookupv1.RouteLookupRequest) (*lookupv1.RouteLookupResponse, error) {
 	_, end, err := l.admit(ctx, l.target...)
 	if err != nil {
@@ -49,9 +52,18 @@ func (l *Lookup) routeLookup(ctx context.Context, request *lookupv1.RouteLookupR
 	if agent == "" {
 		return nil, status.Errorf(codes.InvalidArgument, "the key %q is missing: it is the agent's name", LookupKey)
 	}
-	answer := &lookupv1.RouteLookupResponse{Targets: []string{AnyCluster}}
-	if held, ok := l.roster.Held(Tunnel, agent); ok {
-		answer.Targets = []string{Cluster(held.Principal), AnyCluster}
+	answer := &lookupv1.RouteLookupResponse{}
+	held, ok := l.roster.Held(Tunnel, agent)
+	if ok {
+		answer.Targets = append(answer.Targets, Cluster(held.Principal))
+	}
+	answer.Targets = append(answer.Targets, AnyLookedUp)
+	// gRPC asks xds for the cluster of each target, and holds requests up that lead to one that it has not. So it gets to know all of them with
+	// the first, in case xds is away when an agent moves.
+	for _, principal := range l.roster.Principals() {
+		if !ok || principal != held.Principal {
+			answer.Targets = append(answer.Targets, Cluster(principal))
+		}
 	}
 	return answer, nil
 }

@@ -7,6 +7,7 @@ package peers
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -192,6 +193,15 @@ func (r *Roster) Leads(agent string) bool {
 		}
 	}
 	return true
+}
+
+// Principals returns the IDs of all principals, this one and those that are connected, sorted.
+func (r *Roster) Principals() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := maps.Clone(r.principals)
+	all[r.self.ID] = struct{}{}
+	return slices.Sorted(maps.Keys(all))
 }
 
 // join notes that another principal is connected.

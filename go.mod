@@ -22,6 +22,7 @@ require (
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
 	github.com/spiffe/go-spiffe/v2 v2.9.0
+	github.com/spiffe/spire-api-sdk v1.13.3
 	github.com/stretchr/testify v1.12.1
 	github.com/tidwall/match v1.1.1
 	github.com/tidwall/redcon v1.6.2

@@ -35,7 +35,9 @@ import (
 // issuing is a principal that issues certificates, by a copy of the lab's CA that it may read.
 type issuing struct {
 	*lab.Principal
-	enrollment int // port
+	enrollment int         // port
+	trust      *tls.Config // of those who enroll
+	roots      []byte      // by which they know it, as PEM
 }
 
 // newIssuing starts a principal that signs by a copy of the lab's CA.
@@ -54,19 +56,24 @@ func newIssuing(t *testing.T, args ...string) issuing {
 // newIssuingBy starts a principal whose signer works in a namespace, with the rights in a manifest.
 func newIssuingBy(t *testing.T, manifest, place string, args ...string) issuing {
 	t.Helper()
-	for _, name := range []string{manifest, "principal-enrollment-rbac.yaml"} {
-		rights, err := os.ReadFile(filepath.Join("lab", "manifests", name))
-		require.NoError(t, err)
-		rights = bytes.ReplaceAll(rights, []byte("namespace: argocd-agent-ca}"), []byte("namespace: "+place+"}"))
-		require.NoError(t, shared.Hub.ApplyYAML(t.Context(), rights, place))
-	}
-	ports := new(port.Allocator)
-	free, err := ports.Free()
+	grants(t, manifest, place)
+	grants(t, "principal-enrollment-rbac.yaml", place)
+	free, err := shared.Host.Port()
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, ports.Close()) })
+	roots := x509.NewCertPool()
+	roots.AddCert(shared.CA.Certificate())
 	return issuing{newPrincipal(t, lab.PrincipalOptions{Args: append([]string{
 		"--signer-ca-namespace=" + place, "--enrollment-port=" + strconv.Itoa(free),
-	}, args...)}), free}
+	}, args...)}), free, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}, shared.CA.PEM().Certificate}
+}
+
+// grants gives the principal the rights in a manifest, those of a signer in that namespace.
+func grants(t *testing.T, manifest, place string) {
+	t.Helper()
+	rights, err := os.ReadFile(filepath.Join("lab", "manifests", manifest))
+	require.NoError(t, err)
+	rights = bytes.ReplaceAll(rights, []byte("namespace: argocd-agent-ca}"), []byte("namespace: "+place+"}"))
+	require.NoError(t, shared.Hub.ApplyYAML(t.Context(), rights, place))
 }
 
 // enrollmentToken makes an enrollment token of an agent, as an administrator does.
@@ -80,9 +87,7 @@ func enrollmentToken(t *testing.T, agent string) string {
 // enrolls asks for a certificate as an agent does that has none.
 func (p issuing) enrolls(t *testing.T, token string, csr []byte) (*x509.Certificate, error) {
 	t.Helper()
-	roots := x509.NewCertPool()
-	roots.AddCert(shared.CA.Certificate())
-	conn, err := grpc.NewClient(port.Address(p.enrollment), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13})))
+	conn, err := grpc.NewClient(port.Address(p.enrollment), grpc.WithTransportCredentials(credentials.NewTLS(p.trust)))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -104,16 +109,16 @@ func newCSR(t *testing.T, name string) []byte {
 }
 
 // joins makes a site whose agent has an enrollment token and the CA's certificate, and nothing else, and waits until it is connected.
-func (p issuing) joins(t *testing.T, name string) *site {
+func (p issuing) joins(t *testing.T, name string, args ...string) *site {
 	t.Helper()
 	require.NoError(t, shared.Spoke("b").Apply(t.Context(), namespace(name)))
 	_, err := shared.Spoke("b").Kubernetes.CoreV1().Secrets(name).Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "argocd-agent-ca"}, Data: map[string][]byte{"ca.crt": shared.CA.PEM().Certificate},
+		ObjectMeta: metav1.ObjectMeta{Name: "argocd-agent-ca"}, Data: map[string][]byte{"ca.crt": p.roots},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return startSite(t, name, lab.AgentOptions{
 		Principal: p.Principal, Certificates: &lab.Certificates{},
-		Args: []string{"--enrollment-token=" + enrollmentToken(t, name), "--enrollment-port=" + strconv.Itoa(p.enrollment)},
+		Args: append([]string{"--enrollment-token=" + enrollmentToken(t, name), "--enrollment-port=" + strconv.Itoa(p.enrollment)}, args...),
 	}).connected(t)
 }
 
@@ -245,9 +250,7 @@ func TestTokenIsUsedOnceInParallel(t *testing.T) {
 func TestEnrollmentPortServesNothingElse(t *testing.T) {
 	t.Parallel()
 	principal := newIssuing(t)
-	roots := x509.NewCertPool()
-	roots.AddCert(shared.CA.Certificate())
-	conn, err := grpc.NewClient(port.Address(principal.enrollment), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13})))
+	conn, err := grpc.NewClient(port.Address(principal.enrollment), grpc.WithTransportCredentials(credentials.NewTLS(principal.trust)))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)

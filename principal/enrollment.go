@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,15 +18,19 @@ import (
 	enrollv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/enroll/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/ops"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/enrollment"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/enrollment/spire"
 )
 
 // enrollmentSettings are what an operator decides about certificates that the principal issues.
 type enrollmentSettings struct {
 	signer, caNamespace string
 	issuer              enrollment.Issuer
+	spireServer         string
 	lifetime            time.Duration
 	port                int
 }
@@ -34,6 +39,7 @@ type enrollmentSettings struct {
 const (
 	signerCASecret    = "ca-secret"
 	signerCertManager = "cert-manager"
+	signerSPIRE       = "spire"
 	signerSecret      = "argocd-agent-ca"
 	signerSuffix      = "-agent-ca"
 )
@@ -45,8 +51,9 @@ const shortestLifetime = 30 * time.Second
 func (s *principalSettings) declareEnrollment(set *settings.Set) {
 	e := &s.enrollment
 	set.String(&e.signer, "signer", "ARGOCD_PRINCIPAL_SIGNER", "",
-		"what issues agents' certificates: ca-secret, by the CA's private key in the Secret argocd-agent-ca; or cert-manager, by the issuer in "+
-			"--signer-issuer; if empty, the principal issues none", settings.OneOf("", signerCASecret, signerCertManager))
+		"what issues agents' certificates: ca-secret, by the CA's private key in the Secret argocd-agent-ca; cert-manager, by the issuer in "+
+			"--signer-issuer; or spire, by an intermediate CA of the SPIRE server in --signer-spire-server; if empty, the principal issues none",
+		settings.OneOf("", signerCASecret, signerCertManager, signerSPIRE))
 	set.String(&e.caNamespace, "signer-ca-namespace", "ARGOCD_PRINCIPAL_SIGNER_CA_NAMESPACE", "",
 		"namespace of that Secret, or of the CertificateRequests and their Issuer; that of --namespace with -agent-ca if empty", settings.DNSLabel)
 	var issuer string
@@ -59,6 +66,14 @@ func (s *principalSettings) declareEnrollment(set *settings.Set) {
 			var err error
 			e.issuer, err = enrollment.ParseIssuer(text)
 			return err
+		})
+	set.String(&e.spireServer, "signer-spire-server", "ARGOCD_PRINCIPAL_SIGNER_SPIRE_SERVER", "",
+		"with --signer=spire, the address of the SPIRE server's API, as HOST:PORT; the principal's registration entry has to be -downstream",
+		func(address string) error {
+			if address == "" {
+				return nil
+			}
+			return settings.HostPort(address)
 		})
 	set.Duration(&e.lifetime, "certificate-lifetime", "ARGOCD_PRINCIPAL_CERTIFICATE_LIFETIME", 24*time.Hour,
 		"how long the certificates are valid that the principal issues; at least 30s", settings.AtLeast(shortestLifetime))
@@ -77,67 +92,141 @@ func (s *principalSettings) declareEnrollment(set *settings.Set) {
 		return nil
 	}, "signer-issuer", "signer")
 	set.Rule(func() error {
-		switch {
-		case e.signer == "":
-			return nil
-		case s.proxies.Local:
-			return errors.New("with --insecure-plaintext the sidecar has the certificates: set one of the two")
-		case !strings.HasPrefix(s.auth, "mtls:") || strings.HasPrefix(s.auth, "mtls:uri:"):
-			return errors.New("the certificates that it issues name agents by their common names: set --auth to mtls:subject")
+		if (e.spireServer != "") != (e.signer == signerSPIRE) {
+			return errors.New("a SPIRE server is for --signer=spire, which needs one: set both or neither")
 		}
 		return nil
-	}, "signer", "auth", "insecure-plaintext")
+	}, "signer-spire-server", "signer")
+	set.Rule(s.checkSigner, "signer", "auth", "insecure-plaintext", "spiffe-endpoint-socket")
 }
 
-// issuer returns what issues certificates, nil if nothing does.
-func (s *principalSettings) issuer(cluster kube.Cluster, e *entrance, registry prometheus.Registerer, logger *slog.Logger) (*enrollment.Service, error) {
+// checkSigner refuses a signer whose certificates would name nobody that the principal knows, or that cannot work.
+func (s *principalSettings) checkSigner() error {
+	switch {
+	case s.enrollment.signer == "":
+		return nil
+	case s.proxies.Local:
+		return errors.New("with --insecure-plaintext the sidecar has the certificates: set one of the two")
+	case s.enrollment.signer == signerSPIRE:
+		return s.checkSPIRE()
+	case !strings.HasPrefix(s.auth, "mtls:") || strings.HasPrefix(s.auth, "mtls:uri:"):
+		return errors.New("the certificates that it issues name agents by their common names: set --auth to mtls:subject, or --signer to spire")
+	}
+	return nil
+}
+
+// checkSPIRE refuses what does not go with SPIRE as the signer.
+func (s *principalSettings) checkSPIRE() error {
+	if !s.tls.FromWorkload() {
+		return errors.New("SPIRE knows the principal by its X.509-SVID, and the principal its agents by the trust bundle: set --spiffe-endpoint-socket, and no " +
+			"--tls-cert, --tls-key and --root-ca-path")
+	}
+	templates, err := identity.ParseAgentTemplates(s.auth, s.trustDomain)
+	if err != nil {
+		return nil //nolint:nilerr // the rule of --auth says so
+	}
+	for _, template := range templates {
+		if _, one := template.TrustDomain(); one {
+			return nil
+		}
+	}
+	return errors.New("the certificates have SPIFFE IDs of the SPIRE server's trust domain: set --auth to a form of them with {agent} in the path, such as " +
+		"spiffe://hub.example/agent/{agent}")
+}
+
+// issuer issues certificates. The zero one issues none.
+type issuer struct {
+	service *enrollment.Service
+	spire   *spire.Signer // nil if another one signs
+}
+
+// issuer returns what issues certificates.
+func (s *principalSettings) issuer(cluster kube.Cluster, e *entrance, registry prometheus.Registerer, logger *slog.Logger) (issuer, error) {
 	if s.enrollment.signer == "" {
-		return nil, nil //nolint:nilnil // none is what was asked for
+		return issuer{}, nil
 	}
 	logger = logging.Component(logger, "enrollment")
-	signer, err := s.newSigner(cluster, logger)
-	if err != nil {
-		return nil, err
+	options := enrollment.Options{
+		Tokens: enrollment.Tokens{Client: cluster.Client.CoreV1(), Namespace: s.namespace},
+		Authn:  e.authn, Identify: e.identify, Trust: e.admission, Refuses: e.admission.Refuses, Ready: e.isReady, Registerer: registry, Logger: logger,
 	}
-	return enrollment.New(enrollment.Options{
-		Signer: signer, Tokens: enrollment.Tokens{Client: cluster.Client.CoreV1(), Namespace: s.namespace},
-		Authn: e.authn, Identify: e.identify, Trust: e.admission, Refuses: e.admission.Refuses, Ready: e.isReady, Registerer: registry, Logger: logger,
-	}), nil
+	var made issuer
+	var err error
+	switch s.enrollment.signer {
+	case signerCASecret:
+		options.Signer = enrollment.CASecret{Client: cluster.Client.CoreV1(), Namespace: s.signerNamespace(), Name: signerSecret, Lifetime: s.enrollment.lifetime}
+	case signerCertManager:
+		options.Signer, err = s.certManager(cluster, logger)
+	case signerSPIRE:
+		made.spire, err = s.spireSigner(e, logger)
+		options.Signer = made.spire
+	}
+	if err != nil {
+		return issuer{}, err
+	}
+	made.service = enrollment.New(options)
+	return made, nil
 }
 
-// newSigner returns what signs certificates.
-func (s *principalSettings) newSigner(cluster kube.Cluster, logger *slog.Logger) (enrollment.Signer, error) {
-	namespace := s.enrollment.caNamespace
-	if namespace == "" {
-		namespace = s.namespace + signerSuffix
-	}
-	if s.enrollment.signer == signerCASecret {
-		return enrollment.CASecret{Client: cluster.Client.CoreV1(), Namespace: namespace, Name: signerSecret, Lifetime: s.enrollment.lifetime}, nil
-	}
+// signerNamespace is where a signer has its Secret or its requests.
+func (s *principalSettings) signerNamespace() string {
+	return cmp.Or(s.enrollment.caNamespace, s.namespace+signerSuffix)
+}
+
+// certManager returns the signer by cert-manager.
+func (s *principalSettings) certManager(cluster kube.Cluster, logger *slog.Logger) (enrollment.Signer, error) {
 	client, err := dynamic.NewForConfig(cluster.Config)
 	if err != nil {
 		return nil, fmt.Errorf("client of cert-manager's API: %w", err)
 	}
 	return enrollment.CertManager{
-		Client: client, Namespace: namespace, Issuer: s.enrollment.issuer, Lifetime: s.enrollment.lifetime, Logger: logger,
+		Client: client, Namespace: s.signerNamespace(), Issuer: s.enrollment.issuer, Lifetime: s.enrollment.lifetime, Logger: logger,
 	}, nil
 }
 
+// spireSigner returns the signer by SPIRE.
+func (s *principalSettings) spireSigner(e *entrance, logger *slog.Logger) (*spire.Signer, error) {
+	templates, err := identity.ParseAgentTemplates(s.auth, s.trustDomain)
+	if err != nil {
+		return nil, err
+	}
+	return spire.New(spire.Options{
+		Server: s.enrollment.spireServer, Certificates: e.certificates, Policy: s.policy, Templates: templates, Lifetime: s.enrollment.lifetime,
+		Metrics: e.metrics, Logger: logger,
+	})
+}
+
+// run keeps the signer ready until the context ends.
+func (i issuer) run(ctx context.Context) error {
+	if i.spire == nil {
+		return nil
+	}
+	return i.spire.Run(ctx)
+}
+
+// ready is that of the signer.
+func (i issuer) ready() []ops.Check {
+	if i.spire == nil {
+		return nil
+	}
+	return []ops.Check{ops.When("signer", i.spire.Ready)}
+}
+
 // withRenewal adds the service by which agents renew, if there is one.
-func withRenewal(register func(grpc.ServiceRegistrar), issuer *enrollment.Service) func(grpc.ServiceRegistrar) {
+func withRenewal(register func(grpc.ServiceRegistrar), i issuer) func(grpc.ServiceRegistrar) {
 	return func(r grpc.ServiceRegistrar) {
 		register(r)
-		if issuer != nil {
-			enrollv1.RegisterRenewalServer(r, issuer)
+		if i.service != nil {
+			enrollv1.RegisterRenewalServer(r, i.service)
 		}
 	}
 }
 
 // enroll serves agents that enroll until the context ends.
-func (s *principalSettings) enroll(ctx context.Context, issuer *enrollment.Service, source *certs.Source, logger *slog.Logger) error {
+func (s *principalSettings) enroll(ctx context.Context, i issuer, source *certs.Source, logger *slog.Logger) error {
 	if s.enrollment.port == 0 {
 		return nil
 	}
 	secure := certs.ServerCredentials(certs.ServerOptions{Source: source, Policy: s.policy, ClientCertOptional: true})
-	return issuer.Serve(ctx, net.JoinHostPort(s.listenHost, strconv.Itoa(s.enrollment.port)), secure, logging.Component(logger, "enrollment"))
+	return i.service.Serve(ctx, net.JoinHostPort(s.listenHost, strconv.Itoa(s.enrollment.port)), secure, logging.Component(logger, "enrollment"))
 }

@@ -24,7 +24,8 @@ import (
 
 // entrance is what admits agents and the hub's components.
 type entrance struct {
-	certificates *certs.Source          // verify theirs, and are the principal's own
+	certificates *certs.Source // verify theirs, and are the principal's own
+	metrics      *certs.Metrics
 	identities   *identities.Identities // nil if agents are not known by their SPIFFE IDs
 	tokens       *jwtsvid.Verifier      // nil if no JWT-SVIDs are taken
 	admission    *admission.Admission
@@ -42,12 +43,13 @@ func (s *principalSettings) entrance(client kubernetes.Interface, clusterStore *
 		certLogger.Warn("The CA's private key is where the principal reads it, so who takes over the principal can be any agent; "+
 			"move that Secret to a namespace of its own, as argocd-agentctl pki init makes it", "secret", where)
 	}
+	metrics := certs.NewMetrics(registry)
 	certSource, err := s.tls.Source("principal", secret.Namespace{Client: client.CoreV1(), Name: s.namespace, KeyFound: keyFound},
-		certLogger, certs.NewMetrics(registry))
+		certLogger, metrics)
 	if err != nil {
 		return nil, err
 	}
-	e := &entrance{certificates: certSource}
+	e := &entrance{certificates: certSource, metrics: metrics}
 	identifies := identity.Options{
 		Auth: s.auth, TrustDomain: s.trustDomain, Proxies: s.proxies, Reserved: []string{s.namespace, argocd.InCluster}, Components: s.components,
 	}

@@ -148,7 +148,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 	if registrar != nil {
 		ready = append(ready, ops.When("registration", registrar.Ready))
 	}
-	operations, err := s.operations.Serve(ctx, base, ready...)
+	operations, err := s.operations.Serve(ctx, base, append(ready, issuer.ready()...)...)
 	if err != nil {
 		return err
 	}
@@ -163,6 +163,7 @@ func run(ctx context.Context, s *principalSettings, out io.Writer) error { //nol
 		together(ctx, append(work, confirm)...)
 		return nil
 	})
+	group.Go(func() error { return issuer.run(ctx) })
 	group.Go(func() error { return s.enroll(ctx, issuer, entrance.certificates, logger) })
 	server := s.newServer(ctx, entrance.certificates, telemetry.ServerOptions(registry), withRenewal(services(service, relayService, peerService, lookup), issuer))
 	group.Go(func() error { return s.serve(ctx, server, logger, service.Run, relayService.Run, others.Run) })

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,6 +51,7 @@ func TestFlags(t *testing.T) {
 			"keepalive-min-interval":                {Want: "want", Bad: []string{"-1s", "5"}},
 			"signer":                                {Want: "want one of", Bad: []string{"vault"}, Good: []string{"ca-secret"}},
 			"signer-issuer":                         {Want: "want an issuer of cert-manager", Bad: []string{"a/b/c", "/agents", "Issuer/", "A B"}},
+			"signer-spire-server":                   {Want: "want a host and a port", Bad: []string{"spire", "https://spire:8081"}},
 			"signer-ca-namespace":                   {Bad: []string{"A", "a/b"}},
 			"certificate-lifetime":                  {Want: "want at least 30s", Bad: []string{"29s", "0", "-1h"}},
 			"enrollment-port":                       {Want: "want", Bad: []string{"-1", "65536"}},
@@ -99,16 +101,31 @@ func TestTLSVersionsThatContradict(t *testing.T) {
 // Certificates that nobody could use, or that nothing issues, are not offered.
 func TestSignersThatCannotWork(t *testing.T) {
 	t.Parallel()
+	const socket, server = "--spiffe-endpoint-socket=unix:///run/spire/agent.sock", "--signer-spire-server=spire:8081"
+	const spire, auth = "--signer=spire", "--auth=spiffe://{agent}.test/agent,spiffe://hub.test/agent/{agent}"
 	for want, args := range map[string][]string{
-		"":                              {"--signer=ca-secret", "--enrollment-port=8444"},
-		"set --signer too":              {"--enrollment-port=8444"},
-		"an issuer is for --signer":     {"--signer=ca-secret", "--signer-issuer=agents"},
-		"set both or neither":           {"--signer=cert-manager"},
-		"name agents by their common":   {"--signer=ca-secret", "--auth=mtls:uri:^spiffe://hub.test/([^/]+)$"},
-		"the sidecar has the certifica": {"--signer=ca-secret", "--auth=spiffe:", "--insecure-plaintext"},
+		"":                                 {"--signer=ca-secret", "--enrollment-port=8444"},
+		" ":                                {spire, server, socket, auth, "--enrollment-port=8444"},
+		"set --signer too":                 {"--enrollment-port=8444"},
+		"an issuer is for --signer":        {"--signer=ca-secret", "--signer-issuer=agents"},
+		"which needs one: set both or":     {"--signer=cert-manager"},
+		"name agents by their common":      {"--signer=ca-secret", "--auth=mtls:uri:^spiffe://hub.test/([^/]+)$"},
+		"set --auth to mtls:subject, or":   {"--signer=ca-secret", socket, auth},
+		"the sidecar has the certifica":    {"--signer=ca-secret", "--auth=spiffe:", "--insecure-plaintext"},
+		"set one of the two":               {spire, server, socket, auth, "--insecure-plaintext"},
+		"a SPIRE server is for --signer":   {"--signer=ca-secret", server},
+		"--signer=spire, which needs one":  {spire, socket, auth},
+		"set --spiffe-endpoint-socket, an": {spire, server, auth},
+		"and no --tls-cert, --tls-key and": {spire, server, socket, auth, "--tls-cert=x", "--tls-key=y"},
+		"and --root-ca-path":               {spire, server, socket, auth, "--root-ca-path=x"},
+		"such as spiffe://hub.example/a":   {spire, server, socket},
+		"with {agent} in the path":         {spire, server, socket, "--auth=spiffe://{agent}.test/agent"},
+		"a form of them with {agent}":      {spire, server, socket, "--auth=spiffe:"},
+		"of the SPIRE server's trust":      {spire, server, socket, "--auth=mtls:uri:^spiffe://hub.test/([^/]+)$"},
+		"set --trust-domain":               {spire, server, socket, "--auth=spiffe://{trustDomain}/agent/{agent}"},
 	} {
 		err := settingstest.Parse(new(principalSettings).Declare, nil, args...)
-		if want == "" {
+		if strings.TrimSpace(want) == "" {
 			require.NoError(t, err)
 			continue
 		}

@@ -47,7 +47,7 @@ func signed(t *testing.T, ca *pki.CA, a request, validity pki.Validity) []byte {
 	parsed, err := pki.ParseRequest(a.csr)
 	require.NoError(t, err)
 	require.NoError(t, parsed.NamesOnly("berlin"))
-	text, err := ca.SignClient("berlin", parsed.Key, validity)
+	text, err := ca.SignClient(pki.ClientOptions{CommonName: "berlin", Validity: validity}, parsed.Key)
 	require.NoError(t, err)
 	return text
 }
@@ -77,7 +77,7 @@ func TestPrincipalThatLies(t *testing.T) {
 			t.Helper()
 			key, err := pki.ParseRequest(a.csr)
 			require.NoError(t, err)
-			return ca.SignClient("paris", key.Key, lasting(24*time.Hour))
+			return ca.SignClient(pki.ClientOptions{CommonName: "paris", Validity: lasting(24 * time.Hour)}, key.Key)
 		},
 		"its certificate begins at": func(t *testing.T, ca *pki.CA, a request) ([]byte, error) {
 			t.Helper()

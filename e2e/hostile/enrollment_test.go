@@ -40,6 +40,25 @@ func enrollmentLies() []lie {
 			by:      `e2e.TestCertManagerDenies`,
 		},
 		{
+			who: `SPIRE server`, about: `principal, signer spire`,
+			sends: `a CA for another key, of another trust domain, by another root, a workload's, one that is no CA, that has ended or not begun, or with limits of path, ` +
+				`names or use on it or above it; a long chain, junk, 256 KiB and more`,
+			happens: `not used: the last good one is, to its end. The log says why once, and it is asked again, after a second at first and after half a minute at last`,
+			by:      `principal/enrollment/spire.TestServerThatLies`,
+		},
+		{
+			who: stranger, about: `principal, signer spire`,
+			sends:   `answers at the SPIRE server's address as a workload, as another trust domain's SPIRE server, or by a CA of no bundle`,
+			happens: `the handshake fails, and nothing is asked; the log says once who was wanted`,
+			by:      `principal/enrollment/spire.TestServersThatAreAnother`,
+		},
+		{
+			who: `agent`, about: `principal, signer spire`,
+			sends:   `asks for a certificate under a name to whom the hub's table gives another SPIFFE ID, or under one of a component`,
+			happens: `PermissionDenied: by --auth it would be nobody's or another's`,
+			by:      `principal/enrollment.TestSPIFFEIDsThatAreNotGivenAway`,
+		},
+		{
 			who: `agent`, about: `principal, certificate request`,
 			sends:   `a weak key, somebody else's key, junk, 16 KiB and more`,
 			happens: `InvalidArgument`,

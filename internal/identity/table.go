@@ -61,15 +61,9 @@ func (t Table) Len() int { return len(t.agents) }
 
 // byID returns how agents are named by their SPIFFE IDs: by the table, and else by a template.
 func byID(options Options) (naming, error) {
-	var templates []Template
-	if options.Auth != "spiffe:" {
-		for text := range strings.SplitSeq(options.Auth, ",") {
-			template, err := ParseTemplate(text, options.TrustDomain, "agent")
-			if err != nil {
-				return naming{}, err
-			}
-			templates = append(templates, template)
-		}
+	templates, err := ParseAgentTemplates(options.Auth, options.TrustDomain)
+	if err != nil {
+		return naming{}, err
 	}
 	return naming{name: func(p Proof) (string, error) {
 		uri, err := p.URI()

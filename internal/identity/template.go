@@ -3,6 +3,7 @@ package identity
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -40,6 +41,23 @@ func ParseTemplate(text, trustDomain string, variables ...string) (Template, err
 		return Template{}, fmt.Errorf("SPIFFE ID %q: %w", text, err)
 	}
 	return t, nil
+}
+
+// ParseAgentTemplates reads the templates in a value of Options.Auth, in their order. There are none if that names agents otherwise, or by the
+// Table alone.
+func ParseAgentTemplates(auth, trustDomain string) ([]Template, error) {
+	if method, _, _ := strings.Cut(auth, ":"); method != "spiffe" || auth == "spiffe:" {
+		return nil, nil
+	}
+	var templates []Template
+	for text := range strings.SplitSeq(auth, ",") {
+		template, err := ParseTemplate(text, trustDomain, "agent")
+		if err != nil {
+			return nil, err
+		}
+		templates = append(templates, template)
+	}
+	return templates, nil
 }
 
 func parseTemplate(text, trustDomain string) (Template, error) {
@@ -157,6 +175,25 @@ func (t Template) fill(value func(variable string) string) string {
 		id.WriteString(p.after)
 	}
 	return id.String()
+}
+
+// TrustDomain returns the trust domain of all IDs of the form, and whether there is only one: a variable may be in its place.
+func (t Template) TrustDomain() (spiffeid.TrustDomain, bool) {
+	if slices.ContainsFunc(t.parts[:t.split], func(p part) bool { return p.variable != "" }) {
+		return spiffeid.TrustDomain{}, false
+	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(t.text, "spiffe://"), "/")
+	domain, err := spiffeid.TrustDomainFromString(name)
+	return domain, err == nil
+}
+
+// ID returns the SPIFFE ID of an agent by a template whose one variable is {agent}.
+func (t Template) ID(agent Agent) (spiffeid.ID, error) {
+	id, err := spiffeid.FromString(t.fill(func(string) string { return string(agent) }))
+	if err != nil {
+		return spiffeid.ID{}, fmt.Errorf("SPIFFE ID of agent %q by the form %q: %w", agent, t, err)
+	}
+	return id, nil
 }
 
 // String is the template as it was written, with the trust domain filled in.

@@ -78,3 +78,38 @@ func TestBadTemplates(t *testing.T) {
 		require.ErrorContains(t, err, want, template)
 	}
 }
+
+// What an agent is called has to be read again from the ID that it is given.
+func TestTemplatesGiveIDs(t *testing.T) {
+	t.Parallel()
+	const auth = "spiffe://{trustDomain}/agent/{agent},spiffe://{agent}.spokes.test/agent,spiffe://{agent}/agent,spiffe://mesh.test/ns/argocd-{agent}/sa/x"
+	templates, err := identity.ParseAgentTemplates(auth, "hub.test")
+	require.NoError(t, err)
+	require.Len(t, templates, 4)
+	for i, want := range []struct{ id, trustDomain string }{
+		{"spiffe://hub.test/agent/berlin-1", "hub.test"},
+		{"spiffe://berlin-1.spokes.test/agent", ""}, // each agent has another
+		{"spiffe://berlin-1/agent", ""},
+		{"spiffe://mesh.test/ns/argocd-berlin-1/sa/x", "mesh.test"},
+	} {
+		id, err := templates[i].ID("berlin-1")
+		require.NoError(t, err)
+		require.Equal(t, want.id, id.String())
+		values, ok := templates[i].Match(id)
+		require.True(t, ok)
+		require.Equal(t, map[string]string{"agent": "berlin-1"}, values)
+		domain, one := templates[i].TrustDomain()
+		require.Equal(t, want.trustDomain, domain.Name())
+		require.Equal(t, want.trustDomain != "", one)
+	}
+	_, err = templates[0].ID("ber/../lin")
+	require.ErrorContains(t, err, `SPIFFE ID of agent "ber/../lin" by the form "spiffe://hub.test/agent/{agent}"`)
+
+	for _, auth := range []string{"spiffe:", identity.DefaultAuth, "mtls:uri:^spiffe://hub.test/([^/]+)$"} {
+		templates, err := identity.ParseAgentTemplates(auth, "")
+		require.NoError(t, err)
+		require.Empty(t, templates)
+	}
+	_, err = identity.ParseAgentTemplates(auth, "")
+	require.ErrorContains(t, err, "set --trust-domain")
+}

@@ -139,7 +139,7 @@ func TestErrorsOfTheHubDoNotReachCallers(t *testing.T) {
 		var o *office
 		o = newOffice(t, signs(func(_ context.Context, agent identity.Agent, request pki.Request) ([]byte, error) {
 			signed++
-			return o.ca.SignClient(string(agent), request.Key, pki.Validity{})
+			return o.ca.SignClient(pki.ClientOptions{CommonName: string(agent)}, request.Key)
 		}))
 		token, left := o.token("berlin"), c.times
 		o.hub.PrependReactor(c.verb, "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -165,7 +165,7 @@ func TestWhatSignersReturnIsNotBelieved(t *testing.T) {
 	require.NoError(t, err)
 	sign := func(name string) signs {
 		return func(_ context.Context, _ identity.Agent, request pki.Request) ([]byte, error) {
-			return ca.SignClient(name, request.Key, pki.Validity{})
+			return ca.SignClient(pki.ClientOptions{CommonName: name}, request.Key)
 		}
 	}
 	returns := func(text []byte, err error) signs {
@@ -264,4 +264,34 @@ func TestPortTakesSmallRequestsOnly(t *testing.T) {
 	require.NoError(t, conn.Close())
 	cancel()
 	require.NoError(t, <-served)
+}
+
+// With SPIFFE IDs too nobody gets a certificate by which it would be somebody else, or nobody.
+func TestSPIFFEIDsThatAreNotGivenAway(t *testing.T) {
+	t.Parallel()
+	const prefix = "spiffe://hub.test/agent/"
+	table, err := identity.ParseTable(map[string]string{"paris": "spiffe://paris.mesh.test/agent", "rome": prefix + "milan", "oslo": prefix + "oslo"})
+	require.NoError(t, err)
+	var o *office
+	o = newOfficeOf(t, signs(func(_ context.Context, agent identity.Agent, request pki.Request) ([]byte, error) {
+		return o.ca.SignClient(pki.ClientOptions{CommonName: string(agent), SPIFFEID: prefix + string(agent)}, request.Key)
+	}), identity.Options{
+		Auth: prefix + "{agent}", Components: identity.Components{prefix + "kubeproxy": {"kube"}}, Table: func() identity.Table { return table },
+	})
+	for name, want := range map[string]string{
+		"berlin":    "",
+		"oslo":      "",
+		"paris":     "is not one of those that the hub's table has for agent paris",
+		"milan":     "by --auth the principal would take it for another's",
+		"kubeproxy": "by --auth the principal would take it for another's",
+	} {
+		answer, err := o.enroll("192.0.2.1", o.token(identity.Agent(name)), csrOf(t, name))
+		if want == "" {
+			require.NoError(t, err, name)
+			require.NotEmpty(t, answer.GetCertificate())
+			continue
+		}
+		require.Equal(t, codes.PermissionDenied, status.Code(err), "%v", err)
+		require.ErrorContains(t, err, want)
+	}
 }

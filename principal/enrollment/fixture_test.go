@@ -57,16 +57,22 @@ type office struct {
 // newOffice returns a Service with a signer: that of its own CA if it is nil.
 func newOffice(t *testing.T, signer enrollment.Signer) *office {
 	t.Helper()
+	return newOfficeOf(t, signer, identity.Options{Auth: identity.DefaultAuth, Components: identity.Components{component: {"kube"}}})
+}
+
+// newOfficeOf is newOffice where agents are named otherwise.
+func newOfficeOf(t *testing.T, signer enrollment.Signer, names identity.Options) *office {
+	t.Helper()
 	o := &office{t: t, hub: fake.NewClientset(), trust: &identitytest.Trust{}, blocked: make(map[identity.Agent]error), registry: prometheus.NewRegistry(), log: &logtest.Log{}}
 	var err error
 	o.ca, err = pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
 	if signer == nil {
 		signer = signs(func(_ context.Context, agent identity.Agent, request pki.Request) ([]byte, error) {
-			return o.ca.SignClient(string(agent), request.Key, pki.Validity{})
+			return o.ca.SignClient(pki.ClientOptions{CommonName: string(agent)}, request.Key)
 		})
 	}
-	identify, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Components: identity.Components{component: {"kube"}}})
+	identify, err := identity.New(names)
 	require.NoError(t, err)
 	logger := slog.New(slog.NewTextHandler(o.log, nil))
 	o.Service = enrollment.New(enrollment.Options{

@@ -33,9 +33,6 @@ type CASecret struct {
 	Lifetime time.Duration
 }
 
-// maxBackdate is how long before its issue a certificate is valid, for machines whose clock is a little behind.
-const maxBackdate = 5 * time.Minute
-
 // Sign implements Signer.
 func (s CASecret) Sign(ctx context.Context, agent identity.Agent, request pki.Request) ([]byte, error) {
 	where := "Secret " + s.Namespace + "/" + s.Name
@@ -50,12 +47,7 @@ func (s CASecret) Sign(ctx context.Context, agent identity.Agent, request pki.Re
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", where, err)
 	}
-	now := time.Now()
-	validity := pki.Validity{NotBefore: now.Add(-min(maxBackdate, s.Lifetime/10)), NotAfter: now.Add(s.Lifetime)}
-	if end := authority.Certificate().NotAfter; end.Before(validity.NotAfter) {
-		validity.NotAfter = end
-	}
-	return authority.SignClient(string(agent), request.Key, validity)
+	return authority.SignClient(pki.ClientOptions{CommonName: string(agent), Validity: authority.Lasting(s.Lifetime)}, request.Key)
 }
 
 // leafOf returns the certificate that a signer returned.

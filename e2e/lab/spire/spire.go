@@ -37,8 +37,8 @@ type Domain struct {
 	Name   string
 	Server *process.Process
 	Agent  *process.Process
-	// Socket is the address of the Workload API.
-	Socket string
+	// Socket is the address of the Workload API, and API that of the server's for its agents, host:port.
+	Socket, API string
 
 	unique     string // its name in the lab, which may have several of a name
 	program    string // spire-server, which is also its own client
@@ -53,6 +53,7 @@ type Entry struct {
 	FederatesWith []*Domain // whose bundles the workload gets besides its own
 	TTL           time.Duration
 	DNS           []string
+	Downstream    bool // the workload may ask for intermediate CAs
 }
 
 // Start starts a trust domain, and returns when its Workload API answers.
@@ -133,7 +134,7 @@ func (d *Domain) startServer(ctx context.Context, o Options) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	d.bundlePort = ports[1]
+	d.API, d.bundlePort = port.Address(ports[0]), ports[1]
 	text := fmt.Sprintf(serverConfig, ports[0], d.private, d.Name, folder, o.TTL, o.TTL, ports[1], filepath.Join(folder, "data.sqlite3"),
 		filepath.Join(folder, "keys.json"), ports[2])
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
@@ -208,6 +209,9 @@ func (d *Domain) Register(ctx context.Context, e Entry) (string, error) {
 	for _, name := range e.DNS {
 		args = append(args, "-dns", name)
 	}
+	if e.Downstream {
+		args = append(args, "-downstream")
+	}
 	if e.TTL > 0 {
 		args = append(args, "-x509SVIDTTL", strconv.Itoa(int(e.TTL.Seconds())))
 	}
@@ -231,6 +235,12 @@ func (d *Domain) Stop(ctx context.Context) error {
 // Delete deletes an entry.
 func (d *Domain) Delete(ctx context.Context, entry string) error {
 	return d.ask(ctx, nil, "entry", "delete", "-entryID", entry)
+}
+
+// CAs returns the trust domain's bundle as PEM.
+func (d *Domain) CAs(ctx context.Context) ([]byte, error) {
+	text, err := d.run(ctx, "bundle", "show", "-format", "pem")
+	return []byte(text), err
 }
 
 // Federate has each of two trust domains know the other's bundle, and follow it.

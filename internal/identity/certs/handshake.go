@@ -43,16 +43,19 @@ type HandshakeError struct {
 	cause  error
 }
 
-// Error describes the reason, and then the cause as the TLS library put it. Of what is not valid now that says the time, and each attempt
-// would be another error.
-func (e *HandshakeError) Error() string {
+// Error describes the reason, and then the cause as the TLS library put it.
+func (e *HandshakeError) Error() string { return "TLS handshake: " + e.explanation() }
+
+// explanation is Error without what failed. Of what is not valid now the library's cause says the time, and each attempt would be another
+// error.
+func (e *HandshakeError) explanation() string {
 	switch {
 	case e.text == "":
-		return "TLS handshake: " + e.cause.Error()
+		return e.cause.Error()
 	case e.Reason == Expired || e.Reason == NotYetValid:
-		return "TLS handshake: " + e.text
+		return e.text
 	}
-	return "TLS handshake: " + e.text + " (" + e.cause.Error() + ")"
+	return e.text + " (" + e.cause.Error() + ")"
 }
 
 // Unwrap returns the cause.

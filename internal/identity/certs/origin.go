@@ -48,8 +48,8 @@ var (
 	ErrUnreachable = errors.New("unreachable")
 	// ErrDenied means that we may not look.
 	ErrDenied = errors.New("not allowed")
-	// errSilent is ErrUnreachable for a place of which nobody else logs that.
-	errSilent = errors.New("no answer")
+	// ErrSilent is ErrUnreachable for a place of which nobody else logs that.
+	ErrSilent = errors.New("no answer")
 )
 
 // fixed is an Origin in memory.

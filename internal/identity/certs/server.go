@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 
@@ -139,7 +138,7 @@ func (s *Source) VerifyClient(presented []*x509.Certificate) error {
 	}
 	if err != nil {
 		failure := ours.explainVerification(&tls.CertificateVerificationError{UnverifiedCertificates: presented, Err: err})
-		return fmt.Errorf("%s (%w)", failure.text, failure.cause)
+		return errors.New(failure.explanation())
 	}
 	return nil
 }

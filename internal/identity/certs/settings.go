@@ -133,6 +133,11 @@ func (s *Settings) PairSecret() string {
 	return s.pair.secret
 }
 
+// FromWorkload reports whether both the certificate and the trusted CAs come from the SPIFFE Workload API.
+func (s *Settings) FromWorkload() bool {
+	return s.workload() != "" && !s.plaintext() && !s.pair.fromFiles() && !s.roots.fromFiles()
+}
+
 // OnlyRoots returns the settings of a Source that has the same trusted CAs and no certificate.
 func (s *Settings) OnlyRoots() *Settings {
 	roots := *s

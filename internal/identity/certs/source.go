@@ -251,7 +251,7 @@ func (s *Source) refuse(p *part, err error) {
 		failure = fmt.Errorf("%w: %s", failure, p.hint)
 	}
 	repeated := p.failure != nil && (p.failure.Error() == failure.Error() ||
-		slices.ContainsFunc([]error{ErrUnreachable, ErrDenied, errSilent}, func(kind error) bool { return errors.Is(err, kind) && errors.Is(p.failure, kind) }))
+		slices.ContainsFunc([]error{ErrUnreachable, ErrDenied, ErrSilent}, func(kind error) bool { return errors.Is(err, kind) && errors.Is(p.failure, kind) }))
 	p.failure = failure
 	if repeated {
 		return

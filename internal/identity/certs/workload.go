@@ -119,7 +119,7 @@ func ExplainWorkload(err error) error {
 	case codes.PermissionDenied:
 		return fmt.Errorf("%s: register this workload with SPIRE, by an entry whose selectors match it", s.Message())
 	case codes.Unavailable:
-		return fmt.Errorf("%w: %s: see whether the SPIRE agent runs, and whether its socket is where --spiffe-endpoint-socket says", errSilent, s.Message())
+		return fmt.Errorf("%w: %s: see whether the SPIRE agent runs, and whether its socket is where --spiffe-endpoint-socket says", ErrSilent, s.Message())
 	case codes.InvalidArgument, codes.Unimplemented:
 		return fmt.Errorf("%s: what answers there is no SPIFFE Workload API, or refuses ours: see --spiffe-endpoint-socket", s.Message())
 	default:

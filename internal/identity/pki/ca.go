@@ -97,20 +97,36 @@ func LoadCA(certificatePEM, keyPEM []byte) (*CA, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CA: %w", err)
 	}
-	key, ok := loaded.PrivateKey.(crypto.Signer)
+	ca, err := CAOf(loaded)
+	if err != nil {
+		return nil, err
+	}
+	ca.pem = pair
+	return ca, nil
+}
+
+// CAOf returns the CA whose certificate, with those of the CAs above it if there are any, and key are loaded already.
+func CAOf(pair tls.Certificate) (*CA, error) {
+	key, ok := pair.PrivateKey.(crypto.Signer)
 	if !ok {
 		return nil, errors.New("CA: its private key cannot sign")
 	}
-	if !loaded.Leaf.IsCA {
-		return nil, fmt.Errorf("CA: certificate of %q is not one of a CA: use one with the CA flag set", loaded.Leaf.Subject)
+	if !pair.Leaf.IsCA {
+		return nil, fmt.Errorf("CA: certificate of %q is not one of a CA: use one with the CA flag set", pair.Leaf.Subject)
 	}
-	return &CA{certificate: loaded.Leaf, key: key, pem: pair}, nil
+	ca := &CA{certificate: pair.Leaf, key: key}
+	for _, der := range pair.Certificate {
+		ca.pem.Certificate = append(ca.pem.Certificate, encodeCertificate(der)...)
+	}
+	var err error
+	ca.pem.Key, err = encodeKey(key)
+	return ca, err
 }
 
 // Certificate returns the CA's certificate. The caller must not change it.
 func (a *CA) Certificate() *x509.Certificate { return a.certificate }
 
-// PEM returns the CA's own certificate and private key. The caller must not change them.
+// PEM returns the CA's own certificate, with those above it that it was loaded with, and private key. The caller must not change them.
 func (a *CA) PEM() Pair { return a.pem }
 
 // Pair is a certificate and its private key (PKCS #8 when made by this package), both as PEM.

@@ -63,11 +63,37 @@ type ClientOptions struct {
 
 // IssueClient makes a key and signs a certificate for a TLS client.
 func (a *CA) IssueClient(options ClientOptions) (Pair, error) {
+	template, err := options.template()
+	if err != nil {
+		return Pair{}, err
+	}
+	return a.issue(template, options.Validity, options.Key)
+}
+
+// SignClient signs the certificate of a client that has a key already, and returns it as PEM. Every field of it comes from the options, whose Key
+// does not count.
+func (a *CA) SignClient(options ClientOptions, key PublicKey) ([]byte, error) {
+	if key.key == nil {
+		return nil, errors.New("client certificate: no public key: take that of a request")
+	}
+	template, err := options.template()
+	if err != nil {
+		return nil, err
+	}
+	validity, err := a.leafValidity(options.Validity)
+	if err != nil {
+		return nil, fmt.Errorf("certificate of %q: %w", holder(template), err)
+	}
+	return a.sign(template, validity, key.key)
+}
+
+// template is what a certificate says of its holder and its use.
+func (options ClientOptions) template() (*x509.Certificate, error) {
 	switch {
 	case options.Caller != "" && (options.CommonName != "" || options.SPIFFEID != ""):
-		return Pair{}, fmt.Errorf("client certificate of the caller of %q: it must not name anybody else: give no common name and no SPIFFE ID", options.Caller)
+		return nil, fmt.Errorf("client certificate of the caller of %q: it must not name anybody else: give no common name and no SPIFFE ID", options.Caller)
 	case options.CommonName == "" && options.SPIFFEID == "" && options.Caller == "":
-		return Pair{}, errors.New("client certificate: no common name: give the agent's name")
+		return nil, errors.New("client certificate: no common name: give the agent's name")
 	}
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: options.CommonName},
@@ -79,30 +105,34 @@ func (a *CA) IssueClient(options ClientOptions) (Pair, error) {
 	if options.SPIFFEID != "" {
 		id, err := url.Parse(options.SPIFFEID)
 		if err != nil {
-			return Pair{}, fmt.Errorf("client certificate of %q: SPIFFE ID: %w", options.CommonName, err)
+			return nil, fmt.Errorf("client certificate of %q: SPIFFE ID: %w", options.CommonName, err)
 		}
 		if id.Scheme != "spiffe" || id.Host == "" {
-			return Pair{}, fmt.Errorf("client certificate of %q: SPIFFE ID %q: it must look like spiffe://example.org/path",
+			return nil, fmt.Errorf("client certificate of %q: SPIFFE ID %q: it must look like spiffe://example.org/path",
 				options.CommonName, options.SPIFFEID)
 		}
 		template.URIs = []*url.URL{id}
 	}
-	return a.issue(template, options.Validity, options.Key)
+	return template, nil
+}
+
+// holder is whom a template names.
+func holder(template *x509.Certificate) string {
+	if template.Subject.CommonName == "" {
+		return template.URIs[0].String()
+	}
+	return template.Subject.CommonName
 }
 
 // issue completes the template, which names the holder and the use, with validity and a new key, and signs it.
 func (a *CA) issue(template *x509.Certificate, validity Validity, kind KeyKind) (Pair, error) {
-	holder := template.Subject.CommonName
-	if holder == "" {
-		holder = template.URIs[0].String()
-	}
 	validity, err := a.leafValidity(validity)
 	if err != nil {
-		return Pair{}, fmt.Errorf("certificate of %q: %w", holder, err)
+		return Pair{}, fmt.Errorf("certificate of %q: %w", holder(template), err)
 	}
 	key, err := newKey(kind)
 	if err != nil {
-		return Pair{}, fmt.Errorf("certificate of %q: generate key: %w", holder, err)
+		return Pair{}, fmt.Errorf("certificate of %q: generate key: %w", holder(template), err)
 	}
 	certificate, err := a.sign(template, validity, key.Public())
 	if err != nil {
@@ -110,9 +140,20 @@ func (a *CA) issue(template *x509.Certificate, validity Validity, kind KeyKind) 
 	}
 	keyPEM, err := encodeKey(key)
 	if err != nil {
-		return Pair{}, fmt.Errorf("certificate of %q: %w", holder, err)
+		return Pair{}, fmt.Errorf("certificate of %q: %w", holder(template), err)
 	}
 	return Pair{Certificate: certificate, Key: keyPEM}, nil
+}
+
+// Lasting returns a validity from now on, which ends with the CA if that is earlier. It begins a little before, for machines whose clock is
+// behind, and not by much where it is short.
+func (a *CA) Lasting(lifetime time.Duration) Validity {
+	now := time.Now()
+	validity := Validity{NotBefore: now.Add(-min(backdate, lifetime/10)), NotAfter: now.Add(lifetime)}
+	if end := a.certificate.NotAfter; end.Before(validity.NotAfter) {
+		validity.NotAfter = end
+	}
+	return validity
 }
 
 // leafValidity fills in the defaults. No certificate may outlive its CA: it would stop working on a day that

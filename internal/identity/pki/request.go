@@ -142,21 +142,6 @@ func strong(public crypto.PublicKey) error {
 	}
 }
 
-// SignClient signs the certificate of a client that has a key already, and returns it as PEM. Every field of it comes from here.
-func (a *CA) SignClient(commonName string, key PublicKey, validity Validity) ([]byte, error) {
-	if commonName == "" || key.key == nil {
-		return nil, errors.New("client certificate: a common name and a key are required")
-	}
-	validity, err := a.leafValidity(validity)
-	if err != nil {
-		return nil, fmt.Errorf("certificate of %q: %w", commonName, err)
-	}
-	return a.sign(&x509.Certificate{
-		Subject:     pkix.Name{CommonName: commonName},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, validity, key.key)
-}
-
 // sign completes the template, and signs it.
 func (a *CA) sign(template *x509.Certificate, validity Validity, key crypto.PublicKey) ([]byte, error) {
 	template.NotBefore, template.NotAfter = validity.NotBefore, validity.NotAfter
@@ -164,7 +149,7 @@ func (a *CA) sign(template *x509.Certificate, validity Validity, key crypto.Publ
 	template.BasicConstraintsValid = true
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key, a.key)
 	if err != nil {
-		return nil, fmt.Errorf("certificate of %q: sign: %w", template.Subject.CommonName, err)
+		return nil, fmt.Errorf("certificate of %q: sign: %w", holder(template), err)
 	}
 	return encodeCertificate(der), nil
 }

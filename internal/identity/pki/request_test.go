@@ -38,7 +38,7 @@ func TestRequestDecidesNothingButTheKey(t *testing.T) {
 	require.NoError(t, err)
 	request, err := pki.ParseRequest(der)
 	require.NoError(t, err)
-	text, err := newCA(t, pki.CAOptions{}).SignClient("berlin", request.Key, pki.Validity{NotAfter: time.Now().Add(time.Hour)})
+	text, err := newCA(t, pki.CAOptions{}).SignClient(pki.ClientOptions{CommonName: "berlin", Validity: pki.Validity{NotAfter: time.Now().Add(time.Hour)}}, request.Key)
 	require.NoError(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)

@@ -1,0 +1,112 @@
+package e2e_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/spiffetls/tlsconfig"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/spire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+)
+
+// issuingBySPIRE is a principal whose signer is a SPIRE of its own.
+type issuingBySPIRE struct {
+	issuing
+	domain *spire.Domain
+	entry  string // the principal's
+}
+
+// newIssuingBySPIRE starts a principal that has certificates signed by an intermediate CA of a SPIRE, which gives it one if downstream is set.
+func newIssuingBySPIRE(t *testing.T, downstream bool) issuingBySPIRE {
+	t.Helper()
+	grants(t, "principal-enrollment-rbac.yaml", lab.Namespace)
+	port, err := shared.Host.Port()
+	require.NoError(t, err)
+	p := issuingBySPIRE{issuing{enrollment: port}, newTrustDomain(t, "hub.test"), ""}
+	p.Principal, err = shared.NewPrincipal(t.Context(), lab.PrincipalOptions{WorkloadAPI: p.domain.Socket, Alive: true, Args: []string{
+		"--auth=spiffe://hub.test" + agentPath + "{agent}", "--signer=spire", "--signer-spire-server=" + p.domain.API,
+		"--certificate-lifetime=30s", "--enrollment-port=" + strconv.Itoa(p.enrollment),
+	}})
+	require.NoError(t, err)
+	p.entry = p.registers(t, downstream)
+	p.roots, err = p.domain.CAs(t.Context())
+	require.NoError(t, err)
+	cas, err := certs.ParseCertificates(p.roots)
+	require.NoError(t, err)
+	hub := spiffeid.RequireTrustDomainFromString("hub.test")
+	p.trust = tlsconfig.TLSClientConfig(x509bundle.FromX509Authorities(hub, cas), tlsconfig.AuthorizeID(spiffeid.RequireFromString(principalSVID)))
+	p.trust.MinVersion = tls.VersionTLS13
+	start(t, p.Start)
+	t.Cleanup(func() { stopped(t, p.Stop) })
+	return p
+}
+
+// registers makes the principal's entry.
+func (p issuingBySPIRE) registers(t *testing.T, downstream bool) string {
+	t.Helper()
+	entry, err := p.domain.Register(t.Context(), spire.Entry{SPIFFEID: principalSVID, Path: p.Path(), Downstream: downstream})
+	require.NoError(t, err)
+	return entry
+}
+
+// signerReady is what the principal logs when it has an intermediate CA.
+const signerReady = "intermediate CA of the SPIRE server at "
+
+// Where a hub has SPIRE, a spoke needs none: its agent gets an X.509-SVID of the hub's trust domain from the principal, for a token and later
+// for the one before.
+func TestAgentEnrollsAndRenewsBySPIRE(t *testing.T) {
+	t.Parallel()
+	principal := newIssuingBySPIRE(t, true)
+	says(t, principal, signerReady)
+	lone := unique("lone")
+	issued, err := principal.enrolls(t, enrollmentToken(t, lone), newCSR(t, lone))
+	require.NoError(t, err)
+	require.Equal(t, "CN="+lone, issued.Subject.String())
+	require.Len(t, issued.URIs, 1)
+	require.Equal(t, "spiffe://hub.test"+agentPath+lone, issued.URIs[0].String())
+	require.Equal(t, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, issued.ExtKeyUsage)
+	require.False(t, issued.IsCA)
+	require.WithinDuration(t, time.Now().Add(30*time.Second), issued.NotAfter, 20*time.Second)
+
+	s := principal.joins(t, unique("spired"), "--principal-spiffe-id="+principalSVID)
+	s.newTwin("first").create(t).arrives(t)
+	first := secretOf(t, s.spoke, s.name, "argocd-agent-client-tls")
+	chain, err := certs.ParseCertificates(first.Data["tls.crt"])
+	require.NoError(t, err)
+	require.Len(t, chain, 2, "with the intermediate CA: the root is in the bundle")
+	s.renews(t, first)
+	s.newTwin("second").create(t).arrives(t)
+	requireReady(t, principal.HealthURL)
+}
+
+// A principal whose entry is not downstream gets no CA. Its log and its readiness say why and what to do, and it goes on when that is done.
+func TestSPIREGivesNoCAWithoutDownstream(t *testing.T) {
+	t.Parallel()
+	principal := newIssuingBySPIRE(t, false)
+	const remedy = "it gives a CA only to those whose registration entry says so: create the entry of " + principalSVID + " with -downstream"
+	says(t, principal, remedy)
+	requireNotReady(t, principal.HealthURL, "signer: not ready", remedy)
+	name := unique("early")
+	token, csr := enrollmentToken(t, name), newCSR(t, name)
+	_, err := principal.enrolls(t, token, csr)
+	require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+	require.NotContains(t, err.Error(), "downstream")
+
+	mark := principal.Mark()
+	require.NoError(t, principal.domain.Delete(t.Context(), principal.entry))
+	principal.registers(t, true)
+	saysSlowly(t, principal, mark, signerReady)
+	requireReady(t, principal.HealthURL)
+	_, err = principal.enrolls(t, token, csr)
+	require.NoError(t, err, "the token was not lost")
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -204,4 +205,34 @@ func TestXDSIsAway(t *testing.T) {
 	r.leads(t, s.name, "replica-1")
 	status, body = newCaller(t, ways["envoy"], lab.AllAgents).asks(t, "/agents/"+late.name+"/version", "")
 	require.Equal(t, http.StatusOK, status, body)
+}
+
+// An agent that comes to another principal again and again, under users, misses no change, and is reached after each.
+func TestAgentMovesUnderUsers(t *testing.T) {
+	t.Parallel()
+	r := newRouting(t, 3, 1)
+	s := newSite(t, "restless", lab.AgentOptions{Principal: r.principals[0]}).connected(t)
+	app := s.newTwin("restless").create(t)
+	app.arrives(t)
+	users := make(map[string]*user)
+	for way, proxy := range r.ways(t) {
+		users[way], _ = uses(t, proxy, s.name)
+	}
+	moves := 50
+	if testing.Short() {
+		moves = 10
+	}
+	for move := 1; move <= moves; move++ {
+		app.hub.edit(t, label("moved", strconv.Itoa(move)))
+		s.moves(t, r.principals[move%len(r.principals)])
+		connected := time.Now()
+		for _, u := range users {
+			u.servedSince(t, connected)
+		}
+	}
+	app.spoke.becomes(t, labelled("moved", strconv.Itoa(moves)))
+	r.leads(t, s.name, "replica-"+strconv.Itoa(moves%len(r.principals)))
+	for way, u := range users {
+		t.Logf("%s: %d requests failed as the agent's connection was cut under them: %v", way, len(u.failures()), u.failures())
+	}
 }

@@ -100,7 +100,12 @@ func TestHeadersThroughEnvoy(t *testing.T) {
 	appending := func(l *envoy.Listener) { l.Forward = envoy.AppendForward }
 	appends, careless := front(principal, appending), front(principal, func(l *envoy.Listener) { l.Forward = envoy.AlwaysForward })
 	behindTwo := front(hops, appending)
-	outer := startEnvoy(t, envoy.Options{Name: "hub-gateway", Listener: serving(t), Backend: originating(t, behindTwo, gatewayID)}).Address
+	gateway := func(change func(*envoy.Listener)) string {
+		listener := serving(t)
+		change(&listener)
+		return startEnvoy(t, envoy.Options{Name: "hub-gateway", Listener: listener, Backend: originating(t, behindTwo, gatewayID)}).Address
+	}
+	outer, outerAppends := gateway(func(*envoy.Listener) {}), gateway(appending)
 	evil := leafOf(t, nobody)
 	for name, c := range map[string]struct {
 		principal *lab.Principal
@@ -122,7 +127,9 @@ func TestHeadersThroughEnvoy(t *testing.T) {
 		"no header, passed on":                            {principal, visitor{careless, evil, nil}, "there is none"},
 		"an element before the proxy's":                   {principal, visitor{appends, evil, []string{victim}}, "it has 2 elements"},
 		"an element before those of two proxies":          {hops, visitor{outer, evil, []string{victim}}, `its SPIFFE ID "` + nobody + `" is of no form`},
-		"one proxy only, where two are wanted":            {hops, visitor{behindTwo, evil, nil}, "it has 1 elements, and the setting --xfcc-hop asks for number 2"},
+		"an element before that of a proxy that appends":  {hops, visitor{outerAppends, evil, []string{victim}}, "it has 3 elements, and the setting --xfcc-hop asks for 2"},
+		"a URI with another element in it, twice proxied": {hops, visitor{outer, leafOf(t, nobody+","+victim), nil}, "it has 3 elements, and the setting --xfcc-hop asks for 2"},
+		"one proxy only, where two are wanted":            {hops, visitor{behindTwo, evil, nil}, "it has 1 elements, and the setting --xfcc-hop asks for 2"},
 		"an element of one's own, as if one were a proxy": {hops, visitor{behindTwo, evil, []string{victim}}, "which is no trusted proxy"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,15 +29,15 @@ func identityLiesElsewhere() []lie {
 		},
 		{
 			who: `anyone in the Pod's network`, about: `principal, header x-forwarded-client-cert`,
-			sends:   `the header over plain text from another address than the sidecar's, over a TLS connection of its own, as another proxy, or without a certificate`,
+			sends:   `the header over plain text from another address than the sidecar's, over a TLS connection of its own, as another proxy, or without a certificate; past its proxy twice, empty, encoded, or with two elements`,
 			happens: `Unauthenticated: it counts only from a trusted proxy`,
 			by:      `internal/identity.TestHeaderCountsOnlyFromAProxy`,
 		},
 		{
 			who: `agent behind a proxy`, about: `principal, header x-forwarded-client-cert`,
-			sends:   `the header twice, empty, encoded, with two elements, or with elements of its own to the left of the proxies'`,
-			happens: `Unauthenticated; with --xfcc-hop only what --trusted-proxies passed on counts`,
-			by:      `internal/identity.TestHopIsCountedFromTheRight`,
+			sends:   `with --xfcc-hop, elements of its own to the left of the proxies', or within its own by a comma in its URI; or it is no proxy itself`,
+			happens: `Unauthenticated: there may be as many elements as there are proxies, and all but the first are of --trusted-proxies`,
+			by:      `internal/identity.TestThereAreAsManyElementsAsProxies`,
 		},
 		{
 			who: `agent behind a proxy`, about: `principal, header x-forwarded-client-cert`,

@@ -17,7 +17,7 @@ func proxyLies() []lie {
 		},
 		{
 			who: stranger, about: `principal behind a real Envoy, header x-forwarded-client-cert`,
-			sends:   `the header forged, twice, encoded, before the proxies' elements, or past the first of two proxies; no certificate, one with two URIs or none, or one whose URI has another element or key in it; through Envoys that replace, append or pass on`,
+			sends:   `the header forged, twice, encoded, before the proxies' elements, or past the first of two proxies; no certificate, one with two URIs or none, or one whose URI has another element or key in it; through Envoys that replace, append or pass on, and through two in a row`,
 			happens: `Unauthenticated, and both sides say why; what is replaced names nobody`,
 			by:      `e2e.TestHeadersThroughEnvoy`,
 		},

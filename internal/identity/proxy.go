@@ -30,9 +30,9 @@ type Proxies struct {
 	Socket string
 	// IDs are the SPIFFE IDs of proxies that connect by mutual TLS: to us or, with Hop, to another proxy.
 	IDs []string
-	// Hop is which element of the header counts, from the right: 1 is what the proxy that connects says of its client, 2 what that client,
-	// which has to be one of the proxies too, says of its own. If it is 0 there may be only one element: then nobody else can have put one
-	// there.
+	// Hop is how many proxies there are in a row, each of which appends an element to the header: 1 is the one that connects, 2 that and its
+	// client, which has to be one of the proxies too. The first element counts. There may be no more than those, and no more than one if it is
+	// 0: then nobody else can have put one there. A client can, by a URI with a comma in its certificate, which Envoy does not quote.
 	Hop int
 }
 
@@ -126,17 +126,17 @@ func (p Proxies) element(header []string) (xfcc.Element, error) {
 	case p.Hop == 0 && len(elements) > 1:
 		return xfcc.Element{}, fmt.Errorf("it has %d elements: have the proxy replace what its clients send, by SANITIZE_SET, or say which counts by the setting --xfcc-hop",
 			len(elements))
-	case len(elements) < p.Hop:
-		return xfcc.Element{}, fmt.Errorf("it has %d elements, and the setting --xfcc-hop asks for number %d from the right", len(elements), p.Hop)
+	case p.Hop > 0 && len(elements) != p.Hop:
+		return xfcc.Element{}, fmt.Errorf("it has %d elements, and the setting --xfcc-hop asks for %d: have the first proxy replace what its clients send, "+
+			"by SANITIZE_SET, and each of the others append to it, by APPEND_FORWARD", len(elements), p.Hop)
 	}
-	at := len(elements) - max(p.Hop, 1)
-	for _, element := range elements[at+1:] {
+	for _, element := range elements[1:] {
 		if len(element.URI) != 1 || !slices.Contains(p.IDs, element.URI[0]) {
 			return xfcc.Element{}, fmt.Errorf("the setting --xfcc-hop is %d, and an element before that is of %.300q, which is no trusted proxy: "+
 				"name the SPIFFE IDs of all proxies in the setting --trusted-proxies", p.Hop, element.URI)
 		}
 	}
-	return elements[at], nil
+	return elements[0], nil
 }
 
 // Loopback reports whether an address is one that only this machine, or Pod, has: of the loopback interface, or a Unix socket. Istio's

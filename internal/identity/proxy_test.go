@@ -19,6 +19,7 @@ const (
 	berlin  = "spiffe://spoke.test/ns/argocd/sa/argocd-agent/agent/berlin"
 	paris   = "spiffe://spoke.test/ns/argocd/sa/argocd-agent/agent/paris"
 	ingress = "spiffe://hub.test/ns/istio-system/sa/istio-ingressgateway"
+	sidecar = "spiffe://hub.test/ns/istio-system/sa/inner-gateway"
 	digest  = "468ed33be74eee6556d90c0149c1309e9ba61d6425303443c0748a02dd8de688"
 )
 
@@ -73,7 +74,7 @@ func TestHeaderCountsOnlyFromAProxy(t *testing.T) {
 		"header that is empty":         {inside, identity.Connection{Address: local(), Header: []string{""}}, "want pairs"},
 		"two elements":                 {inside, identity.Connection{Address: local(), Header: []string{header[0] + "," + header[0]}}, "it has 2 elements"},
 		"encoded":                      {inside, identity.Connection{Address: local(), Header: []string{strings.ReplaceAll(header[0], "=", "%3D")}}, "want pairs"},
-		"too few elements for the hop": {identity.Proxies{Local: true, Hop: 2}, identity.Connection{Address: local(), Header: header}, "number 2 from the right"},
+		"too few elements for the hop": {identity.Proxies{Local: true, Hop: 2}, identity.Connection{Address: local(), Header: header}, "--xfcc-hop asks for 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			proof, err := c.proxies.Prove(c.connection)
@@ -103,20 +104,34 @@ func TestExpiredCertificateInAHeaderIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "the certificate in it expired at "+expired.UTC().Format(time.RFC3339))
 }
 
-// What a client writes before the proxies append theirs is to the left.
-func TestHopIsCountedFromTheRight(t *testing.T) {
+// What a client has got before the element of the first proxy, or after it by a comma in its own URI, makes the elements too many.
+func TestThereAreAsManyElementsAsProxies(t *testing.T) {
 	t.Parallel()
-	header := []string{"URI=" + paris + ",By=" + ingress + ";URI=" + berlin + ",By=spiffe://hub.test/principal;URI=" + ingress}
-	for hop, want := range map[int]string{1: ingress, 2: berlin} {
-		proof, err := identity.Proxies{Local: true, IDs: []string{ingress}, Hop: hop}.Prove(identity.Connection{Address: local(), Header: header})
-		require.NoError(t, err)
-		require.Equal(t, []string{want}, proof.URIs)
-	}
-	// What a proxy's client says counts only if that is a proxy too.
-	for hop, ids := range map[int][]string{2: {paris}, 3: {ingress, paris}} {
-		_, err := identity.Proxies{Local: true, IDs: ids, Hop: hop}.Prove(identity.Connection{Address: local(), Header: header})
-		require.ErrorIs(t, err, identity.ErrUnauthenticated)
-		require.ErrorContains(t, err, "which is no trusted proxy")
+	const first, second, third = "By=" + ingress + ";URI=" + berlin, "By=" + sidecar + ";URI=" + ingress, "By=spiffe://hub.test/principal;URI=" + sidecar
+	for name, c := range map[string]struct {
+		hop    int
+		header string
+		want   string // the refusal, empty for none
+	}{
+		"one proxy":                        {1, first, ""},
+		"two proxies":                      {2, first + "," + second, ""},
+		"three proxies":                    {3, first + "," + second + "," + third, ""},
+		"one too few":                      {2, first, "it has 1 elements, and the setting --xfcc-hop asks for 2"},
+		"one before":                       {2, "URI=" + paris + "," + first + "," + second, "it has 3 elements, and the setting --xfcc-hop asks for 2"},
+		"one within":                       {2, "URI=spiffe://evil.test/x," + first + "," + second, "it has 3 elements"},
+		"one within, and one proxy":        {1, "URI=spiffe://evil.test/x," + first, "it has 2 elements"},
+		"a client that is no proxy":        {2, "URI=" + paris + "," + first, "which is no trusted proxy"},
+		"a client in between that is none": {3, "URI=" + paris + "," + first + "," + third, "which is no trusted proxy"},
+	} {
+		proof, err := identity.Proxies{Local: true, IDs: []string{ingress, sidecar}, Hop: c.hop}.Prove(
+			identity.Connection{Address: local(), Header: []string{c.header}})
+		if c.want != "" {
+			require.ErrorIs(t, err, identity.ErrUnauthenticated, name)
+			require.ErrorContains(t, err, c.want, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, []string{berlin}, proof.URIs, name)
 	}
 }
 

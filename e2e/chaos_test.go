@@ -26,6 +26,8 @@ const (
 	// peoplePerAgent is how many people work at a time, each on an Application of their own. They are too few to delete
 	// so many Applications during a disconnection that the deletion guard would pause that.
 	peoplePerAgent = 9
+	// chaosPrincipals is how many principals there are: agents come to any of them.
+	chaosPrincipals = 3
 	// settling is how long everything may take to become equal once nothing is in its way: what was put back again and
 	// again by then waits up to a minute.
 	settling = 2 * time.Minute
@@ -92,7 +94,7 @@ func newChaos(t *testing.T) *chaos {
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	l, err := lab.Start(ctx, lab.Options{
-		Spokes: []string{"a", "b"}, ArgoCD: true, Agents: true,
+		Spokes: []string{"a", "b"}, ArgoCD: true, Agents: true, Principals: chaosPrincipals,
 		Principal: lab.PrincipalOptions{Alive: true},
 		Dir:       os.Getenv("CHAOS_DIR"), Keep: os.Getenv("CHAOS_DIR") != "",
 	})
@@ -171,9 +173,11 @@ func (c *chaos) fail(t *testing.T, differences map[string][]string) {
 func (c *chaos) goroutines(ctx context.Context, t *testing.T) map[string]int {
 	t.Helper()
 	counts := make(map[string]int)
-	for name, url := range map[string]string{
-		"principal": c.lab.Principal.MetricsURL, "a": c.lab.Agent("a").MetricsURL, "b": c.lab.Agent("b").MetricsURL,
-	} {
+	urls := map[string]string{"a": c.lab.Agent("a").MetricsURL, "b": c.lab.Agent("b").MetricsURL}
+	for i, p := range c.lab.Principals {
+		urls["principal "+strconv.Itoa(i)] = p.MetricsURL
+	}
+	for name, url := range urls {
 		n, err := metric(ctx, url, "go_goroutines")
 		require.NoError(t, err)
 		counts[name] = int(n)
@@ -187,7 +191,7 @@ func (c *chaos) requireGoroutines(ctx context.Context, t *testing.T, before map[
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // for connections that end late
 	defer cancel()
 	for {
-		connections, err := metric(ctx, c.lab.Principal.MetricsURL, "argocd_principal_tunnel_connections")
+		connections, err := c.ofPrincipals(ctx, "argocd_principal_tunnel_connections")
 		require.NoError(t, err)
 		now, good := c.goroutines(ctx, t), true
 		for name, n := range now {
@@ -214,10 +218,22 @@ func (c *chaos) tell(t *testing.T) {
 		}
 		syncs += len(p.syncs)
 	}
-	connections, err := metric(t.Context(), c.lab.Principal.MetricsURL, "argocd_principal_agent_connections_total")
+	connections, err := c.ofPrincipals(t.Context(), "argocd_principal_agent_connections_total")
 	require.NoError(t, err)
-	t.Logf("done: %v\nsyncs that were accepted: %d\nmischief: %v\nconnections since the principal last started: %.0f",
+	t.Logf("done: %v\nsyncs that were accepted: %d\nmischief: %v\nconnections since the principals last started: %.0f",
 		total, syncs, c.history.counts(), connections)
+}
+
+// ofPrincipals is a metric's sum over all principals.
+func (c *chaos) ofPrincipals(ctx context.Context, name string) (sum float64, err error) {
+	for _, p := range c.lab.Principals {
+		n, err := metric(ctx, p.MetricsURL, name)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
 }
 
 // metric reads one metric from a process, the sum over its labels.

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -57,8 +58,9 @@ func (m mischief) recur(ctx context.Context, lasts time.Duration, dice *rand.Ran
 
 // weather is what befalls links.
 func (c *chaos) weather() []mischief {
-	all := []mischief{
-		{name: "link principal-API server", pause: 8 * time.Second, happen: disturb(c.lab.Principal.APIServer)},
+	var all []mischief
+	for i, p := range c.lab.Principals {
+		all = append(all, mischief{name: fmt.Sprintf("link principal %d-API server", i), pause: 8 * time.Second, happen: disturb(p.APIServer)})
 	}
 	for _, agent := range []string{"a", "b"} {
 		a := c.lab.Agent(agent)
@@ -71,9 +73,9 @@ func (c *chaos) weather() []mischief {
 
 // accidents are what befalls processes.
 func (c *chaos) accidents() []mischief {
-	all := []mischief{
-		{name: "principal", pause: 15 * time.Second, happen: ending(c.lab.Principal.Process)},
-		{name: "API server hub", once: true, happen: killing(c.lab.Hub)},
+	all := []mischief{{name: "API server hub", once: true, happen: killing(c.lab.Hub)}}
+	for i, p := range c.lab.Principals {
+		all = append(all, mischief{name: fmt.Sprintf("principal %d", i), pause: 15 * time.Second, happen: ending(p.Process)})
 	}
 	for _, agent := range []string{"a", "b"} {
 		all = append(all,
@@ -145,17 +147,18 @@ func killing(cluster *lab.Cluster) happen {
 // heal undoes all mischief, and returns when the agents are connected.
 func (c *chaos) heal(ctx context.Context, t *testing.T) {
 	t.Helper()
-	for _, l := range []*link.Link{
-		c.lab.Principal.APIServer, c.lab.Agent("a").Principal, c.lab.Agent("a").APIServer,
-		c.lab.Agent("b").Principal, c.lab.Agent("b").APIServer,
-	} {
+	links := []*link.Link{c.lab.Agent("a").Principal, c.lab.Agent("a").APIServer, c.lab.Agent("b").Principal, c.lab.Agent("b").APIServer}
+	for _, p := range c.lab.Principals {
+		links = append(links, p.APIServer)
+	}
+	for _, l := range links {
 		l.Restore()
 	}
 	c.history.note("everything", "is healed")
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
-		n, err := metric(ctx, c.lab.Principal.MetricsURL, "argocd_principal_connected_agents")
+		n, err := c.ofPrincipals(ctx, "argocd_principal_connected_agents")
 		require.NoError(t, err)
 		if n == 2 {
 			c.history.note("agents", "are connected")

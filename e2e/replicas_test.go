@@ -2,38 +2,24 @@ package e2e_test
 
 import (
 	"net/http"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
 )
 
 // newReplicas starts principals of one hub that know each other, and a kubeproxy at each.
 func newReplicas(t *testing.T, count int, args ...string) ([]*lab.Principal, []*lab.Proxy) {
 	t.Helper()
-	ports := new(port.Allocator)
-	t.Cleanup(func() { require.NoError(t, ports.Close()) })
-	addresses, flags := make([]string, count), make([]string, count)
-	for i := range count {
-		free, err := ports.Free()
-		require.NoError(t, err)
-		addresses[i], flags[i] = port.Address(free), "--listen-port="+strconv.Itoa(free)
-	}
-	principals, proxies := make([]*lab.Principal, count), make([]*lab.Proxy, count)
-	for i := range count {
-		own := append([]string{flags[i], "--peers=" + strings.Join(addresses, ","), "--pod-name=replica-" + strconv.Itoa(i)}, args...)
-		principals[i] = newPrincipal(t, lab.PrincipalOptions{Args: own})
-		principals[i].Address = addresses[i]
-		proxy, err := shared.NewKubeproxy(t.Context(), lab.ProxyOptions{Principal: principals[i]})
-		require.NoError(t, err)
-		start(t, proxy.Start)
-		t.Cleanup(func() { stopped(t, proxy.Stop) })
-		proxies[i] = proxy
+	principals, err := shared.NewPrincipals(t.Context(), count, lab.PrincipalOptions{Args: args})
+	require.NoError(t, err)
+	proxies := make([]*lab.Proxy, count)
+	for i, p := range principals {
+		start(t, p.Start)
+		t.Cleanup(func() { stopped(t, p.Stop) })
+		proxies[i] = newKubeproxy(t, lab.ProxyOptions{Principal: p})
 	}
 	for _, p := range principals {
 		for range count - 1 {

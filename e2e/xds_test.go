@@ -40,7 +40,7 @@ func newRouting(t *testing.T, principals, servers int) *routing {
 		r.servers = append(r.servers, newXDS(t, r.principals))
 	}
 	var err error
-	r.sidecar, err = shared.StartSidecar(t.Context(), "kubeproxy", r.servers...)
+	r.sidecar, err = shared.StartSidecar(t.Context(), "kubeproxy", nil, r.servers...)
 	require.NoError(t, err)
 	t.Cleanup(func() { stopped(t, r.sidecar.Stop) })
 	r.proxy = newKubeproxy(t, lab.ProxyOptions{
@@ -196,7 +196,7 @@ func TestXDSLeadsNobodyToAnImpostor(t *testing.T) {
 	proxy := newKubeproxy(t, lab.ProxyOptions{
 		Principal: principal, Args: []string{"--principal-address=xds:///argocd-agent-principal"}, Env: bootstrapped(t, server),
 	})
-	sidecar, err := shared.StartSidecar(t.Context(), "kubeproxy", server)
+	sidecar, err := shared.StartSidecar(t.Context(), "kubeproxy", nil, server)
 	require.NoError(t, err)
 	t.Cleanup(func() { stopped(t, sidecar.Stop) })
 	beside := newKubeproxy(t, lab.ProxyOptions{
@@ -243,4 +243,18 @@ func TestXDSServesItsClientsOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, codes.Unauthenticated, status.Code(stream.RecvMsg(&emptypb.Empty{})))
 	says(t, server, "Refused connection")
+}
+
+// An Envoy whose bootstrap lacks what xds relies on says so to xds, which logs and counts it. Others are served as before.
+func TestRejectionByEnvoyIsTold(t *testing.T) {
+	t.Parallel()
+	r := newRouting(t, 1, 1)
+	wrong, err := shared.StartSidecar(t.Context(), "kubeproxy", map[string]string{"- name: argocd-agent-ca": "- name: another-ca", "{ name: argocd-agent-ca }": "{ name: another-ca }"}, r.servers[0])
+	require.NoError(t, err)
+	t.Cleanup(func() { stopped(t, wrong.Stop) })
+	says(t, r.servers[0], "Client rejected resources (NACK)", "argocd-agent-ca")
+	shows(t, r.servers[0].MetricsURL, `argocd_xds_rejections_total{type="Cluster"} `)
+	s := newSite(t, "served", lab.AgentOptions{Principal: r.principals[0]}).connected(t)
+	status, body := newCaller(t, r.proxy, lab.AllAgents).asks(t, "/agents/"+s.name+"/version", "")
+	require.Equal(t, http.StatusOK, status, body)
 }

@@ -32,8 +32,9 @@ type Lab struct {
 
 	// What Options.Agents asks for; nil without.
 	Principal  *Principal
-	Kubeproxy  *Proxy // nil without Options.ArgoCD, too
-	Redisproxy *Proxy // the same
+	Principals []*Principal // all that the options ask for, Principal first
+	Kubeproxy  *Proxy       // nil without Options.ArgoCD, too
+	Redisproxy *Proxy       // the same
 
 	options    Options
 	repository string
@@ -245,11 +246,7 @@ func (l *Lab) startProxies(ctx context.Context) error {
 
 // startAgents starts the principal and the agents that the options ask for, and waits until they have found each other.
 func (l *Lab) startAgents(ctx context.Context) error {
-	var err error
-	if l.Principal, err = l.NewPrincipal(ctx, l.options.Principal); err != nil {
-		return err
-	}
-	if err := l.Principal.Start(ctx); err != nil {
+	if err := l.startPrincipals(ctx); err != nil {
 		return err
 	}
 	work, ctx := errgroup.WithContext(ctx)

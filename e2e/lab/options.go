@@ -39,8 +39,10 @@ type Options struct {
 	// links of the principal and agents are nil then.
 	Direct bool
 
-	Principal PrincipalOptions // of the principal that Agents starts
-	Agent     AgentOptions     // of the agents that Agents starts; Spoke and Name are set for each
+	// Principals is how many principals Agents starts; one if it is 0. Several know each other, and links to the first lead to all in turns.
+	Principals int
+	Principal  PrincipalOptions // of the principals that Agents starts
+	Agent      AgentOptions     // of the agents that Agents starts; Spoke and Name are set for each
 
 	// BuildFlags are given to `go build` for this project's programs, such as -race, and BuildEnv, as KEY=value.
 	BuildFlags, BuildEnv []string

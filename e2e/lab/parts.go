@@ -129,6 +129,7 @@ func (l *Lab) NewAgent(ctx context.Context, options AgentOptions) (*Agent, error
 	if a.Principal, principal, err = l.link(ctx, name+" to principal", options.Principal.Address); err != nil {
 		return nil, err
 	}
+	l.spread(a.Principal, options.Principal)
 	args, err := l.agentArgs(name, principal, kubeconfig, options)
 	if err != nil {
 		return nil, err

@@ -87,6 +87,7 @@ func (l *Lab) newProxy(ctx context.Context, name, program string, options ProxyO
 	if err != nil {
 		return nil, err
 	}
+	l.spread(cable, options.Principal)
 	principal, number, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,8 @@ func (l *Lab) NewXDS(ctx context.Context, principals []string, args ...string) (
 }
 
 // StartSidecar runs an Envoy with the configuration that is shipped for the sidecar of kubeproxy or redisproxy, whose certificate it shows.
-func (l *Lab) StartSidecar(ctx context.Context, program string, servers ...*XDS) (*envoy.Envoy, error) {
+// wrong replaces texts of that configuration, for what is not as it should be; it may be nil.
+func (l *Lab) StartSidecar(ctx context.Context, program string, wrong map[string]string, servers ...*XDS) (*envoy.Envoy, error) {
 	client, err := l.mounted(ctx, "argocd-agent-"+program+"-tls")
 	if err != nil {
 		return nil, err
@@ -71,6 +72,6 @@ func (l *Lab) StartSidecar(ctx context.Context, program string, servers ...*XDS)
 	}
 	return envoy.StartSidecar(ctx, l.Host, l.Tools.Program(toolset.Envoy), envoy.Sidecar{
 		Name: name, Config: filepath.Join(l.repository, "deploy", "envoy", "sidecar.yaml"),
-		Certificates: filepath.Join(l.Host.Dir(), CertificateFile(name, "")), XDS: addresses,
+		Certificates: filepath.Join(l.Host.Dir(), CertificateFile(name, "")), XDS: addresses, Wrong: wrong,
 	})
 }

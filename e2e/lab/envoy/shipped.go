@@ -3,6 +3,7 @@ package envoy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,8 @@ type Sidecar struct {
 	// Certificates is the folder of what it shows to principals and xds: tls.crt, tls.key and ca.crt.
 	Certificates string
 	XDS          []string // host:port of each
+	// Wrong replaces more of it, for what is not as it should be.
+	Wrong map[string]string
 }
 
 // Lines of deploy/envoy/sidecar.yaml that say what is where in a Pod.
@@ -40,10 +43,12 @@ func StartSidecar(ctx context.Context, h *host.Host, program string, options Sid
 			host, number, _ := strings.Cut(address, ":")
 			servers.WriteString(strings.NewReplacer("argocd-agent-xds", host, "18000", number).Replace(shippedXDS))
 		}
-		return replace(string(text), map[string]string{
+		here := map[string]string{
 			shippedAdmin: fmt.Sprintf("port_value: %d", admin), shippedListener: fmt.Sprintf("port_value: %d", in),
 			shippedCertificates: options.Certificates, shippedXDS: servers.String(),
-		})
+		}
+		maps.Copy(here, options.Wrong)
+		return replace(string(text), here)
 	})
 }
 

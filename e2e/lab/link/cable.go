@@ -18,10 +18,10 @@ const (
 
 // cable is one connection through a link: two streams, near to far and back.
 type cable struct {
-	link   *Link
-	target string
-	near   *net.TCPConn // from the one who dialled
-	cancel context.CancelFunc
+	link    *Link
+	targets []string
+	near    *net.TCPConn // from the one who dialled
+	cancel  context.CancelFunc
 }
 
 // chunk is a piece of a stream with the time that it arrived at. The last one of a stream has an error: io.EOF when its
@@ -45,14 +45,11 @@ func (c *cable) run(ctx context.Context) {
 		abort(c.near)
 		return
 	}
-	// A dial that is called off closes in peace what it may have opened already, where a reset was asked for.
-	dialer := net.Dialer{Timeout: dialTimeout}
-	conn, err := dialer.DialContext(context.WithoutCancel(ctx), "tcp", c.target)
-	if err != nil {
+	far := c.dial(ctx)
+	if far == nil {
 		abort(c.near)
 		return
 	}
-	far := conn.(*net.TCPConn)
 	stop := context.AfterFunc(ctx, func() {
 		abort(c.near)
 		abort(far)
@@ -65,6 +62,18 @@ func (c *cable) run(ctx context.Context) {
 		_ = c.near.Close()
 		_ = far.Close()
 	}
+}
+
+// dial connects to the first target that listens; nil if none does.
+func (c *cable) dial(ctx context.Context) *net.TCPConn {
+	// A dial that is called off closes in peace what it may have opened already, where a reset was asked for.
+	dialer := net.Dialer{Timeout: dialTimeout}
+	for _, target := range c.targets {
+		if conn, err := dialer.DialContext(context.WithoutCancel(ctx), "tcp", target); err == nil {
+			return conn.(*net.TCPConn)
+		}
+	}
+	return nil
 }
 
 // carry moves one stream. It ends when the stream does, or breaks the whole cable when the connection broke.

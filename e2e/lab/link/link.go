@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,19 +26,20 @@ type Traffic struct {
 // goroutines.
 type Link struct {
 	name     string
-	target   string
 	listener net.Listener
 	cancel   context.CancelFunc
 	work     sync.WaitGroup // the accepting goroutine and the cables
 
 	sent, received atomic.Int64
 
-	mu     sync.Mutex // guards all below
-	gate   *gate      // what the cables' bytes wait for
-	refuse bool
-	delay  time.Duration
-	cables map[*cable]struct{}
-	closed bool
+	mu      sync.Mutex // guards all below
+	gate    *gate      // what the cables' bytes wait for
+	targets []string   // of new connections, in turns
+	turn    int
+	refuse  bool
+	delay   time.Duration
+	cables  map[*cable]struct{}
+	closed  bool
 }
 
 // New lays a link to the target, a host:port that need not listen yet. The name is what errors call it. It is Close that
@@ -50,7 +52,7 @@ func New(ctx context.Context, name, target string) (*Link, error) {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := &Link{
-		name: name, target: target, listener: listener, cancel: cancel,
+		name: name, targets: []string{target}, listener: listener, cancel: cancel,
 		gate: newGate(), cables: make(map[*cable]struct{}),
 	}
 	l.work.Go(func() { l.accept(ctx) })
@@ -60,18 +62,28 @@ func New(ctx context.Context, name, target string) (*Link, error) {
 // Name is the link's name.
 func (l *Link) Name() string { return l.name }
 
-// Target is the host:port that connections are carried to.
+// Target is the host:port that connections are carried to, the first if there are several.
 func (l *Link) Target() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.target
+	return l.targets[0]
 }
 
 // Move has new connections carried to another target, as a load balancer does. Present ones stay where they are; Reset ends them.
-func (l *Link) Move(target string) {
+func (l *Link) Move(target string) { l.Spread(target) }
+
+// Spread has new connections carried to several targets in turns, as a Service does. One that does not listen is passed over.
+func (l *Link) Spread(targets ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.target = target
+	l.targets = targets
+}
+
+// inTurn returns the targets of a new connection, the one whose turn it is first. mu is held.
+func (l *Link) inTurn() []string {
+	l.turn++
+	at := l.turn % len(l.targets)
+	return slices.Concat(l.targets[at:], l.targets[:at])
 }
 
 // Address is the host:port to dial instead of the target.
@@ -174,7 +186,7 @@ func (l *Link) admit(ctx context.Context, near *net.TCPConn) {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	c := &cable{link: l, near: near, target: l.target, cancel: cancel}
+	c := &cable{link: l, near: near, targets: l.inTurn(), cancel: cancel}
 	l.cables[c] = struct{}{}
 	l.work.Go(func() {
 		defer l.remove(c)

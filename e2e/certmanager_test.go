@@ -93,6 +93,7 @@ func TestAgentEnrollsAndRenewsByCertManager(t *testing.T) {
 	left, err := shared.Hub.List(t.Context(), certmanager.Requests(place, ""))
 	require.NoError(t, err)
 	require.Empty(t, left, "requests are deleted")
+	require.NotContains(t, logSince(t, principal.LogPath(), 0), "of principals that were killed are not deleted", "it may list them")
 
 	s := principal.joins(t, unique("certified"))
 	s.newTwin("first").create(t).arrives(t)

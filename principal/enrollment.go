@@ -136,8 +136,9 @@ func (s *principalSettings) checkSPIRE() error {
 
 // issuer issues certificates. The zero one issues none.
 type issuer struct {
-	service *enrollment.Service
-	spire   *spire.Signer // nil if another one signs
+	service     *enrollment.Service
+	spire       *spire.Signer           // nil if another one signs
+	certManager *enrollment.CertManager // nil if another one signs
 }
 
 // issuer returns what issues certificates.
@@ -156,7 +157,8 @@ func (s *principalSettings) issuer(cluster kube.Cluster, e *entrance, registry p
 	case signerCASecret:
 		options.Signer = enrollment.CASecret{Client: cluster.Client.CoreV1(), Namespace: s.signerNamespace(), Name: signerSecret, Lifetime: s.enrollment.lifetime}
 	case signerCertManager:
-		options.Signer, err = s.certManager(cluster, logger)
+		made.certManager, err = s.certManager(cluster, logger)
+		options.Signer = made.certManager
 	case signerSPIRE:
 		made.spire, err = s.spireSigner(e, logger)
 		options.Signer = made.spire
@@ -174,12 +176,12 @@ func (s *principalSettings) signerNamespace() string {
 }
 
 // certManager returns the signer by cert-manager.
-func (s *principalSettings) certManager(cluster kube.Cluster, logger *slog.Logger) (enrollment.Signer, error) {
+func (s *principalSettings) certManager(cluster kube.Cluster, logger *slog.Logger) (*enrollment.CertManager, error) {
 	client, err := dynamic.NewForConfig(cluster.Config)
 	if err != nil {
 		return nil, fmt.Errorf("client of cert-manager's API: %w", err)
 	}
-	return enrollment.CertManager{
+	return &enrollment.CertManager{
 		Client: client, Namespace: s.signerNamespace(), Issuer: s.enrollment.issuer, Lifetime: s.enrollment.lifetime, Logger: logger,
 	}, nil
 }
@@ -198,10 +200,13 @@ func (s *principalSettings) spireSigner(e *entrance, logger *slog.Logger) (*spir
 
 // run keeps the signer ready until the context ends.
 func (i issuer) run(ctx context.Context) error {
-	if i.spire == nil {
-		return nil
+	switch {
+	case i.spire != nil:
+		return i.spire.Run(ctx)
+	case i.certManager != nil:
+		i.certManager.CleanUp(ctx)
 	}
-	return i.spire.Run(ctx)
+	return nil
 }
 
 // ready is that of the signer.

@@ -67,8 +67,8 @@ const deletion = 5 * time.Second
 func (s CertManager) Sign(ctx context.Context, agent identity.Agent, request pki.Request) ([]byte, error) {
 	made, err := s.requests().Create(ctx, s.request(agent, request), metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("create a CertificateRequest in namespace %s: %w: install cert-manager, and allow the principal to create, watch "+
-			"and delete them there: see --signer-ca-namespace", s.Namespace, err)
+		return nil, fmt.Errorf("create a CertificateRequest in namespace %s: %w: install cert-manager, and allow the principal to create, list, "+
+			"watch and delete them there: see --signer-ca-namespace", s.Namespace, err)
 	}
 	defer s.remove(ctx, made.GetName())
 	return s.wait(ctx, agent, made)
@@ -84,7 +84,10 @@ func (s CertManager) request(agent identity.Agent, request pki.Request) *unstruc
 	text := request.PEM()
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": certManagerGroup + "/v1", "kind": "CertificateRequest",
-		"metadata": map[string]any{"generateName": "argocd-agent-" + string(agent) + "-"},
+		"metadata": map[string]any{
+			"generateName": "argocd-agent-" + string(agent) + "-",
+			"labels":       map[string]any{labelManagedBy: managedBy},
+		},
 		"spec": map[string]any{
 			"request":   base64.StdEncoding.EncodeToString(text),
 			"duration":  s.Lifetime.String(),
@@ -95,7 +98,7 @@ func (s CertManager) request(agent identity.Agent, request pki.Request) *unstruc
 	}}
 }
 
-// remove deletes a request, also when the context has ended. That it stays would matter to nobody but who looks at them.
+// remove deletes a request, also when the context has ended. What stays all the same CleanUp deletes.
 func (s CertManager) remove(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deletion)
 	defer cancel()

@@ -191,5 +191,5 @@ func TestNoCertManager(t *testing.T) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{}, "x")
 	})
 	_, err := enrollment.CertManager{Client: client, Namespace: "ca"}.Sign(t.Context(), "berlin", requestOf(t, "berlin"))
-	require.ErrorContains(t, err, "install cert-manager, and allow the principal to create, watch and delete them there")
+	require.ErrorContains(t, err, "install cert-manager, and allow the principal to create, list, watch and delete them there")
 }

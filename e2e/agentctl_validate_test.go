@@ -39,9 +39,9 @@ func (a admin) validated(t *testing.T, command string) map[string]checked {
 	return found
 }
 
-// installed applies Deployments, StatefulSets, Services and NetworkPolicies of Argo CD's own installation to a namespace on the hub, and says that
-// they are ready: no controller does there.
-func installed(t *testing.T, namespace string) {
+// installed applies Deployments, StatefulSets, Services and NetworkPolicies of Argo CD's own installation to a namespace on the hub, without some
+// components, and says that they are ready: no controller does there.
+func installed(t *testing.T, namespace string, without ...string) {
 	t.Helper()
 	c := shared.Hub
 	text, err := os.ReadFile(shared.Tools.File(toolset.ArgoCDManifests))
@@ -49,7 +49,8 @@ func installed(t *testing.T, namespace string) {
 	objects, err := cluster.Parse(text)
 	require.NoError(t, err)
 	for _, object := range objects {
-		if !slices.Contains([]string{"Deployment", "StatefulSet", "Service", "NetworkPolicy"}, object.GetKind()) {
+		if !slices.Contains([]string{"Deployment", "StatefulSet", "Service", "NetworkPolicy"}, object.GetKind()) ||
+			slices.Contains(without, object.GetLabels()["app.kubernetes.io/component"]) {
 			continue
 		}
 		object.SetNamespace(namespace)

@@ -1,6 +1,7 @@
 package ca
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -56,6 +57,59 @@ func (a *CA) Issue(ctx context.Context, into *cluster.Client, c Certificate, n N
 				return err
 			}
 			writePair(s, pair, a.Trusted.PEM)
+			return nil
+		},
+		Describe: describePair,
+	})
+}
+
+// IssueAlone issues a certificate by a CA of its own, whose key is thrown away: for a server on a cluster where the hub's CA has no key, and whose
+// clients read the CA from the same Secret. Neither can issue anything else then.
+func IssueAlone(ctx context.Context, into *cluster.Client, c Certificate, n New) (cluster.Result, error) {
+	return into.Put(ctx, cluster.Change{
+		Name: c.SecretName, Type: corev1.SecretTypeTLS, Replace: n.Replace, Flag: "--upsert",
+		Differs: func(existing *corev1.Secret) []string {
+			pair, err := PairIn(existing.Data)
+			if err != nil {
+				return []string{err.Error()}
+			}
+			trusted, err := certs.ParseCertificates(existing.Data[secret.CAKey])
+			if err != nil {
+				return []string{fmt.Sprintf("its CA (%s): %v", secret.CAKey, err)}
+			}
+			its := CA{Trusted: Trusted{Certificates: trusted, Where: into.Secret(c.SecretName)}}
+			return its.Differs(pair, c)
+		},
+		Write: func(s *corev1.Secret) error {
+			issuer, err := pki.NewCA(pki.CAOptions{CommonName: c.CommonName + " on its own", Validity: n.validity(), Key: n.Key})
+			if err != nil {
+				return err
+			}
+			own := CA{CA: issuer}
+			pair, err := own.Sign(c, n)
+			if err != nil {
+				return err
+			}
+			writePair(s, pair, issuer.PEM().Certificate)
+			return nil
+		},
+		Describe: describePair,
+	})
+}
+
+// Copy puts a certificate that another CA has issued into a Secret, with that CA.
+func Copy(ctx context.Context, into *cluster.Client, name string, pair pki.Pair, cas []byte, replace bool) (cluster.Result, error) {
+	return into.Put(ctx, cluster.Change{
+		Name: name, Type: corev1.SecretTypeTLS, Replace: replace, Flag: "--upsert",
+		Differs: func(existing *corev1.Secret) []string {
+			if bytes.Equal(existing.Data[secret.CertificateKey], pair.Certificate) && bytes.Equal(existing.Data[secret.PrivateKeyKey], pair.Key) &&
+				bytes.Equal(existing.Data[secret.CAKey], cas) {
+				return nil
+			}
+			return []string{"it has another certificate"}
+		},
+		Write: func(s *corev1.Secret) error {
+			writePair(s, pair, cas)
 			return nil
 		},
 		Describe: describePair,

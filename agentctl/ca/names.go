@@ -12,6 +12,7 @@ const (
 	PrincipalService     = "argocd-agent-principal"
 	resourceProxyService = "argocd-agent-resource-proxy"
 	RedisProxyService    = "argocd-agent-redis-proxy"
+	redisService         = "argocd-redis" // Argo CD's
 	xdsService           = "argocd-agent-xds"
 )
 
@@ -19,7 +20,8 @@ const (
 const (
 	PrincipalSecret     = "argocd-agent-principal-tls"
 	ResourceProxySecret = "argocd-agent-resource-proxy-tls"
-	redisProxySecret    = "argocd-redis-proxy-tls"
+	RedisProxySecret    = "argocd-redis-proxy-tls"
+	RedisSecret         = "argocd-redis-tls"
 	xdsSecret           = "argocd-agent-xds-tls"
 	AgentSecret         = "argocd-agent-client-tls"
 )
@@ -47,7 +49,7 @@ func ResourceProxy(namespace string, o ExtraNames) Certificate {
 
 // RedisProxy is the certificate that Argo CD sees when it uses redisproxy by TLS.
 func RedisProxy(namespace string, o ExtraNames) Certificate {
-	return server(redisProxySecret, RedisProxyService, namespace, o)
+	return server(RedisProxySecret, RedisProxyService, namespace, o)
 }
 
 // XDS is the certificate that clients of xds see, and by which the principal knows it.
@@ -55,6 +57,15 @@ func XDS(namespace string, o ExtraNames) Certificate {
 	c := server(xdsSecret, xdsService, namespace, o)
 	c.Peer = true
 	return c
+}
+
+// Redis is the certificate of Argo CD's Redis, or that of redisproxy if it is for its Secret.
+func Redis(secretName, namespace string, o ExtraNames) Certificate {
+	service := redisService
+	if secretName == RedisProxySecret {
+		service = RedisProxyService
+	}
+	return server(secretName, service, namespace, o)
 }
 
 // server is a server's certificate. It always has the names of its Service, which clients within the cluster use: users

@@ -110,7 +110,7 @@ func hubCertificates() []hubCertificate {
 	all := []hubCertificate{
 		{PrincipalSecret, x509.ExtKeyUsageServerAuth, "pki issue principal", false},
 		{ResourceProxySecret, x509.ExtKeyUsageServerAuth, "pki issue resource-proxy", false},
-		{redisProxySecret, x509.ExtKeyUsageServerAuth, "pki issue redis-proxy", true},
+		{RedisProxySecret, x509.ExtKeyUsageServerAuth, "pki issue redis-proxy", true},
 	}
 	for _, name := range Components() {
 		all = append(all, hubCertificate{componentSecret(name), x509.ExtKeyUsageClientAuth, "pki issue component " + name, false})

@@ -22,6 +22,9 @@ const (
 	Deleted   Outcome = "deleted"
 )
 
+// Changed is what becomes of workloads whose Pods are to be others.
+const Changed Outcome = "changed"
+
 // What becomes of entries of the blocklist.
 const (
 	Blocked   Outcome = "blocked"

@@ -12,55 +12,19 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/commands"
 )
 
-// published are the commands of argocd-agent's documents, by their names or aliases, with their flags: a set-up script that follows those
-// documents does not stop here. A flag with a short form is long,short.
-//
-//nolint:gochecknoglobals // it is a table
-var published = map[string]string{
-	"agent create": "resource-proxy-server resource-proxy-username resource-proxy-password label,l tls-from-secret ca-from-secret days " +
-		"key-algorithm key-size",
-	"agent list":               "label",
-	"agent inspect":            "output,o",
-	"agent show":               "output,o",
-	"agent reconfigure":        "resource-proxy-server resource-proxy-username resource-proxy-password reissue-client-cert key-algorithm key-size days",
-	"agent delete":             "force,f",
-	"agent print-tls":          "type,t",
-	"agent dump-tls":           "type,t",
-	"agent block":              "",
-	"agent unblock":            "",
-	"blocklist tls add":        "",
-	"blocklist tls remove":     "",
-	"blocklist tls list":       "",
-	"pki init":                 "force,f days key-algorithm key-size",
-	"pki inspect":              "full,f output,o",
-	"pki delete":               "",
-	"pki dump":                 "all key cert",
-	"pki issue principal":      "ip dns upsert,u days key-algorithm key-size",
-	"pki new-cert principal":   "ip dns upsert,u",
-	"pki issue resource-proxy": "ip dns upsert,u no-san days key-algorithm key-size",
-	"pki issue agent":          "upsert,u same-context agent-namespace days key-algorithm key-size",
-	"pki propagate":            "force,f",
-	"jwt create-key":           "upsert,u force,f",
-	"jwt inspect-key":          "output,o",
-	"jwt delete-key":           "force,f",
-	"config create":            "kubeconfig-path output-path",
-	"config add principal":     "name context namespace set-default",
-	"config add agent":         "name context namespace",
-	"config edit principal":    "name context namespace set-default",
-	"config edit agent":        "name context namespace",
-	"config delete principal":  "name",
-	"config delete agent":      "name",
-	"config list":              "",
-	"config list principal":    "",
-	"config list agent":        "",
-	"validate principal":       "",
-	"validate agent":           "",
-	"check-config principal":   "",
-	"check-config agent":       "",
-	"version":                  "indent,i",
-	"completion bash":          "",
-	"completion zsh":           "",
-	"completion fish":          "",
+// published returns the commands of argocd-agent's documents, with their flags.
+func published(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "argocd-agent.txt"))
+	require.NoError(t, err)
+	all := make(map[string]string)
+	for line := range strings.Lines(string(text)) {
+		if path, flags, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && !strings.HasPrefix(line, "#") {
+			all[path] = flags
+		}
+	}
+	require.Greater(t, len(all), 40)
+	return all
 }
 
 // global are the flags that all of them have.
@@ -70,7 +34,7 @@ func TestCommandsOfArgoCDAgentAreKnown(t *testing.T) {
 	t.Parallel()
 	root := commands.New(nil)
 	root.InitDefaultCompletionCmd("bash")
-	for path, flags := range published {
+	for path, flags := range published(t) {
 		found, rest, err := root.Find(strings.Fields(path))
 		require.NoError(t, err, path)
 		require.Empty(t, rest, path)

@@ -24,7 +24,7 @@ func New(environment []string) *cobra.Command {
 	root := group(&cobra.Command{
 		Use:   Name,
 		Short: "Set up a hub and its spokes: certificates, keys and agents",
-	}, agentCommands(e), pkiCommands(e), jwtCommands(e), blocklistCommands(e), validateCommands(e), guardCommands(e), statusCommand(e), verifyCommand(e), doctorCommand(e), local(configCommands(e)), local(versionCommand()))
+	}, agentCommands(e), pkiCommands(e), redisCommands(e), jwtCommands(e), blocklistCommands(e), validateCommands(e), guardCommands(e), statusCommand(e), verifyCommand(e), doctorCommand(e), local(configCommands(e)), local(haCommands()), local(versionCommand()))
 	program.AddVersion(root)
 	set := settings.New(root.PersistentFlags(), environment)
 	e.declare(set, homeIn(environment))

@@ -31,16 +31,23 @@ type Redis struct {
 // Start starts a Redis on a free port, which ends with the test.
 func Start(tb testing.TB, args ...string) *Redis {
 	tb.Helper()
+	dir := tb.TempDir()
+	return StartArgs(tb, func(port string) []string {
+		return append([]string{
+			"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir, "--enable-debug-command", "yes",
+		}, args...)
+	})
+}
+
+// StartArgs is Start with all arguments, for a free port.
+func StartArgs(tb testing.TB, args func(port string) []string) *Redis {
+	tb.Helper()
 	_, err := exec.LookPath("redis-server")
 	require.NoError(tb, err, "these tests need redis-server: apt-get install redis-server")
-	dir := tb.TempDir()
 	for range 20 {
 		// Below the ports that the system gives to clients: one of theirs could be taken while a Redis restarts.
 		port := strconv.Itoa(20_000 + rand.N(12_000)) //nolint:gosec // any will do
-		r := &Redis{t: tb, Address: net.JoinHostPort("127.0.0.1", port)}
-		r.args = append([]string{
-			"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir, "--enable-debug-command", "yes",
-		}, args...)
+		r := &Redis{t: tb, Address: net.JoinHostPort("127.0.0.1", port), args: args(port)}
 		if r.start() {
 			tb.Cleanup(r.Stop)
 			return r

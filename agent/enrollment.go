@@ -73,6 +73,9 @@ func (s *agentSettings) enroller(cluster kube.Cluster, pair *certs.Source, metri
 		Roots: roots, Pair: pair, Secrets: cluster.Client.CoreV1().Secrets(s.namespace), SecretName: s.tls.PairSecret(),
 		Registerer: registry, Logger: logging.Component(logger, "enrollment"),
 	}
+	if !s.insecureTLS { // of whom it does not verify it takes no CAs
+		options.RootsSecret, options.ServerID = s.tls.RootsSecret(), s.tls.ServerID()
+	}
 	if e.token != "" {
 		token, err := enrolltoken.Parse(e.token)
 		if err != nil {

@@ -1,8 +1,12 @@
 package e2e_test
 
 import (
+	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
 	"strconv"
 	"testing"
 	"time"
@@ -13,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/spire"
@@ -87,6 +92,67 @@ func TestAgentEnrollsAndRenewsBySPIRE(t *testing.T) {
 	s.renews(t, first)
 	s.newTwin("second").create(t).arrives(t)
 	requireReady(t, principal.HealthURL)
+}
+
+// SPIRE replaces its CA every few hours. Agents that have no SPIRE learn of the next one with each certificate, before anything is signed by it.
+func TestAgentsFollowTheCAOfSPIRE(t *testing.T) {
+	t.Parallel()
+	principal := newIssuingBySPIRE(t, true)
+	s := principal.joins(t, unique("rotated"), "--principal-spiffe-id="+principalSVID)
+	s.newTwin("first").create(t).arrives(t)
+
+	next, err := principal.domain.PrepareCA(t.Context())
+	require.NoError(t, err)
+	s.keeps(t, "argocd-agent-ca", "ca.crt", func(cas []*x509.Certificate) bool { return len(cas) == 2 })
+	log, err := s.agent.LogFrom(0)
+	require.NoError(t, err)
+	require.Contains(t, string(log), "Trusted CAs replaced by those of the principal")
+	require.NoError(t, principal.domain.ActivateCA(t.Context(), next))
+	old := x509.NewCertPool()
+	old.AppendCertsFromPEM(principal.roots)
+	s.keeps(t, "argocd-agent-client-tls", "tls.crt", func(chain []*x509.Certificate) bool {
+		_, err := chain[len(chain)-1].Verify(x509.VerifyOptions{Roots: old})
+		return err != nil // it is by the next one
+	})
+	s.newTwin("second").create(t).arrives(t)
+
+	require.NoError(t, principal.domain.RevokeOldCA(t.Context()))
+	s.keeps(t, "argocd-agent-ca", "ca.crt", func(cas []*x509.Certificate) bool {
+		return len(cas) == 1 && !bytes.Equal(cas[0].Raw, pemBlock(t, principal.roots))
+	})
+	mark := s.agent.Mark()
+	require.NoError(t, s.agent.Restart(t.Context()))
+	saysNow(t, s.agent, mark, lab.ConnectedAgentLine)
+	s.newTwin("third").create(t).arrives(t)
+	requireReady(t, principal.HealthURL)
+}
+
+// pemBlock is what the first block of PEM text has.
+func pemBlock(t *testing.T, text []byte) []byte {
+	t.Helper()
+	block, _ := pem.Decode(text)
+	require.NotNil(t, block)
+	return block.Bytes
+}
+
+// keeps waits until a key of a Secret of the site's agent has such certificates.
+func (s *site) keeps(t *testing.T, secret, key string, such func([]*x509.Certificate) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*timeout)
+	defer cancel()
+	_, err := s.spoke.Wait(ctx, core(s.spoke, "secrets", s.name, secret).selection, func(o *unstructured.Unstructured) bool {
+		if o == nil {
+			return false
+		}
+		encoded, _, _ := unstructured.NestedString(o.Object, "data", key)
+		text, err := base64.StdEncoding.DecodeString(encoded)
+		if err != nil {
+			return false
+		}
+		certificates, err := certs.ParseCertificates(text)
+		return err == nil && such(certificates)
+	})
+	require.NoError(t, err)
 }
 
 // A principal whose entry is not downstream gets no CA. Its log and its readiness say why and what to do, and it goes on when that is done.

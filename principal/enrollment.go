@@ -166,6 +166,9 @@ func (s *principalSettings) issuer(cluster kube.Cluster, e *entrance, registry p
 	if err != nil {
 		return issuer{}, err
 	}
+	if made.spire != nil {
+		options.Roots = made.spire.Roots
+	}
 	made.service = enrollment.New(options)
 	return made, nil
 }

@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -42,14 +44,19 @@ type Options struct {
 	// Secrets is where it is kept, in the Secret of that name.
 	Secrets    typed.SecretInterface
 	SecretName string
-	Registerer prometheus.Registerer
-	Logger     *slog.Logger
+	// RootsSecret is the Secret that Roots come from, and ServerID the principal's SPIFFE ID, by which the principal may replace them. If either
+	// is zero it may not.
+	RootsSecret string
+	ServerID    spiffeid.ID
+	Registerer  prometheus.Registerer
+	Logger      *slog.Logger
 }
 
 // Enroller keeps an agent supplied with certificates.
 type Enroller struct {
 	options  Options
 	requests *prometheus.CounterVec
+	unusable string // why the principal's CAs of an answer were not taken, as it was logged last
 }
 
 const (
@@ -120,11 +127,12 @@ func (e *Enroller) enroll(ctx context.Context) {
 			return false, err
 		}
 		defer func() { _ = conn.Close() }() // it only ever says that it was closed before
-		answer, err := enrollv1.NewEnrollmentClient(conn).Enroll(ctx, &enrollv1.EnrollRequest{Token: e.options.Token.Text(), Csr: csr})
+		from := new(peer.Peer)
+		answer, err := enrollv1.NewEnrollmentClient(conn).Enroll(ctx, &enrollv1.EnrollRequest{Token: e.options.Token.Text(), Csr: csr}, grpc.Peer(from))
 		if err != nil {
 			return false, err
 		}
-		return true, e.keep(ctx, name, pki.Pair{Certificate: answer.GetCertificate(), Key: key})
+		return true, e.keep(ctx, name, key, answer, from)
 	})
 }
 
@@ -214,11 +222,12 @@ func (e *Enroller) renewOnce(ctx context.Context, name string) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = conn.Close() }() // it only ever says that it was closed before
-	answer, err := enrollv1.NewRenewalClient(conn).Renew(ctx, &enrollv1.RenewRequest{Csr: csr})
+	from := new(peer.Peer)
+	answer, err := enrollv1.NewRenewalClient(conn).Renew(ctx, &enrollv1.RenewRequest{Csr: csr}, grpc.Peer(from))
 	if err != nil {
 		return false, err
 	}
-	return true, e.keep(ctx, name, pki.Pair{Certificate: answer.GetCertificate(), Key: key})
+	return true, e.keep(ctx, name, key, answer, from)
 }
 
 func dial(secure credentials.TransportCredentials, more ...grpc.DialOption) []grpc.DialOption {
@@ -228,8 +237,9 @@ func dial(secure credentials.TransportCredentials, more ...grpc.DialOption) []gr
 }
 
 // keep writes a new certificate and its key to the Secret, if they belong together and it is of that name: what a principal sends is not
-// believed.
-func (e *Enroller) keep(ctx context.Context, name string, pair pki.Pair) error {
+// believed. The principal's CAs come first: the agent connects anew when it has the certificate.
+func (e *Enroller) keep(ctx context.Context, name string, key []byte, answer *enrollv1.IssueResponse, from *peer.Peer) error {
+	pair := pki.Pair{Certificate: answer.GetCertificate(), Key: key}
 	loaded, err := pair.TLS()
 	if err != nil {
 		return fmt.Errorf("the principal's answer: %w", err)
@@ -243,6 +253,9 @@ func (e *Enroller) keep(ctx context.Context, name string, pair pki.Pair) error {
 		return fmt.Errorf("the principal's answer: its certificate ended at %s: compare the clocks", leaf.NotAfter.UTC().Format(time.RFC3339))
 	case now.Before(leaf.NotBefore):
 		return fmt.Errorf("the principal's answer: its certificate begins at %s: compare the clocks", leaf.NotBefore.UTC().Format(time.RFC3339))
+	}
+	if err := e.trust(ctx, answer.GetRoots(), from); err != nil {
+		return fmt.Errorf("write the principal's CAs to Secret %s: %w", e.options.RootsSecret, err)
 	}
 	data := map[string][]byte{corev1.TLSCertKey: pair.Certificate, corev1.TLSPrivateKeyKey: pair.Key, pendingKey: nil}
 	if err := e.write(ctx, data); err != nil {

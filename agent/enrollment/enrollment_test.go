@@ -26,9 +26,8 @@ func (s *spoke) follow() {
 			return false, nil, nil
 		}
 		_, object, err := clienttesting.ObjectReaction(s.secrets.Tracker())(a)
-		if err == nil {
-			data := object.(*corev1.Secret).Data
-			s.pair <- certs.Blocks{Certificate: data["tls.crt"], Key: data["tls.key"]}
+		if written, ok := object.(*corev1.Secret); err == nil && ok && written.Name == secretName {
+			s.pair <- certs.Blocks{Certificate: written.Data["tls.crt"], Key: written.Data["tls.key"]}
 		}
 		return true, object, err
 	})

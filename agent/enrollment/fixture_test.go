@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 	corev1 "k8s.io/api/core/v1"
@@ -49,6 +50,7 @@ type principal struct {
 
 	mu     sync.Mutex // held while it answers
 	answer func(request) ([]byte, error)
+	roots  []byte
 }
 
 // Enroll implements enrollv1.EnrollmentServer.
@@ -68,7 +70,7 @@ func (p *principal) respond(a request) (*enrollv1.IssueResponse, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &enrollv1.IssueResponse{Certificate: certificate}, nil
+	return &enrollv1.IssueResponse{Certificate: certificate, Roots: p.roots}, nil
 }
 
 // following is the origin of a certificate that follows what is written.
@@ -96,6 +98,9 @@ type spoke struct {
 	secrets *fake.Clientset
 	logged  chan slog.Record
 	pair    following
+	change  func(*enrollment.Options) // of the agent, if it is not nil
+	served  credentials.TransportCredentials
+	roots   []byte // that the principal answers
 }
 
 // handler sends what is logged to a channel.
@@ -116,22 +121,30 @@ func (h handler) Handle(_ context.Context, r slog.Record) error {
 // start runs an agent that enrolls, unless token is false, until the function that it returns is called.
 func start(t *testing.T, token bool, kept *pki.Pair, answer func(request) ([]byte, error)) (s *spoke, stop func()) {
 	t.Helper()
-	s = &spoke{
+	s = newSpoke(t, kept)
+	return s, s.start(token, answer)
+}
+
+// newSpoke returns one that does not run yet.
+func newSpoke(t *testing.T, kept *pki.Pair) *spoke {
+	t.Helper()
+	s := &spoke{
 		t: t, token: enrolltoken.New("berlin"), secrets: fake.NewClientset(), logged: make(chan slog.Record, 1000), pair: make(following, 100),
+		served: insecure.NewCredentials(),
 	}
 	if kept != nil {
 		s.keeps(*kept)
 	}
 	s.follow()
-	return s, s.start(token, answer)
+	return s
 }
 
 // start runs an agent until the function that it returns is called. The connection to the principal is in memory, for time to be the test's.
 func (s *spoke) start(token bool, answer func(request) ([]byte, error)) (stop func()) {
 	t := s.t
 	t.Helper()
-	listener, server := bufconn.Listen(1<<20), grpc.NewServer(grpc.WaitForHandlers(true))
-	p := &principal{answer: answer}
+	listener, server := bufconn.Listen(1<<20), grpc.NewServer(grpc.WaitForHandlers(true), grpc.Creds(s.served))
+	p := &principal{answer: answer, roots: s.roots}
 	enrollv1.RegisterEnrollmentServer(server, p)
 	enrollv1.RegisterRenewalServer(server, p)
 	ca, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
@@ -149,6 +162,9 @@ func (s *spoke) start(token bool, answer func(request) ([]byte, error)) (stop fu
 	}
 	if token {
 		options.Token = &s.token
+	}
+	if s.change != nil {
+		s.change(&options)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 // pendingKey is the key of the Secret with the private key of an enrollment that is under way.
 const pendingKey = "enrollment.key"
 
-// read returns the Secret, an empty one if there is none.
+// read returns the Secret of the certificate, an empty one if there is none.
 func (e *Enroller) read(ctx context.Context) (*corev1.Secret, error) {
 	found, err := e.options.Secrets.Get(ctx, e.options.SecretName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -33,7 +33,7 @@ func (e *Enroller) begin(ctx context.Context, found *corev1.Secret, key []byte) 
 		// A Secret of that type has these two, if empty ones.
 		return e.create(ctx, map[string][]byte{corev1.TLSCertKey: {}, corev1.TLSPrivateKeyKey: {}, pendingKey: key})
 	}
-	return e.patch(ctx, map[string]any{
+	return e.patch(ctx, e.options.SecretName, map[string]any{
 		"metadata": map[string]any{"resourceVersion": found.ResourceVersion}, "data": map[string][]byte{pendingKey: key},
 	})
 }
@@ -41,7 +41,7 @@ func (e *Enroller) begin(ctx context.Context, found *corev1.Secret, key []byte) 
 // write puts keys into the Secret in one request, so that nobody reads a certificate with another's key. Those whose value is nil go. All
 // else that it has stays.
 func (e *Enroller) write(ctx context.Context, data map[string][]byte) error {
-	err := e.patch(ctx, map[string]any{"data": data})
+	err := e.patch(ctx, e.options.SecretName, map[string]any{"data": data})
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
@@ -49,12 +49,12 @@ func (e *Enroller) write(ctx context.Context, data map[string][]byte) error {
 	return e.create(ctx, data)
 }
 
-func (e *Enroller) patch(ctx context.Context, change map[string]any) error {
+func (e *Enroller) patch(ctx context.Context, name string, change map[string]any) error {
 	text, err := json.Marshal(change)
 	if err != nil {
 		return err
 	}
-	_, err = e.options.Secrets.Patch(ctx, e.options.SecretName, types.MergePatchType, text, metav1.PatchOptions{})
+	_, err = e.options.Secrets.Patch(ctx, name, types.MergePatchType, text, metav1.PatchOptions{})
 	return err
 }
 

@@ -88,6 +88,19 @@ func enrollmentLies() []lie {
 			happens: `the Secret stays as it is; the agent logs why and asks again, after a second at first and after five minutes at last`,
 			by:      `agent/enrollment.TestPrincipalThatLies`,
 		},
+		{
+			who: `principal`, about: `agent, its trusted CAs`,
+			sends: `CAs that do not vouch for its own certificate, no CAs, junk, CAs over a connection without TLS, or to an agent that has its CAs from a file or knows ` +
+				`the principal by its host`,
+			happens: `the Secret stays as it is, logged once; the certificate that came along is taken`,
+			by:      `agent/enrollment.TestPrincipalThatLiesOfItsRoots`,
+		},
+		{
+			who: `principal`, about: `agent, its trusted CAs`,
+			sends:   `a CA of its own beside the one that its certificate is by, to an agent with --principal-spiffe-id and the CAs in a Secret`,
+			happens: `taken, as SPIRE's next CA is: whoever can be the principal now can be so later on, until that Secret is replaced`,
+			by:      `agent/enrollment.TestRootsFollowThePrincipal`,
+		},
 	}
 }
 

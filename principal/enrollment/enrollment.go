@@ -38,6 +38,9 @@ type Options struct {
 	Trust    identity.Trust
 	// Refuses says why an agent is refused whatever its certificate. It need not use up its token to learn that.
 	Refuses func(identity.Agent) error
+	// Roots returns the CAs of the principal's certificate as PEM, for agents to trust from now on, if it is nobody's task to bring them
+	// there. It may be nil, as what it returns.
+	Roots func() []byte
 	// Ready waits until it is known who is refused.
 	Ready      func(ctx context.Context) error
 	Registerer prometheus.Registerer
@@ -203,7 +206,11 @@ func (s *Service) answer(by string, logger *slog.Logger, certificate []byte, err
 		s.issued.WithLabelValues(by, "issued").Inc()
 		logger.Info("Issued certificate", "by", by, "not_after", chain[0].NotAfter.UTC().Format(time.RFC3339),
 			"sha256", identity.Certified(chain).Fingerprint)
-		return &enrollv1.IssueResponse{Certificate: certificate}, nil
+		answer := &enrollv1.IssueResponse{Certificate: certificate}
+		if s.options.Roots != nil {
+			answer.Roots = s.options.Roots()
+		}
+		return answer, nil
 	}
 	if refused := new(refusal); errors.As(err, &refused) {
 		s.issued.WithLabelValues(by, "refused").Inc()

@@ -126,7 +126,11 @@ func (x *RenewRequest) GetCsr() []byte {
 type IssueResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Certificate is PEM text: the agent's certificate, and after it those of intermediate CAs, if there are any.
-	Certificate   []byte `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	Certificate []byte `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	// Roots is PEM text: the CAs of the principal's own certificate, all of its trust domain, if they are replaced without an operator. It is empty
+	// otherwise. An agent that knows the principal by its SPIFFE ID trusts these from then on, if the principal's certificate of the
+	// connection is by one of them.
+	Roots         []byte `protobuf:"bytes,2,opt,name=roots,proto3" json:"roots,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -168,6 +172,13 @@ func (x *IssueResponse) GetCertificate() []byte {
 	return nil
 }
 
+func (x *IssueResponse) GetRoots() []byte {
+	if x != nil {
+		return x.Roots
+	}
+	return nil
+}
+
 var File_api_enroll_v1_enroll_proto protoreflect.FileDescriptor
 
 const file_api_enroll_v1_enroll_proto_rawDesc = "" +
@@ -177,9 +188,10 @@ const file_api_enroll_v1_enroll_proto_rawDesc = "" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x10\n" +
 	"\x03csr\x18\x02 \x01(\fR\x03csr\" \n" +
 	"\fRenewRequest\x12\x10\n" +
-	"\x03csr\x18\x01 \x01(\fR\x03csr\"1\n" +
+	"\x03csr\x18\x01 \x01(\fR\x03csr\"G\n" +
 	"\rIssueResponse\x12 \n" +
-	"\vcertificate\x18\x01 \x01(\fR\vcertificate2b\n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x14\n" +
+	"\x05roots\x18\x02 \x01(\fR\x05roots2b\n" +
 	"\n" +
 	"Enrollment\x12T\n" +
 	"\x06Enroll\x12$.argocdagent.enroll.v1.EnrollRequest\x1a$.argocdagent.enroll.v1.IssueResponse2]\n" +

@@ -243,6 +243,38 @@ func (d *Domain) CAs(ctx context.Context) ([]byte, error) {
 	return []byte(text), err
 }
 
+// PrepareCA has the server make its next CA, which joins the bundle, and returns its ID.
+func (d *Domain) PrepareCA(ctx context.Context) (string, error) {
+	var made struct {
+		Prepared struct {
+			ID string `json:"authority_id"`
+		} `json:"prepared_authority"`
+	}
+	err := d.ask(ctx, &made, "localauthority", "x509", "prepare")
+	return made.Prepared.ID, err
+}
+
+// ActivateCA has the server sign by a CA that it has prepared.
+func (d *Domain) ActivateCA(ctx context.Context, id string) error {
+	return d.ask(ctx, nil, "localauthority", "x509", "activate", "-authorityID", id)
+}
+
+// RevokeOldCA takes the CA before the present one from the bundle.
+func (d *Domain) RevokeOldCA(ctx context.Context) error {
+	var state struct {
+		Old struct {
+			ID string `json:"authority_id"`
+		}
+	}
+	if err := d.ask(ctx, &state, "localauthority", "x509", "show"); err != nil {
+		return err
+	}
+	if err := d.ask(ctx, nil, "localauthority", "x509", "taint", "-authorityID", state.Old.ID); err != nil {
+		return err
+	}
+	return d.ask(ctx, nil, "localauthority", "x509", "revoke", "-authorityID", state.Old.ID)
+}
+
 // Federate has each of two trust domains know the other's bundle, and follow it.
 func Federate(ctx context.Context, a, b *Domain) error {
 	return errors.Join(a.Follow(ctx, b), b.Follow(ctx, a))

@@ -111,6 +111,29 @@ func hasID(want spiffeid.ID) func(presented []*x509.Certificate) error {
 	}
 }
 
+// VerifyServer returns nil if a server that presented these certificates, its own first, has that SPIFFE ID by one of these CAs, in PEM.
+func VerifyServer(presented []*x509.Certificate, cas []byte, id spiffeid.ID) error {
+	roots, err := ParseCertificates(cas)
+	if err != nil {
+		return fmt.Errorf("trusted CAs: %w", err)
+	}
+	for _, root := range roots {
+		if !root.IsCA {
+			return fmt.Errorf("trusted CAs: the certificate %s is not one of a CA", describe(root))
+		}
+	}
+	if len(presented) == 0 {
+		return errors.New("the server presented no certificate")
+	}
+	material := Material{Roots: rootsOf(roots).roots, CAs: roots}
+	failure := new(HandshakeError)
+	err = verifyServer(presented, material, hasID(id))
+	if err != nil && errors.As(side{peer: "server certificate", material: material}.explain(err), &failure) {
+		return errors.New(failure.explanation())
+	}
+	return err
+}
+
 // verifyServer returns nil if a server that presents these certificates is the right one, by a CA of ours.
 func verifyServer(presented []*x509.Certificate, material Material, check func([]*x509.Certificate) error) error {
 	options := x509.VerifyOptions{

@@ -133,6 +133,14 @@ func (s *Settings) PairSecret() string {
 	return s.pair.secret
 }
 
+// RootsSecret returns the name of the Secret that the trusted CAs are taken from, empty if they come from elsewhere.
+func (s *Settings) RootsSecret() string {
+	if s.plaintext() || s.roots.fromFiles() || s.workload() != "" {
+		return ""
+	}
+	return s.roots.secret
+}
+
 // FromWorkload reports whether both the certificate and the trusted CAs come from the SPIFFE Workload API.
 func (s *Settings) FromWorkload() bool {
 	return s.workload() != "" && !s.plaintext() && !s.pair.fromFiles() && !s.roots.fromFiles()

@@ -82,3 +82,41 @@ func TestProgramWithoutSecretsHasFilesOrNothing(t *testing.T) {
 
 	require.ErrorContains(t, settingstest.Parse(declare(&none, true), nil), "--ca or CA")
 }
+
+// Who writes to the Secrets asks first whether anything is read from there.
+func TestSecretsCountOnlyWhereNothingElseDoes(t *testing.T) {
+	for name, c := range map[string]struct {
+		args                          []string
+		pair, roots                   string
+		fromWorkload, leaveOutThePair bool
+	}{
+		"Secrets":       {nil, "pair", "roots", false, false},
+		"files of CAs":  {[]string{"--ca=x"}, "pair", "", false, false},
+		"all files":     {[]string{"--ca=x", "--cert=x", "--key=x"}, "", "", false, false},
+		"Workload API":  {[]string{"--spiffe-endpoint-socket=unix:///x"}, "", "", true, false},
+		"both":          {[]string{"--spiffe-endpoint-socket=unix:///x", "--ca=x"}, "", "", false, false},
+		"no pair":       {nil, "", "roots", false, true},
+		"in plain text": {[]string{"--spiffe-endpoint-socket=unix:///x", "--plain"}, "", "", false, false},
+	} {
+		var s certs.Settings
+		var plain bool
+		s.Workload, s.Plaintext = new(certs.WorkloadAPI), &plain
+		require.NoError(t, settingstest.Parse(func(set *settings.Set) {
+			set.Bool(&plain, "plain", "PLAIN", false, "plain text")
+			s.Workload.Declare(set)
+			s.DeclarePair(set, certs.Flags{
+				Files:  []certs.Flag{{Name: "cert", Variable: "CERT"}, {Name: "key", Variable: "KEY"}},
+				Secret: certs.Flag{Name: "pair", Variable: "PAIR", Fallback: "pair"},
+			})
+			s.DeclareRoots(set, certs.Flags{
+				Files: []certs.Flag{{Name: "ca", Variable: "CA"}}, Secret: certs.Flag{Name: "roots", Variable: "ROOTS", Fallback: "roots"},
+			})
+		}, nil, c.args...), name)
+		if c.leaveOutThePair {
+			s.WithoutPair()
+		}
+		require.Equal(t, c.pair, s.PairSecret(), name)
+		require.Equal(t, c.roots, s.RootsSecret(), name)
+		require.Equal(t, c.fromWorkload, s.FromWorkload(), name)
+	}
+}

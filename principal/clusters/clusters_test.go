@@ -11,11 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube/secretstest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/directory/directorytest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters/secretstest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters/clusterstest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay/relaytest"
 )
 
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const timeout = 2 * time.Minute
 
 // start has a listener follow an API server's Secrets until the test is over.
-func start(t *testing.T, s *secretstest.Server, listener clusters.Listener) (*clusters.Clusters, *logtest.Log) {
+func start(t *testing.T, s *clusterstest.Server, listener clusters.Listener) (*clusters.Clusters, *logtest.Log) {
 	t.Helper()
 	log := &logtest.Log{}
 	c := clusters.New(s.Client.RESTClient(), secretstest.Namespace, slog.New(slog.NewTextHandler(log, nil)))
@@ -61,7 +62,7 @@ func (l recordingListener) expectEvents(t *testing.T, want ...string) {
 }
 
 func TestClusterSecrets(t *testing.T) {
-	s, l := secretstest.New(t), recordingListener{make(chan string, 100)}
+	s, l := clusterstest.New(t), recordingListener{make(chan string, 100)}
 	s.Put("berlin", "berlin", "https://berlin")
 	s.Put("password", "", "https://nowhere")
 	c, log := start(t, s, l)
@@ -85,7 +86,7 @@ func TestClusterSecrets(t *testing.T) {
 
 // A cluster that Argo CD calls like an agent is the agent's, or keeps the agent out.
 func TestClustersThatAreNotTheAgents(t *testing.T) {
-	s, l := secretstest.New(t), recordingListener{make(chan string, 100)}
+	s, l := clusterstest.New(t), recordingListener{make(chan string, 100)}
 	s.PutOther("pushed", "berlin", "")
 	s.PutOther("paris", "paris", "paris")
 	s.PutOther("swapped", "rome", "vienna")
@@ -102,7 +103,7 @@ func TestClustersThatAreNotTheAgents(t *testing.T) {
 
 // Of several Secrets for one agent the first by name is used, whichever was created first, and the log says so.
 func TestSeveralClusterSecretsOfOneAgent(t *testing.T) {
-	s, l := secretstest.New(t), recordingListener{make(chan string, 100)}
+	s, l := clusterstest.New(t), recordingListener{make(chan string, 100)}
 	c, log := start(t, s, l)
 	s.Put("two", "berlin", "https://two")
 	l.expectEvents(t, "berlin https://two")
@@ -122,7 +123,7 @@ func TestSeveralClusterSecretsOfOneAgent(t *testing.T) {
 
 // An agent whose cluster Secret is broken still has one: it is remembered while it is away, and the log says what is wrong.
 func TestAgentWithBrokenClusterSecretHasOne(t *testing.T) {
-	s, l := secretstest.New(t), recordingListener{make(chan string, 100)}
+	s, l := clusterstest.New(t), recordingListener{make(chan string, 100)}
 	c, log := start(t, s, l)
 	s.Put("berlin", "berlin", "")
 	l.expectEvents(t, "berlin ")
@@ -144,7 +145,7 @@ func TestAgentWithBrokenClusterSecretHasOne(t *testing.T) {
 
 // What changes while the hub's API server cannot be reached is notified afterwards.
 func TestClusterSecretChangesDuringOutage(t *testing.T) {
-	s, l := secretstest.New(t), recordingListener{make(chan string, 100)}
+	s, l := clusterstest.New(t), recordingListener{make(chan string, 100)}
 	s.Put("berlin", "berlin", "https://berlin")
 	s.Put("paris", "paris", "https://paris")
 	s.Put("vienna", "vienna", "https://vienna")
@@ -161,7 +162,7 @@ func TestClusterSecretChangesDuringOutage(t *testing.T) {
 
 // Until the Secrets are known, Ready says why they are not.
 func TestNotReadyWhileSecretsAreForbidden(t *testing.T) {
-	s, l := secretstest.New(t), recordingListener{make(chan string, 100)}
+	s, l := clusterstest.New(t), recordingListener{make(chan string, 100)}
 	s.Deny(true)
 	s.Put("berlin", "berlin", "https://berlin")
 	c, _ := start(t, s, l)
@@ -174,7 +175,7 @@ func TestNotReadyWhileSecretsAreForbidden(t *testing.T) {
 
 // A Secret that is not UTF-8 does not keep the hub's components from getting the others, and the log names it.
 func TestClusterSecretThatIsNotUTF8IsIgnored(t *testing.T) {
-	w, s := relaytest.Open(t), secretstest.New(t)
+	w, s := relaytest.Open(t), clusterstest.New(t)
 	s.Put("bad", "bad", "https://\xff")
 	s.Put("good", "good", "https://good")
 	s.Put("good-too", "good", "\xc3")

@@ -19,13 +19,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube/secretstest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrolltoken"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters/secretstest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters/clusterstest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/registration"
 )
 
@@ -40,13 +41,13 @@ const (
 type fixture struct {
 	*registration.Registrar
 
-	api      *secretstest.Server
+	api      *clusterstest.Server
 	clusters *clusters.Clusters
 	log      *logtest.Log
 }
 
 // start runs a Registrar of a principal, which knows the Secrets of the API server by then.
-func start(t *testing.T, api *secretstest.Server, change ...func(*registration.Options)) *fixture {
+func start(t *testing.T, api *clusterstest.Server, change ...func(*registration.Options)) *fixture {
 	t.Helper()
 	f := &fixture{api: api, log: &logtest.Log{}}
 	logger := slog.New(slog.NewTextHandler(f.log, nil))
@@ -71,7 +72,7 @@ func start(t *testing.T, api *secretstest.Server, change ...func(*registration.O
 }
 
 // sharing has the Secrets share the certificate of a Secret.
-func sharing(t *testing.T, api *secretstest.Server) func(*registration.Options) {
+func sharing(t *testing.T, api *clusterstest.Server) func(*registration.Options) {
 	t.Helper()
 	who, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Reserved: []string{"argocd"}, Components: identity.Components{"argocd-agent-kubeproxy": {"kube"}}})
 	require.NoError(t, err)
@@ -112,7 +113,7 @@ func source(data map[string][]byte) *corev1.Secret {
 }
 
 func TestKeylessSecretOfAnAgentThatConnects(t *testing.T) {
-	f := start(t, secretstest.New(t))
+	f := start(t, clusterstest.New(t))
 	require.NoError(t, f.Register(t.Context(), "berlin", managed()))
 	require.True(t, f.clusters.Has("berlin"), "at once, and not when a watch brings it")
 	require.Equal(t, "managed", f.clusters.Mode("berlin"))
@@ -136,7 +137,7 @@ func TestKeylessSecretOfAnAgentThatConnects(t *testing.T) {
 
 // Whatever people made stays: also a Secret of another name, and what they add to a principal's.
 func TestWhatPeopleMadeIsLeftAlone(t *testing.T) {
-	api := secretstest.New(t)
+	api := clusterstest.New(t)
 	api.Put("by-hand", "berlin", "https://berlin")
 	api.Put("cluster-paris", "oslo", "https://oslo")
 	api.Put("cluster-rome", "", "https://nowhere")
@@ -154,7 +155,7 @@ func TestWhatPeopleMadeIsLeftAlone(t *testing.T) {
 
 // What people add to a principal's Secret, change or remove there, wins over what the agent says, until they put it back.
 func TestWhatPeopleEditStays(t *testing.T) {
-	f := start(t, secretstest.New(t), allowing(t, []string{"*"}, []string{"*"}))
+	f := start(t, clusterstest.New(t), allowing(t, []string{"*"}, []string{"*"}))
 	says := func(env, tier string) registration.Declared {
 		d := managed(map[string]string{"env": env, "tier": tier, "fleet": "agent"})
 		d.Keys.Annotations = map[string]string{"note": "agent " + env}
@@ -199,7 +200,7 @@ func (f *fixture) edit(t *testing.T, agent string, change func(*corev1.Secret)) 
 
 // A certificate that is rotated, and an address that changes, reach Secrets whose agents are away.
 func TestSecretsFollowTheCertificateAndTheAddress(t *testing.T) {
-	api := secretstest.New(t)
+	api := clusterstest.New(t)
 	f := start(t, api, sharing(t, api))
 	err := f.Register(t.Context(), "berlin", managed())
 	require.ErrorContains(t, err, "Secret argocd/shared-cert of --self-registration-client-cert-secret: not found")
@@ -252,7 +253,7 @@ func TestCertificatesThatAreNotShared(t *testing.T) {
 		}(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := secretstest.New(t)
+			api := clusterstest.New(t)
 			api.Set(source(c.data))
 			f := start(t, api, sharing(t, api))
 			require.ErrorContains(t, f.Register(t.Context(), "berlin", managed()), c.want)
@@ -262,7 +263,7 @@ func TestCertificatesThatAreNotShared(t *testing.T) {
 }
 
 func TestModeOfAnAgentThatRegistersItself(t *testing.T) {
-	api := secretstest.New(t)
+	api := clusterstest.New(t)
 	f := start(t, api)
 	err := f.Register(t.Context(), "berlin", registration.Declared{Mode: "autonomous"})
 	require.Equal(t, codes.FailedPrecondition, status.Code(err))
@@ -291,7 +292,7 @@ func TestModeOfAnAgentThatRegistersItself(t *testing.T) {
 
 // What a lying agent says of its cluster is left out, and said once; what is allowed counts.
 func TestLabelsThatAgentsMayNotSet(t *testing.T) {
-	f := start(t, secretstest.New(t), allowing(t, []string{"team", "example.com/*", "argocd*", "*.io/*", "x*", "managed-by"}, []string{"*"}))
+	f := start(t, clusterstest.New(t), allowing(t, []string{"team", "example.com/*", "argocd*", "*.io/*", "x*", "managed-by"}, []string{"*"}))
 	says := managed(map[string]string{
 		"team": "a", "example.com/region": "eu", "argocd.argoproj.io/secret-type": "repository", "argocd-agent.argoproj-labs.io/agent-name": "oslo",
 		"argocd-agent.argoproj-labs.io/agent-mode": "autonomous", "app.kubernetes.io/instance": "x", "node.k8s.io/x": "y", "fleet": "prod",
@@ -321,7 +322,7 @@ func TestLabelsThatAgentsMayNotSet(t *testing.T) {
 
 // What an operator says of an agent's cluster with its enrollment token needs no rule, and wins over the agent.
 func TestLabelsOfAnEnrollmentToken(t *testing.T) {
-	api := secretstest.New(t)
+	api := clusterstest.New(t)
 	entry := enrolltoken.NewEntry(enrolltoken.New("berlin"), time.Now())
 	entry.Labels, entry.Annotations = map[string]string{"env": "prod"}, map[string]string{"owner": "Jo"}
 	good, err := entry.Encode()
@@ -345,7 +346,7 @@ func TestLabelsOfAnEnrollmentToken(t *testing.T) {
 
 // Whoever gets certificates for many names cannot fill the hub.
 func TestFloodOfNamesIsBounded(t *testing.T) {
-	f := start(t, secretstest.New(t), func(o *registration.Options) { o.Most = 7 })
+	f := start(t, clusterstest.New(t), func(o *registration.Options) { o.Most = 7 })
 	var work errgroup.Group
 	var made atomic.Int32
 	for i := range 50 {
@@ -364,7 +365,7 @@ func TestFloodOfNamesIsBounded(t *testing.T) {
 	err := f.Register(t.Context(), "another", managed())
 	require.ErrorContains(t, err, "--max-self-registered-clusters")
 
-	f = start(t, secretstest.New(t), func(o *registration.Options) { o.Most = 0 })
+	f = start(t, clusterstest.New(t), func(o *registration.Options) { o.Most = 0 })
 	began, n := time.Now(), 0
 	for ; err == nil || n == 0; n++ {
 		err = f.Register(t.Context(), fmt.Sprint("name-", n), managed())
@@ -375,7 +376,7 @@ func TestFloodOfNamesIsBounded(t *testing.T) {
 
 // Several principals that an agent comes to at the same time make one Secret, and lose nothing.
 func TestSeveralPrincipalsAtOnce(t *testing.T) {
-	api := secretstest.New(t)
+	api := clusterstest.New(t)
 	var all []*fixture
 	for range 3 {
 		all = append(all, start(t, api, allowing(t, []string{"*"}, nil)))
@@ -397,7 +398,7 @@ func TestSeveralPrincipalsAtOnce(t *testing.T) {
 
 // Deleted, it comes back at the next connection.
 func TestDeletedSecretComesBack(t *testing.T) {
-	f := start(t, secretstest.New(t))
+	f := start(t, clusterstest.New(t))
 	require.NoError(t, f.Register(t.Context(), "berlin", managed()))
 	f.api.Remove("cluster-berlin")
 	require.Eventually(t, func() bool { return !f.clusters.Has("berlin") }, timeout, time.Millisecond)

@@ -2,15 +2,18 @@
 package secretstest
 
 import (
+	"context"
 	"encoding/json"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/test/bufconn"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -22,16 +25,30 @@ import (
 // Namespace is that of all Secrets.
 const Namespace = "argocd"
 
+// Options are how a Server is, if not as New has it.
+type Options struct {
+	// Streaming has it answer lists by watch, as API servers do since 1.34. Else it refuses that, as older ones do.
+	Streaming bool
+	// Allowed are the names of the Secrets that may be listed and watched, each by itself, as RBAC with resourceNames has it.
+	Allowed []string
+}
+
 // Server has the Secrets of one namespace. It creates, gets and updates them, and lists and watches those that a label selector, or their
 // name, selects. A watch sees a Secret that is no longer selected as deleted, as with a real API server. An update has to be of the
-// newest version.
+// newest version. It is reached in memory, so it may be in a bubble of testing/synctest.
 type Server struct {
 	Client typed.CoreV1Interface // of the server
+	// Refused gets a value for each request that was not allowed, as long as it is read.
+	Refused chan struct{}
 
-	mu         sync.Mutex // guards the fields below
+	streaming bool
+
+	mu         sync.Mutex      // guards the fields below
+	allowed    map[string]bool // nil for all
 	denied     bool
 	writes     int
 	revision   int
+	oldest     int // what happened up to this revision is forgotten
 	secrets    map[string]*corev1.Secret
 	log        []event
 	wake       chan struct{} // closed and replaced when something happens
@@ -44,54 +61,45 @@ type event struct {
 	old, now *corev1.Secret // nil: there is none
 }
 
-// New returns a server that serves until the test is over.
+// New returns a server that serves everything until the test is over.
 func New(t *testing.T) *Server {
 	t.Helper()
-	s := &Server{revision: 10, secrets: make(map[string]*corev1.Secret), wake: make(chan struct{}), endWatches: make(chan struct{})}
-	server := httptest.NewServer(s)
-	transport := &http.Transport{}
-	config := &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	return serve(t, &Server{})
+}
+
+// NewWith returns a server that serves what the options allow until the test is over.
+func NewWith(t *testing.T, o Options) *Server {
+	t.Helper()
+	s := &Server{streaming: o.Streaming, allowed: make(map[string]bool)}
+	for _, name := range o.Allowed {
+		s.allowed[name] = true
+	}
+	return serve(t, s)
+}
+
+// buffer is how many bytes a connection holds that nobody has read.
+const buffer = 1 << 20
+
+func serve(t *testing.T, s *Server) *Server {
+	t.Helper()
+	s.revision, s.secrets, s.Refused = 10, make(map[string]*corev1.Secret), make(chan struct{}, 1000)
+	s.wake, s.endWatches = make(chan struct{}), make(chan struct{})
+	listener := bufconn.Listen(buffer)
+	server := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return listener.DialContext(ctx) }}
+	config := &rest.Config{Host: "http://secrets.test", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 	client, err := typed.NewForConfigAndClient(config, &http.Client{Transport: transport})
 	require.NoError(t, err)
 	s.Client = client
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) })
 	t.Cleanup(func() {
-		s.Interrupt(func() {})
-		server.Close()
+		s.CutWatches()
+		require.NoError(t, server.Close())
 		transport.CloseIdleConnections()
+		serving.Wait()
 	})
 	return s
-}
-
-// Put writes a Secret with labels: those of a cluster's, if an agent is given.
-func (s *Server) Put(name, agent, server string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	secret := &corev1.Secret{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name},
-		Data:       map[string][]byte{"server": []byte(server), "config": []byte(`{"bearerToken":"secret"}`)},
-	}
-	if agent != "" {
-		secret.Labels = map[string]string{
-			"argocd-agent.argoproj-labs.io/agent-name": agent, "argocd.argoproj.io/secret-type": "cluster",
-		}
-	}
-	s.record(name, secret)
-}
-
-// PutOther puts the Secret of a cluster, called by a name in Argo CD, that is no agent's, or the agent's.
-func (s *Server) PutOther(name, cluster, agent string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	secret := &corev1.Secret{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name, Labels: map[string]string{"argocd.argoproj.io/secret-type": "cluster"}},
-		Data:       map[string][]byte{"name": []byte(cluster), "server": []byte("https://" + cluster)},
-	}
-	if agent != "" {
-		secret.Labels["argocd-agent.argoproj-labs.io/agent-name"] = agent
-	}
-	s.record(name, secret)
 }
 
 // Remove removes a Secret.
@@ -121,17 +129,36 @@ func (s *Server) Deny(yes bool) {
 	s.denied = yes
 }
 
-// Interrupt ends all watches. None will show what changes meanwhile.
-func (s *Server) Interrupt(meanwhile func()) {
-	s.mu.Lock()
-	s.denied = true
-	close(s.endWatches)
-	s.endWatches = make(chan struct{})
-	s.mu.Unlock()
-	meanwhile()
+// Allow says whether one Secret may be listed and watched from now on.
+func (s *Server) Allow(name string, yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.denied, s.log = false, nil
+	s.allowed[name] = yes
+}
+
+// CutWatches ends all watches.
+func (s *Server) CutWatches() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.endWatches)
+	s.endWatches = make(chan struct{})
+}
+
+// Forget makes the revisions of all that has happened too old for a watch to go on from.
+func (s *Server) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision++
+	s.oldest, s.log = s.revision, nil
+}
+
+// Interrupt ends all watches. None will show what changes meanwhile.
+func (s *Server) Interrupt(meanwhile func()) {
+	s.Deny(true)
+	s.CutWatches()
+	meanwhile()
+	s.Forget()
+	s.Deny(false)
 }
 
 // Writes returns how many creations and updates there have been.
@@ -176,25 +203,33 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	selects := selector{name: strings.TrimPrefix(query.Get("fieldSelector"), "metadata.name=")}
 	var err error
 	selects.labels, err = labels.Parse(query.Get("labelSelector"))
-	s.mu.Lock()
-	denied := s.denied
-	s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	name, one := strings.CutPrefix(r.URL.Path, path+"/")
 	switch {
-	case err != nil || denied || !one && r.URL.Path != path:
+	case err != nil || !one && r.URL.Path != path || !s.permits(r, selects.name):
 		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, "secrets is forbidden")
+		select {
+		case s.Refused <- struct{}{}:
+		default:
+		}
 	case r.Method != http.MethodGet:
 		s.write(w, r)
 	case one:
 		s.get(w, name)
-	case query.Has("sendInitialEvents"): // as API servers do before 1.34
+	case query.Has("sendInitialEvents") && !s.streaming:
 		refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden")
 	case query.Has("watch"):
 		s.watch(w, r, selects)
 	default:
 		s.list(w, selects)
 	}
+}
+
+// permits reports whether a request is allowed that is of a Secret, or of any if the name is empty.
+func (s *Server) permits(r *http.Request, name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.denied && (s.allowed == nil || r.Method == http.MethodGet && s.allowed[name])
 }
 
 // get answers with one Secret.
@@ -255,14 +290,18 @@ func (s *Server) list(w http.ResponseWriter, selects selector) {
 
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, selects selector) {
 	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	initial := r.URL.Query().Get("sendInitialEvents") == "true"
 	s.mu.Lock()
-	endWatches, expired := s.endWatches, since < s.revision-len(s.log)
+	endWatches, expired := s.endWatches, !initial && since < s.oldest
 	s.mu.Unlock()
 	if expired {
 		refuse(w, http.StatusGone, metav1.StatusReasonExpired, "too old resource version")
 		return
 	}
 	w.WriteHeader(http.StatusOK)
+	if initial {
+		since = s.sendInitial(w, selects)
+	}
 	for {
 		s.mu.Lock()
 		wake, pending, over := s.wake, s.log, s.endWatches != endWatches
@@ -287,6 +326,22 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, selects selector)
 	}
 }
 
+// sendInitial sends what a list would have, and the bookmark that ends it, and returns the revision of that.
+func (s *Server) sendInitial(w http.ResponseWriter, selects selector) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, secret := range s.secrets {
+		event{s.revision, nil, secret}.send(w, selects)
+	}
+	sendTo(w, watch.Bookmark, &corev1.Secret{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{
+			ResourceVersion: strconv.Itoa(s.revision), Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+		},
+	})
+	return s.revision
+}
+
 // send sends an event to a watch.
 func (e event) send(w http.ResponseWriter, selects selector) {
 	kind, object := watch.Modified, e.now
@@ -299,5 +354,10 @@ func (e event) send(w http.ResponseWriter, selects selector) {
 	case !selects.matches(e.now):
 		return
 	}
+	sendTo(w, kind, object)
+}
+
+// sendTo sends to a client that may have hung up.
+func sendTo(w http.ResponseWriter, kind watch.EventType, object *corev1.Secret) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"type": kind, "object": object})
 }

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -70,8 +71,29 @@ func (l *Lab) StartSidecar(ctx context.Context, program string, wrong map[string
 	for i, s := range servers {
 		addresses[i] = s.Address
 	}
-	return envoy.StartSidecar(ctx, l.Host, l.Tools.Program(toolset.Envoy), envoy.Sidecar{
-		Name: name, Config: filepath.Join(l.repository, "deploy", "envoy", "sidecar.yaml"),
-		Certificates: filepath.Join(l.Host.Dir(), CertificateFile(name, "")), XDS: addresses, Wrong: wrong,
-	})
+	here := map[string]string{
+		envoy.ShippedCertificates: filepath.Join(l.Host.Dir(), CertificateFile(name, "")), envoy.ShippedXDS: envoy.Endpoints(addresses),
+	}
+	maps.Copy(here, wrong)
+	return l.startShipped(ctx, envoy.Shipped{Name: name, Config: "sidecar.yaml", Listener: "{ address: 127.0.0.1, port_value: 15001 }", Here: here})
+}
+
+// StartEdge runs an Envoy with one of the configurations that are shipped for the hub's edge, in front of these principals, host:port. own
+// is its certificate, and may be nil where it needs none.
+func (l *Lab) StartEdge(ctx context.Context, config string, own *Certificates, principals ...string) (*envoy.Envoy, error) {
+	name := l.Host.Unique("hub-edge")
+	here := map[string]string{envoy.ShippedPrincipals: envoy.Endpoints(principals)}
+	if own != nil {
+		if _, err := l.certificateFlags(name, own, "", "", ""); err != nil {
+			return nil, err
+		}
+		here[envoy.ShippedCertificates] = filepath.Join(l.Host.Dir(), CertificateFile(name, ""))
+	}
+	return l.startShipped(ctx, envoy.Shipped{Name: name, Config: config, Listener: "{ address: 0.0.0.0, port_value: 8443 }", Here: here})
+}
+
+// startShipped runs an Envoy with one of the files of deploy/envoy.
+func (l *Lab) startShipped(ctx context.Context, options envoy.Shipped) (*envoy.Envoy, error) {
+	options.Config = filepath.Join(l.repository, "deploy", "envoy", options.Config)
+	return envoy.StartShipped(ctx, l.Host, l.Tools.Program(toolset.Envoy), options)
 }

@@ -9,45 +9,52 @@ import (
 	"strings"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/host"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
 )
 
-// Sidecar declares an Envoy with the configuration that this project ships for it.
-type Sidecar struct {
+// Shipped declares an Envoy with a configuration that this project ships, one of deploy/envoy.
+type Shipped struct {
 	Name   string // of its log
-	Config string // path of deploy/envoy/sidecar.yaml
-	// Certificates is the folder of what it shows to principals and xds: tls.crt, tls.key and ca.crt.
-	Certificates string
-	XDS          []string // host:port of each
-	// Wrong replaces more of it, for what is not as it should be.
-	Wrong map[string]string
+	Config string // path of the file
+	// Listener is the text that says where it listens, such as "{ address: 0.0.0.0, port_value: 8443 }".
+	Listener string
+	// Here is what else is elsewhere on this machine, by the texts of the file.
+	Here map[string]string
 }
 
-// Lines of deploy/envoy/sidecar.yaml that say what is where in a Pod.
+// Texts of the shipped files that say what is where in a Pod.
 const (
-	shippedAdmin        = "port_value: 15000"
-	shippedListener     = "port_value: 15001"
-	shippedCertificates = "/etc/argocd-agent/tls"
-	shippedXDS          = "              - endpoint: { address: { socket_address: { address: argocd-agent-xds, port_value: 18000 } } }\n"
+	ShippedCertificates = "/etc/argocd-agent/tls"
+	ShippedXDS          = "              - endpoint: { address: { socket_address: { address: argocd-agent-xds, port_value: 18000 } } }\n"
+	ShippedPrincipals   = "              - endpoint: { address: { socket_address: { address: argocd-agent-principal-peers, port_value: 8443 } } }\n"
+
+	shippedAdmin = "{ address: 127.0.0.1, port_value: 15000 }"
 )
 
-// StartSidecar runs an Envoy with the configuration that this project ships, but for what is elsewhere on this machine. It returns when the
+// Endpoints is a line such as ShippedXDS for each address, host:port.
+func Endpoints(addresses []string) string {
+	var lines strings.Builder
+	for _, address := range addresses {
+		lines.WriteString("              - endpoint: { address: { socket_address: " + socketAddress(address) + " } }\n")
+	}
+	return lines.String()
+}
+
+func socketAddress(address string) string {
+	host, number, _ := strings.Cut(address, ":")
+	return "{ address: " + host + ", port_value: " + number + " }"
+}
+
+// StartShipped runs an Envoy with a configuration that this project ships, but for what is elsewhere on this machine. It returns when the
 // Envoy serves.
-func StartSidecar(ctx context.Context, h *host.Host, program string, options Sidecar) (*Envoy, error) {
+func StartShipped(ctx context.Context, h *host.Host, program string, options Shipped) (*Envoy, error) {
 	return start(ctx, h, program, options.Name, func(in, admin int) ([]byte, error) {
 		text, err := os.ReadFile(filepath.Clean(options.Config))
 		if err != nil {
 			return nil, err
 		}
-		var servers strings.Builder
-		for _, address := range options.XDS {
-			host, number, _ := strings.Cut(address, ":")
-			servers.WriteString(strings.NewReplacer("argocd-agent-xds", host, "18000", number).Replace(shippedXDS))
-		}
-		here := map[string]string{
-			shippedAdmin: fmt.Sprintf("port_value: %d", admin), shippedListener: fmt.Sprintf("port_value: %d", in),
-			shippedCertificates: options.Certificates, shippedXDS: servers.String(),
-		}
-		maps.Copy(here, options.Wrong)
+		here := maps.Clone(options.Here)
+		here[shippedAdmin], here[options.Listener] = socketAddress(port.Address(admin)), socketAddress(port.Address(in))
 		return replace(string(text), here)
 	})
 }

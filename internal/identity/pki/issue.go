@@ -20,7 +20,9 @@ type ServerOptions struct {
 	Names     []string
 	Addresses []net.IP
 	// Peer makes it a client's too: servers such as principals are clients of each other.
-	Peer     bool
+	Peer bool
+	// SPIFFEID, when set, becomes the certificate's one URI: a proxy's is known by it to what is behind.
+	SPIFFEID string
 	Validity Validity
 	Key      KeyKind
 }
@@ -40,12 +42,20 @@ func (a *CA) IssueServer(options ServerOptions) (Pair, error) {
 	if options.Peer {
 		usages = append(usages, x509.ExtKeyUsageClientAuth)
 	}
-	return a.issue(&x509.Certificate{
+	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
 		DNSNames:    options.Names,
 		IPAddresses: options.Addresses,
 		ExtKeyUsage: usages,
-	}, options.Validity, options.Key)
+	}
+	if options.SPIFFEID != "" {
+		id, err := parseID(options.SPIFFEID)
+		if err != nil {
+			return Pair{}, fmt.Errorf("server certificate of %q: %w", name, err)
+		}
+		template.URIs = []*url.URL{id}
+	}
+	return a.issue(template, options.Validity, options.Key)
 }
 
 // ClientOptions says whom a client certificate names.
@@ -103,17 +113,25 @@ func (options ClientOptions) template() (*x509.Certificate, error) {
 		template.URIs = []*url.URL{identity.Caller{TrustDomain: identity.CallerTrustDomain, Agent: options.Caller}.URI()}
 	}
 	if options.SPIFFEID != "" {
-		id, err := url.Parse(options.SPIFFEID)
+		id, err := parseID(options.SPIFFEID)
 		if err != nil {
-			return nil, fmt.Errorf("client certificate of %q: SPIFFE ID: %w", options.CommonName, err)
-		}
-		if id.Scheme != "spiffe" || id.Host == "" {
-			return nil, fmt.Errorf("client certificate of %q: SPIFFE ID %q: it must look like spiffe://example.org/path",
-				options.CommonName, options.SPIFFEID)
+			return nil, fmt.Errorf("client certificate of %q: %w", options.CommonName, err)
 		}
 		template.URIs = []*url.URL{id}
 	}
 	return template, nil
+}
+
+// parseID reads a SPIFFE ID.
+func parseID(text string) (*url.URL, error) {
+	id, err := url.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("SPIFFE ID: %w", err)
+	}
+	if id.Scheme != "spiffe" || id.Host == "" {
+		return nil, fmt.Errorf("SPIFFE ID %q: it must look like spiffe://example.org/path", text)
+	}
+	return id, nil
 }
 
 // holder is whom a template names.

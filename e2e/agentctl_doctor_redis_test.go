@@ -185,3 +185,25 @@ func passwordOfRedis(t *testing.T, c *lab.Cluster, namespace string) {
 		"stringData": map[string]any{"auth": argocd.RedisPassword},
 	}}))
 }
+
+// With mapping by destination the hub asks an agent for its own Applications alone, so one of them shows whether its Redis is read.
+func TestDoctorReadsRedisForAnApplicationOfTheDestination(t *testing.T) {
+	t.Parallel()
+	f := newFederation(t)
+	s := f.newSite(t, "mapped", lab.AgentOptions{Args: []string{"--redis-addr=127.0.0.1:1"}})
+	passwordOfRedis(t, shared.Hub, lab.Namespace)
+	proxied := func() string {
+		proxy, err := shared.NewRedisproxy(t.Context(), lab.ProxyOptions{Principal: f.principal})
+		require.NoError(t, err)
+		start(t, proxy.Start)
+		t.Cleanup(func() { stopped(t, proxy.Stop) })
+		return proxy.Address
+	}
+	a := admin{hub: lab.Namespace, environment: []string{"KUBECONFIG=" + shared.Kubeconfigs()}}
+	command := "doctor " + s.name + " --destination-based-mapping --redis-proxy "
+	require.Contains(t, a.show(t, command+proxied()), "skipped  Redis through the tunnel: no Application in namespace "+lab.Namespace+" on the hub (context hub) has the destination "+s.name)
+	app := s.withArgoCD("shop").create(t)
+	app.arrives(t)
+	f.owned(t, app.declared.Name, s.name) // a redisproxy that starts now learns it first
+	require.Contains(t, a.show(t, command+proxied()), "the agent does not reach the Redis of its cluster")
+}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 )
 
 // A person who lacks rights is told which, and nobody looks for a fault of the hop: a Secret that may not be read is not one that is missing.
@@ -17,7 +18,7 @@ func TestDoctorNamesMissingRightsOfItsUser(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
 	spoke := shared.Spoke("b")
-	person := a.person(t, spoke, lab.WideAgentUser, a.spoke, "[]")
+	person := a.person(t, spoke, a.spoke, "[]")
 	roles := spoke.Kubernetes.RbacV1()
 	role, err := roles.Roles(a.spoke).Get(t.Context(), "person", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -54,7 +55,7 @@ func TestDoctorNamesMissingRightsOfItsUser(t *testing.T) {
 func TestDoctorNamesMissingRightsOnTheHub(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
-	person := a.person(t, shared.Hub, lab.PrincipalUser, a.hub, "[]") // who has rights in another namespace only
+	person := a.person(t, shared.Hub, a.hub, "[]")
 	where := " in namespace " + a.hub
 	got := person.show(t, "doctor berlin --side hub")
 	require.NotContains(t, got, "failed")
@@ -74,7 +75,7 @@ func TestDoctorNamesMissingRightsOnTheHub(t *testing.T) {
 }
 
 // person is somebody who has these rights in a namespace of a cluster, and no others there.
-func (a admin) person(t *testing.T, c *lab.Cluster, user, namespace, rules string) admin {
+func (a admin) person(t *testing.T, c *lab.Cluster, namespace, rules string) admin {
 	t.Helper()
 	require.NoError(t, c.ApplyYAML(t.Context(), fmt.Appendf(nil, `
 apiVersion: rbac.authorization.k8s.io/v1
@@ -87,8 +88,8 @@ kind: RoleBinding
 metadata: {name: person}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: person}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %s}]
-`, rules, user), namespace))
-	kubeconfig, err := c.KubeconfigFor(user, c.Address, namespace)
+`, rules, cluster.Person), namespace))
+	kubeconfig, err := c.KubeconfigFor(cluster.Person, c.Address, namespace)
 	require.NoError(t, err)
 	a.environment = append([]string{"KUBECONFIG=" + kubeconfig}, a.environment[1:]...)
 	return a

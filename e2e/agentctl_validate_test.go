@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
 )
@@ -253,7 +252,7 @@ func TestValidateLooksAtTheNamesByWhichThePrincipalIsPublished(t *testing.T) {
 func TestValidateNamesMissingRights(t *testing.T) {
 	t.Parallel()
 	a := ready(t)
-	person := a.person(t, shared.Hub, lab.PrincipalUser, a.hub, `[{apiGroups: [""], resources: [secrets, configmaps], verbs: [get, list]}, {apiGroups: [argoproj.io], resources: [applications], verbs: [list]}]`)
+	person := a.person(t, shared.Hub, a.hub, `[{apiGroups: [""], resources: [secrets, configmaps], verbs: [get, list]}, {apiGroups: [argoproj.io], resources: [applications], verbs: [list]}]`)
 	found := person.validated(t, "principal")
 	require.Contains(t, found["names by which agents reach the principal"].MissingRights, "list ingresses.networking.k8s.io in namespace "+a.hub)
 	require.Contains(t, found["what is deployed on the hub (context hub)"].MissingRights, "list deployments.apps in namespace "+a.hub)

@@ -23,8 +23,11 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
-// Admin is the user that may do everything.
-const Admin = "admin"
+// Admin is the user that may do everything, and Person one that no program is, who may do nothing until something in the cluster says so.
+const (
+	Admin  = "admin"
+	Person = "person"
+)
 
 // Options say what a cluster is made of. All but Users and what follows are required.
 type Options struct {
@@ -32,7 +35,7 @@ type Options struct {
 	Host  *host.Host
 	Tools *toolset.Set
 	CA    *pki.CA  // signs the API server's certificate
-	Users []string // besides Admin; they may do nothing until something in the cluster says so
+	Users []string // besides Admin and Person; they may do nothing until something in the cluster says so
 	Pods  bool     // whether Deployments and Pods come to life, and Namespaces
 	// Namespaces says that those that are deleted end, with all that is in them.
 	Namespaces bool

@@ -32,7 +32,7 @@ func writeFiles(options Options) (pkiFiles, error) {
 	}
 	var tokens bytes.Buffer
 	fmt.Fprintf(&tokens, "%s,%s,%s,system:masters\n", token(Admin), Admin, Admin)
-	for _, user := range options.Users {
+	for _, user := range append([]string{Person}, options.Users...) {
 		fmt.Fprintf(&tokens, "%s,%s,%s\n", token(user), user, user)
 	}
 	var files pkiFiles

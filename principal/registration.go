@@ -79,7 +79,7 @@ func (s *principalSettings) registrar(client kubernetes.Interface, clusterStore 
 	}
 	if r.secret != "" {
 		options.Source = registration.NewSource(registration.SourceOptions{
-			Client: client.CoreV1().RESTClient(), Namespace: s.namespace, Name: r.secret, Identify: e.identify, Logger: logger,
+			Client: client.CoreV1().RESTClient(), Namespace: s.namespace, Name: r.secret, Identify: e.identify, Metrics: e.metrics, Logger: logger,
 		})
 	}
 	return registration.New(options), nil

@@ -157,9 +157,15 @@ func registrationLies() []lie {
 		},
 		{
 			who: `hub user who reads a cluster Secret`, about: `principal, agent identity`,
-			sends:   `the certificate that self-registered clusters share, if it has the name of an agent or of a component`,
+			sends:   `the certificate that self-registered clusters share, if it has the name of an agent or of a component, or is a server's or a CA's`,
 			happens: `such a one is never put into a cluster Secret`,
 			by:      `principal/registration.TestCertificatesThatAreNotShared`,
+		},
+		{
+			who: `hub user who reads a cluster Secret`, about: `principal, agent identity`,
+			sends:   `that certificate, if its SPIFFE ID became an agent's after it was loaded`,
+			happens: `it is put into no further one, and the log says whose it is`,
+			by:      `principal/registration.TestSharedCertificateThatBecomesAnAgents`,
 		},
 	}
 }

@@ -21,9 +21,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube/secretstest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrolltoken"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/clusters/clusterstest"
@@ -43,18 +41,19 @@ type fixture struct {
 
 	api      *clusterstest.Server
 	clusters *clusters.Clusters
+	registry *prometheus.Registry
 	log      *logtest.Log
 }
 
 // start runs a Registrar of a principal, which knows the Secrets of the API server by then.
 func start(t *testing.T, api *clusterstest.Server, change ...func(*registration.Options)) *fixture {
 	t.Helper()
-	f := &fixture{api: api, log: &logtest.Log{}}
+	f := &fixture{api: api, registry: prometheus.NewRegistry(), log: &logtest.Log{}}
 	logger := slog.New(slog.NewTextHandler(f.log, nil))
 	f.clusters = clusters.New(api.Client.RESTClient(), secretstest.Namespace, logger)
 	options := registration.Options{
 		Secrets: api.Client.Secrets(secretstest.Namespace), Reader: api.Client.RESTClient(), Namespace: secretstest.Namespace, Clusters: f.clusters,
-		Proxy: "proxy:9090", Modes: []string{"managed"}, Registerer: prometheus.NewRegistry(), Logger: logger,
+		Proxy: "proxy:9090", Modes: []string{"managed"}, Registerer: f.registry, Logger: logger,
 	}
 	for _, c := range change {
 		c(&options)
@@ -71,18 +70,6 @@ func start(t *testing.T, api *clusterstest.Server, change ...func(*registration.
 	return f
 }
 
-// sharing has the Secrets share the certificate of a Secret.
-func sharing(t *testing.T, api *clusterstest.Server) func(*registration.Options) {
-	t.Helper()
-	who, err := identity.New(identity.Options{Auth: identity.DefaultAuth, Reserved: []string{"argocd"}, Components: identity.Components{"argocd-agent-kubeproxy": {"kube"}}})
-	require.NoError(t, err)
-	return func(o *registration.Options) {
-		o.Source = registration.NewSource(registration.SourceOptions{
-			Client: api.Client.RESTClient(), Namespace: secretstest.Namespace, Name: shared, Identify: who, Logger: o.Logger,
-		})
-	}
-}
-
 func allowing(t *testing.T, labels, annotations []string) func(*registration.Options) {
 	t.Helper()
 	rules, err := registration.NewRules(labels, annotations)
@@ -96,20 +83,6 @@ func managed(labels ...map[string]string) registration.Declared {
 		d.Keys.Labels = labels[0]
 	}
 	return d
-}
-
-// certificate returns the data of a Secret with a client certificate.
-func certificate(t *testing.T, common, uri string) map[string][]byte {
-	t.Helper()
-	ca, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
-	require.NoError(t, err)
-	pair, err := ca.IssueClient(pki.ClientOptions{CommonName: common, SPIFFEID: uri})
-	require.NoError(t, err)
-	return map[string][]byte{"tls.crt": pair.Certificate, "tls.key": pair.Key, "ca.crt": ca.PEM().Certificate}
-}
-
-func source(data map[string][]byte) *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: shared}, Data: data}
 }
 
 func TestKeylessSecretOfAnAgentThatConnects(t *testing.T) {
@@ -196,70 +169,6 @@ func (f *fixture) edit(t *testing.T, agent string, change func(*corev1.Secret)) 
 	edited.Annotations["edits"] += "x" // which is how the principal's knowledge of this one is told
 	f.api.Set(edited)
 	require.Eventually(t, func() bool { return f.clusters.Registered(agent).Annotations["edits"] == edited.Annotations["edits"] }, timeout, time.Millisecond)
-}
-
-// A certificate that is rotated, and an address that changes, reach Secrets whose agents are away.
-func TestSecretsFollowTheCertificateAndTheAddress(t *testing.T) {
-	api := clusterstest.New(t)
-	f := start(t, api, sharing(t, api))
-	err := f.Register(t.Context(), "berlin", managed())
-	require.ErrorContains(t, err, "Secret argocd/shared-cert of --self-registration-client-cert-secret: not found")
-
-	first := certificate(t, "", "spiffe://argocd-agent/self-registered")
-	api.Set(source(first))
-	require.Eventually(t, func() bool { return f.Register(t.Context(), "berlin", managed()) == nil }, timeout, time.Millisecond)
-	holds := func(data map[string][]byte, server string) bool {
-		cluster, err := argocd.ReadCluster(api.Get("cluster-berlin"))
-		require.NoError(t, err)
-		return string(cluster.Access.TLS.Key) == string(data["tls.key"]) && string(cluster.Access.TLS.Certificate) == string(data["tls.crt"]) &&
-			string(cluster.Access.TLS.CAData) == string(data["ca.crt"]) && cluster.Server == server && cluster.Access.BearerToken == ""
-	}
-	const server = "https://proxy:9090/agents/berlin?agentName=berlin"
-	require.True(t, holds(first, server))
-
-	second := certificate(t, "", "spiffe://argocd-agent/self-registered")
-	api.Set(source(second))
-	require.Eventually(t, func() bool { return holds(second, server) }, timeout, time.Millisecond)
-	require.True(t, argocd.IsSelfRegistered(api.Get("cluster-berlin")))
-
-	// Of what cannot be used, the last one that could is used on.
-	api.Set(source(map[string][]byte{"tls.crt": second["tls.crt"]}))
-	require.Eventually(t, func() bool { return strings.Count(f.log.String(), "cannot be used") == 1 }, timeout, time.Millisecond)
-	require.NoError(t, f.Register(t.Context(), "paris", managed()))
-	require.True(t, holds(second, server))
-
-	// Another principal, with another address.
-	api.Set(source(second))
-	start(t, api, sharing(t, api), func(o *registration.Options) { o.Proxy = "moved:1" })
-	require.Eventually(t, func() bool { return holds(second, "https://moved:1/agents/berlin?agentName=berlin") }, timeout, time.Millisecond)
-}
-
-// Whoever reads a cluster Secret has its key: one that is an agent's, or that kubeproxy would not know, is not put there.
-func TestCertificatesThatAreNotShared(t *testing.T) {
-	for name, c := range map[string]struct {
-		data map[string][]byte
-		want string
-	}{
-		"an agent's":          {certificate(t, "oslo", "spiffe://hub.test/self-registered"), "is agent oslo's"},
-		"a component's":       {certificate(t, "argocd-agent-kubeproxy", "spiffe://hub.test/x"), "argocd-agent-kubeproxy"},
-		"without a SPIFFE ID": {certificate(t, "self-registered", ""), "has no SPIFFE ID"},
-		"without a CA": func() (c struct {
-			data map[string][]byte
-			want string
-		}) {
-			c.data, c.want = certificate(t, "", "spiffe://hub.test/x"), "ca.crt"
-			delete(c.data, "ca.crt")
-			return c
-		}(),
-	} {
-		t.Run(name, func(t *testing.T) {
-			api := clusterstest.New(t)
-			api.Set(source(c.data))
-			f := start(t, api, sharing(t, api))
-			require.ErrorContains(t, f.Register(t.Context(), "berlin", managed()), c.want)
-			require.Nil(t, api.Get("cluster-berlin"))
-		})
-	}
 }
 
 func TestModeOfAnAgentThatRegistersItself(t *testing.T) {

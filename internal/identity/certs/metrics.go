@@ -1,6 +1,8 @@
 package certs
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -36,4 +38,9 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 			Help: "TLS handshakes that failed on the server side, by reason.",
 		}, []string{"name", "reason"}),
 	}
+}
+
+// Expires says when a certificate in use ends that no Source has.
+func (m *Metrics) Expires(name string, at time.Time) {
+	m.notAfter.WithLabelValues(name).Set(float64(at.Unix()))
 }

@@ -113,6 +113,12 @@ func liesElsewhere() []lie {
 			by:      `internal/replication/converge.TestDigestsAreReadAtALimitedRate`,
 		},
 		{
+			who: `agent`, about: `every facet of the hub`,
+			sends:   `claims to hold objects that it made up, each of which the API server is asked for before it is to be deleted`,
+			happens: `asked for one by one, 1000 in a row and 100 a second after that`,
+			by:      `internal/replication/converge.TestQuestionsToTheStoreAreBounded`,
+		},
+		{
 			who: `agent`, about: `every facet`,
 			sends:   `claims to hold objects that nobody has`,
 			happens: `32 MiB of them are remembered, over all facets`,

@@ -10,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	selectors "k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,6 +32,7 @@ type Client[R Raw] struct {
 
 	resource Resource[R]
 	rest     rest.Interface
+	labels   string // of what is in scope
 }
 
 // Scope says which objects of a kind are followed. The zero Scope is all of them.
@@ -61,7 +64,7 @@ func NewClient[R Raw](config *rest.Config, r Resource[R], s Scope) (*Client[R], 
 	scoped := cache.NewFilteredListWatchFromClient(client, r.Plural, s.Namespace, func(o *metav1.ListOptions) {
 		o.LabelSelector, o.FieldSelector = s.Labels, s.Fields
 	})
-	return &Client[R]{List: scoped.ListWithContextFunc, Watch: scoped.WatchFuncWithContext, resource: r, rest: client}, nil
+	return &Client[R]{List: scoped.ListWithContextFunc, Watch: scoped.WatchFuncWithContext, resource: r, rest: client, labels: s.Labels}, nil
 }
 
 // Kind returns what the objects are called.
@@ -77,6 +80,29 @@ func (c *Client[R]) Get(ctx context.Context, id types.NamespacedName) (R, error)
 	object := c.resource.New()
 	err := c.ask(ctx, func() error { return c.named(c.rest.Get(), id).Do(ctx).Into(object) })
 	return object, err
+}
+
+// Find reads one object in scope from the API server, the zero R if there is none. It needs the right to list, by name, and no other.
+func (c *Client[R]) Find(ctx context.Context, id types.NamespacedName) (R, error) {
+	var none R
+	list := c.resource.NewList()
+	only := metav1.ListOptions{LabelSelector: c.labels, FieldSelector: selectors.OneTermEqualSelector(metav1.ObjectNameField, id.Name).String()}
+	err := c.ask(ctx, func() error {
+		return c.rest.Get().Namespace(id.Namespace).Resource(c.resource.Plural).VersionedParams(&only, metav1.ParameterCodec).Do(ctx).Into(list)
+	})
+	if err != nil {
+		return none, err
+	}
+	found := none
+	err = meta.EachListItem(list, func(item runtime.Object) error {
+		object, ok := item.(R)
+		if !ok {
+			return errForeign
+		}
+		found = object
+		return nil
+	})
+	return found, err
 }
 
 // Create creates an object and returns it as it was stored.

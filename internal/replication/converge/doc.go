@@ -50,6 +50,9 @@
 // A bucket's digest is the sum of the hashes of its entries, so it does not depend on their order. A source sends
 // nothing of a facet until the first resync of the session is over: it would not know what to leave out.
 //
+// The source's cache may be behind the store. What a resync found to be missing is asked for there before it is deleted
+// ([SourceConfig].Confirm), since nobody saw it go.
+//
 // What the replica's store makes of an object counts as that object: a default that the store adds is no difference.
 // Every hour or two the resync reports it as one all the same, since the store may accept by now what it left out.
 //

@@ -386,6 +386,7 @@ type pairOptions struct {
 	stale               func(key converge.Key) bool
 	resyncEvery         time.Duration
 	collateral          converge.Collateral
+	confirm             func(ctx context.Context, key converge.Key, uid string) (bool, error)
 	guard               func() converge.Guard
 }
 
@@ -397,8 +398,10 @@ func newPair(tb testing.TB, s pairOptions) *pair {
 	}
 	p := &pair{t: tb, source: newMemoryStore(), replica: newMemoryStore(), observer: newRecordingObserver()}
 	p.left = runPeer(tb, converge.Options{
-		Sources: map[converge.Facet]converge.SourceConfig{facet: {Source: p.source, GuardExempt: s.guardExempt, AccessRevoked: s.accessRevoked, Collateral: s.collateral, Withholds: s.withholds}},
-		Guard:   s.guard, Observer: p.observer, ResyncEvery: s.resyncEvery,
+		Sources: map[converge.Facet]converge.SourceConfig{facet: {
+			Source: p.source, GuardExempt: s.guardExempt, AccessRevoked: s.accessRevoked, Collateral: s.collateral, Withholds: s.withholds, Confirm: s.confirm,
+		}},
+		Guard: s.guard, Observer: p.observer, ResyncEvery: s.resyncEvery,
 	})
 	var replica converge.Replica = p.replica
 	if s.wrap != nil {

@@ -42,6 +42,10 @@ type SourceConfig struct {
 	Withholds func(Key) bool
 	// Collateral, if set, knows of source objects that nobody deleted by themselves.
 	Collateral Collateral
+	// Confirm, if set, asks the store itself, and not the cache, whether the peer should hold nothing under a key, of which it holds an object
+	// with that UID. It is asked before a deletion that nobody saw, but a resync found: the cache may be behind. If it was, it has the
+	// answer when Confirm returns, and Changed was called.
+	Confirm func(ctx context.Context, key Key, uid string) (bool, error)
 	// Revision and Reach are for one of several processes that are the source, each with a cache of its own. Revision returns one that is
 	// as new as all that the source shows, and Reach waits until it shows all changes up to a revision: a peer that comes from another
 	// process must not see the truth go back.

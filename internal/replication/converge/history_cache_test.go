@@ -140,6 +140,30 @@ func (c *cache) reach(ctx context.Context, revision uint64) error {
 	}
 }
 
+// confirm asks the store for a key, and has the answer show.
+func (c *cache) confirm(ctx context.Context, k converge.Key, _ string) (bool, error) {
+	c.mu.Lock()
+	wait, fails := time.Duration(c.rand.IntN(200))*time.Millisecond, c.rand.IntN(10) == 0
+	c.mu.Unlock()
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	if fails {
+		return false, errNotNow
+	}
+	e := c.of.lastOf(k)
+	c.mu.Lock()
+	news := c.show(e)
+	c.mu.Unlock()
+	if news {
+		c.changed(k)
+	}
+	_, exists := c.Project(k)
+	return !exists, nil
+}
+
 func (c *cache) revision() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -128,6 +128,13 @@ func (s *store) revision() uint64 {
 
 func (s *store) revisionOf(k converge.Key) uint64 { return s.lastOf(k).revision }
 
+// forgetRemoved lets come back what was removed so far.
+func (s *store) forgetRemoved() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.removed)
+}
+
 // content is what the store holds, with the store's own defaults taken away.
 func (s *store) content() map[converge.Key]string {
 	s.mu.Lock()

@@ -25,6 +25,12 @@ const (
 	resyncBurst = 200
 )
 
+// A deletion that only a resync found costs a question to the source's store.
+const (
+	confirmRate  = 100 // per second
+	confirmBurst = 1000
+)
+
 // maxUnknownBytes is how much may be remembered of what a peer says it holds and the source does not have, over all facets. More
 // is for the next resync: what a peer can make this side remember is bounded.
 const maxUnknownBytes = 32 << 20
@@ -50,8 +56,8 @@ const changesBurst = 20
 // Budget holds a peer to its limits. It is of use beyond a Peer: whoever makes a new one of somebody who was there before gives that
 // the same Budget, so that nobody gets more by coming again.
 type Budget struct {
-	limits           Limits
-	changes, resyncs *rate.Limiter
+	limits                     Limits
+	changes, resyncs, confirms *rate.Limiter
 
 	mu       sync.Mutex
 	memory   int64                // that payloads take. Guarded by mu
@@ -66,7 +72,8 @@ const reportAgain = time.Hour
 func NewBudget(l Limits) *Budget {
 	b := &Budget{
 		limits: l, changes: rate.NewLimiter(rate.Inf, 0),
-		resyncs: rate.NewLimiter(resyncRate, resyncBurst), reported: make(map[string]time.Time),
+		resyncs: rate.NewLimiter(resyncRate, resyncBurst), confirms: rate.NewLimiter(confirmRate, confirmBurst),
+		reported: make(map[string]time.Time),
 	}
 	if l.Changes > 0 {
 		b.changes = rate.NewLimiter(rate.Limit(l.Changes), changesBurst*l.Changes)
@@ -76,7 +83,7 @@ func NewBudget(l Limits) *Budget {
 
 // Unused reports whether a budget is as good as a new one: it is not worth remembering.
 func (b *Budget) Unused() bool {
-	if b.changes.Limit() != rate.Inf && b.changes.Tokens() < float64(b.changes.Burst()) || b.resyncs.Tokens() < resyncBurst {
+	if b.changes.Limit() != rate.Inf && b.changes.Tokens() < float64(b.changes.Burst()) || b.resyncs.Tokens() < resyncBurst || b.confirms.Tokens() < confirmBurst {
 		return false
 	}
 	b.mu.Lock()
@@ -121,6 +128,17 @@ func (b *Budget) await(ctx context.Context, m Message) {
 	}
 	b.Reached(limit, setting)
 	_ = limiter.Wait(ctx) // it fails only at the end of the session, when nothing is handled any more
+}
+
+// untilConfirm counts a question to the source's store, or returns how long to wait before the next.
+func (b *Budget) untilConfirm() time.Duration {
+	r := b.confirms.Reserve()
+	wait := r.Delay()
+	if wait > 0 {
+		r.Cancel()
+		b.Reached("deletions to confirm per second", "")
+	}
+	return wait
 }
 
 // check returns why a payload is refused, nil if it is not.

@@ -1,6 +1,7 @@
 package converge
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -28,6 +29,8 @@ type outbox struct {
 	resyncRequested  bool                 // by a BucketRequest, and not begun yet
 	resync           *resync              // the one under way, if any
 	heldBack         heldBack             // the deletions that wait for an operator
+	unconfirmed      sparse[Key, State]   // deletions that the last resync found, and about which the source's store is being asked
+	asking           []Key                // of these, those whose turn is to come
 }
 
 // unacked is a message without an Ack yet: which one, when it was sent, and what the peer holds after it. After a Delete,
@@ -48,6 +51,7 @@ type resync struct {
 	count     int                      // how many objects the replica says it holds
 	awaited   map[Bucket]map[Key]State // the buckets whose BucketEntries are still to come, with what they should hold
 	deletions map[Key]State            // what the replica holds and the source does not have
+	seen      map[Key]State            // the same, where the source saw something go
 	bytes     int                      // that these take, about
 }
 
@@ -62,6 +66,9 @@ func (o *outbox) sourceChanged(k Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !exists {
+		if o.isUnconfirmed(k) {
+			return // that may have been an older object by the same name: the answer decides
+		}
 		o.pendingDelete.set(k, true)
 	}
 	o.backlog.add(k)
@@ -166,6 +173,10 @@ func (o *outbox) handleReplicaChanged(k Key, s State) {
 	held := o.heldBack.has(k)
 	switch {
 	case flying:
+	case !exists && o.isUnconfirmed(k):
+		if o.unconfirmed.set(k, s); s == (State{}) {
+			o.unconfirmed.remove(k)
+		}
 	case exists && obj.State != s: // even if BucketEntries of an older state are still to come
 		o.markDifferent(k)
 	case exists, o.pendingDelete[k]:
@@ -195,7 +206,7 @@ func (o *outbox) beginResync(s Digest) (BucketRequest, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.resyncRequested = false
-	o.resync = &resync{number: s.Resync, count: s.Count, awaited: make(map[Bucket]map[Key]State), deletions: make(map[Key]State)}
+	o.resync = &resync{number: s.Resync, count: s.Count, awaited: make(map[Bucket]map[Key]State), deletions: make(map[Key]State), seen: make(map[Key]State)}
 	for _, b := range ask {
 		o.resync.awaited[b] = mine[b]
 		delete(mine, b)
@@ -230,14 +241,17 @@ func (o *outbox) handleBucketEntries(h BucketEntries) {
 	for _, e := range h.Entries {
 		reported[e.Key] = true
 		want, ok := mine[e.Key]
+		_, flying := o.inFlight[e.Key]
 		switch {
 		case BucketOf(e.Key) != h.Bucket: // and not where it was asked for
 		case !ok && o.resync.bytes > maxUnknownBytes/len(o.session.facets): // for the next resync
-		case !ok && o.pendingDelete[e.Key]: // its deletion was seen, and is pending
-			o.markHeld(e.Key, e.State)
-			o.backlog.add(e.Key)
+		case !ok && flying && o.pendingDelete[e.Key]: // the Ack is newer than this
 		case !ok:
-			o.resync.deletions[e.Key] = e.State
+			found := o.resync.deletions
+			if o.pendingDelete[e.Key] { // a deletion was seen, if perhaps of an older object by that name
+				found = o.resync.seen
+			}
+			found[e.Key] = e.State
 			o.resync.bytes += len(e.Key) + len(e.UID) + unknownOverhead
 		case want != e.State:
 			o.markDifferent(e.Key)
@@ -297,15 +311,17 @@ func (o *outbox) finishResync() {
 		}
 	}
 	decided := o.source.takeRevoked(r.deletions)
-	o.scheduleDeletes(decided)
+	let := r.seen
+	maps.Copy(let, decided)
 	h := &o.heldBack
 	o.takeAlong(r.deletions)
 	h.found, h.total = nil, r.count-len(decided)
 	if o.guardHolds(len(r.deletions)) && !h.passed[newPausedDeletions(o.facet, r.deletions, h.along, h.total).Token] {
 		h.found = r.deletions
 	} else {
-		o.scheduleDeletes(r.deletions)
+		maps.Copy(let, r.deletions)
 	}
+	o.confirm(let)
 	o.updatePaused()
 	if first {
 		o.session.peer.noteCompared(o.facet)

@@ -59,7 +59,9 @@ type objectKey struct {
 type task struct {
 	objectKey
 
-	reports bool // report a result to the source; otherwise apply a request or restore drift
+	// What it is, if it is not to apply a request or restore drift:
+	reports  bool // report a result to the source
+	confirms bool // ask the source's store about deletions, of any key
 }
 
 // request is a Put or Delete that a session received.
@@ -196,8 +198,12 @@ func (p *Peer) Waiting() (keys int, lag time.Duration) {
 
 // process does one task.
 func (p *Peer) process(ctx context.Context, t task) {
-	if t.reports {
+	switch {
+	case t.reports:
 		p.reportResult(ctx, t)
+		return
+	case t.confirms:
+		p.confirmDeletes(ctx, t)
 		return
 	}
 	if r, ok := p.takeRequest(t.objectKey); ok {

@@ -17,6 +17,7 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
@@ -143,6 +144,14 @@ func (s *apiServer) read(at string) []byte {
 	return nil
 }
 
+// forget deletes an object as another client does.
+func (s *apiServer) forget(kind, namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision++
+	delete(s.objects, pathOf(kind, namespace, name))
+}
+
 // deny makes the API server deny all writes from now on.
 func (s *apiServer) deny(status *metav1.Status) {
 	s.mu.Lock()
@@ -222,9 +231,13 @@ func (s *apiServer) list(r *http.Request) (any, int) {
 	if err != nil {
 		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest)
 	}
+	only, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
+	if err != nil {
+		return failure(http.StatusBadRequest, metav1.StatusReasonBadRequest)
+	}
 	items := []json.RawMessage{}
 	for at, object := range s.objects {
-		if path.Dir(at) == r.URL.Path && selector.Matches(labels.Set(object.Labels)) {
+		if path.Dir(at) == r.URL.Path && selector.Matches(labels.Set(object.Labels)) && only.Matches(fields.Set{"metadata.name": object.Name}) {
 			items = append(items, object.text)
 		}
 	}

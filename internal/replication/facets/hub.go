@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
@@ -33,22 +34,75 @@ func (h Hub) Share(agent string, mode Mode) Share {
 	return h.counted(h.ordered(share(agent)))
 }
 
-// ordered has an agent that comes from another principal of the hub see nothing go back, though each has a cache of its own.
+// ordered has an agent that comes from another principal of the hub see nothing go back, though each has a cache of its own; and lose
+// nothing that such a cache lacks.
 func (h Hub) ordered(share Share) Share {
+	application := func(key converge.Key) (types.NamespacedName, bool) {
+		id, err := share.application.place(key)
+		return id, err == nil && canBe(id)
+	}
 	for facet, source := range share.Sources {
 		switch facet {
 		case Application, Intent:
 			source.Revision, source.Reach = h.Store.Revision, h.Store.Reach
+			source.Confirm = confirms(source, h.Applications, application)
 		case AppProject:
 			source.Revision, source.Reach = h.Projects.Store.Revision, h.Projects.Store.Reach
+			source.Confirm = confirms(source, h.Projects, h.inNamespace)
 		case GPGKeys:
 			source.Revision, source.Reach = h.ConfigMaps.Store.Revision, h.ConfigMaps.Store.Reach
+			source.Confirm = confirms(source, h.ConfigMaps, h.inNamespace)
 		default: // credentials
 			source.Revision, source.Reach = h.Secrets.Store.Revision, h.Secrets.Store.Reach
+			source.Confirm = h.confirmCredentials(source)
 		}
 		share.Sources[facet] = source
 	}
 	return share
+}
+
+// inNamespace is where the object of a key is that has the key's name, false if none can be there.
+func (h Hub) inNamespace(key converge.Key) (types.NamespacedName, bool) {
+	id := types.NamespacedName{Namespace: h.options.Namespace, Name: string(key)}
+	return id, canBe(id)
+}
+
+// canBe reports whether an object can be there.
+func canBe(id types.NamespacedName) bool {
+	return len(validation.IsDNS1123Label(id.Namespace)) == 0 && len(validation.IsDNS1123Subdomain(id.Name)) == 0
+}
+
+// confirms returns what asks the API server whether a source has nothing under a key, whose object is at that place.
+func confirms[R argocd.Raw, T Kept](source converge.SourceConfig, objects Objects[R, T], place func(converge.Key) (types.NamespacedName, bool),
+) func(context.Context, converge.Key, string) (bool, error) {
+	return func(ctx context.Context, key converge.Key, _ string) (bool, error) {
+		if id, ok := place(key); ok {
+			if err := objects.confirm(ctx, id); err != nil {
+				return false, err
+			}
+		}
+		_, exists := source.Project(key)
+		return !exists, nil
+	}
+}
+
+// confirmCredentials is confirms for Secrets, about which their projects decide too.
+func (h Hub) confirmCredentials(source converge.SourceConfig) func(context.Context, converge.Key, string) (bool, error) {
+	secret := confirms(source, h.Secrets, h.inNamespace)
+	return func(ctx context.Context, key converge.Key, uid string) (bool, error) {
+		nothing, err := secret(ctx, key, uid)
+		r, ok := h.Secrets.Store.Get(types.NamespacedName{Namespace: h.options.Namespace, Name: string(key)})
+		if err != nil || !nothing || !ok {
+			return nothing, err
+		}
+		if project, ok := h.inNamespace(converge.Key(r.SecretProject())); ok {
+			if err := h.Projects.confirm(ctx, project); err != nil {
+				return false, err
+			}
+		}
+		_, exists := source.Project(key)
+		return !exists, nil
+	}
 }
 
 func (h Hub) withManaged(agent string) Share {

@@ -88,6 +88,32 @@ func (o Objects[R, T]) refresh(ctx context.Context, id types.NamespacedName) (T,
 	return o.Store.RecordWrite(answer)
 }
 
+// errBehind means that the API server has an object that the store does not show.
+var errBehind = errors.New("it is there, and has not been noticed yet")
+
+// confirm asks the API server for an object, and has the store show that.
+func (o Objects[R, T]) confirm(ctx context.Context, id types.NamespacedName) error {
+	var nothing R
+	held, known := o.Store.Get(id) // before it is asked for, as above
+	found, err := o.Client.Find(ctx, id)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read: %w", err)
+	case found == nothing && known:
+		o.Store.RecordDelete(id, held)
+		return nil
+	case found == nothing:
+		return nil
+	}
+	if _, err := o.Store.RecordWrite(found); err != nil {
+		return err
+	}
+	if _, shown := o.Store.Get(id); !shown { // it went meanwhile, or the API server was restored from a backup
+		return errBehind
+	}
+	return nil
+}
+
 // errExists means that there is an object already where one was to be created.
 var errExists = errors.New("there is one already")
 

@@ -28,13 +28,22 @@ import (
 // Pod says that comes of it, with the rights of its ServiceAccount.
 func TestManifestWithATokenIsAllThatASpokeNeeds(t *testing.T) {
 	t.Parallel()
-	name, spoke := unique("joining"), shared.Spoke("b")
-	principal := newIssuing(t)
-	at, port, err := net.SplitHostPort(principal.Address)
+	s := newIssuing(t).installs(t, unique("joining"))
+	s.newTwin("guestbook").create(t).arrives(t)
+	require.Equal(t, corev1.SecretTypeTLS, secretOf(t, s.spoke, s.name, "argocd-agent-client-tls").Type, "the agent has made its own key")
+}
+
+// installs sets up an agent on a spoke by a Kustomize folder with a token, and returns when it is connected.
+func (p issuing) installs(t *testing.T, name string, args ...string) *site {
+	t.Helper()
+	spoke := shared.Spoke("b")
+	at, port, err := net.SplitHostPort(p.Address)
 	require.NoError(t, err)
 	folder := filepath.Join(t.TempDir(), name)
-	said, err := shared.Agentctl(t.Context(), "agent", "create", name, "--agent-namespace", name, "--output-manifest", folder, "--server-address", at,
-		"--server-port", port, "--enroll", "--enrollment-port", strconv.Itoa(principal.enrollment), "--image", "registry.example.com/agent:v1")
+	said, err := shared.Agentctl(t.Context(), append([]string{
+		"agent", "create", name, "--agent-namespace", name, "--output-manifest", folder, "--server-address", at,
+		"--server-port", port, "--enroll", "--enrollment-port", strconv.Itoa(p.enrollment), "--image", "registry.example.com/agent:v1",
+	}, args...)...)
 	require.NoError(t, err)
 	require.NotContains(t, said, name+".", "no token is shown")
 	require.NoError(t, shared.Hub.Apply(t.Context(), namespace(name)))
@@ -46,9 +55,7 @@ func TestManifestWithATokenIsAllThatASpokeNeeds(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 
 	s := &site{name: name, spoke: spoke, agent: &lab.Agent{Process: asPod(t, spoke, name)}}
-	s.connected(t)
-	s.newTwin("guestbook").create(t).arrives(t)
-	require.Equal(t, corev1.SecretTypeTLS, secretOf(t, spoke, name, "argocd-agent-client-tls").Type, "the agent has made its own key")
+	return s.connected(t)
 }
 
 // asPod starts the agent as its Deployment's Pod says, in place of the Pod, whose containers are fake.

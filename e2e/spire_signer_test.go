@@ -7,6 +7,8 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -94,6 +96,20 @@ func TestAgentEnrollsAndRenewsBySPIRE(t *testing.T) {
 	requireReady(t, principal.HealthURL)
 }
 
+// One command on the hub, with the bundle of SPIRE, and one on the spoke set up an agent that has an X.509-SVID.
+func TestManifestForASpokeWithoutSPIRE(t *testing.T) {
+	t.Parallel()
+	principal := newIssuingBySPIRE(t, true)
+	says(t, principal, signerReady)
+	bundle := filepath.Join(t.TempDir(), "bundle.pem")
+	require.NoError(t, os.WriteFile(bundle, principal.roots, 0o600))
+	s := principal.installs(t, unique("bundled"), "--principal-spiffe-id", principalSVID, "--root-ca-path", bundle)
+	s.newTwin("guestbook").create(t).arrives(t)
+	chain, err := certs.ParseCertificates(secretOf(t, s.spoke, s.name, "argocd-agent-client-tls").Data["tls.crt"])
+	require.NoError(t, err)
+	require.Equal(t, "spiffe://hub.test"+agentPath+s.name, chain[0].URIs[0].String())
+}
+
 // SPIRE replaces its CA every few hours. Agents that have no SPIRE learn of the next one with each certificate, before anything is signed by it.
 func TestAgentsFollowTheCAOfSPIRE(t *testing.T) {
 	t.Parallel()
@@ -104,9 +120,7 @@ func TestAgentsFollowTheCAOfSPIRE(t *testing.T) {
 	next, err := principal.domain.PrepareCA(t.Context())
 	require.NoError(t, err)
 	s.keeps(t, "argocd-agent-ca", "ca.crt", func(cas []*x509.Certificate) bool { return len(cas) == 2 })
-	log, err := s.agent.LogFrom(0)
-	require.NoError(t, err)
-	require.Contains(t, string(log), "Trusted CAs replaced by those of the principal")
+	says(t, s.agent, "Trusted CAs replaced by those of the principal")
 	require.NoError(t, principal.domain.ActivateCA(t.Context(), next))
 	old := x509.NewCertPool()
 	old.AppendCertsFromPEM(principal.roots)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -32,7 +33,7 @@ const create = "create it with: argocd-agentctl pki init"
 type Trusted struct {
 	PEM          []byte
 	Certificates []*x509.Certificate
-	Where        string // the Secret, for messages
+	Where        string // the Secret or the file, for messages
 }
 
 // Use returns what a certificate is checked against: these CAs.
@@ -165,6 +166,25 @@ func ReadTrusted(s *corev1.Secret, where *cluster.Client) (Trusted, error) {
 		return Trusted{}, fmt.Errorf("%s: %w", where.Secret(s.Name), err)
 	}
 	trusted.Where = where.Secret(s.Name)
+	return trusted, nil
+}
+
+// ReadTrustedFile returns the CAs in a file of PEM text.
+func ReadTrustedFile(path string) (Trusted, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return Trusted{}, err
+	}
+	trusted, err := parseTrusted(map[string][]byte{secret.CAKey: text})
+	if err != nil {
+		return Trusted{}, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, one := range trusted.Certificates {
+		if !one.IsCA {
+			return Trusted{}, fmt.Errorf("%s: the certificate of %q is not one of a CA", path, one.Subject)
+		}
+	}
+	trusted.Where = path
 	return trusted, nil
 }
 

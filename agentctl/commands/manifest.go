@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
@@ -24,6 +25,8 @@ const toStdout = "-"
 // manifestFlags are those by which agent create makes what the agent needs on its spoke.
 type manifestFlags struct {
 	path, server         string
+	serverID, rootCA     string
+	trusted              ca.Trusted // what rootCA has
 	port, enrollmentPort int
 	image                string
 	enroll               bool
@@ -40,8 +43,10 @@ func (m *manifestFlags) declare(cmd *cobra.Command) {
 	flags.StringVar(&m.path, "output-manifest", "", "folder to write a Kustomize folder for the agent's cluster to, with the agent's private key; - prints the YAML")
 	flags.StringVar(&m.server, "server-address", "", "host name of the principal, as the agent reaches it; for --output-manifest")
 	flags.IntVar(&m.port, "server-port", 443, "port of the principal; for --output-manifest")
+	flags.StringVar(&m.serverID, "principal-spiffe-id", "", "SPIFFE ID that the principal has to have, instead of the name of its host; for --output-manifest")
 	flags.StringVar(&m.image, "image", defaultImage(), "image of the agent's Deployment, which runs the agent by itself; empty for no Deployment; for --output-manifest")
 	flags.BoolVar(&m.enroll, "enroll", false, "put an enrollment token in place of a certificate into the manifest: the agent makes its own key; for --output-manifest")
+	flags.StringVar(&m.rootCA, "root-ca-path", "", "file of the CAs by which the agent knows the principal, such as the bundle of SPIRE, instead of the hub's CA; for --enroll")
 	flags.IntVar(&m.enrollmentPort, "enrollment-port", 8444, "port of the principal for agents that enroll; for --enroll")
 	flags.DurationVar(&m.ttl, "token-ttl", defaultTTL, "how long the token is good; at most 720h; for --enroll")
 }
@@ -49,10 +54,21 @@ func (m *manifestFlags) declare(cmd *cobra.Command) {
 // check refuses flags that do not go together, before anything is written.
 func (m *manifestFlags) check() error {
 	switch {
-	case m.path == "" && (m.server != "" || m.enroll):
-		return errors.New("--server-address and --enroll are for --output-manifest: set it too, or none of them")
+	case m.path == "" && (m.server != "" || m.enroll || m.serverID != ""):
+		return errors.New("--server-address, --enroll and --principal-spiffe-id are for --output-manifest: set it too, or none of them")
+	case m.rootCA != "" && !m.enroll:
+		return errors.New("--root-ca-path is for --enroll: a certificate in the manifest is by the hub's CA, and comes with it")
 	case m.path == "":
 		return nil
+	}
+	if _, err := spiffeid.FromString(m.serverID); m.serverID != "" && err != nil {
+		return fmt.Errorf("--principal-spiffe-id: %q: %w: want one such as spiffe://hub.example/principal", m.serverID, err)
+	}
+	if m.rootCA != "" {
+		var err error
+		if m.trusted, err = ca.ReadTrustedFile(m.rootCA); err != nil {
+			return fmt.Errorf("--root-ca-path: %w", err)
+		}
 	}
 	if err := errors.Join(settings.NonEmpty(m.server), settings.Host(m.server)); err != nil {
 		return fmt.Errorf("--server-address: %q: want the host name of the principal, which the agent dials: %w", m.server, err)
@@ -87,7 +103,7 @@ func (m *manifestFlags) create(cmd *cobra.Command, e *endpoints, c *createFlags,
 	if err != nil {
 		return err
 	}
-	spoke := manifest.Spoke{Namespace: e.agentNamespace, Server: m.server, Port: m.port, Image: m.image}
+	spoke := manifest.Spoke{Namespace: e.agentNamespace, Server: m.server, Port: m.port, ServerID: m.serverID, Image: m.image}
 	if spoke.Mode, err = modeOf(cmd, hub, name); err != nil {
 		return err
 	}
@@ -143,9 +159,12 @@ func (m *manifestFlags) secrets(cmd *cobra.Command, e *endpoints, hub *cluster.C
 
 // token makes an enrollment token of the agent, and returns its Secret and that of the CA, by which the agent knows whom to show it to.
 func (m *manifestFlags) token(cmd *cobra.Command, e *endpoints, hub *cluster.Client, name string) ([]byte, error) {
-	trusted, err := ca.LoadTrusted(cmd.Context(), hub)
-	if err != nil {
-		return nil, err
+	trusted := m.trusted
+	if m.rootCA == "" {
+		var err error
+		if trusted, err = ca.LoadTrusted(cmd.Context(), hub); err != nil {
+			return nil, err
+		}
 	}
 	var printed bytes.Buffer
 	if err := resultPrinter(cmd)(ca.Propagate(cmd.Context(), trusted, cluster.Print(e.agentNamespace, &printed), false)); err != nil {

@@ -18,6 +18,9 @@ const (
 	EnrollmentPortKey = "agent.enrollment.port"
 )
 
+// ServerIDKey is the key of ParamsConfigMap with the principal's SPIFFE ID.
+const ServerIDKey = "agent.principal.spiffe-id"
+
 // The agent's Deployment, without its namespace, image and environment. The probes are at the ports that the agent has by default.
 //
 //go:embed deployment.yaml
@@ -28,6 +31,7 @@ var parameters = []struct{ variable, key string }{ //nolint:gochecknoglobals // 
 	{"ARGOCD_AGENT_REMOTE_SERVER", "agent.server.address"},
 	{"ARGOCD_AGENT_REMOTE_PORT", "agent.server.port"},
 	{"ARGOCD_AGENT_ENROLLMENT_PORT", EnrollmentPortKey},
+	{"ARGOCD_AGENT_PRINCIPAL_SPIFFE_ID", ServerIDKey},
 	{"ARGOCD_AGENT_RENEW_CERTIFICATE", "agent.renew-certificate"},
 	{"ARGOCD_AGENT_NAMESPACE", "agent.namespace"},
 	{"ARGOCD_AGENT_MODE", ModeKey},

@@ -48,6 +48,8 @@ type Spoke struct {
 	// Server and Port are where the agent reaches the principal.
 	Server string
 	Port   int
+	// ServerID is the SPIFFE ID that the principal has to have; empty where it is known by the name of its host.
+	ServerID string
 	// EnrollmentPort is that of the principal for agents that enroll; 0 for one that has a certificate.
 	EnrollmentPort int
 	// Image is that of the agent's Deployment; empty for none.
@@ -155,6 +157,9 @@ func (s Spoke) params() *corev1.ConfigMap {
 	}
 	if s.EnrollmentPort != 0 {
 		data[EnrollmentPortKey] = strconv.Itoa(s.EnrollmentPort)
+	}
+	if s.ServerID != "" {
+		data[ServerIDKey] = s.ServerID
 	}
 	return &corev1.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: s.named(ParamsConfigMap), Data: data}
 }

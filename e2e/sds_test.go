@@ -107,11 +107,13 @@ func TestSidecarsWithCertificatesOfSPIRE(t *testing.T) {
 		require.Equal(t, http.StatusOK, status, body)
 	}
 	works("first")
-	first, seen, marks := serialOf(t, mesh.front.Address), mesh.front.Mark(), []int64{s.agent.Mark(), principal.Mark()}
+	first, marks := serialOf(t, mesh.front.Address), []int64{s.agent.Mark(), principal.Mark()}
 	mark := spoke.Mark()
-	saysNow(t, mesh.front, seen, envoy.RenewedLine)
+	for first.Cmp(serialOf(t, mesh.front.Address)) == 0 { // the line may be of a new bundle
+		seen := mesh.front.Mark()
+		saysNow(t, mesh.front, seen, envoy.RenewedLine)
+	}
 	saysNow(t, spoke, mark, envoy.RenewedLine)
-	require.NotEqual(t, first, serialOf(t, mesh.front.Address))
 	works("renewed")
 	require.NotContains(t, logSince(t, s.agent.LogPath(), marks[0]), lab.ConnectedAgentLine, "nothing was interrupted")
 	require.NotContains(t, logSince(t, principal.LogPath(), marks[1]), "An agent disconnected\" component=agents agent="+name)

@@ -78,7 +78,7 @@ type Declared struct {
 // Registrar writes cluster Secrets. Several, of several principals, may work at the same time: each write is of a version that was read.
 type Registrar struct {
 	options Options
-	tokens  *tokens
+	said    *operatorKeys
 	queue   workqueue.TypedRateLimitingInterface[string] // agents whose Secrets may be out of date
 	logger  *slog.Logger                                 // for what agents cause
 	results *prometheus.CounterVec
@@ -92,7 +92,7 @@ type Registrar struct {
 // New returns a Registrar that does nothing until Run runs.
 func New(o Options) *Registrar {
 	r := &Registrar{
-		options: o, tokens: newTokens(o.Reader, o.Namespace, o.Logger), logger: logging.Limited(o.Logger),
+		options: o, said: newOperatorKeys(o.Reader, o.Namespace, o.Logger), logger: logging.Limited(o.Logger),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "self-registration"},
@@ -154,7 +154,7 @@ func (r *Registrar) register(ctx context.Context, agent string, says Declared, k
 	}
 	keys, leftOut := r.options.Rules.filter(says.Keys)
 	r.noteLeftOut(agent, leftOut)
-	keys = keys.With(r.tokens.of(agent))
+	keys = keys.With(r.said.of(agent))
 	wanted.Mode, wanted.Keys = mode, &keys
 	if known == nil {
 		return r.create(ctx, wanted)

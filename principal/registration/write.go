@@ -27,12 +27,12 @@ const (
 
 // Wait waits until all that it needs is known, and reports whether that came before the end of the context.
 func (r *Registrar) Wait(ctx context.Context) bool {
-	return r.tokens.store.Wait(ctx) && (r.options.Source == nil || r.options.Source.store.Wait(ctx))
+	return r.said.store.Wait(ctx) && (r.options.Source == nil || r.options.Source.store.Wait(ctx))
 }
 
 // Ready returns nil once all that it needs is known, and otherwise why it is not.
 func (r *Registrar) Ready() error {
-	if err := r.tokens.store.Ready(); err != nil {
+	if err := r.said.store.Ready(); err != nil {
 		return fmt.Errorf("enrollment tokens in Secret %s: %w", enrolltoken.SecretName, err)
 	}
 	if r.options.Source == nil {
@@ -49,7 +49,7 @@ func (r *Registrar) Ready() error {
 // settings, as during an update, must not write against each other.
 func (r *Registrar) Run(ctx context.Context) {
 	var parts sync.WaitGroup
-	parts.Go(func() { r.tokens.store.Run(ctx) })
+	parts.Go(func() { r.said.store.Run(ctx) })
 	if r.options.Source != nil {
 		parts.Go(func() { r.options.Source.run(ctx, r.refreshAll) })
 	}

@@ -12,8 +12,9 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/follow"
 )
 
-// tokens are what operators said of agents' clusters when they made enrollment tokens. Nothing else of a token is kept.
-type tokens struct {
+// operatorKeys are the labels and annotations that operators gave agents' clusters when they made enrollment tokens. Nothing else of a token
+// is kept.
+type operatorKeys struct {
 	id     types.NamespacedName
 	logger *slog.Logger
 	store  *follow.Store[*corev1.Secret, *said]
@@ -25,17 +26,17 @@ type said struct {
 	keys     map[string]argocd.ClusterKeys // by agent; only of those that have any
 }
 
-func newTokens(client cache.Getter, namespace string, logger *slog.Logger) *tokens {
-	t := &tokens{id: types.NamespacedName{Namespace: namespace, Name: enrolltoken.SecretName}, logger: logger}
+func newOperatorKeys(client cache.Getter, namespace string, logger *slog.Logger) *operatorKeys {
+	k := &operatorKeys{id: types.NamespacedName{Namespace: namespace, Name: enrolltoken.SecretName}, logger: logger}
 	follows := follow.Secret[*said](client, namespace, enrolltoken.SecretName)
-	follows.Reduce = t.read
-	t.store = follow.New(follows)
-	return t
+	follows.Reduce = k.read
+	k.store = follow.New(follows)
+	return k
 }
 
 // of returns what was said of an agent's cluster.
-func (t *tokens) of(agent string) argocd.ClusterKeys {
-	now, found := t.store.Get(t.id)
+func (k *operatorKeys) of(agent string) argocd.ClusterKeys {
+	now, found := k.store.Get(k.id)
 	if !found {
 		return argocd.ClusterKeys{}
 	}
@@ -43,7 +44,7 @@ func (t *tokens) of(agent string) argocd.ClusterKeys {
 }
 
 // read returns what is kept of a version. An entry that the API server would refuse counts for nothing.
-func (t *tokens) read(found *corev1.Secret, old *said) *said {
+func (k *operatorKeys) read(found *corev1.Secret, old *said) *said {
 	if old != nil && old.revision == found.ResourceVersion {
 		return old
 	}
@@ -56,7 +57,7 @@ func (t *tokens) read(found *corev1.Secret, old *said) *said {
 		}
 		switch {
 		case err != nil:
-			t.logger.Warn("Ignored labels and annotations of an enrollment token", "secret", t.id.String(), "agent", agent, "reason", err)
+			k.logger.Warn("Ignored labels and annotations of an enrollment token", "secret", k.id.String(), "agent", agent, "reason", err)
 		case len(keys.Labels)+len(keys.Annotations) > 0:
 			now.keys[agent] = keys
 		}

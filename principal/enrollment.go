@@ -220,13 +220,10 @@ func (i issuer) ready() []ops.Check {
 	return []ops.Check{ops.When("signer", i.spire.Ready)}
 }
 
-// withRenewal adds the service by which agents renew, if there is one.
-func withRenewal(register func(grpc.ServiceRegistrar), i issuer) func(grpc.ServiceRegistrar) {
-	return func(r grpc.ServiceRegistrar) {
-		register(r)
-		if i.service != nil {
-			enrollv1.RegisterRenewalServer(r, i.service)
-		}
+// register registers the service by which agents renew, if there is one.
+func (i issuer) register(r grpc.ServiceRegistrar) {
+	if i.service != nil {
+		enrollv1.RegisterRenewalServer(r, i.service)
 	}
 }
 

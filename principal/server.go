@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	peerv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/peer/v1"
+	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/telemetry"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
+)
+
+const (
+	// drain is how long streams and handshakes may take to end.
+	drain = 15 * time.Second
+	// linger is how long connections may take to end once no stream is left. Agents have the reason by then; gRPC waits for each
+	// to acknowledge a ping, which takes seconds when thousands of them connect elsewhere at the same time.
+	linger = time.Second
+)
+
+// maxIdle is how long a connection without any stream is kept. An agent's has one for as long as it works, and so has a component's.
+const maxIdle = 5 * time.Minute
+
+// maxStreams is how many streams may be open over one connection. A component of the hub has one for each tunnel connection to
+// any spoke. Agents are held to less, see authn.MaxStreams.
+const maxStreams = 50_000
+
+// server returns the gRPC server with all services.
+func (p *principal) server(ctx context.Context) *grpc.Server {
+	s := p.settings
+	secure := certs.ServerCredentials(certs.ServerOptions{Source: p.entrance.certificates, Policy: s.policy, ClientCertOptional: s.jwtAudience != ""})
+	server := grpc.NewServer(append(s.transport(), append(telemetry.ServerOptions(p.registry), sessions.ServerOptions(ctx, secure)...)...)...)
+	syncv1.RegisterSyncServer(server, p.sessions)
+	tunnelv1.RegisterTunnelServer(server, p.relay)
+	tunnelv1.RegisterRelayServer(server, p.relay)
+	peerv1.RegisterPeerServer(server, peers.NewService(p.roster, p.entrance.authn.Admit, p.relay.AcceptFor))
+	peers.NewLookup(p.roster, p.entrance.authn.Admit, string(tunnel.Kube), string(tunnel.Redis)).Register(server)
+	p.issuer.register(server)
+	return server
+}
+
+// serve serves agents, and components of the hub, until the context ends. Then the parts that serve end their streams, and it
+// stops the server.
+func (p *principal) serve(ctx context.Context) error {
+	s, server, logger := p.settings, p.server(ctx), logging.Component(p.logger, "agents")
+	listener, err := s.proxies.Listen(ctx, net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)), logger)
+	if err != nil {
+		return err
+	}
+	p.logger.Info("Listen for agents", "address", listener.Addr().String())
+	listener = s.limits.listen(listener, logger)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := server.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			return fmt.Errorf("serve agents: %w", err)
+		}
+		return nil
+	})
+	streams := make(chan struct{}) // closed when all are over
+	group.Go(func() error {
+		defer close(streams)
+		together(ctx, p.sessions.Run, p.relay.Run, p.others.Run)
+		return nil
+	})
+	group.Go(func() error {
+		<-ctx.Done()
+		stop(server, streams)
+		return nil
+	})
+	return group.Wait()
+}
+
+// stop stops a server whose streams are ending. What does not end in time, such as a port scanner's handshake, is cut.
+func stop(server *grpc.Server, streams <-chan struct{}) {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		server.GracefulStop()
+	}()
+	cut := time.NewTimer(drain)
+	defer cut.Stop()
+	for {
+		select {
+		case <-streams:
+			cut.Reset(linger)
+			streams = nil
+		case <-cut.C:
+			server.Stop()
+			<-stopped
+			return
+		case <-stopped:
+			return
+		}
+	}
+}
+
+// transport is how agents are served, whatever secures that.
+func (s *principalSettings) transport() []grpc.ServerOption {
+	return append(tunnel.ServerOptions(),
+		grpc.ForceServerCodecV2(relay.NewCodec(wire.NewCodec())),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(drain),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: maxIdle}),
+		grpc.KeepaliveEnforcementPolicy(s.enforcement()),
+	)
+}
+
+// enforcement says how often an agent may ask whether its connection still works.
+func (s *principalSettings) enforcement() keepalive.EnforcementPolicy {
+	// gRPC takes 0 for its default, which is five minutes. Nobody can ask more often than this.
+	return keepalive.EnforcementPolicy{MinTime: max(s.keepAliveMin, time.Nanosecond), PermitWithoutStream: true}
+}

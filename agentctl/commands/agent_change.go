@@ -8,8 +8,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/agents"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
@@ -65,11 +67,7 @@ hub, with its Applications, stays, and so does what its cluster runs. A principa
 when the agent connects again: agent block shuts it out.`,
 		Example: "  argocd-agentctl agent delete berlin --force",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			hub, err := e.hub()
-			if err != nil {
-				return err
-			}
-			found, err := agents.Find(cmd.Context(), hub, args[0])
+			hub, found, err := e.find(cmd, args[0])
 			if err != nil {
 				return err
 			}
@@ -85,6 +83,16 @@ when the agent connects again: agent block shuts it out.`,
 	}
 	declareConfirmed(cmd, &force)
 	return cmd
+}
+
+// find returns the hub, and the cluster Secret that it has of an agent.
+func (e *endpoints) find(cmd *cobra.Command, agent string) (*cluster.Client, *corev1.Secret, error) {
+	hub, err := e.hub()
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := agents.Find(cmd.Context(), hub, agent)
+	return hub, found, err
 }
 
 // declareConfirmed declares the flag by which nobody is asked again.
@@ -107,11 +115,7 @@ func printTLSCommand(e *endpoints) *cobra.Command {
 			if choices[what] == nil {
 				return fmt.Errorf("--type: %q: want one of %s", what, strings.Join(slices.Sorted(maps.Keys(choices)), ", "))
 			}
-			hub, err := e.hub()
-			if err != nil {
-				return err
-			}
-			found, err := agents.Find(cmd.Context(), hub, args[0])
+			hub, found, err := e.find(cmd, args[0])
 			if err != nil {
 				return err
 			}

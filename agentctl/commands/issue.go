@@ -29,7 +29,7 @@ certificates: none needs a restart.`,
 		issueComponentCommand(e), issueAgentCommand(e))
 }
 
-// serverNames are the names and addresses by which a server is reached from serverNames its cluster.
+// serverNames are the names and addresses by which a server is reached from outside its cluster.
 type serverNames struct {
 	names, addresses []string
 }

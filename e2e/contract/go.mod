@@ -223,3 +223,5 @@ replace (
 
 // The version that Argo CD asks for is a folder of its repository, which no module proxy serves.
 replace github.com/argoproj/argo-cd/gitops-engine => github.com/argoproj/argo-cd/gitops-engine v0.0.0-20260914071520-c9c369efcc5b
+
+replace github.com/prometheus/client_model => github.com/prometheus/client_model v0.6.2

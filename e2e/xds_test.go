@@ -139,7 +139,7 @@ func TestEnvoyFollowsAgentsByXDS(t *testing.T) {
 		require.Equal(t, before, r.forwarded(t), "round %d: the principal was the right one", round)
 	}
 	// Nobody has such an agent, and kubeproxy asks nobody; what Envoy is asked in spite of that is answered at once.
-	status, body = argo.asks(t, "/agents/nobody/version", "")
+	status, body = argo.asks(t, "/agents/"+unique("nowhere")+"/version", "")
 	require.Equal(t, http.StatusNotFound, status, body)
 }
 

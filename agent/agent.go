@@ -8,11 +8,14 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/dialer"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/enrollment"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/spoke"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/spokeaccess"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/versions"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/kube"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
@@ -34,107 +37,149 @@ import (
 // name is what the agent is called in logs and on its spoke.
 const name = "argocd-agent-agent"
 
-// run runs an agent until the context ends. It is the one place where its parts are put together.
-func run(ctx context.Context, s *agentSettings, out io.Writer) error { //nolint:funlen // it is the wiring
+// run runs an agent until the context ends.
+func run(ctx context.Context, s *agentSettings, out io.Writer) error {
 	base, err := program.Begin(program.Options{Name: name, Log: s.operations.Log, Output: out})
 	if err != nil {
 		return err
 	}
 	base.Libraries = append(base.Libraries, clientgo.Gatherer())
-	logger, registry := base.Logger, base.Registry
 	s.kube.Program = name
-	ctx, cluster, err := kube.Open(ctx, s.kube, logger)
+	ctx, cluster, err := kube.Open(ctx, s.kube, base.Logger)
 	if err != nil {
 		return err
 	}
-	metrics, certificates := syncmetrics.NewSync("argocd_agent", registry, 1), certs.NewMetrics(registry)
-	if s.jwtAudience() != "" {
-		s.tls.WithoutPair()
-	}
-	certSource, err := s.tls.Source("agent", s.secrets(cluster), logging.Component(logger, "certificates"), certificates)
-	if err != nil {
-		return err
-	}
-	deletionGuard := guard.New(guard.Options{
-		Client: cluster.Client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(logger, "guard"),
-	})
-	var hub hubIdentity
-	spokeState, err := s.share(cluster, &hub, metrics, deletionGuard.Observer("", metrics.Observer("", logging.Component(logger, "sync"))),
-		logging.Component(logger, "sync"))
-	if err != nil {
-		return err
-	}
-	syncmetrics.Backlog("argocd_agent", registry, facets.Facets(), spokeState.Peer().Backlog)
-	access, err := s.open(cluster, spokeState, registry, logger, certificates)
-	if err != nil {
-		return err
-	}
-	renewed, dialOptions := certSource.Changed, telemetry.DialOptions(registry)
-	var tokens *jwtsvid.Credentials
-	if audience := s.jwtAudience(); audience != "" {
-		tokens, err = jwtsvid.NewCredentials(ctx, s.workload.Address(), audience, logging.Component(logger, "connection"))
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tokens.Close() }() // of a connection that was only read from
-		renewed, dialOptions = tokens.Renewed, append(dialOptions, grpc.WithPerRPCCredentials(tokens))
-	}
-	principal := dialer.New(dialer.Options{
-		Address:     net.JoinHostPort(s.serverAddress, strconv.Itoa(s.serverPort)),
-		Credentials: certs.ClientCredentials(certs.ClientOptions{Source: certSource, Policy: s.policy, ServerID: s.tls.ServerID(), InsecureSkipVerify: s.insecureTLS}),
-		KeepAlive:   s.keepAlive, Peer: spokeState.Peer(), Tunnel: access.Tunnel(), Hello: s.hello(versions.New(cluster.Client, s.namespace, logging.Component(logger, "connection"))), OnHello: hub.listener(spokeState), Renewed: renewed,
-		Dial: dialOptions, Registerer: registry, Logger: logging.Component(logger, "connection"),
-	})
-	enroller, err := s.enroller(cluster, certSource, certificates, registry, logger)
+	a, err := s.assemble(ctx, cluster, base.Registry, base.Logger)
 	if err != nil {
 		return err
 	}
 	s.operations.Authorize(kube.Authorize(cluster.Client))
 	operations, err := s.operations.Serve(ctx, base,
-		ops.When("applications", spokeState.Ready), ops.When("certificate", certSource.Ready), ops.When("connection", principal.Connected))
+		ops.When("applications", a.spoke.Ready), ops.When("certificate", a.certificates.Ready), ops.When("connection", a.dialer.Connected))
 	if err != nil {
 		return err
 	}
+	return a.run(ctx, operations)
+}
+
+// agent is the parts of an agent.
+type agent struct {
+	settings *agentSettings
+	registry *prometheus.Registry
+	logger   *slog.Logger
+
+	certificates *certs.Source
+	tokens       *jwtsvid.Credentials // nil if the agent does not prove by tokens who it is
+	guard        *guard.Controller
+	hub          hubIdentity
+	spoke        *spoke.Spoke
+	access       *spokeaccess.Access // nil if the hub may have none
+	dialer       *dialer.Dialer
+	enroller     *enrollment.Enroller // nil if certificates come from elsewhere
+}
+
+// assemble puts the parts of an agent together: data comes first, and then what reads it. Nothing runs yet.
+func (s *agentSettings) assemble(ctx context.Context, cluster kube.Cluster, registry *prometheus.Registry, logger *slog.Logger) (*agent, error) {
+	a := &agent{settings: s, registry: registry, logger: logger}
+	metrics := certs.NewMetrics(registry)
+	if s.jwtAudience() != "" {
+		s.tls.WithoutPair()
+	}
+	var err error
+	if a.certificates, err = s.tls.Source("agent", s.secrets(cluster), logging.Component(logger, "certificates"), metrics); err != nil {
+		return nil, err
+	}
+	if err := a.share(cluster); err != nil {
+		return nil, err
+	}
+	if a.access, err = s.open(cluster, a.spoke, registry, logger, metrics); err != nil {
+		return nil, err
+	}
+	if a.enroller, err = s.enroller(cluster, a.certificates, metrics, registry, logger); err != nil {
+		return nil, err
+	}
+	if audience := s.jwtAudience(); audience != "" {
+		if a.tokens, err = jwtsvid.NewCredentials(ctx, s.workload.Address(), audience, logging.Component(logger, "connection")); err != nil {
+			return nil, err
+		}
+	}
+	a.dialer = a.newDialer(cluster)
+	return a, nil
+}
+
+// newDialer returns what connects to the principal.
+func (a *agent) newDialer(cluster kube.Cluster) *dialer.Dialer {
+	s, logger := a.settings, logging.Component(a.logger, "connection")
+	renewed, dialOptions := a.certificates.Changed, telemetry.DialOptions(a.registry)
+	if a.tokens != nil {
+		renewed, dialOptions = a.tokens.Renewed, append(dialOptions, grpc.WithPerRPCCredentials(a.tokens))
+	}
+	return dialer.New(dialer.Options{
+		Address: net.JoinHostPort(s.serverAddress, strconv.Itoa(s.serverPort)),
+		Credentials: certs.ClientCredentials(certs.ClientOptions{
+			Source: a.certificates, Policy: s.policy, ServerID: s.tls.ServerID(), InsecureSkipVerify: s.insecureTLS,
+		}),
+		KeepAlive: s.keepAlive, Peer: a.spoke.Peer(), Tunnel: a.access.Tunnel(),
+		Hello: s.hello(versions.New(cluster.Client, s.namespace, logger)), OnHello: a.hub.listener(a.spoke), Renewed: renewed,
+		Dial: dialOptions, Registerer: a.registry, Logger: logger,
+	})
+}
+
+// run runs all parts until the context ends.
+func (a *agent) run(ctx context.Context, operations *ops.Server) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operations.Run(ctx) })
-	group.Go(func() error { return certSource.Run(ctx) })
-	group.Go(func() error { return enroller.Run(ctx) })
-	if tokens != nil {
-		group.Go(func() error { tokens.Run(ctx); return nil })
+	group.Go(func() error { return a.certificates.Run(ctx) })
+	group.Go(func() error { return a.enroller.Run(ctx) })
+	if a.tokens != nil {
+		group.Go(func() error {
+			a.tokens.Run(ctx)
+			_ = a.tokens.Close() // of a connection that was only read from
+			return nil
+		})
 	}
-	group.Go(func() error { spokeState.Run(ctx); return nil })
-	group.Go(func() error { return access.Run(ctx) })
+	group.Go(func() error { a.spoke.Run(ctx); return nil })
+	group.Go(func() error { return a.access.Run(ctx) })
 	group.Go(func() error {
-		deletionGuard.Run(ctx, func(_ string, f converge.Facet, token string) bool {
-			return spokeState.Peer().ConfirmDeletions(f, token)
+		a.guard.Run(ctx, func(_ string, f converge.Facet, token string) bool {
+			return a.spoke.Peer().ConfirmDeletions(f, token)
 		})
 		return nil
 	})
 	group.Go(func() error {
-		if spokeState.Wait(ctx) && certSource.Wait(ctx) == nil {
-			principal.Run(ctx)
+		if a.spoke.Wait(ctx) && a.certificates.Wait(ctx) == nil {
+			a.dialer.Run(ctx)
 		}
 		return nil
 	})
 	return group.Wait()
 }
 
-// share returns what of the spoke is shared with the hub.
-func (s *agentSettings) share(cluster kube.Cluster, hub *hubIdentity, metrics *syncmetrics.Sync, observer converge.Observer, logger *slog.Logger,
-) (*spoke.Spoke, error) {
+// share makes what of the spoke is shared with the hub, and what holds back deletions that look like an accident.
+func (a *agent) share(cluster kube.Cluster) error {
+	s, logger := a.settings, logging.Component(a.logger, "sync")
 	selector, err := facets.ParseSelector(s.sharing.selector)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return spoke.New(spoke.Options{
+	metrics := syncmetrics.NewSync("argocd_agent", a.registry, 1)
+	a.guard = guard.New(guard.Options{
+		Client: cluster.Client.CoreV1(), Namespace: s.namespace, Component: name, Logger: logging.Component(a.logger, "guard"),
+	})
+	a.spoke, err = spoke.New(spoke.Options{
 		Config: cluster.Config, Namespace: s.namespace, ApplicationNamespace: s.sharing.applicationNamespace(s.namespace),
 		Mode: facets.Mode(s.sharing.mode), Mapping: s.sharing.mapping(s.namespace), Selector: selector,
-		AdoptionPolicy: s.sharing.adoptionPolicy(cluster.Client.CoreV1(), hub), Agent: hub.agent,
+		AdoptionPolicy: s.sharing.adoptionPolicy(cluster.Client.CoreV1(), &a.hub), Agent: a.hub.agent,
 		ClosedNamespace: s.sharing.closedNamespace(s.namespace), RefuseIntentSources: s.sharing.refuseIntentSources,
 		OwnSecrets:  slices.Concat(s.tls.SecretNames(), s.access.redisTLS.SecretNames()),
-		ResyncEvery: s.resyncEvery, Guard: func() converge.Guard { return s.guard.Limits }, Observer: observer,
+		ResyncEvery: s.resyncEvery, Guard: func() converge.Guard { return s.guard.Limits }, Observer: a.guard.Observer("", metrics.Observer("", logger)),
 		Reporter: facets.NewLogReporter(logger, kube.Events{Client: cluster.Client.CoreV1(), Component: name}.Warn, metrics.FailedWrite), Logger: logger,
 	})
+	if err != nil {
+		return err
+	}
+	syncmetrics.Backlog("argocd_agent", a.registry, facets.Facets(), a.spoke.Peer().Backlog)
+	return nil
 }
 
 // hello returns what makes the agent's hellos, with the spoke's versions as they are by then.

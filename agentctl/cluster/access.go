@@ -29,7 +29,11 @@ func VersionOf(ctx context.Context, config *rest.Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	answer, err := client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+	result := client.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx)
+	if err := result.Error(); err != nil { // Raw's error would have the code only, and not what the server says of it
+		return "", err
+	}
+	answer, err := result.Raw()
 	if err != nil {
 		return "", err
 	}

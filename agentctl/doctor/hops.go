@@ -72,11 +72,28 @@ func (w *walk) dial(ctx context.Context) []checks.Check {
 	if err == nil {
 		detail = secured.ConnectionState().PeerCertificates[0].Subject.String()
 	}
-	made = append(made, checks.Err(name("TLS"), detail, remedy(err, "have the agent trust the principal's CA with: argocd-agentctl pki propagate; or issue a certificate for that name by argocd-agentctl pki issue principal --dns")))
+	made = append(made, checks.Err(name("TLS"), detail, remedy(err, tlsRemedy(err))))
 	if err != nil {
 		return made
 	}
 	return append(made, stream(ctx, w.PrincipalAddress, config))
+}
+
+// tlsRemedy says what to do about a handshake that failed.
+func tlsRemedy(err error) string {
+	var name x509.HostnameError
+	var unknown x509.UnknownAuthorityError
+	var verification *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &name):
+		return "issue a certificate for that name by argocd-agentctl pki issue principal --dns --upsert, or --ip"
+	case errors.As(err, &unknown):
+		return "have the agent trust the principal's CA with: argocd-agentctl pki propagate"
+	case errors.As(err, &verification):
+		return "renew the principal's certificate with: argocd-agentctl pki issue principal --upsert"
+	default: // nobody has shown a certificate
+		return "is it the principal that answers there? Look at its log, at --server-port, and at load balancers and proxies between them"
+	}
 }
 
 // remedy adds to an error what to do about it.

@@ -98,7 +98,7 @@ func TestNamesInConfigFileStandForContextsAndNamespaces(t *testing.T) {
 		"pki inspect --principal gone":                         `--principal: there is no principal "gone" in the config file: use one of main, spare`,
 		"pki propagate --agent gone":                           `--agent: there is no agent "gone" in the config file: use one of b`,
 		"pki propagate --principal spare --agent b":            "Secret two/argocd-agent-ca on the hub (context hub)",
-		"config add agent b --context hub":                     "there is a agent b already",
+		"config add agent b --context hub":                     "agent b is there already",
 		"config add agent c --context nowhere":                 `there is no context "nowhere"`,
 		"config add agent":                                     "give one name",
 		"config add agent c":                                   "kube-context",

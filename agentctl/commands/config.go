@@ -93,7 +93,7 @@ func configChangeCommand(e *endpoints, k kind, verb string) *cobra.Command {
 				known, there := all[name]
 				switch {
 				case verb == "add" && there:
-					return fmt.Errorf("%s: there is a %s %s already: change it by argocd-agentctl config edit %s", e.config, k, name, k)
+					return fmt.Errorf("%s: %s %s is there already: change it by argocd-agentctl config edit %s", e.config, k, name, k)
 				case verb == "edit" && !there:
 					return fmt.Errorf("%s: there is no %s %s: add it by argocd-agentctl config add %s", e.config, k, name, k)
 				}

@@ -90,4 +90,5 @@ func TestStatusFollowsTheFleet(t *testing.T) {
 	require.Error(t, watch.Wait())
 	a.fails(t, "status"+from, "agents: problems found: 1")
 	require.Contains(t, a.shows(t, "status"+from), "it has not been connected since")
+	a.fails(t, "status --principal-metrics http://127.0.0.1:1", "agents: not known whether they are connected: 1")
 }

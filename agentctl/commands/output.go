@@ -105,15 +105,22 @@ func (f *format) print(cmd *cobra.Command, what any, text func(io.Writer)) error
 	case asYAML:
 		printed, err = yaml.Marshal(what)
 	default:
-		var table strings.Builder
-		aligned := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-		text(aligned)
-		err = aligned.Flush()
-		printed = []byte(table.String())
+		var table string
+		table, err = aligned(text)
+		printed = []byte(table)
 	}
 	if err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	_, err = cmd.OutOrStdout().Write(printed)
 	return err
+}
+
+// aligned returns a text with the cells of its lines, between tabs, below each other.
+func aligned(text func(io.Writer)) (string, error) {
+	var table strings.Builder
+	cells := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	text(cells)
+	err := cells.Flush()
+	return table.String(), err
 }

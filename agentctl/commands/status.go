@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -22,8 +23,13 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/settings"
 )
 
-// clearScreen has a terminal show what follows from its top (ECMA-48, 8.3.39 and 8.3.57).
-const clearScreen = "\x1b[2J\x1b[H"
+// What a terminal is told (ECMA-48, 8.3.57, 8.3.39 and 8.3.41): to go on at its top, and to forget what is below, or to the right. The screen is not
+// cleared first, so it does not flicker.
+const (
+	toTop       = "\x1b[H"
+	forgetBelow = "\x1b[J"
+	forgetRight = "\x1b[K"
+)
 
 // statusFlags are those of status.
 type statusFlags struct {
@@ -38,8 +44,8 @@ func statusCommand(e *endpoints) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show how all agents are, in one table", Args: program.NoArguments,
 		Long: `Show how all agents are, in one table: whether they are connected, by how much they lag behind the hub, how many objects are still to be
-synchronised, deletions that are held, and problems. With any problem the exit code is 1. With --watch the table is shown again whenever
-something has changed.`,
+synchronised, deletions that are held, and problems. With any problem the exit code is 1, and also while it is not known of an agent whether it
+is connected. With --watch the table is shown again whenever something has changed.`,
 		Example: "  argocd-agentctl status\n  argocd-agentctl status -w --selector region=eu",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := labels.Parse(s.selector); err != nil {
@@ -60,11 +66,7 @@ something has changed.`,
 				return err
 			}
 			err = s.format.print(cmd, all, func(out io.Writer) { printStatus(out, all, s.format == asWide, time.Now()) })
-			n := 0
-			for i := range all {
-				n += len(all[i].Problems)
-			}
-			return foundProblems(err, "agents", n)
+			return errors.Join(foundProblems(err, "agents", problems(all)), foundUnknown(all))
 		},
 	}
 	e.alsoNamespace(cmd)
@@ -75,11 +77,35 @@ something has changed.`,
 	return cmd
 }
 
+// problems counts those of all agents.
+func problems(all []agents.Agent) int {
+	n := 0
+	for i := range all {
+		n += len(all[i].Problems)
+	}
+	return n
+}
+
+// foundUnknown is the error of agents that may be away: whoever asks for the exit code only would take them for connected.
+func foundUnknown(all []agents.Agent) error {
+	n := 0
+	for i := range all {
+		if all[i].Connection.State == principals.Unknown {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("agents: not known whether they are connected: %d: the warning says why", n)
+}
+
 // follow shows the table again whenever it has changed, until the context ends. What cannot be read is said, and tried again.
 func (s *statusFlags) follow(cmd *cobra.Command, e *endpoints, hub *cluster.Client) error {
 	out := cmd.OutOrStdout()
 	asked := time.NewTicker(s.interval)
 	defer asked.Stop()
+	inPlace := isTerminal(out) && s.format != asJSON && s.format != asYAML
 	var shown []agents.Agent
 	said := ""
 	for first := true; ; first = false {
@@ -91,11 +117,13 @@ func (s *statusFlags) follow(cmd *cobra.Command, e *endpoints, hub *cluster.Clie
 			return err
 		case err != nil:
 			warnings = fmt.Sprintf("warning: %v\n", err)
+		case inPlace: // for how long an agent has been away changes even if nothing else does
+			if err := s.redraw(out, all); err != nil {
+				return err
+			}
+			said = "" // what was below the table is gone
 		case first || !reflect.DeepEqual(settled(all), settled(shown)):
 			shown = all
-			if isTerminal(out) && s.format != asJSON && s.format != asYAML {
-				fmt.Fprint(out, clearScreen)
-			}
 			if err := s.format.print(cmd, all, func(out io.Writer) { printStatus(out, all, s.format == asWide, time.Now()) }); err != nil {
 				return err
 			}
@@ -110,6 +138,16 @@ func (s *statusFlags) follow(cmd *cobra.Command, e *endpoints, hub *cluster.Clie
 			return nil
 		}
 	}
+}
+
+// redraw puts the table over what is on the terminal.
+func (s *statusFlags) redraw(out io.Writer, all []agents.Agent) error {
+	table, err := aligned(func(out io.Writer) { printStatus(out, all, s.format == asWide, time.Now()) })
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(out, toTop+strings.ReplaceAll(table, "\n", forgetRight+"\n")+forgetBelow)
+	return err
 }
 
 // ask asks once, and returns the warnings that came with it.
@@ -156,6 +194,9 @@ func printStatus(out io.Writer, all []agents.Agent, wide bool, now time.Time) {
 		}
 		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d%s\n", a.Name, mode, sinceText(a.Connection, now), lag, backlog, a.HeldDeletions, until,
 			orDash(a.Connection.Build), argoCD, kubernetes, orDash(a.Connection.Replica), len(a.Problems), more)
+	}
+	if problems(all) > 0 {
+		fmt.Fprintln(out) // what follows has columns of its own
 	}
 	for i := range all {
 		printProblems(out, all[i].Name+": ", all[i].Problems)

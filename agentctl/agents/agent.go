@@ -47,7 +47,7 @@ type Agent struct {
 
 // ParseName accepts the name of an agent whose cluster Secret is on that hub.
 func ParseName(hub *cluster.Client, name string) (string, error) {
-	parsed, err := identity.ParseAgent(name, hub.Namespace)
+	parsed, err := identity.ParseAgent(name, hub.Namespace, argocd.InCluster)
 	if err == nil && ca.IsComponent(name) {
 		err = fmt.Errorf("%w %q: a component of the hub has that name in its certificate: rename the agent", identity.ErrAgentName, name)
 	}

@@ -93,6 +93,11 @@ func (m *manifestFlags) create(cmd *cobra.Command, e *endpoints, c *createFlags,
 	if m.path == "" {
 		return c.run(cmd, e, name)
 	}
+	if m.path != toStdout {
+		if err := manifest.MakeFolder(m.path); err != nil {
+			return err
+		}
+	}
 	out := cmd.OutOrStdout()
 	cmd.SetOut(cmd.ErrOrStderr())
 	defer cmd.SetOut(out)

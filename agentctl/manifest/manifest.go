@@ -77,12 +77,9 @@ func (s Spoke) YAML() ([]byte, error) {
 	return all.Bytes(), nil
 }
 
-// WriteFolder writes the objects and a kustomization.yaml into a new or empty folder. Only the user may read it: it has a private key.
-func (s Spoke) WriteFolder(path string) error {
-	files, err := s.files()
-	if err != nil {
-		return err
-	}
+// MakeFolder makes a folder for WriteFolder, unless there is an empty one. What is made for a manifest, such as an enrollment token in the place
+// of an older one, is made once it is known that it can be written.
+func MakeFolder(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("folder of the manifest: %w", err)
 	}
@@ -92,6 +89,18 @@ func (s Spoke) WriteFolder(path string) error {
 	}
 	if len(entries) > 0 {
 		return fmt.Errorf("folder of the manifest: %s is not empty: name a new one", path)
+	}
+	return nil
+}
+
+// WriteFolder writes the objects and a kustomization.yaml into a new or empty folder. Only the user may read it: it has a private key.
+func (s Spoke) WriteFolder(path string) error {
+	files, err := s.files()
+	if err != nil {
+		return err
+	}
+	if err := MakeFolder(path); err != nil {
+		return err
 	}
 	list := struct {
 		APIVersion string   `json:"apiVersion"`

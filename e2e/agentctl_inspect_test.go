@@ -134,6 +134,50 @@ func TestAgentInspectChecksSpokeSecrets(t *testing.T) {
 	require.Contains(t, a.shows(t, "agent inspect berlin --agent-context spoke-b"), "the agent's client certificate for the principal:\n  subject  CN=paris")
 }
 
+// meshedAgent is a Deployment of an agent whose identity is of the SPIFFE Workload API.
+const meshedAgent = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: argocd-agent-agent}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec:
+      containers:
+      - name: agent
+        image: agent
+        args: [--spiffe-endpoint-socket, "unix:///run/spire/sockets/agent.sock"]
+`
+
+// Who has no certificate of argocd-agentctl's does not need one, and one that was left behind is nobody's matter.
+func TestAgentWithAnIdentityFromElsewhereHasNoProblem(t *testing.T) {
+	t.Parallel()
+	a := newAdmin(t)
+	require.NoError(t, shared.Hub.Apply(t.Context(), namespace("berlin")))
+	a.does(t, "pki init", "agent create berlin", "pki issue agent paris --agent-context spoke-b")
+	require.NoError(t, shared.Spoke("b").ApplyYAML(t.Context(), []byte(meshedAgent), a.spoke))
+	require.Empty(t, a.inspects(t, "berlin --agent-context spoke-b").Problems)
+	const from = "the SPIFFE Workload API at unix:///run/spire/sockets/agent.sock"
+	require.Contains(t, a.shows(t, "agent inspect berlin --agent-context spoke-b"), "from "+from)
+	for _, command := range []string{"doctor berlin --agent-context spoke-b", "doctor berlin --agent-context spoke-b --side spoke"} {
+		walked, _ := a.try(t, command) // nothing runs here
+		require.Contains(t, walked.output, "skipped  certificates of the agent on its cluster: the agent has its identity from "+from)
+	}
+	looked, _ := a.try(t, "validate agent berlin --agent-context spoke-b")
+	require.Contains(t, looked.output, "skipped  certificate of agent berlin: the agent has its identity from "+from)
+
+	hub := newAdmin(t) // without a CA
+	looked, _ = hub.try(t, "validate principal")
+	require.Regexp(t, `failed +CA certificate `, looked.output)
+	meshed := strings.ReplaceAll(meshedAgent, "argocd-agent-agent", "argocd-agent-principal")
+	require.NoError(t, shared.Hub.ApplyYAML(t.Context(), []byte(meshed), hub.hub))
+	looked, _ = hub.try(t, "validate principal")
+	require.Regexp(t, `skipped +CA certificate .*not found, and the principal has its identity from `+from, looked.output)
+	require.Regexp(t, `skipped +certificate \(\S+/argocd-agent-principal-tls\)`, looked.output)
+}
+
 // No object on the hub says which agents are connected. Whoever takes one that is away for connected looks in the wrong place.
 func TestAgentThatIsAwayIsShownAsAway(t *testing.T) {
 	t.Parallel()

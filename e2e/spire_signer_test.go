@@ -19,7 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/spire"
@@ -108,6 +110,19 @@ func TestManifestForASpokeWithoutSPIRE(t *testing.T) {
 	chain, err := certs.ParseCertificates(secretOf(t, s.spoke, s.name, "argocd-agent-client-tls").Data["tls.crt"])
 	require.NoError(t, err)
 	require.Equal(t, "spiffe://hub.test"+agentPath+s.name, chain[0].URIs[0].String())
+
+	// doctor knows the principal as the agent does.
+	a := admin{hub: lab.Namespace, spoke: s.name, environment: []string{"KUBECONFIG=" + shared.Kubeconfigs(), "ARGOCD_AGENT_AGENT_NAMESPACE=" + s.name}}
+	command := "doctor " + s.name + " --side spoke --agent-context spoke-b --principal-address " + principal.Address
+	walked, _ := a.try(t, command) // of its Redis nothing is here
+	require.Contains(t, walked.output, "ok       TLS to the principal")
+	require.Contains(t, walked.output, "ok       identity and authorisation of the agent at the principal")
+	_, err = s.spoke.Kubernetes.CoreV1().ConfigMaps(s.name).Patch(t.Context(), "argocd-agent-params", types.MergePatchType,
+		[]byte(`{"data": {"agent.principal.spiffe-id": "spiffe://hub.test/another"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	walked, err = a.try(t, command)
+	require.Error(t, err)
+	require.Regexp(t, `failed +TLS to the principal\n.* is for `+principalSVID+`, but spiffe://hub.test/another was wanted`, walked.output)
 }
 
 // SPIRE replaces its CA every few hours. Agents that have no SPIRE learn of the next one with each certificate, before anything is signed by it.

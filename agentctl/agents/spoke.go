@@ -8,10 +8,14 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/certificate"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/manifest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/principals"
 )
 
 // Spoke describes the Secrets of an agent on its cluster.
 type Spoke struct {
+	// From is where the agent has its identity from, if that is not these Secrets.
+	From string `json:"identityFrom,omitempty"`
 	// Certificate is the agent's client certificate for the principal; nil if it cannot be read.
 	Certificate *certificate.Info `json:"certificate,omitempty"`
 	// CAs are those that the principal's certificate may come from.
@@ -20,9 +24,25 @@ type Spoke struct {
 
 // inspectSpoke adds the certificates on an agent's spoke, and their problems.
 func (k *hubState) inspectSpoke(ctx context.Context, spoke *cluster.Client, agent *Agent) error {
+	origin, err := OriginOfAgent(ctx, spoke)
+	if err != nil {
+		return err
+	}
+	if origin.Elsewhere != "" { // what is in the Secrets is of no use to it
+		agent.Spoke = &Spoke{From: origin.Elsewhere}
+		return nil
+	}
 	own, err := spoke.Get(ctx, ca.AgentSecret)
 	if err != nil {
 		return err
+	}
+	switch {
+	case own == nil && origin.File != "":
+		agent.Spoke = &Spoke{From: "the file " + origin.File}
+		return nil
+	case own == nil && agent.Connection.State == principals.Connected:
+		agent.Spoke = &Spoke{From: "elsewhere: it is connected, and " + spoke.Secret(ca.AgentSecret) + " is not there"}
+		return nil
 	}
 	roots, err := spoke.Get(ctx, ca.SecretName)
 	if err != nil {
@@ -31,7 +51,8 @@ func (k *hubState) inspectSpoke(ctx context.Context, spoke *cluster.Client, agen
 	agent.Spoke = &Spoke{}
 	var problems []string
 	if own == nil {
-		problems = append(problems, "not found: create it with: argocd-agentctl pki issue agent "+agent.Name)
+		problems = append(problems, "not found: create it with: argocd-agentctl pki issue agent "+agent.Name+
+			", unless the agent has its identity from files, SPIFFE or a sidecar, of which neither its Deployment nor the ConfigMap "+manifest.ParamsConfigMap+" says anything")
 	} else {
 		agent.Spoke.Certificate, problems = ca.Examine(own, k.trusted.Use(x509.ExtKeyUsageClientAuth))
 		if chain, err := ca.ReadPair(own.Data); err == nil && chain[0].Subject.CommonName != agent.Name {

@@ -29,6 +29,7 @@ type Entry struct {
 	Secret      string            `json:"secret"`
 	Certificate *certificate.Info `json:"certificate,omitempty"` // nil if it cannot be read
 	Problems    []string          `json:"problems"`
+	Missing     bool              `json:"-"` // there is no such Secret
 }
 
 // AddPEM adds the certificates themselves.
@@ -122,6 +123,7 @@ func hubCertificates() []hubCertificate {
 func (w hubCertificate) entry(hub *cluster.Client, s *corev1.Secret, trusted Trusted) Entry {
 	entry := Entry{Secret: hub.Namespace + "/" + w.secret}
 	if s == nil {
+		entry.Missing = true
 		entry.Problems = []string{"not found: create it with: argocd-agentctl " + w.command}
 		return entry
 	}

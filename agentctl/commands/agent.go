@@ -307,7 +307,11 @@ func printAgent(out io.Writer, a agents.Agent) {
 	if a.Token != nil && a.Token.NotAfter != nil {
 		fmt.Fprintf(out, "  bearer token\tfor %s until %s\n", a.Token.Agent, certificate.Stamp(*a.Token.NotAfter))
 	}
-	if a.Spoke != nil {
+	switch {
+	case a.Spoke == nil:
+	case a.Spoke.From != "":
+		fmt.Fprintf(out, "the agent's identity\tfrom %s\n", a.Spoke.From)
+	default:
 		fmt.Fprintln(out, "the agent's client certificate for the principal:")
 		printCertificate(out, a.Spoke.Certificate)
 		for i := range a.Spoke.CAs {

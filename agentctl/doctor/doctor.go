@@ -190,7 +190,11 @@ func (w *walk) identity(ctx context.Context) []checks.Check {
 			onHub = append(onHub, problem)
 		}
 	}
-	if spoke != nil {
+	switch {
+	case spoke == nil:
+	case about.Spoke.From != "":
+		made = append(made, checks.Skip(certificateHop, "the agent has its identity from "+about.Spoke.From))
+	default:
 		made = append(made, checks.Of(certificateHop, "", onSpoke...))
 	}
 	return append([]checks.Check{checks.Of(identityHop, about.Secret, onHub...)}, made...)
@@ -221,8 +225,14 @@ func (w *walk) certificate(ctx context.Context) checks.Check {
 	if c, lacks := w.lacking(ctx, name, w.Spoke, secrets(ca.AgentSecret, ca.SecretName)...); lacks {
 		return c
 	}
+	origin, err := agents.OriginOfAgent(ctx, w.Spoke)
+	if err != nil {
+		return checks.Err(name, "", err)
+	}
 	own, err := w.Spoke.Get(ctx, ca.AgentSecret)
 	switch {
+	case origin.Elsewhere != "":
+		return checks.Skip(name, "the agent has its identity from "+origin.Elsewhere)
 	case err != nil:
 		return checks.Err(name, "", err)
 	case own == nil:

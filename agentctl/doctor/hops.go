@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -20,7 +21,9 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/ca"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/checks"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/manifest"
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 )
 
@@ -79,12 +82,20 @@ func (w *walk) dial(ctx context.Context) []checks.Check {
 	return append(made, stream(ctx, w.PrincipalAddress, config))
 }
 
+// explainedError says itself what to do.
+type explainedError struct{ error }
+
 // tlsRemedy says what to do about a handshake that failed.
 func tlsRemedy(err error) string {
 	var name x509.HostnameError
 	var unknown x509.UnknownAuthorityError
 	var verification *tls.CertificateVerificationError
 	switch {
+	case errors.As(err, new(explainedError)):
+		return ""
+	case errors.As(err, &name) && len(name.Certificate.DNSNames)+len(name.Certificate.IPAddresses) == 0 && len(name.Certificate.URIs) == 1:
+		return fmt.Sprintf("the principal is known by its SPIFFE ID, %s: have the agent know it so by --principal-spiffe-id, or %s in ConfigMap %s",
+			name.Certificate.URIs[0], manifest.ServerIDKey, paramsConfigMap)
 	case errors.As(err, &name):
 		return "issue a certificate for that name by argocd-agentctl pki issue principal --dns --upsert, or --ip"
 	case errors.As(err, &unknown):
@@ -98,8 +109,8 @@ func tlsRemedy(err error) string {
 
 // remedy adds to an error what to do about it.
 func remedy(err error, what string) error {
-	if err == nil {
-		return nil
+	if err == nil || what == "" {
+		return err
 	}
 	return fmt.Errorf("%w: %s", err, what)
 }
@@ -108,6 +119,13 @@ func remedy(err error, what string) error {
 func (w *walk) clientTLS(ctx context.Context, host string) (*tls.Config, string) {
 	if w.Spoke == nil {
 		return nil, "the agent's certificate is on its cluster, which was not given, or is not reached: give --agent-context"
+	}
+	origin, err := agents.OriginOfAgent(ctx, w.Spoke)
+	if err != nil {
+		return nil, err.Error()
+	}
+	if origin.Elsewhere != "" {
+		return nil, "the agent has its identity from " + origin.Elsewhere + ", which is not to be had here: its stream, below, says whether the principal takes it"
 	}
 	own, err := w.Spoke.Get(ctx, ca.AgentSecret)
 	if err != nil || own == nil {
@@ -133,9 +151,24 @@ func (w *walk) clientTLS(ctx context.Context, host string) (*tls.Config, string)
 	for _, one := range trusted.Certificates {
 		pool.AddCert(one)
 	}
-	return &tls.Config{
+	config := &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: host, RootCAs: pool, Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"},
-	}, ""
+	}
+	if origin.ServerID == "" {
+		return config, ""
+	}
+	id, err := spiffeid.FromString(origin.ServerID)
+	if err != nil {
+		return nil, fmt.Sprintf("the agent's --principal-spiffe-id, %q: %v", origin.ServerID, err)
+	}
+	config.InsecureSkipVerify = true // as the agent itself: by the ID, and not by the host's name
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		if err := certs.VerifyServer(state.PeerCertificates, trusted.PEM, id); err != nil {
+			return explainedError{err}
+		}
+		return nil
+	}
+	return config, ""
 }
 
 // stream opens a Sync stream, and waits whether the principal refuses it.

@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 	"time"
 
@@ -61,4 +62,13 @@ func TestRemedyIsThatOfTheHandshakesFailure(t *testing.T) {
 		require.Error(t, err, name)
 		require.Contains(t, tlsRemedy(err), c.says, name)
 	}
+}
+
+// A certificate of a SPIFFE ID alone has no name to compare the host with, and needs none.
+func TestRemedyForASPIFFEIDIsToPinIt(t *testing.T) {
+	t.Parallel()
+	leaf := &x509.Certificate{URIs: []*url.URL{{Scheme: "spiffe", Host: "hub.example", Path: "/principal"}}}
+	err := leaf.VerifyHostname("hub.example.com")
+	require.Error(t, err)
+	require.Contains(t, tlsRemedy(err), "spiffe://hub.example/principal: have the agent know it so by --principal-spiffe-id")
 }

@@ -33,19 +33,11 @@ func Principal(ctx context.Context, hub *cluster.Client) ([]checks.Check, error)
 		return nil, err
 	}
 	all := []checks.Check{installScope(ctx, hub, known)}
-	trusted, err := ca.LoadTrusted(ctx, hub)
-	about := ""
-	if err == nil {
-		about = fmt.Sprintf("%d CA certificates, the first until %s", len(trusted.Certificates), certificate.Stamp(trusted.Certificates[0].NotAfter))
-	}
-	all = append(all, checks.Err("CA certificate ("+hub.Namespace+"/"+ca.SecretName+")", about, err))
-	entries, err := ca.Certificates(ctx, hub, trusted)
+	issued, err := certificates(ctx, hub)
 	if err != nil {
 		return nil, err
 	}
-	for _, entry := range entries {
-		all = append(all, checks.Of("certificate ("+entry.Secret+")", until(entry.Certificate), entry.Problems...))
-	}
+	all = append(all, issued...)
 	names, err := routes(ctx, hub)
 	if err != nil {
 		return nil, err
@@ -62,6 +54,38 @@ func Principal(ctx context.Context, hub *cluster.Client) ([]checks.Check, error)
 		all = append(all, checks.Skip("agents", "there is none: create one with argocd-agentctl agent create"))
 	}
 	return all, nil
+}
+
+// certificates looks at the CA and what it issued for the hub. Where the principal has its identity from elsewhere there need be none.
+func certificates(ctx context.Context, hub *cluster.Client) ([]checks.Check, error) {
+	origin, err := agents.OriginOfPrincipal(ctx, hub)
+	if err != nil {
+		return nil, err
+	}
+	own, err := hub.Get(ctx, ca.SecretName)
+	if err != nil {
+		return nil, err
+	}
+	trusted, err := ca.LoadTrusted(ctx, hub)
+	about := ""
+	if err == nil {
+		about = fmt.Sprintf("%d CA certificates, the first until %s", len(trusted.Certificates), certificate.Stamp(trusted.Certificates[0].NotAfter))
+	}
+	needless := "not found, and the principal has its identity from " + origin.Elsewhere
+	made := []checks.Check{checks.Err("CA certificate ("+hub.Namespace+"/"+ca.SecretName+")", about, err)}
+	if own == nil && origin.Elsewhere != "" {
+		made[0] = checks.Skip(made[0].Name, needless)
+	}
+	entries, err := ca.Certificates(ctx, hub, trusted)
+	for _, entry := range entries {
+		name := "certificate (" + entry.Secret + ")"
+		if entry.Missing && origin.Elsewhere != "" {
+			made = append(made, checks.Skip(name, needless))
+			continue
+		}
+		made = append(made, checks.Of(name, until(entry.Certificate), entry.Problems...))
+	}
+	return made, err
 }
 
 // unasked stands for principals that nobody asks whether agents are connected.
@@ -159,8 +183,12 @@ func Agent(ctx context.Context, hub, spoke *cluster.Client, name string) ([]chec
 	if err != nil {
 		return nil, err
 	}
+	onHub := checks.Of("agent "+name+" on the hub ("+about.Secret+")", about.Server, rest...)
+	if about.Spoke.From != "" {
+		return append([]checks.Check{onHub, checks.Skip("certificate of agent "+name, "the agent has its identity from "+about.Spoke.From)}, deployed...), nil
+	}
 	return append([]checks.Check{
-		checks.Of("agent "+name+" on the hub ("+about.Secret+")", about.Server, rest...),
+		onHub,
 		checks.Of("certificate of agent "+name+" ("+spoke.Namespace+"/"+ca.AgentSecret+")", until(about.Spoke.Certificate), of(about.Problems, client)...),
 		checks.Of("CA certificate ("+spoke.Namespace+"/"+ca.SecretName+")", "", trustProblems...),
 	}, deployed...), nil

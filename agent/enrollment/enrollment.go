@@ -26,6 +26,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/enrolltoken"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/hostname"
 )
 
 // Options configure an Enroller.
@@ -231,9 +232,9 @@ func (e *Enroller) renewOnce(ctx context.Context, name string) (bool, error) {
 }
 
 func dial(secure credentials.TransportCredentials, more ...grpc.DialOption) []grpc.DialOption {
-	return append([]grpc.DialOption{
-		grpc.WithTransportCredentials(secure), grpc.WithDisableServiceConfig(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-	}, more...)
+	return append(append(hostname.DialOptions(),
+		grpc.WithTransportCredentials(secure), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+	), more...)
 }
 
 // keep writes a new certificate and its key to the Secret, if they belong together and it is of that name: what a principal sends is not

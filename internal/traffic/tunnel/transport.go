@@ -1,6 +1,10 @@
 package tunnel
 
-import "google.golang.org/grpc"
+import (
+	"google.golang.org/grpc"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/hostname"
+)
 
 // streamWindow is HTTP/2's own window for a stream, in bytes. It must never stop a connection that has credit: gRPC opens it
 // again when a quarter was read, so at least three quarters are open, more than an inbox takes. Without a value gRPC would
@@ -21,11 +25,9 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// DialOptions returns the options of whoever connects to a principal for tunnel connections. gRPC looks for no service config in the
-// TXT records of the principal's name: there is none, and a DNS that does not answer, while /etc/hosts has the name, would hold up
-// each connection for half a minute.
+// DialOptions returns the options of whoever connects to a principal for tunnel connections.
 func DialOptions() []grpc.DialOption {
-	return append(XDSDialOptions(), grpc.WithDisableServiceConfig())
+	return append(XDSDialOptions(), hostname.DialOptions()...)
 }
 
 // XDSDialOptions is DialOptions for a target of gRPC's xDS, whose routes are a service config.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/certs"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/hostname"
 )
 
 const (
@@ -142,9 +143,9 @@ func (o origin) ask(ctx context.Context, self spiffeid.ID, csr []byte) ([][]byte
 		}
 		return nil
 	}})
-	conn, err := grpc.NewClient(o.Server, append([]grpc.DialOption{
-		grpc.WithTransportCredentials(secure), grpc.WithDisableServiceConfig(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-	}, o.Dial...)...)
+	conn, err := grpc.NewClient(o.Server, append(append(hostname.DialOptions(),
+		grpc.WithTransportCredentials(secure), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+	), o.Dial...)...)
 	if err != nil {
 		return nil, err
 	}

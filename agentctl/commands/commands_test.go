@@ -129,6 +129,7 @@ func TestInvalidFlagsFailBeforeAnyRequest(t *testing.T) {
 		"jwt issue":                                                    "give the agent's name",
 		"jwt issue Berlin":                                             "a lowercase RFC 1123 label",
 		"jwt issue berlin --duration=0s":                               "want how long the token is good, such as 8h",
+		"jwt issue berlin --duration=8761h":                            "8760h0m0s at most",
 		"jwt issue berlin --duration=forever":                          "--duration",
 		"jwt create-key --key-size=1024":                               "use 2048 to 8192",
 		"jwt create-key --key-algorithm=ed25519 --key-size=2048":       "only rsa keys come in sizes",

@@ -23,7 +23,10 @@ func jwtCommands(e *endpoints) *cobra.Command {
 
 // tokenLifetime is how long a token is good if nothing else is said. Who has it has the agent's cluster, as far as a caller's certificate
 // goes beside it.
-const tokenLifetime = 24 * time.Hour
+const (
+	tokenLifetime    = day
+	maxTokenLifetime = 365 * day
+)
 
 func issueTokenCommand(e *endpoints) *cobra.Command {
 	var lifetime time.Duration
@@ -33,8 +36,8 @@ func issueTokenCommand(e *endpoints) *cobra.Command {
 reach the agent of any token, or this one: see its setting --callers. A token cannot be withdrawn but with its key, or by blocking the agent.`,
 		Example: "  argocd-agentctl jwt issue berlin --duration 8h",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if lifetime <= 0 {
-				return fmt.Errorf("--duration: %s: want how long the token is good, such as 8h", lifetime)
+			if lifetime <= 0 || lifetime > maxTokenLifetime {
+				return fmt.Errorf("--duration: %s: want how long the token is good, such as 8h, and %s at most: it cannot be withdrawn", lifetime, maxTokenLifetime)
 			}
 			hub, err := e.hub()
 			if err != nil {

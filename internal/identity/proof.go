@@ -104,7 +104,7 @@ func (p Proof) URI() (string, error) {
 	case 1:
 		return p.URIs[0], nil
 	case 0:
-		return "", errors.New("it has no URI among its alternative names: issue it with one, or name the agent by mtls:subject")
+		return "", errors.New("it has no URI among its alternative names: issue it with one")
 	default:
 		return "", fmt.Errorf("it has %d URIs among its alternative names: issue it with one", len(p.URIs))
 	}
@@ -125,7 +125,7 @@ func (p Proof) String() string {
 		return fmt.Sprintf("JWT-SVID of %q", p.Name())
 	}
 	if p.Method == XFCC {
-		return fmt.Sprintf("client certificate %q, by the header x-forwarded-client-cert,", shorten(p.Name(), maxShownID))
+		return fmt.Sprintf("client certificate %q, by the header x-forwarded-client-cert", shorten(p.Name(), maxShownID))
 	}
 	if leaf := p.leaf(); leaf != nil && leaf.Subject.CommonName != "" {
 		return fmt.Sprintf("client certificate %q", p.Subject)

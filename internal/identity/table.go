@@ -93,7 +93,7 @@ func (t Table) name(id spiffeid.ID, templates []Template) (string, error) {
 			continue
 		}
 		if t.listed[Agent(values["agent"])] {
-			return "", fmt.Errorf("its SPIFFE ID %q is not one of those that the hub's table has for agent %s: add it there", id, values["agent"])
+			return "", fmt.Errorf("its SPIFFE ID %q is not one of those that the hub's table has for agent %s: add it there, or take it from the row of another agent", id, values["agent"])
 		}
 		return values["agent"], nil
 	}

@@ -101,7 +101,8 @@ func OneOf(allowed ...string) Check[string] {
 		if slices.Contains(allowed, text) {
 			return nil
 		}
-		return fmt.Errorf("want one of %s", strings.Join(allowed, ", "))
+		named := slices.DeleteFunc(slices.Clone(allowed), func(one string) bool { return one == "" })
+		return fmt.Errorf("want one of %s", strings.Join(named, ", "))
 	}
 }
 

@@ -233,3 +233,9 @@ func TestChecks(t *testing.T) {
 		require.Error(t, check(), name)
 	}
 }
+
+// What may be left out has a value that nobody can name.
+func TestChoiceOfNothingIsNotOffered(t *testing.T) {
+	t.Parallel()
+	require.EqualError(t, settings.OneOf("", "a", "b")("c"), "want one of a, b")
+}

@@ -153,6 +153,7 @@ func TestAgentctlNamesMissingPrerequisites(t *testing.T) {
 	require.Equal(t, 1, strings.Count(a.does(t, "agent list").output, "\n"), "its heading alone")
 	require.Equal(t, "[]\n", a.does(t, "agent list -o json").output)
 	require.Contains(t, a.does(t, "agent list").warnings, "there is no agent in namespace "+a.hub)
+	require.Contains(t, a.does(t, "status").warnings, "there is no agent in namespace "+a.hub)
 
 	a.does(t, "pki init")
 	a.fails(t, "agent create berlin --tls-from-secret x --ca-from-secret y", "Secret "+a.hub+"/x on the hub (context hub): not found")

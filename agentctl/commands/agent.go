@@ -204,9 +204,7 @@ func listCommand(e *endpoints) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if len(all) == 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: there is no agent in namespace %s on %s%s\n", hub.Namespace, hub, withSelector(selector))
-			}
+			warnOfNone(cmd.ErrOrStderr(), hub, selector, all)
 			return f.print(cmd, all, func(out io.Writer) { printList(out, all, f == asWide) })
 		},
 	}
@@ -214,6 +212,13 @@ func listCommand(e *endpoints) *cobra.Command {
 	cmd.Flags().StringVar(&selector, "label", "", "the same as --selector")
 	f.declare(cmd)
 	return cmd
+}
+
+// warnOfNone says that there is no agent: whoever asks in the wrong place takes an empty table for a fleet without problems.
+func warnOfNone(out io.Writer, hub *cluster.Client, selector string, all []agents.Agent) {
+	if len(all) == 0 {
+		fmt.Fprintf(out, "warning: there is no agent in namespace %s on %s%s\n", hub.Namespace, hub, withSelector(selector))
+	}
 }
 
 // withSelector says which agents were asked for, if not all.

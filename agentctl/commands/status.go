@@ -65,6 +65,7 @@ is connected. With --watch the table is shown again whenever something has chang
 			if err != nil {
 				return err
 			}
+			warnOfNone(cmd.ErrOrStderr(), hub, s.selector, all)
 			err = s.format.print(cmd, all, func(out io.Writer) { printStatus(out, all, s.format == asWide, time.Now()) })
 			return errors.Join(foundProblems(err, "agents", problems(all)), foundUnknown(all))
 		},

@@ -140,7 +140,7 @@ func printDifferences(out io.Writer, results []comparison.Result) {
 	for _, r := range results {
 		state := "equal"
 		if len(r.Differences) > 0 {
-			state = fmt.Sprintf("%d differences", len(r.Differences))
+			state = fmt.Sprintf("differences: %d", len(r.Differences))
 		}
 		if r.Unmanaged > 0 {
 			state += fmt.Sprintf("; %d objects there are nobody's copies", r.Unmanaged)

@@ -49,10 +49,13 @@ func Compare(ctx context.Context, hub, spoke *cluster.Client, agent agents.Agent
 	if _, err := spoke.Get(ctx, ca.AgentSecret); err != nil { // it is asked once before it is followed, so that who cannot ask learns it now
 		return result, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.Wait)
+	within, cancel := context.WithTimeout(ctx, o.Wait)
 	defer cancel()
-	found, err := pair(hub, spoke, agent, o).WaitUntil(ctx, func(all []verify.Difference) bool { return !slices.ContainsFunc(all, counts) })
-	if err != nil {
+	found, err := pair(hub, spoke, agent, o).WaitUntil(within, func(all []verify.Difference) bool { return !slices.ContainsFunc(all, counts) })
+	switch {
+	case err != nil && ctx.Err() == nil && within.Err() != nil: // what was not ready says no more than that
+		return result, fmt.Errorf("agent %s: not compared: an API server has not answered within %s: wait longer by --wait, or look at it: %w", agent.Name, o.Wait, err)
+	case err != nil:
 		return result, fmt.Errorf("agent %s: not compared: %w", agent.Name, err)
 	}
 	for _, d := range found {

@@ -114,6 +114,9 @@ func TestManifestForASpokeWithoutSPIRE(t *testing.T) {
 	// doctor knows the principal as the agent does.
 	a := admin{hub: lab.Namespace, spoke: s.name, environment: []string{"KUBECONFIG=" + shared.Kubeconfigs(), "ARGOCD_AGENT_AGENT_NAMESPACE=" + s.name}}
 	command := "doctor " + s.name + " --side spoke --agent-context spoke-b --principal-address " + principal.Address
+	inspected, _ := a.try(t, "agent inspect "+s.name+" --agent-context spoke-b") // nobody says whether it is connected
+	require.Contains(t, inspected.output, "for      spiffe://hub.test"+agentPath+s.name)
+	require.NotContains(t, inspected.output, "PROBLEM")
 	walked, _ := a.try(t, command) // of its Redis nothing is here
 	require.Contains(t, walked.output, "ok       TLS to the principal")
 	require.Contains(t, walked.output, "ok       identity and authorisation of the agent at the principal")

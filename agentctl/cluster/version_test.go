@@ -17,7 +17,7 @@ import (
 func TestVersionIsRefusedInTheServersWords(t *testing.T) {
 	t.Parallel()
 	refuses := true
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if !refuses {
 			answer(t, w, http.StatusOK, version.Info{GitVersion: "v1.36.1"})
 			return

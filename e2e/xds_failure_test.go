@@ -98,8 +98,19 @@ func (u *user) failures() []string {
 	return u.failed
 }
 
-// watches has a proxy watch the ConfigMaps of a site, and returns what waits for one of a name that is made after that.
-func (s *site) watches(t *testing.T, proxy *lab.Proxy) (sees func(name string)) {
+// mayBeWatched lets the hub watch ConfigMaps of a site.
+func (s *site) mayBeWatched(t *testing.T) {
+	t.Helper()
+	grant(t, s.spoke, s.name)
+	create(t, s.spoke, core(s.spoke, "configmaps", s.name, "argocd-agent-policy").selection, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "argocd-agent-policy", "namespace": s.name},
+		"data": map[string]any{"policy.yaml": `{rules: [{nonResourceURLs: ["/version"], verbs: [get]}, {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]}`},
+	}})
+}
+
+// watches has a proxy watch the ConfigMaps of a site until the test is over, or end is called, and returns what waits for one of a name that is
+// made after that.
+func (s *site) watches(t *testing.T, proxy *lab.Proxy) (sees func(name string), end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
@@ -107,10 +118,11 @@ func (s *site) watches(t *testing.T, proxy *lab.Proxy) (sees func(name string)) 
 	require.NoError(t, err)
 	response, err := newCaller(t, proxy, lab.AllAgents).client.Do(request)
 	require.NoError(t, err)
-	t.Cleanup(func() { cancel(); _ = response.Body.Close() })
+	end = func() { cancel(); _ = response.Body.Close() }
+	t.Cleanup(end)
 	require.Equal(t, http.StatusOK, response.StatusCode)
 	lines := bufio.NewScanner(response.Body)
-	return func(name string) {
+	sees = func(name string) {
 		t.Helper()
 		config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		_, err := s.spoke.Kubernetes.CoreV1().ConfigMaps(s.name).Create(t.Context(), config, metav1.CreateOptions{})
@@ -123,6 +135,7 @@ func (s *site) watches(t *testing.T, proxy *lab.Proxy) (sees func(name string)) 
 		require.NoError(t, lines.Err())
 		require.Fail(t, "the watch ended")
 	}
+	return sees, end
 }
 
 // A principal that dies takes what went through it along, and nothing else. Its agents, and those who look at them, go on at others.
@@ -133,17 +146,13 @@ func TestPrincipalDiesUnderUsers(t *testing.T) {
 	beside := newSite(t, "beside", lab.AgentOptions{Principal: r.principals[2]}).connected(t)
 	app := lost.newTwin("lost").create(t)
 	app.arrives(t)
-	grant(t, beside.spoke, beside.name)
-	create(t, beside.spoke, core(beside.spoke, "configmaps", beside.name, "argocd-agent-policy").selection, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "argocd-agent-policy", "namespace": beside.name},
-		"data": map[string]any{"policy.yaml": `{rules: [{nonResourceURLs: ["/version"], verbs: [get]}, {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]}`},
-	}})
+	beside.mayBeWatched(t)
 	users, others, watches := make(map[string]*user), make(map[string]*user), make(map[string]func(string))
 	ways := r.ways(t)
 	for way, proxy := range ways {
 		users[way], _ = uses(t, proxy, lost.name)
 		others[way], _ = uses(t, proxy, beside.name)
-		watches[way] = beside.watches(t, proxy)
+		watches[way], _ = beside.watches(t, proxy)
 	}
 	began := time.Now()
 	for way := range ways {

@@ -32,10 +32,10 @@ type routing struct {
 	proxy      *lab.Proxy
 }
 
-func newRouting(t *testing.T, principals, servers int) *routing {
+func newRouting(t *testing.T, principals, servers int, args ...string) *routing {
 	t.Helper()
 	r := &routing{}
-	r.principals, _ = newReplicas(t, principals)
+	r.principals, _ = newReplicas(t, principals, args...)
 	for range servers {
 		r.servers = append(r.servers, newXDS(t, r.principals))
 	}

@@ -84,10 +84,23 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 		defer func() { _ = principal.Close() }() // it only ever says that it was closed before
 		work, ctx := errgroup.WithContext(ctx)
 		work.Go(func() error { agents.Run(ctx); return nil })
+		work.Go(func() error { closeIdle(ctx, agents, requests); return nil })
 		work.Go(func() error { return s.serve(ctx, requests, serverCerts, logger) })
 		return work.Wait()
 	})
 	return group.Wait()
+}
+
+// closeIdle closes idle connections to agents whenever those of a principal that shuts down are reached through others, until the context ends.
+func closeIdle(ctx context.Context, agents *directory.Directory, requests *gateway.Gateway) {
+	for {
+		select {
+		case <-agents.Left():
+			requests.CloseIdle()
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // maxConnectionsOfOne is how many connections may come with one certificate: argocd-server has a few, and one for each terminal.

@@ -45,7 +45,7 @@ func (s *principalSettings) newRoster() *peers.Roster {
 const peerKeepAlive = 10 * time.Second
 
 // follow returns what follows the other principals.
-func (s *principalSettings) follow(client kubernetes.Interface, e *entrance, roster *peers.Roster, registry prometheus.Registerer, logger *slog.Logger,
+func (s *principalSettings) follow(client kubernetes.Interface, e *entrance, roster *peers.Roster, left func(), registry prometheus.Registerer, logger *slog.Logger,
 ) (*peers.Peers, error) {
 	addresses, err := peers.ParseAddresses(s.peers)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *principalSettings) follow(client kubernetes.Interface, e *entrance, ros
 	logger = logging.Component(logger, "peers")
 	secure := certs.ClientCredentials(certs.ClientOptions{Source: e.certificates, Policy: s.policy, Server: e.isPeer})
 	return peers.New(peers.Options{
-		Roster: roster, Addresses: func(ctx context.Context, report func([]string)) {
+		Roster: roster, Left: left, Addresses: func(ctx context.Context, report func([]string)) {
 			addresses.Follow(ctx, func(ctx context.Context, service, port string, report func([]string)) {
 				follow.Endpoints(ctx, client.DiscoveryV1().EndpointSlices(s.namespace), service, port, report)
 			}, report, logger)

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -97,7 +99,7 @@ func (s *principalSettings) assemble(cluster kube.Cluster, registry *prometheus.
 	if p.issuer, err = s.issuer(cluster, p.entrance, registry, logger); err != nil {
 		return nil, err
 	}
-	if p.others, err = s.follow(client, p.entrance, p.roster, registry, logger); err != nil {
+	if p.others, err = s.follow(client, p.entrance, p.roster, p.directory.Left, registry, logger); err != nil {
 		return nil, err
 	}
 	if p.hub, err = s.share(cluster, p.clusters, p.directory, p.roster, p.metrics, logging.Component(logger, "hub")); err != nil {
@@ -144,7 +146,7 @@ func (p *principal) newSessions() *sessions.Service {
 		Budget: func(agent string) *converge.Budget {
 			return s.limits.budget(agent, logging.Component(p.logger, "agents"))
 		},
-		HasCluster: p.clusters.Has, Forget: p.hub.Forget,
+		HasCluster: p.clusters.Has, Forget: p.hub.Forget, Drain: func() time.Duration { return p.drainTime() / 2 },
 		Registerer: p.registry, Logger: logging.Component(p.logger, "agents"),
 	})
 }
@@ -170,11 +172,23 @@ func (p *principal) ready() []ops.Check {
 	if p.registrar != nil {
 		checks = append(checks, ops.When("registration", p.registrar.Ready))
 	}
-	return append(checks, p.issuer.ready()...)
+	return append(append(checks, ops.When("shutdown", p.staying)), p.issuer.ready()...)
 }
 
-// run runs all parts until the context ends.
+// staying returns an error once the principal shuts down: no agent is to be led here any more.
+func (p *principal) staying() error {
+	if p.roster.Draining() {
+		return errors.New("the principal is shutting down")
+	}
+	return nil
+}
+
+// run runs all parts until the context ends, and what is served has ended.
 func (p *principal) run(ctx context.Context, operations *ops.Server) error {
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	serving, end := context.WithCancel(ctx)
+	defer end()
 	work := []func(context.Context){
 		p.entrance.run, p.clusters.Run, p.hub.Run, p.identity.Run,
 		func(ctx context.Context) { p.guard.Run(ctx, p.sessions.ConfirmDeletions) },
@@ -182,16 +196,20 @@ func (p *principal) run(ctx context.Context, operations *ops.Server) error {
 	if p.registrar != nil {
 		work = append(work, p.registrar.Run)
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return operations.Run(ctx) })
-	group.Go(func() error { return p.entrance.certificates.Run(ctx) })
+	group, running := errgroup.WithContext(running)
+	defer context.AfterFunc(running, end)() // one part that fails ends all
+	group.Go(func() error { return operations.Run(running) })
+	group.Go(func() error { return p.entrance.certificates.Run(running) })
 	if p.entrance.tokens != nil {
-		group.Go(func() error { return p.entrance.tokens.Run(ctx) })
+		group.Go(func() error { return p.entrance.tokens.Run(running) })
 	}
-	group.Go(func() error { together(ctx, work...); return nil })
-	group.Go(func() error { return p.issuer.run(ctx) })
-	group.Go(func() error { return p.settings.enroll(ctx, p.issuer, p.entrance.certificates, p.logger) })
-	group.Go(func() error { return p.serve(ctx) })
+	group.Go(func() error { together(running, work...); return nil })
+	group.Go(func() error { return p.issuer.run(running) })
+	group.Go(func() error { return p.settings.enroll(running, p.issuer, p.entrance.certificates, p.logger) })
+	group.Go(func() error {
+		defer stop()
+		return p.serve(serving)
+	})
 	return group.Wait()
 }
 

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// drain is how long streams and handshakes may take to end.
-	drain = 15 * time.Second
+	// cutAfter is how long streams may take to end that are told to, and handshakes may take.
+	cutAfter = 15 * time.Second
 	// linger is how long connections may take to end once no stream is left. Agents have the reason by then; gRPC waits for each
 	// to acknowledge a ping, which takes seconds when thousands of them connect elsewhere at the same time.
 	linger = time.Second
@@ -54,10 +54,15 @@ func (p *principal) server(ctx context.Context) *grpc.Server {
 	return server
 }
 
-// serve serves agents, and components of the hub, until the context ends. Then the parts that serve end their streams, and it
-// stops the server.
+// serve serves agents, and components of the hub, until the context ends and all have gone elsewhere, or had the time to. Then it stops the
+// server. First agents are asked, in turns, and listen here until they do at another principal. Then all are that have connections, and no new
+// ones are taken; what is carried goes on. At last the parts that serve end their streams.
 func (p *principal) serve(ctx context.Context) error {
-	s, server, logger := p.settings, p.server(ctx), logging.Component(p.logger, "agents")
+	serving, end := context.WithCancel(context.WithoutCancel(ctx))
+	accepting, leave := context.WithCancel(serving)
+	defer end()
+	defer leave()
+	s, server, logger := p.settings, p.server(accepting), logging.Component(p.logger, "agents")
 	listener, err := s.proxies.Listen(ctx, net.JoinHostPort(s.listenHost, strconv.Itoa(s.listenPort)), logger)
 	if err != nil {
 		return err
@@ -71,35 +76,65 @@ func (p *principal) serve(ctx context.Context) error {
 		}
 		return nil
 	})
-	streams := make(chan struct{}) // closed when all are over
+	asked, streams := make(chan struct{}), make(chan struct{}) // closed when agents have been asked, and when all streams are over
 	group.Go(func() error {
-		defer close(streams)
-		together(ctx, p.sessions.Run, p.relay.Run, p.others.Run)
+		defer close(asked)
+		p.sessions.Run(ctx)
 		return nil
 	})
 	group.Go(func() error {
+		defer close(streams)
+		together(serving, p.relay.Run, p.others.Run)
+		return nil
+	})
+	group.Go(func() error {
+		defer end()
+		defer leave()
 		<-ctx.Done()
-		stop(server, streams)
+		timed, cancel := context.WithTimeout(serving, p.drainTime())
+		defer cancel()
+		p.roster.Drain()
+		<-asked
+		p.relay.Drain(timed, func() {
+			p.directory.Left()
+			leave()
+		})
+		return nil
+	})
+	group.Go(func() error {
+		<-accepting.Done()
+		stop(server, serving.Done(), streams)
 		return nil
 	})
 	return group.Wait()
 }
 
-// stop stops a server whose streams are ending. What does not end in time, such as a port scanner's handshake, is cut.
-func stop(server *grpc.Server, streams <-chan struct{}) {
+// drainTime is how long agents and components may take to go to another principal: no time if there is none.
+func (p *principal) drainTime() time.Duration {
+	for _, other := range p.others.All() {
+		if !other.Draining {
+			return p.settings.drainTimeout
+		}
+	}
+	return 0
+}
+
+// stop has no connection begin another stream, and stops the server when none is left. What does not end in time once all is ending, such as
+// a port scanner's handshake, is cut.
+func stop(server *grpc.Server, ending, streams <-chan struct{}) {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		server.GracefulStop()
 	}()
-	cut := time.NewTimer(drain)
-	defer cut.Stop()
+	var cut <-chan time.Time
 	for {
 		select {
+		case <-ending:
+			cut, ending = time.After(cutAfter), nil
 		case <-streams:
-			cut.Reset(linger)
-			streams = nil
-		case <-cut.C:
+			cut, streams = time.After(linger), nil
+		case <-cut:
 			server.Stop()
 			<-stopped
 			return
@@ -114,7 +149,7 @@ func (s *principalSettings) transport() []grpc.ServerOption {
 	return append(tunnel.ServerOptions(),
 		grpc.ForceServerCodecV2(relay.NewCodec(wire.NewCodec())),
 		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.ConnectionTimeout(drain),
+		grpc.ConnectionTimeout(cutAfter),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: maxIdle}),
 		grpc.KeepaliveEnforcementPolicy(s.enforcement()),
 	)

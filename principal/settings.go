@@ -27,22 +27,22 @@ type principalSettings struct {
 	listenPort int
 	operations program.Operations
 
-	auth, trustDomain         string
-	jwtAudience               string
-	proxies                   identity.Proxies
-	requireCluster            bool
-	components                identity.Components
-	tls                       certs.Settings
-	workload                  certs.WorkloadAPI
-	policy                    certs.Policy
-	sharing                   sharingSettings
-	keepAliveMin, resyncEvery time.Duration
-	metricsAgents             int
-	limits                    limitSettings
-	guard                     guard.Settings
-	enrollment                enrollmentSettings
-	registration              registrationSettings
-	peers                     string
+	auth, trustDomain                       string
+	jwtAudience                             string
+	proxies                                 identity.Proxies
+	requireCluster                          bool
+	components                              identity.Components
+	tls                                     certs.Settings
+	workload                                certs.WorkloadAPI
+	policy                                  certs.Policy
+	sharing                                 sharingSettings
+	keepAliveMin, resyncEvery, drainTimeout time.Duration
+	metricsAgents                           int
+	limits                                  limitSettings
+	guard                                   guard.Settings
+	enrollment                              enrollmentSettings
+	registration                            registrationSettings
+	peers                                   string
 }
 
 func newCommand(environment []string) *cobra.Command {
@@ -92,6 +92,9 @@ func (s *principalSettings) Declare(set *settings.Set) {
 	s.declarePeers(set)
 	set.Duration(&s.keepAliveMin, "keepalive-min-interval", "ARGOCD_PRINCIPAL_KEEP_ALIVE_MIN_INTERVAL", 5*time.Second,
 		"drop agents that send keep-alive pings more often than this; 0 for no limit", settings.NonNegative)
+	set.Duration(&s.drainTimeout, "drain-timeout", "ARGOCD_PRINCIPAL_DRAIN_TIMEOUT", 20*time.Second,
+		"how long a principal that is told to stop waits for agents to connect to another one, and for logs, terminals and other requests through it to end; "+
+			"0 to end all at once, as it is without --peers; the Pod's termination grace period has to be longer by 10s", settings.OffOrAtLeast(time.Second))
 	set.Duration(&s.resyncEvery, "compare-interval", "ARGOCD_PRINCIPAL_COMPARE_INTERVAL", 5*time.Minute,
 		"how often everything is compared with the agents, less up to half of it at random; at least 1s", settings.AtLeast(time.Second))
 	set.String(&s.podName, "pod-name", "POD_NAME", "", "what /agents and argocd-agentctl call this replica; the host name if empty, which in a Pod is the Pod's")

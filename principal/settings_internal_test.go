@@ -37,6 +37,7 @@ func TestFlags(t *testing.T) {
 			"tls-max-version":                       {Want: "use tls1.2 or tls1.3", Bad: []string{"1.2", "tls1.4", "tls1.1"}},
 			"tls-ciphersuites":                      {Want: "want one of TLS_AES_128_GCM_SHA256", Bad: []string{"ROT13", "TLS_AES_128_GCM_SHA256,ROT13"}},
 			"compare-interval":                      {Want: "want at least 1s", Bad: []string{"1ns", "999ms", "0", "-1s"}, Good: []string{"1s", "5m"}},
+			"drain-timeout":                         {Want: "want at least 1s", Bad: []string{"1ns", "999ms", "-1s"}, Good: []string{"0", "1s", "5m"}},
 			"listen-host":                           {Want: "want a host name or an IP address, without a scheme and without a port", Bad: []string{"0.0.0.0:8443", "http://hub"}},
 			"listen-port":                           {Want: "want", Bad: []string{"0", "-1", "65536", "https"}},
 			"allowed-namespaces":                    {Want: "want globs or /regular expressions/", Bad: []string{"[", "a,/(/"}},

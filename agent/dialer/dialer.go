@@ -24,6 +24,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/goaway"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
@@ -83,6 +84,7 @@ type Dialer struct {
 	connected atomic.Bool
 	reason    atomic.Pointer[error] // why it is not connected
 	retired   sync.WaitGroup        // connections that have been replaced, and over which the hub has not said all
+	unlisten  context.CancelFunc    // ends listening over one of these whose principal goes away; nil if there has been none
 }
 
 // New returns a dialer that is not connected.
@@ -131,6 +133,8 @@ func (d *Dialer) retryDelay(ctx context.Context, again *retry, failures *failure
 	switch {
 	case errors.Is(err, errRenewed):
 		d.options.Logger.Info("Certificate renewed; reconnecting")
+	case goaway.Is(err) && lasted > 0:
+		logger.Log(ctx, min(failures.level(lasted, text(err)), slog.LevelInfo), "Principal is shutting down; connecting to another")
 	case superseded(err) && first:
 		logger.Error("Principal serves another agent of this name; retrying", "error", text(err))
 	case superseded(err):
@@ -191,8 +195,8 @@ func printable(said string) string {
 }
 
 // connect connects and runs one session, and returns for how long: not at all, if nobody answered the hello. After a renewal
-// of the certificate the old connection stays open for its tunnel connections: no terminal or log ends for that. The
-// newer certificate speaks for them too, see identity.Session.
+// of the certificate, and when the principal goes away, the old connection stays open for its tunnel connections: no terminal or
+// log ends for that. The newer certificate speaks for them too, see identity.Session.
 func (d *Dialer) connect(ctx context.Context) (lasted time.Duration, err error) {
 	refused := new(atomic.Bool)
 	conn, err := grpc.NewClient(d.options.Address, transport(d.options, handshake{d.options.Credentials, refused})...)
@@ -207,7 +211,7 @@ func (d *Dialer) connect(ctx context.Context) (lasted time.Duration, err error) 
 		_ = conn.Close() // it only ever says that it was closed before
 	}
 	lasted, err = d.runSession(ctx, conn, &hub)
-	if errors.Is(err, errRenewed) {
+	if errors.Is(err, errRenewed) || lasted > 0 && goaway.Is(err) {
 		d.retired.Go(over)
 		return lasted, err
 	}
@@ -250,16 +254,35 @@ func (d *Dialer) runSession(ctx context.Context, conn *grpc.ClientConn, hub *syn
 	session, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer cancelWhenRenewed(session, renewed, cancel)()
+	listening, unlisten := context.WithCancel(ctx)
 	if d.options.Tunnel != nil {
-		hub.Go(func() { d.serveTunnel(ctx, session, conn, cancel) })
+		hub.Go(func() {
+			defer unlisten()
+			d.serveTunnel(ctx, listening, session, conn, hub, cancel)
+		})
 	}
 	err = d.options.Peer.RunSession(session, stream, mine.Every())
+	if goaway.Is(err) {
+		d.listenOn(unlisten)
+	} else {
+		unlisten()
+	}
 	return time.Since(connected), err
 }
 
-// serveTunnel has the hub reach the spoke over a connection. A principal that stops to listen has given up on the connection.
-func (d *Dialer) serveTunnel(ctx, session context.Context, conn *grpc.ClientConn, cancel context.CancelCauseFunc) {
-	err := d.options.Tunnel.Serve(ctx, session, conn)
+// listenOn has the hub reach the spoke over a connection whose principal goes away, until it does over the next one: then the principal
+// there tells the other. There is one such connection at most, whatever principals say.
+func (d *Dialer) listenOn(unlisten context.CancelFunc) {
+	if d.unlisten != nil {
+		d.unlisten()
+	}
+	d.unlisten = unlisten
+}
+
+// serveTunnel has the hub reach the spoke over a connection. A principal that stops to listen has given up on the connection, unless there is
+// a newer one.
+func (d *Dialer) serveTunnel(ctx, listening, session context.Context, conn *grpc.ClientConn, hub *sync.WaitGroup, cancel context.CancelCauseFunc) {
+	err := d.options.Tunnel.Serve(ctx, listening, conn, hub)
 	switch {
 	case session.Err() != nil:
 	case status.Code(err) == codes.Unimplemented:

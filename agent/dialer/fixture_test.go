@@ -23,10 +23,12 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/agent/dialer"
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
+	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,7 +36,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // principal hands each call to a test, which ends it.
 type principal struct {
 	syncv1.UnimplementedSyncServer
-	calls chan *call
+	tunnelv1.UnimplementedTunnelServer
+
+	calls   chan *call
+	listens chan *listen
+	accepts chan context.Context // of tunnel connections, which the agent ends
+}
+
+// listen is an agent's call of Listen, under way.
+type listen struct {
+	tunnelv1.Tunnel_ListenServer
+	ended chan error
 }
 
 // call is a call of an agent, under way.
@@ -44,7 +56,35 @@ type call struct {
 	ended chan error
 }
 
-func newPrincipal() *principal { return &principal{calls: make(chan *call)} }
+func newPrincipal() *principal {
+	return &principal{calls: make(chan *call), listens: make(chan *listen), accepts: make(chan context.Context)}
+}
+
+// Listen waits for the test to say how the call ends, or for the agent to end it.
+func (p *principal) Listen(_ *tunnelv1.ListenRequest, stream tunnelv1.Tunnel_ListenServer) error {
+	l := &listen{stream, make(chan error, 1)}
+	select {
+	case p.listens <- l:
+	case <-stream.Context().Done():
+		return stream.Context().Err()
+	}
+	select {
+	case err := <-l.ended:
+		return err
+	case <-stream.Context().Done():
+		return stream.Context().Err()
+	}
+}
+
+// Accept waits for the agent to end the connection.
+func (p *principal) Accept(stream tunnelv1.Tunnel_AcceptServer) error {
+	p.accepts <- stream.Context()
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
 
 // Connect waits for the test to say how the call ends, or for the agent to end it.
 func (p *principal) Connect(stream syncv1.Sync_ConnectServer) error {
@@ -130,15 +170,20 @@ func hello(context.Context) wire.Hello {
 	return h
 }
 
-// newFixture makes a dialer that does not run. It gets to the principal by dial, or by TCP if that is nil.
-func newFixture(address string, renewed func() <-chan struct{}, c credentials.TransportCredentials, dial dialContext) *fixture {
+// newFixture makes a dialer that does not run. It gets to the principal by dial, or by TCP if that is nil. What the hub dials gets to the
+// listeners, if there are any.
+func newFixture(address string, renewed func() <-chan struct{}, c credentials.TransportCredentials, dial dialContext, listeners ...*tunnel.Listener) *fixture {
 	o := &fixture{principal: newPrincipal(), registry: prometheus.NewRegistry(), log: &logtest.Log{}, stop: func() {}}
 	o.network.Store(true)
 	if dial != nil {
 		dial = o.over(dial)
 	}
+	var tunnels *tunnel.Server
+	if len(listeners) > 0 {
+		tunnels = tunnel.NewServer(slog.New(slog.NewTextHandler(o.log, nil)), listeners...)
+	}
 	o.Dialer = dialer.New(dialer.Options{
-		Address: address, Credentials: c, DialContext: dial,
+		Address: address, Credentials: c, DialContext: dial, Tunnel: tunnels,
 		Peer: converge.NewPeer(converge.Options{}), Hello: hello, Renewed: renewed,
 		Registerer: o.registry, Logger: slog.New(slog.NewTextHandler(o.log, nil)),
 	})
@@ -220,7 +265,18 @@ func (c *breakableConn) Close() error {
 // withFakeClock runs a test with a fake clock, of a dialer that runs and a principal that is reached without a network.
 func withFakeClock(t *testing.T, test func(t *testing.T, o *fixture)) {
 	t.Helper()
+	withTunnel(t, func(t *testing.T, o *fixture, _ *tunnel.Listener) { test(t, o) }, false)
+}
+
+// withTunnel does so of a dialer that has the hub reach a listener, if it is to listen.
+func withTunnel(t *testing.T, test func(t *testing.T, o *fixture, kube *tunnel.Listener), listens bool) {
+	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
+		var listeners []*tunnel.Listener
+		kube := tunnel.NewListener(tunnel.Kube)
+		if listens {
+			listeners = append(listeners, kube)
+		}
 		listener := bufconn.Listen(1 << 20)
 		var last *breakableConn // that was laid
 		renewed, renew := renewal()
@@ -229,14 +285,15 @@ func withFakeClock(t *testing.T, test func(t *testing.T, o *fixture)) {
 			conn, err := listener.DialContext(ctx)
 			last = &breakableConn{Conn: conn, cut: make(chan struct{})}
 			return last, err
-		})
+		}, listeners...)
 		o.renew, o.cut = renew, func() { close(last.cut) }
 		server := grpc.NewServer(grpc.ForceServerCodecV2(wire.NewCodec()))
 		syncv1.RegisterSyncServer(server, o.principal)
+		tunnelv1.RegisterTunnelServer(server, o.principal)
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(listener) }()
 		o.run(t)
-		test(t, o)
+		test(t, o, kube)
 		o.stop()
 		server.Stop()
 		require.NoError(t, <-served)

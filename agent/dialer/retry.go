@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/goaway"
 )
 
 // While the network is the reason, the agent waits from lostFirst to lostLast between attempts to connect, doubling. A
@@ -72,7 +73,7 @@ func (r *retry) after(lasted time.Duration, err error) time.Duration {
 		r.superseded.reset()
 	}
 	switch {
-	case errors.Is(err, errRenewed):
+	case errors.Is(err, errRenewed), goaway.Is(err) && lasted >= lostReset: // principals ask agents in turns
 		return 0
 	case superseded(err):
 		return r.superseded.wait()

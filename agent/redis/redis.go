@@ -119,10 +119,30 @@ func (s *Server) serveConn(ctx context.Context, hub net.Conn) {
 		spoke.replies = newRewriter(spoke.replies, s.options.ToHub())
 	}
 	_ = hub.SetReadDeadline(time.Time{})
+	defer retire(hub)()
 	if _, err := hub.Write(s.helloReply()); err != nil {
 		return
 	}
 	s.relay(ctx, hub, spoke, commands)
+}
+
+// retire has no more commands read from a connection once the hub has another way to the spoke: the replies to earlier ones go through, and
+// the hub then connects again. Call the returned function when the connection is over.
+func retire(hub net.Conn) (over func()) {
+	conn, ok := hub.(interface{ Retired() <-chan struct{} })
+	if !ok {
+		return func() {}
+	}
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-conn.Retired():
+			_ = hub.SetReadDeadline(time.Unix(1, 0)) // fails only if it is closed
+		case <-ended:
+		}
+	}()
+	return func() { close(ended); <-done }
 }
 
 // relay passes on the commands that the hub may give, and all that Redis replies.

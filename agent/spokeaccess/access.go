@@ -152,7 +152,7 @@ func (a *Access) followSharing(ctx context.Context) {
 func (a *Access) serveAPI(ctx context.Context) error {
 	defer a.apiProxy.Close()
 	server := &http.Server{
-		Handler: a.apiProxy, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: apihttp.MaxHeaderBytes,
+		Handler: closeRetired(a.apiProxy), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: apihttp.MaxHeaderBytes,
 		ConnContext: endWithTunnel, ErrorLog: slog.NewLogLogger(a.logger.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan struct{})
@@ -179,7 +179,24 @@ func endWithTunnel(ctx context.Context, conn net.Conn) context.Context {
 	if !ok {
 		return ctx
 	}
-	ctx, end := context.WithCancel(ctx)
+	ctx, end := context.WithCancel(context.WithValue(ctx, connKey{}, tunnelConn))
 	context.AfterFunc(tunnelConn.Context(), end)
 	return ctx
+}
+
+// connKey is the key of a request's tunnel connection in its context.
+type connKey struct{}
+
+// closeRetired has the hub send its next request over another connection once it has another way to the spoke.
+func closeRetired(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if conn, ok := r.Context().Value(connKey{}).(*tunnel.Conn); ok {
+			select {
+			case <-conn.Retired():
+				w.Header().Set("Connection", "close")
+			default:
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }

@@ -93,5 +93,23 @@ func identityLiesElsewhere() []lie {
 			happens: `401 or 403, open requests end`,
 			by:      `kubeproxy/callers.TestBlockedCallersAreRefused`,
 		},
+		{
+			who: `anyone in the network`, about: `/metrics with --metrics-authorization`,
+			sends:   `any number of bearer tokens that it makes up; TLS handshakes that fail`,
+			happens: `five TokenReviews a second, 429 beyond; tokens that were allowed lately are asked about all the same; few log lines`,
+			by:      `internal/base/kube.TestMadeUpTokensDoNotBusyTheAPIServer`,
+		},
+		{
+			who: `anyone in the network`, about: `TLS at the principal and kubeproxy`,
+			sends:   `connections that never finish a handshake`,
+			happens: `who has authenticated keeps its place; of --max-connections / 4 handshakes the oldest of the address with most makes room, and each has 15 s at the principal and 10 s at kubeproxy`,
+			by:      `internal/traffic/connlimit.TestUnfinishedHandshakesKeepNobodyOut`,
+		},
+		{
+			who: `anyone in the network`, about: `kubeproxy`,
+			sends:   `200 silent connections; more connections with one certificate than it may have`,
+			happens: `callers are served, those that are there and new ones; 429 with the reason for the certificate that has too many`,
+			by:      `kubeproxy/gateway.TestStrangersConnectionsKeepNoCallerOut`,
+		},
 	}
 }

@@ -203,12 +203,6 @@ func liesElsewhere() []lie {
 			by:      `redisproxy/front.TestAddressWithMostStrangersMakesRoom`,
 		},
 		{
-			who: `anyone in the network`, about: `/metrics with --metrics-authorization`,
-			sends:   `any number of bearer tokens that it makes up; TLS handshakes that fail`,
-			happens: `five TokenReviews a second, 429 beyond; tokens that were allowed lately are asked about all the same; few log lines`,
-			by:      `internal/base/kube.TestMadeUpTokensDoNotBusyTheAPIServer`,
-		},
-		{
 			who: `agent`, about: `Redis value`,
 			sends:   `a value that comes byte by byte`,
 			happens: `given up after 3 x --agent-timeout`,
@@ -366,16 +360,16 @@ func liesElsewhere() []lie {
 			by:      `principal/sessions.TestConnectionsOfOneCertificateAreBounded`,
 		},
 		{
-			who: `anyone in the network`, about: `TLS at the principal and kubeproxy`,
-			sends:   `connections that never finish a handshake`,
-			happens: `who has authenticated keeps its place; of --max-connections / 4 handshakes the oldest of the address with most makes room, and each has 15 s at the principal and 10 s at kubeproxy`,
-			by:      `internal/traffic/connlimit.TestUnfinishedHandshakesKeepNobodyOut`,
+			who: `principal`, about: `connection`,
+			sends:   `that it shuts down, again and again, and keeps the agent listening`,
+			happens: `after a session of less than a second the agent waits as for one that hangs up; it listens over one old connection at most, and logs it once a minute`,
+			by:      `agent/dialer.TestPrincipalThatAlwaysShutsDown`,
 		},
 		{
-			who: `anyone in the network`, about: `kubeproxy`,
-			sends:   `200 silent connections; more connections with one certificate than it may have`,
-			happens: `callers are served, those that are there and new ones; 429 with the reason for the certificate that has too many`,
-			by:      `kubeproxy/gateway.TestStrangersConnectionsKeepNoCallerOut`,
+			who: `agent`, about: `shutdown of a principal`,
+			sends:   `nothing: it stays, although it was asked to go elsewhere, and so does what goes through it`,
+			happens: `disconnected when --drain-timeout is over`,
+			by:      `principal/relay.TestDrainEndsWhenNoTimeIsLeft`,
 		},
 		{
 			who: `agent`, about: `all source facets`,

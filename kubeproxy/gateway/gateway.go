@@ -257,5 +257,8 @@ func (g *Gateway) close() {
 	g.stopping = true
 	g.mu.Unlock()
 	g.open.Wait()
-	g.transport.close()
+	g.CloseIdle()
 }
+
+// CloseIdle closes the connections to agents that no request uses. The next ones open others.
+func (g *Gateway) CloseIdle() { g.transport.closeIdle() }

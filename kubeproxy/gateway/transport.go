@@ -72,8 +72,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.pooled.RoundTrip(r)
 }
 
-// close closes the idle connections.
-func (t *transport) close() {
+// closeIdle closes the idle connections.
+func (t *transport) closeIdle() {
 	t.pooled.CloseIdleConnections()
 	t.upgrades.CloseIdleConnections()
 }

@@ -15,6 +15,7 @@ import (
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/goaway"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
@@ -45,6 +46,7 @@ func (c *tunnelConn) close(cause error) {
 
 // Dial connects a component to a target of an agent.
 func (r *Relay) Dial(stream tunnelv1.Relay_DialServer) error {
+	defer r.call()()
 	ctx, grant, err := r.options.Authn.Component(stream.Context())
 	if err != nil {
 		return err
@@ -109,7 +111,7 @@ func (r *Relay) dialAgent(ctx context.Context, c *tunnelConn, forwarded bool) (*
 		case <-patience.C:
 			return nil, err
 		case <-r.draining:
-			return nil, authn.ErrDraining
+			return nil, goaway.Err
 		case <-ctx.Done():
 			return nil, contextStatus(ctx)
 		}
@@ -180,6 +182,7 @@ func (r *Relay) withdraw(id string) bool {
 
 // Accept is the agent's end of a connection that a component dialled.
 func (r *Relay) Accept(stream tunnelv1.Tunnel_AcceptServer) error {
+	defer r.call()()
 	ctx, grant, err := r.options.Authn.Agent(stream.Context())
 	if err != nil {
 		return err
@@ -221,7 +224,7 @@ func (r *Relay) claim(id, agent string) (*tunnelConn, error) {
 		return nil, status.Error(codes.NotFound, "no dial with this id is pending")
 	}
 	if isClosed(r.draining) {
-		return nil, authn.ErrDraining
+		return nil, goaway.Err
 	}
 	delete(r.pending, id)
 	r.begin(c)

@@ -98,6 +98,16 @@ func (d *Directory) SetBlocked(keys []string) {
 	d.notify("", maps.Keys(map[string]struct{}(nil)))
 }
 
+// Left records that a principal shuts down, this one or another, and that no agent is reached through it any more.
+func (d *Directory) Left() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for w := range d.watchers {
+		w.left = true
+	}
+	d.notify("", maps.Keys(map[string]struct{}(nil)))
+}
+
 // SetNamespace records the namespace on the hub whose applications all belong to an agent, empty if there is none.
 func (d *Directory) SetNamespace(agent, namespace string) {
 	d.mu.Lock()
@@ -235,6 +245,7 @@ type watcher struct {
 	agents    map[string]struct{} // that changed. Guarded by Directory.mu
 	instances map[string]struct{} // of applications that may belong to another agent. Guarded by Directory.mu
 	blocked   bool                // the blocklist changed. Guarded by Directory.mu
+	left      bool                // a principal has been left. Guarded by Directory.mu
 	changed   signal.Signal
 }
 
@@ -281,6 +292,7 @@ func (d *Directory) updates(w *watcher) []*tunnelv1.DirectoryUpdate {
 		first.Blocklist, w.blocked = &tunnelv1.Blocklist{Keys: d.blocked}, false
 		m.size += proto.Size(first)
 	}
+	m.last().Left, w.left = w.left, false
 	for _, name := range slices.Sorted(maps.Keys(w.agents)) {
 		update := m.last()
 		s, ok := d.agents[name]

@@ -13,6 +13,7 @@ import (
 	peerv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/peer/v1"
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/goaway"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
@@ -98,7 +99,7 @@ func (r *Relay) copyForwarded(ctx context.Context, c *tunnelConn, agent, dialer 
 	r.mu.Lock()
 	if isClosed(r.draining) {
 		r.mu.Unlock()
-		return authn.ErrDraining
+		return goaway.Err
 	}
 	r.begin(c)
 	r.mu.Unlock()

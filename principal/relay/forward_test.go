@@ -3,6 +3,7 @@ package relay_test
 import (
 	"io"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -220,5 +221,18 @@ func TestDialWaitsForAnAgentThatIsAboutToReturn(t *testing.T) {
 			return
 		}
 		require.ErrorIs(t, err, tunnel.ErrNotConnected)
+	}
+}
+
+// The others learn of a principal that shuts down, whether they are connected or connect then, and that it serves its agents meanwhile.
+func TestPeersLearnThatAPrincipalShutsDown(t *testing.T) {
+	one := relaytest.Open(t)
+	two := one.Another(t, "two")
+	require.False(t, two.Peers.All()["one"].Draining)
+	one.Roster.Drain()
+	three := one.Another(t, "three")
+	for _, other := range []*relaytest.World{two, three} {
+		require.Eventually(t, func() bool { return other.Peers.All()["one"].Draining }, relaytest.Timeout, time.Millisecond) // nothing else shows it here
+		requireEcho(t, other)
 	}
 }

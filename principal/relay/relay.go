@@ -14,6 +14,7 @@ import (
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/goaway"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
 )
 
@@ -45,11 +46,13 @@ type Relay struct {
 
 	draining chan struct{}    // closed when Run ends, with mu held
 	moved    signal.Broadcast // an agent listens, or does not any more, at this principal or at another
+	left     signal.Broadcast // an agent listens here no more, or a connection is over
 
 	mu      sync.Mutex
 	agents  map[string]*agentStream  // by agent. Guarded by mu
 	pending map[string]*tunnelConn   // that no agent has accepted yet, by the ids of their dials. Guarded by mu
 	open    map[*tunnelConn]struct{} // that were accepted. Guarded by mu
+	calls   int                      // that a connection is or may become: from Dial, and from other principals. Guarded by mu
 }
 
 // New returns a relay.
@@ -66,6 +69,44 @@ func New(o Options) *Relay {
 	return r
 }
 
+// Drain waits until no agent listens here, calls gone, and waits until no connection is open; or until the context ends. All goes on
+// meanwhile. Agents end listening when they do elsewhere.
+func (r *Relay) Drain(ctx context.Context, gone func()) {
+	r.await(ctx, func() bool { return len(r.agents) == 0 })
+	gone()
+	r.await(ctx, func() bool { return r.calls == 0 })
+}
+
+// await waits until something holds, which is asked with r.mu held, or the context ends.
+func (r *Relay) await(ctx context.Context, holds func() bool) {
+	for ctx.Err() == nil {
+		left := r.left.Changed()
+		r.mu.Lock()
+		over := holds()
+		r.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case <-left:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// call counts a call that a connection is or may become. The function that it returns says that the call is over.
+func (r *Relay) call() (over func()) {
+	r.mu.Lock()
+	r.calls++
+	r.mu.Unlock()
+	return func() {
+		r.mu.Lock()
+		r.calls--
+		r.mu.Unlock()
+		r.left.Give()
+	}
+}
+
 // Run serves until the context ends, and returns when all connections are closed. It tells agents and components to connect
 // again.
 func (r *Relay) Run(ctx context.Context) {
@@ -73,10 +114,10 @@ func (r *Relay) Run(ctx context.Context) {
 	r.mu.Lock()
 	close(r.draining)
 	for _, s := range r.agents {
-		s.end(authn.ErrDraining)
+		s.end(goaway.Err)
 	}
 	for c := range r.open {
-		c.close(authn.ErrDraining)
+		c.close(goaway.Err)
 	}
 	r.mu.Unlock()
 	r.copying.Wait()
@@ -130,7 +171,7 @@ func (r *Relay) register(s *agentStream, build string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if isClosed(r.draining) {
-		return authn.ErrDraining
+		return goaway.Err
 	}
 	if older := r.agents[s.agent]; older != nil {
 		older.end(authn.ErrSuperseded)
@@ -146,6 +187,7 @@ func (r *Relay) unregister(s *agentStream) {
 		delete(r.agents, s.agent)
 	}
 	r.mu.Unlock()
+	r.left.Give()
 	s.lease.Release()
 	s.end(errors.New("the agent was disconnected")) // dials that wait for it look for another stream, and do not find this one
 }
@@ -155,7 +197,7 @@ func (r *Relay) streamOf(agent string) (*agentStream, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if isClosed(r.draining) {
-		return nil, authn.ErrDraining
+		return nil, goaway.Err
 	}
 	if s := r.agents[agent]; s != nil {
 		return s, nil

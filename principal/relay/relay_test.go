@@ -337,3 +337,55 @@ func TestDrain(t *testing.T) {
 	}
 	require.ErrorContains(t, err, "shutting down")
 }
+
+// A principal that drains goes on until its agents listen elsewhere, and then until what is carried has ended, or no time is left.
+func TestDrainWaitsForAgentsAndThenForConnections(t *testing.T) {
+	w := relaytest.Open(t)
+	c, err := w.Dialer.Dial(t.Context(), relaytest.Echo, tunnel.Kube)
+	require.NoError(t, err)
+	timed, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	gone, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Relay.Drain(timed, func() { close(gone) })
+	}()
+	requireEcho(t, w) // agents are reached meanwhile
+
+	two := w.Another(t, "two")
+	for _, name := range []string{"a", relaytest.Echo} {
+		select {
+		case <-gone:
+			require.FailNow(t, "an agent still listens", name)
+		default:
+		}
+		elsewhere := two.ClientConn(t, name)
+		defer elsewhere.Close()
+		listen(t, elsewhere)
+	}
+	<-gone
+	_, err = c.Write([]byte("word"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(c, make([]byte, 4))
+	require.NoError(t, err, "what is carried goes on")
+	select {
+	case <-done:
+		require.FailNow(t, "a connection is open")
+	default:
+	}
+	require.NoError(t, c.Close())
+	<-done
+}
+
+// An agent that stays although it was asked to go, and a user who stays, do not keep a principal for ever.
+func TestDrainEndsWhenNoTimeIsLeft(t *testing.T) {
+	w := relaytest.Open(t)
+	c, err := w.Dialer.Dial(t.Context(), relaytest.Echo, tunnel.Kube)
+	require.NoError(t, err)
+	timed, cancel := context.WithCancel(t.Context())
+	cancel()
+	said := false
+	w.Relay.Drain(timed, func() { said = true })
+	require.True(t, said)
+	require.NoError(t, c.Close())
+}

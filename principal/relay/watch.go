@@ -2,7 +2,7 @@ package relay
 
 import (
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/goaway"
 )
 
 // Watch sends a component the directory once that is complete, and then its changes. The first update replaces everything
@@ -16,7 +16,7 @@ func (r *Relay) Watch(_ *tunnelv1.WatchRequest, stream tunnelv1.Relay_WatchServe
 	select {
 	case <-r.options.Directory.complete:
 	case <-r.draining:
-		return authn.ErrDraining
+		return goaway.Err
 	case <-ctx.Done():
 		return contextStatus(ctx)
 	}
@@ -33,7 +33,7 @@ func (r *Relay) Watch(_ *tunnelv1.WatchRequest, stream tunnelv1.Relay_WatchServe
 		select {
 		case <-w.changed:
 		case <-r.draining:
-			return authn.ErrDraining
+			return goaway.Err
 		case <-ctx.Done():
 			return contextStatus(ctx)
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/goaway"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/sessions"
 )
 
@@ -219,6 +220,43 @@ func TestShutdownEndsStreamsWithoutHello(t *testing.T) {
 		require.Contains(t, o.log.String(), `msg="Shutting down; agents are asked to connect again" connections=1`)
 		require.Equal(t, 1, strings.Count(o.log.String(), "\n"), "of an agent nothing is logged")
 	})
+}
+
+// Agents that may go elsewhere are asked in turns, within the time that there is, and learn what is asked.
+func TestAgentsAreAskedInTurnsToGoElsewhere(t *testing.T) {
+	for within, want := range map[time.Duration][]time.Duration{
+		0:                    {0, 0, 0},
+		6 * time.Millisecond: {0, 2 * time.Millisecond, 4 * time.Millisecond},
+		10 * time.Second:     {0, 5 * time.Millisecond, 10 * time.Millisecond}, // no longer than needed
+	} {
+		t.Run(within.String(), func(t *testing.T) {
+			withFakeClock(t, func(t *testing.T, o *fixture) {
+				o.drain = within
+				after := make(chan time.Duration, len(want))
+				began := time.Now()
+				for i := range want {
+					a, ended := o.callConnect(t, string(rune('a'+i)), time.Hour)
+					require.NoError(t, a.SendHello(hello()))
+					_, err := a.RecvHello()
+					require.NoError(t, err)
+					go func() {
+						if err := <-ended; goaway.Is(err) {
+							after <- time.Since(began)
+						}
+					}()
+				}
+				synctest.Wait()
+				o.stop()
+				synctest.Wait()
+				_, ended := o.callConnect(t, "late", time.Hour)
+				require.True(t, goaway.Is(<-ended), "nobody is taken any more")
+				for _, d := range want {
+					require.Equal(t, d, <-after)
+				}
+				<-o.stopped
+			})
+		})
+	}
 }
 
 // withStartingPrincipal does so before all of the hub's objects are known.

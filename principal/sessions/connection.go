@@ -19,6 +19,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/goaway"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
 )
 
@@ -101,7 +102,7 @@ func (s *Service) open(c *connection) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.serving {
-		return authn.ErrDraining
+		return goaway.Err
 	}
 	if s.streamsOf[c.agent] >= maxSyncStreams {
 		err := status.Errorf(codes.ResourceExhausted, "the agent has %d Sync streams open, which is the limit", maxSyncStreams)
@@ -140,7 +141,7 @@ func (c *connection) handshake() error {
 		return err
 	}
 	err := asStatus(c.exchangeHellos())
-	if err != nil && c.raw.Err() == nil && !errors.Is(err, authn.ErrDraining) {
+	if err != nil && c.raw.Err() == nil && !errors.Is(err, goaway.Err) {
 		s.options.Authn.LogRefusal(c.name, c.logger, err)
 	}
 	return err
@@ -216,7 +217,7 @@ func (c *connection) logBegin() {
 func (c *connection) logEnd(err error) error {
 	err = asStatus(err)
 	level := slog.LevelInfo
-	if errors.Is(err, authn.ErrDraining) {
+	if errors.Is(err, goaway.Err) {
 		level = slog.LevelDebug
 	}
 	c.logger.Log(c.raw, level, "An agent disconnected",

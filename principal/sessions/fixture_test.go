@@ -112,6 +112,8 @@ type fixture struct {
 	stopped  chan struct{}      // closed when Run has returned
 	sharing  func()             // is called when another agent has connected, while nobody else can
 
+	drain time.Duration // within which agents are asked to connect elsewhere
+
 	withoutCluster atomic.Bool // agents have no cluster Secret
 	forgotten      chan string // agents
 	reached        chan string // agents and the limits that they reached
@@ -153,7 +155,7 @@ func newFixture(t *testing.T) *fixture {
 	o.authn = authn.New(authn.Options{Identify: who, Trust: identity.Verified(o.material, nil), Logger: slog.New(slog.NewTextHandler(o.log, nil))})
 	o.Service = sessions.New(sessions.Options{
 		Authn: o.authn, Roster: o.roster, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
-		Knows: o.knows, Register: o.register,
+		Knows: o.knows, Register: o.register, Drain: func() time.Duration { return o.drain },
 		OtherCluster: func(agent string) string { return map[string]string{"pushed": "argocd/pushed-secret"}[agent] },
 		Mode:         o.modeOf,
 		Logger:       slog.New(slog.NewTextHandler(o.log, nil)),

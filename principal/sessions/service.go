@@ -5,6 +5,8 @@ package sessions
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/authn"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/converge"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/replication/wire"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/goaway"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
 )
 
@@ -52,6 +55,9 @@ type Options struct {
 	OtherCluster func(agent string) string
 	// Hello returns the principal's.
 	Hello func() wire.Hello
+	// Drain returns within what time agents are asked to connect to another principal when Run ends; 0 if there is none, and all are asked
+	// at once.
+	Drain func() time.Duration
 	// Registerer takes the metrics.
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
@@ -102,6 +108,9 @@ func New(o Options) *Service {
 	return s
 }
 
+// turn is how long after another agent the next one is asked to connect elsewhere, unless there is less time: 200 in a second are no storm.
+const turn = 5 * time.Millisecond
+
 // Run serves until the context ends, and returns when all sessions are over. Agents are asked to connect again.
 func (s *Service) Run(ctx context.Context) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -110,7 +119,7 @@ func (s *Service) Run(ctx context.Context) {
 	working.Go(func() { s.moves.run(work, s.moved) })
 	s.begin()
 	<-ctx.Done()
-	s.options.Logger.Info("Shutting down; agents are asked to connect again", "connections", s.drain())
+	s.drain()
 	s.streams.Wait()
 	stop()
 	working.Wait()
@@ -128,15 +137,19 @@ func (s *Service) begin() {
 	s.serving = true
 }
 
-// drain has agents refused, ends all connections, and returns how many those are.
-func (s *Service) drain() int {
+// drain has agents refused, and ends all connections: in turns, so that those who serve the agents next are not met by all of them at once.
+func (s *Service) drain() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.serving = false
-	for c := range s.connections {
-		c.end(authn.ErrDraining)
+	open := slices.Collect(maps.Keys(s.connections))
+	s.mu.Unlock()
+	within := min(s.options.Drain(), time.Duration(len(open))*turn)
+	s.options.Logger.Info("Shutting down; agents are asked to connect again", "connections", len(open), "within", within.String())
+	began := time.Now()
+	for i, c := range open {
+		<-time.After(time.Until(began.Add(within * time.Duration(i) / time.Duration(len(open)))))
+		c.end(goaway.Err)
 	}
-	return len(s.connections)
 }
 
 // Changed says that an object that is shared with an agent changed, appeared or vanished, as far as a facet is concerned.

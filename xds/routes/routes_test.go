@@ -285,6 +285,13 @@ func TestPrincipalsComeAndGo(t *testing.T) {
 	both := []string{"principal-one", "principal-one-first", "principal-two", "principal-two-first", "principals"}
 	require.Equal(t, both, clusters())
 	require.Equal(t, []string{"192.0.2.1", "192.0.2.2"}, addresses("principals"))
+	leaving := principals("one", "two")
+	two := leaving["two"]
+	two.Draining = true
+	leaving["two"] = two
+	require.NoError(t, h.SetPrincipals(leaving))
+	require.Equal(t, []string{"192.0.2.1"}, addresses("principals"), "nobody new goes to the one that shuts down")
+	require.Equal(t, []string{"192.0.2.2"}, addresses("principal-two"), "but for the agents that it serves")
 	require.NoError(t, h.SetPrincipals(principals("one")))
 	require.Equal(t, []string{"192.0.2.1"}, addresses("principals"), "nobody new goes to the one that is gone")
 	require.Equal(t, []string{"192.0.2.2"}, addresses("principal-two"), "and who is there stays")

@@ -114,8 +114,8 @@ func (t *Table) publishPrincipals() error {
 	)
 }
 
-// assignments returns the endpoints of all clusters. All principals together are those that are connected or, should none be, those that
-// were.
+// assignments returns the endpoints of all clusters. All principals together are those that are connected and stay or, should none,
+// those that are or were.
 func (t *Table) assignments(ids []string) (map[string]types.Resource, error) {
 	var connected, lately []string
 	made := make(map[string]types.Resource, len(ids)+1)
@@ -123,7 +123,7 @@ func (t *Table) assignments(ids []string) (map[string]types.Resource, error) {
 	for _, id := range ids {
 		k := t.principals[id]
 		lately = append(lately, k.Address)
-		if k.gone.IsZero() {
+		if k.gone.IsZero() && !k.Draining {
 			connected = append(connected, k.Address)
 		}
 		if made[peers.Cluster(id)], err = resources.Endpoints(peers.Cluster(id), []string{k.Address}); err != nil {

@@ -146,7 +146,9 @@ type RosterUpdate struct {
 	// Agents that it does not serve any more. Only the agent and the kind are set.
 	Released []*Held `protobuf:"bytes,3,rep,name=released,proto3" json:"released,omitempty"`
 	// More says that this is only part of the first update, and that the next message continues it.
-	More          bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	More bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	// Draining says that the principal shuts down: whoever may choose is to go to another one. It serves what it holds until it releases that.
+	Draining      bool `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -205,6 +207,13 @@ func (x *RosterUpdate) GetReleased() []*Held {
 func (x *RosterUpdate) GetMore() bool {
 	if x != nil {
 		return x.More
+	}
+	return false
+}
+
+func (x *RosterUpdate) GetDraining() bool {
+	if x != nil {
+		return x.Draining
 	}
 	return false
 }
@@ -377,12 +386,13 @@ const file_api_peer_v1_peer_proto_rawDesc = "" +
 	"\fWatchRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
-	"\x05build\x18\x03 \x01(\tR\x05build\"\xc6\x01\n" +
+	"\x05build\x18\x03 \x01(\tR\x05build\"\xe2\x01\n" +
 	"\fRosterUpdate\x12<\n" +
 	"\tprincipal\x18\x01 \x01(\v2\x1e.argocdagent.peer.v1.PrincipalR\tprincipal\x12-\n" +
 	"\x04held\x18\x02 \x03(\v2\x19.argocdagent.peer.v1.HeldR\x04held\x125\n" +
 	"\breleased\x18\x03 \x03(\v2\x19.argocdagent.peer.v1.HeldR\breleased\x12\x12\n" +
-	"\x04more\x18\x04 \x01(\bR\x04more\"a\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\x12\x1a\n" +
+	"\bdraining\x18\x05 \x01(\bR\bdraining\"a\n" +
 	"\tPrincipal\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +

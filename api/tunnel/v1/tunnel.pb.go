@@ -308,7 +308,10 @@ type DirectoryUpdate struct {
 	More bool `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
 	// Blocklist replaces the hub's blocklist, if it is set. The first update has it; one that has none says that nobody is
 	// blocked.
-	Blocklist     *Blocklist `protobuf:"bytes,6,opt,name=blocklist,proto3" json:"blocklist,omitempty"`
+	Blocklist *Blocklist `protobuf:"bytes,6,opt,name=blocklist,proto3" json:"blocklist,omitempty"`
+	// Left says that a principal shuts down, and that its agents are reached through others by now: connections to agents that are idle are
+	// better closed, since they may go through it.
+	Left          bool `protobuf:"varint,7,opt,name=left,proto3" json:"left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -383,6 +386,13 @@ func (x *DirectoryUpdate) GetBlocklist() *Blocklist {
 		return x.Blocklist
 	}
 	return nil
+}
+
+func (x *DirectoryUpdate) GetLeft() bool {
+	if x != nil {
+		return x.Left
+	}
+	return false
 }
 
 // Blocklist is whom the hub refuses, whatever CA issued the certificate.
@@ -598,7 +608,7 @@ const file_api_tunnel_v1_tunnel_proto_rawDesc = "" +
 	"\x03end\x18\x02 \x01(\x0e2\x1a.argocdagent.tunnel.v1.EndR\x03end\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04read\x18\x04 \x01(\x04R\x04read\"\x0e\n" +
-	"\fWatchRequest\"\x94\x02\n" +
+	"\fWatchRequest\"\xa8\x02\n" +
 	"\x0fDirectoryUpdate\x124\n" +
 	"\x06agents\x18\x01 \x03(\v2\x1c.argocdagent.tunnel.v1.AgentR\x06agents\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x12=\n" +
@@ -607,7 +617,8 @@ const file_api_tunnel_v1_tunnel_proto_rawDesc = "" +
 	"unassigned\x18\x04 \x03(\tR\n" +
 	"unassigned\x12\x12\n" +
 	"\x04more\x18\x05 \x01(\bR\x04more\x12>\n" +
-	"\tblocklist\x18\x06 \x01(\v2 .argocdagent.tunnel.v1.BlocklistR\tblocklist\"\x1f\n" +
+	"\tblocklist\x18\x06 \x01(\v2 .argocdagent.tunnel.v1.BlocklistR\tblocklist\x12\x12\n" +
+	"\x04left\x18\a \x01(\bR\x04left\"\x1f\n" +
 	"\tBlocklist\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\tR\x04keys\"\xb7\x01\n" +
 	"\x05Agent\x12\x12\n" +

@@ -20,7 +20,7 @@ const (
 	probeInterval = 25 * time.Millisecond
 	// probeTimeout is how long one try may take, so that a program that died in the middle of one is noticed.
 	probeTimeout = 2 * time.Second
-	// stopGrace is how long a program may take to end after SIGTERM when the caller's context sets no earlier time.
+	// stopGrace is how long a program may take to end after SIGTERM when the caller's context has no deadline.
 	stopGrace = 15 * time.Second
 	// pipeGrace is how long a child that left a dead program's process group may hold its output open.
 	pipeGrace = 2 * time.Second
@@ -195,8 +195,11 @@ func (p *Process) Stop(ctx context.Context) error {
 	if r == nil || r.over() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, stopGrace)
-	defer cancel()
+	if _, set := ctx.Deadline(); !set {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, stopGrace)
+		defer cancel()
+	}
 	r.end(syscall.SIGTERM)
 	select {
 	case <-r.done:

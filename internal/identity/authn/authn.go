@@ -28,14 +28,9 @@ const readyTimeout = 3 * time.Second
 // connection, such as those of users who watch logs and terminals. Each costs some 25 KiB even when it is idle.
 const MaxStreams = 1000
 
-// Why a stream ends that did not fail. The texts are for whoever looks after the agent.
-var (
-	// ErrSuperseded means that a newer stream of the same agent is served.
-	ErrSuperseded = status.Error(codes.Aborted, "another agent connected by the same name, and the newer one is served: "+
-		"give one of the two a certificate of its own name")
-	// ErrDraining means that the principal shuts down.
-	ErrDraining = status.Error(codes.Unavailable, "the principal is shutting down: connect again")
-)
+// ErrSuperseded means that a newer stream of the same agent is served. The text is for whoever looks after the agent.
+var ErrSuperseded = status.Error(codes.Aborted, "another agent connected by the same name, and the newer one is served: "+
+	"give one of the two a certificate of its own name")
 
 // Options configure an Authenticator.
 type Options struct {

@@ -49,6 +49,7 @@ type Directory struct {
 	blocked    blocklist.List
 	complete   bool // the principal has sent all of it once
 	changed    signal.Broadcast
+	left       signal.Broadcast
 	failure    error     // why there is no connection to the principal; nil while there is
 	lost       time.Time // since when; zero while there is
 }
@@ -186,7 +187,14 @@ func (d *Directory) apply(update *tunnelv1.DirectoryUpdate) {
 	defer d.mu.Unlock()
 	d.add(update)
 	d.notify()
+	if update.GetLeft() {
+		d.left.Give()
+	}
 }
+
+// Left returns a channel that is closed when a principal shuts down, and its agents are reached through others: connections to agents that are
+// idle may go through it.
+func (d *Directory) Left() <-chan struct{} { return d.left.Changed() }
 
 // add adds an update to what is known. mu is held.
 func (d *Directory) add(update *tunnelv1.DirectoryUpdate) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,6 +46,8 @@ type Options struct {
 	Addresses func(ctx context.Context, report func(addresses []string))
 	// Dial returns a connection to a principal, which the caller closes.
 	Dial func(address string) (*grpc.ClientConn, error)
+	// Left, if set, is called when another principal shuts down, and no agent is reached through it any more.
+	Left func()
 	// Prefix is that of the metrics, such as "argocd_principal".
 	Prefix     string
 	Registerer prometheus.Registerer
@@ -76,6 +79,8 @@ type Peer struct {
 	Name, Build string
 	// Address is where it was reached, host:port.
 	Address string
+	// Draining says that it shuts down: it serves what it holds, and nobody is to be sent to it for anything else.
+	Draining bool
 }
 
 // All returns the principals that are connected, by their IDs.
@@ -227,14 +232,15 @@ func (p *Peers) watch(ctx context.Context, address string, logger *slog.Logger) 
 	if err != nil {
 		return false, err
 	}
-	if err := p.connect(Peer{ID: peer.GetId(), Name: peer.GetName(), Build: cut(peer.GetBuild()), Address: address}, conn); err != nil {
+	peer.Address = address
+	if err := p.connect(peer, conn); err != nil {
 		return false, err
 	}
-	defer p.disconnect(peer.GetId(), logger)
-	logger = logger.With("peer", peer.GetName())
-	logger.Info("Connected to peer", "agents", len(held), "build", peer.GetBuild())
-	p.options.Roster.update(peer.GetId(), held, nil, true)
-	p.options.Roster.join(peer.GetId())
+	defer p.disconnect(peer.ID, logger)
+	logger = logger.With("peer", peer.Name)
+	logger.Info("Connected to peer", "agents", len(held), "build", peer.Build)
+	p.options.Roster.update(peer.ID, held, nil, true)
+	p.options.Roster.join(peer.ID)
 	p.done(address)
 	known := make(map[key]struct{}, len(held))
 	for {
@@ -249,38 +255,45 @@ func (p *Peers) watch(ctx context.Context, address string, logger *slog.Logger) 
 			return true, err
 		}
 		var released []key
-		if held, released, err = decode(peer.GetId(), update); err != nil {
+		if held, released, err = decode(peer.ID, update); err != nil {
 			return true, err
 		}
 		for _, k := range released {
 			delete(known, k)
 		}
-		p.options.Roster.update(peer.GetId(), held, released, false)
+		if update.GetDraining() {
+			p.drain(peer.ID, logger)
+		}
+		p.options.Roster.update(peer.ID, held, released, false)
+		if left(known, released, update.GetDraining()) && p.options.Left != nil {
+			p.options.Left()
+		}
 	}
 }
 
 // first receives the first update, which says who the peer is and all that it holds.
-func first(stream grpc.ServerStreamingClient[peerv1.RosterUpdate]) (*peerv1.Principal, map[key]Holding, error) {
-	var peer *peerv1.Principal
+func first(stream grpc.ServerStreamingClient[peerv1.RosterUpdate]) (Peer, map[key]Holding, error) {
+	var peer Peer
 	all := make(map[key]Holding)
 	for {
 		update, err := stream.Recv()
 		if err != nil {
-			return nil, nil, err
+			return Peer{}, nil, err
 		}
-		if peer == nil {
-			peer = update.GetPrincipal()
+		if of := update.GetPrincipal(); peer.ID == "" {
+			peer = Peer{ID: of.GetId(), Name: of.GetName(), Build: cut(of.GetBuild())}
 		}
-		if id := peer.GetId(); id == "" || len(id) > maxText || len(peer.GetName()) > maxName {
-			return nil, nil, errors.New("it does not say who it is: is that a principal?")
+		if peer.ID == "" || len(peer.ID) > maxText || len(peer.Name) > maxName {
+			return Peer{}, nil, errors.New("it does not say who it is: is that a principal?")
 		}
-		held, _, err := decode(peer.GetId(), update)
+		held, _, err := decode(peer.ID, update)
 		if err != nil {
-			return nil, nil, err
+			return Peer{}, nil, err
 		}
+		peer.Draining = peer.Draining || update.GetDraining()
 		maps.Copy(all, held)
 		if len(all) > maxHoldings {
-			return nil, nil, fmt.Errorf("it says that it holds more than %d sessions and tunnels of agents", maxHoldings)
+			return Peer{}, nil, fmt.Errorf("it says that it holds more than %d sessions and tunnels of agents", maxHoldings)
 		}
 		if !update.GetMore() {
 			return peer, all, nil
@@ -337,6 +350,26 @@ func (p *Peers) connect(peer Peer, conn *grpc.ClientConn) error {
 	p.connected[peer.ID] = connected{peer, conn}
 	p.metrics.connected.Set(float64(len(p.connected)))
 	return nil
+}
+
+// left reports whether the last agent went to another principal that was reached through one that shuts down.
+func left(held map[key]struct{}, released []key, draining bool) bool {
+	reached := func(k key) bool { return k.kind == Tunnel }
+	return draining && slices.ContainsFunc(released, reached) && !slices.ContainsFunc(slices.Collect(maps.Keys(held)), reached)
+}
+
+// drain notes that a principal shuts down.
+func (p *Peers) drain(id string, logger *slog.Logger) {
+	p.mu.Lock()
+	c := p.connected[id]
+	first := !c.Draining
+	c.Draining = true
+	p.connected[id] = c
+	p.mu.Unlock()
+	if first {
+		logger.Info("Peer is shutting down")
+		p.options.Roster.notify(key{kind: Session})
+	}
 }
 
 // disconnect forgets a connection, and all that the principal held: nobody is reached through it.

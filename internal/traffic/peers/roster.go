@@ -74,6 +74,7 @@ type Roster struct {
 	remote     map[key]map[string]Holding // by principal. Guarded by mu
 	principals map[string]struct{}        // the IDs of the others that are connected. Guarded by mu
 	watchers   map[*watcher]struct{}      // guarded by mu
+	draining   bool                       // this principal shuts down. Guarded by mu
 	listeners  []func(kind Kind, agent string)
 }
 
@@ -141,6 +142,23 @@ func (l *Lease) Release() {
 	if current {
 		r.notify(l.key)
 	}
+}
+
+// Drain has the others know that this principal shuts down.
+func (r *Roster) Drain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.draining = true
+	for w := range r.watchers {
+		w.changed.Give()
+	}
+}
+
+// Draining reports whether this principal shuts down.
+func (r *Roster) Draining() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.draining
 }
 
 func (r *Roster) notify(k key) {

@@ -61,6 +61,7 @@ func (s *Service) Watch(_ *peerv1.WatchRequest, stream grpc.ServerStreamingServe
 			if first && i == 0 {
 				update.Principal = me
 			}
+			update.Draining = s.roster.Draining()
 			update.More = first && i < len(updates)-1
 			if err := stream.Send(update); err != nil {
 				return err

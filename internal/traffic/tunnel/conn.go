@@ -55,6 +55,8 @@ type Conn struct {
 	writeClosed chan struct{} // closed by CloseWrite and by Close
 	peerGone    chan struct{} // closed when the peer reads no more, or the stream is lost
 
+	retired <-chan struct{} // see Retired
+
 	mu         sync.Mutex  // held by Close and CloseWrite
 	drainTimer *time.Timer // runs once it is closed. Guarded by mu
 }
@@ -70,6 +72,10 @@ func newConn(s stream, cancel context.CancelFunc, local, remote net.Addr) *Conn 
 		closed: make(chan struct{}), writeClosed: make(chan struct{}), peerGone: make(chan struct{}),
 	}
 }
+
+// Retired returns a channel that is closed when the spoke listens over this way no more: it is reached by another one, to which whoever serves
+// the connection has the hub go when that costs nothing. It is never closed on the hub.
+func (c *Conn) Retired() <-chan struct{} { return c.retired }
 
 // run carries data until both ends are closed, or the stream is lost.
 func (c *Conn) run() {

@@ -76,8 +76,11 @@ func TestConnectionsAreLimited(t *testing.T) {
 	defer kube.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), relaytest.Timeout)
 	defer cancel()
-	require.Error(t, tunnel.NewServer(slog.New(slog.DiscardHandler), kube).Serve(ctx, ctx, conn))
+	var conns sync.WaitGroup
+	require.Error(t, tunnel.NewServer(slog.New(slog.DiscardHandler), kube).Serve(ctx, ctx, conn, &conns))
 	require.NoError(t, ctx.Err())
+	cancel()
+	conns.Wait()
 	require.LessOrEqual(t, g.most.Load(), int64(1000))
 	require.Positive(t, g.most.Load())
 }
@@ -137,7 +140,7 @@ func TestDialWithLongTextsIsNotAccepted(t *testing.T) {
 	defer kube.Close()
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		_ = tunnel.NewServer(slog.New(slog.NewTextHandler(&log, nil)), kube).Serve(ctx, ctx, conn) // until the test cancels it
+		_ = tunnel.NewServer(slog.New(slog.NewTextHandler(&log, nil)), kube).Serve(ctx, ctx, conn, &serving) // until the test cancels it
 	})
 	require.Equal(t, strings.Repeat("i", 128), <-p.accepted)
 	cancel()

@@ -88,28 +88,22 @@ func NewServer(logger *slog.Logger, listeners ...*Listener) *Server {
 }
 
 // Serve accepts what the hub dials over a connection to the principal, until listening ends or the principal ends the Listen
-// call, whose status it returns. It returns when all tunnel connections are closed: when listening ends they stay open until
-// they or ctx end; when the principal ends the call they are closed at once. listening must end with ctx at the latest.
-func (s *Server) Serve(ctx, listening context.Context, principal grpc.ClientConnInterface) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var conns sync.WaitGroup
-	defer conns.Wait()
+// call, whose status it returns. Tunnel connections stay open after that until they or ctx end; conns counts them. listening must end with
+// ctx at the latest.
+func (s *Server) Serve(ctx, listening context.Context, principal grpc.ClientConnInterface, conns *sync.WaitGroup) error {
 	client := tunnelv1.NewTunnelClient(principal)
 	dials, err := client.Listen(listening, &tunnelv1.ListenRequest{Build: version.Version()}, grpc.MaxCallRecvMsgSize(MaxFrame))
 	if err != nil {
 		return err
 	}
-	slots := make(chan struct{}, maxConns)
+	slots, over := make(chan struct{}, maxConns), make(chan struct{})
+	defer close(over)
 	warn := sync.OnceFunc(func() {
 		s.logger.Warn("Tunnel dials rejected: the principal sends an id or a target that is too long; check its version", "id_limit", maxID, "target_limit", maxTarget)
 	})
 	for {
 		dial, err := dials.Recv()
 		if err != nil {
-			if listening.Err() == nil {
-				cancel()
-			}
 			return err
 		}
 		if len(dial.GetId()) > maxID || len(dial.GetTarget()) > maxTarget {
@@ -120,7 +114,7 @@ func (s *Server) Serve(ctx, listening context.Context, principal grpc.ClientConn
 		case slots <- struct{}{}:
 			conns.Go(func() {
 				defer func() { <-slots }()
-				s.accept(ctx, client, dial)
+				s.accept(ctx, client, dial, over)
 			})
 		default: // the hub's dial times out
 			s.logger.Debug("Tunnel dial rejected: too many connections are open", "limit", maxConns)
@@ -128,8 +122,8 @@ func (s *Server) Serve(ctx, listening context.Context, principal grpc.ClientConn
 	}
 }
 
-// accept accepts one connection and carries it until it is closed.
-func (s *Server) accept(ctx context.Context, client tunnelv1.TunnelClient, dial *tunnelv1.DialRequest) {
+// accept accepts one connection and carries it until it is closed. retired is the connection's.
+func (s *Server) accept(ctx context.Context, client tunnelv1.TunnelClient, dial *tunnelv1.DialRequest, retired <-chan struct{}) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	late := time.AfterFunc(acceptTimeout, cancel)
@@ -146,6 +140,7 @@ func (s *Server) accept(ctx context.Context, client tunnelv1.TunnelClient, dial 
 		return
 	}
 	c := newConn(stream, cancel, address(target), address("hub"))
+	c.retired = retired
 	if !listener.deliver(ctx, c) {
 		abort(stream, "the agent is busy or shutting down")
 		return

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,8 +42,12 @@ func TestConnectionsOutliveListening(t *testing.T) {
 			defer retire()
 			conn := w.ClientConn(t, "retiring")
 			defer func() { relaytest.Check(t, conn.Close()) }()
-			served := make(chan error, 1)
-			go func() { served <- tunnel.NewServer(slog.New(slog.DiscardHandler), kube).Serve(ctx, listening, conn) }()
+			served, conns := make(chan error, 1), new(sync.WaitGroup)
+			go func() {
+				err := tunnel.NewServer(slog.New(slog.DiscardHandler), kube).Serve(ctx, listening, conn, conns)
+				conns.Wait()
+				served <- err
+			}()
 			w.AwaitConnected(t, "retiring", true)
 			hub, err := w.Dialer.Dial(t.Context(), "retiring", tunnel.Kube)
 			require.NoError(t, err)

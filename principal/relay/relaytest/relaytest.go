@@ -18,8 +18,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // registers that codec
+	"google.golang.org/grpc/status"
 
 	peerv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/peer/v1"
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
@@ -254,16 +256,26 @@ func (w *World) dial(tb testing.TB, name, address string) (*grpc.ClientConn, err
 		certs.ClientCredentials(certs.ClientOptions{Source: w.source(tb, pair)})))...)
 }
 
-// Agent runs an agent, and returns when it is connected. disconnect stops it.
+// Agent runs an agent, and returns when it is connected. disconnect stops it. If the principal says that it listens elsewhere, that is what
+// the test wants.
 func (w *World) Agent(tb testing.TB, name string, listeners ...*tunnel.Listener) (disconnect func()) {
 	tb.Helper()
 	conn := w.ClientConn(tb, name)
 	tb.Cleanup(func() { Check(tb, conn.Close()) })
 	server := tunnel.NewServer(slog.New(slog.DiscardHandler), listeners...)
 	stop := run(tb, func(ctx context.Context) {
-		if err := server.Serve(ctx, ctx, conn); ctx.Err() == nil && !w.draining.Load() {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var conns sync.WaitGroup
+		defer conns.Wait()
+		err := server.Serve(ctx, ctx, conn, &conns)
+		if status.Code(err) == codes.Aborted { // it listens elsewhere, and what is open stays open
+			return
+		}
+		if ctx.Err() == nil && !w.draining.Load() {
 			Check(tb, err)
 		}
+		cancel()
 	})
 	w.AwaitConnected(tb, name, true)
 	return func() { stop(); w.AwaitConnected(tb, name, false) }

@@ -10,7 +10,7 @@ import (
 )
 
 // limitSettings are what an operator decides about how much one agent may make the principal do.
-type limitSettings struct{ objects, changes, connections int }
+type limitSettings struct{ objects, changes, connections, sessions int }
 
 // maxConnectionsOfOne is how many connections may come with one certificate. An agent needs one, and of those that broke off, the
 // principal notices within twenty seconds.
@@ -22,6 +22,8 @@ func (s *limitSettings) declare(set *settings.Set) {
 	set.Int(&s.changes, "agent-changes-per-second", "ARGOCD_PRINCIPAL_AGENT_CHANGES_PER_SECOND", 500,
 		"how many changes of one agent are taken in a second, after a burst of twenty times as many; an agent that sends more is read more "+
 			"slowly; 0 for no limit", settings.NonNegative)
+	set.Int(&s.sessions, "sessions-per-second", "ARGOCD_PRINCIPAL_SESSIONS_PER_SECOND", 300,
+		"how many agents may begin a session in a second, and as many at once after a while; others are told when to connect again; 0 for no limit", settings.NonNegative)
 	set.Int(&s.connections, "max-connections", "ARGOCD_PRINCIPAL_MAX_CONNECTIONS", 20_000,
 		"how many connections of agents and components there may be that have authenticated; more are refused; a quarter as many handshakes may be in progress besides", settings.Positive)
 }

@@ -140,6 +140,7 @@ func (p *principal) newSessions() *sessions.Service {
 	return sessions.New(sessions.Options{
 		Authn: p.entrance.authn, Roster: p.roster, Ready: awaitAll(known...), Modes: facets.Modes(), Register: registers(p.registrar),
 		Knows: p.hub.Knows, Mode: p.clusters.Mode, OtherCluster: p.clusters.Other, Hello: func() wire.Hello { return s.hello(p.identity.UID()) },
+		PerSecond: s.limits.sessions,
 		Share: p.hub.Sharing(s.resyncEvery, func(agent string) converge.Observer {
 			return p.guard.Observer(agent, p.metrics.Observer(agent, logging.Component(p.logger, "sync").With("agent", agent)))
 		}),

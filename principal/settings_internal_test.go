@@ -61,6 +61,7 @@ func TestFlags(t *testing.T) {
 			"metrics-agents":                        {Want: "want", Bad: []string{"-1", "many"}},
 			"max-connections":                       {Want: "want", Bad: []string{"0", "-1", "many"}},
 			"max-objects-per-agent":                 {Want: "want", Bad: []string{"-1", "many"}},
+			"sessions-per-second":                   {Want: "want", Bad: []string{"-1", "fast"}, Good: []string{"0"}},
 			"agent-changes-per-second":              {Want: "want", Bad: []string{"-1", "fast"}},
 			"resource-proxy-address":                {Want: "want a host and a port", Bad: []string{"", "proxy", "https://proxy:9090"}},
 			"self-registration-client-cert-secret":  {Bad: []string{"a/b", "A"}},

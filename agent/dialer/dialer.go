@@ -133,6 +133,8 @@ func (d *Dialer) retryDelay(ctx context.Context, again *retry, failures *failure
 	switch {
 	case errors.Is(err, errRenewed):
 		d.options.Logger.Info("Certificate renewed; reconnecting")
+	case isTold(err):
+		logger.Log(ctx, min(failures.level(lasted, text(err)), slog.LevelInfo), "Principal asks to connect later", "reason", text(err))
 	case goaway.Is(err) && lasted > 0:
 		logger.Log(ctx, min(failures.level(lasted, text(err)), slog.LevelInfo), "Principal is shutting down; connecting to another")
 	case superseded(err) && first:

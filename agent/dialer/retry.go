@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -37,6 +38,28 @@ const (
 	supersededLast  = 15 * time.Minute
 	supersededReset = 2 * supersededLast
 )
+
+// How long the agent waits at most when its principal says how long (RetryInfo of google/rpc/error_details.proto), and what is added to that at
+// random: principals that count no further tell several agents the same time.
+const (
+	toldLast   = 2 * time.Minute
+	toldSpread = 500 * time.Millisecond
+)
+
+// told returns how long the principal asks the agent to wait, bounded, and whether it does.
+func told(err error) (wait time.Duration, is bool) {
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok && info.GetRetryDelay().IsValid() && info.GetRetryDelay().AsDuration() > 0 {
+			return min(info.GetRetryDelay().AsDuration(), toldLast) + rand.N(toldSpread), true //nolint:gosec // this needs no secrecy
+		}
+	}
+	return 0, false
+}
+
+func isTold(err error) bool {
+	_, is := told(err)
+	return is
+}
 
 // refusedError is the end of an attempt in whose TLS handshake one side refused the other. gRPC says that it is unavailable,
 // as it does of a network.
@@ -71,6 +94,9 @@ func (r *retry) after(lasted time.Duration, err error) time.Duration {
 	}
 	if lasted > supersededReset {
 		r.superseded.reset()
+	}
+	if wait, is := told(err); is {
+		return wait
 	}
 	switch {
 	case errors.Is(err, errRenewed), goaway.Is(err) && lasted >= lostReset: // principals ask agents in turns

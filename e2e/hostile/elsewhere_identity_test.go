@@ -100,6 +100,18 @@ func identityLiesElsewhere() []lie {
 			by:      `internal/base/kube.TestMadeUpTokensDoNotBusyTheAPIServer`,
 		},
 		{
+			who: `principal`, about: `connection`,
+			sends:   `that the agent is to connect again in a year, in no time, in a negative or an impossible one (RetryInfo)`,
+			happens: `the agent waits for two minutes at most; what is no time to wait counts as if it had not been said`,
+			by:      `agent/dialer.TestPrincipalThatTellsAgentsNonsense`,
+		},
+		{
+			who: `agents`, about: `connection`,
+			sends:   `all of them connect at once, or again and again`,
+			happens: `--sessions-per-second begin a session; others are told when to come, each at another time`,
+			by:      `principal/sessions.TestAgentsThatComeAtOnceAreTakenInAtARate`,
+		},
+		{
 			who: `anyone in the network`, about: `TLS at the principal and kubeproxy`,
 			sends:   `connections that never finish a handshake`,
 			happens: `who has authenticated keeps its place; of --max-connections / 4 handshakes the oldest of the address with most makes room, and each has 15 s at the principal and 10 s at kubeproxy`,

@@ -140,6 +140,9 @@ func (c *connection) handshake() error {
 	if err := c.awaitReady(); err != nil {
 		return err
 	}
+	if err := c.awaitTurn(); err != nil {
+		return err
+	}
 	err := asStatus(c.exchangeHellos())
 	if err != nil && c.raw.Err() == nil && !errors.Is(err, goaway.Err) {
 		s.options.Authn.LogRefusal(c.name, c.logger, err)
@@ -159,6 +162,23 @@ func (c *connection) awaitReady() error {
 		return status.Error(codes.Unavailable, "the principal is not ready: "+err.Error())
 	}
 	return nil
+}
+
+// awaitTurn waits until it is the agent's turn to be served, or tells it when that is. Those who are told are counted, and logged together.
+func (c *connection) awaitTurn() error {
+	later, err := c.service.turns.await(c.ctx)
+	switch {
+	case err != nil:
+		return asStatus(err)
+	case later == 0:
+		return nil
+	}
+	c.service.metrics.deferred.Inc()
+	c.service.sometimes.Do(func() {
+		c.service.options.Logger.Info("Agents are told to connect later: more come at once than --sessions-per-second allows",
+			"sessions_per_second", int(c.service.turns.limiter.Limit()), "after", later.Round(time.Millisecond).String())
+	})
+	return errLater(later)
 }
 
 // serve waits until an older session with the agent has ended, and runs one.

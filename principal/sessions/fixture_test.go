@@ -133,8 +133,8 @@ type fixture struct {
 	sources map[string]*memorySource // by agent
 }
 
-// newFixture makes a service that does not run.
-func newFixture(t *testing.T) *fixture {
+// newFixture makes a service that does not run, in which so many sessions may begin in a second, or any number.
+func newFixture(t *testing.T, perSecond ...int) *fixture {
 	t.Helper()
 	ca, err := pki.NewCA(pki.CAOptions{CommonName: "test"})
 	require.NoError(t, err)
@@ -155,7 +155,7 @@ func newFixture(t *testing.T) *fixture {
 	o.authn = authn.New(authn.Options{Identify: who, Trust: identity.Verified(o.material, nil), Logger: slog.New(slog.NewTextHandler(o.log, nil))})
 	o.Service = sessions.New(sessions.Options{
 		Authn: o.authn, Roster: o.roster, Ready: o.ready, Hello: hello, Modes: []string{"managed", "autonomous"}, Registerer: o.registry,
-		Knows: o.knows, Register: o.register, Drain: func() time.Duration { return o.drain },
+		PerSecond: append(perSecond, 0)[0], Knows: o.knows, Register: o.register, Drain: func() time.Duration { return o.drain },
 		OtherCluster: func(agent string) string { return map[string]string{"pushed": "argocd/pushed-secret"}[agent] },
 		Mode:         o.modeOf,
 		Logger:       slog.New(slog.NewTextHandler(o.log, nil)),

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	syncv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/sync/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
@@ -53,6 +54,8 @@ type Options struct {
 	Mode func(agent string) string
 	// OtherCluster returns the cluster Secret that has an agent's name for its cluster and is not the agent's, empty if none has.
 	OtherCluster func(agent string) string
+	// PerSecond is how many sessions may begin in a second, and in a row after a while; 0 for any number.
+	PerSecond int
 	// Hello returns the principal's.
 	Hello func() wire.Hello
 	// Drain returns within what time agents are asked to connect to another principal when Run ends; 0 if there is none, and all are asked
@@ -74,6 +77,8 @@ type Service struct {
 	// registrations is the log of those that fail.
 	registrations *slog.Logger
 	moves         *moves
+	turns         *turns
+	sometimes     rate.Sometimes // agents are told to come later, for the log
 
 	mu          sync.RWMutex
 	serving     bool                     // Run runs. Guarded by mu
@@ -99,6 +104,7 @@ func New(o Options) *Service {
 		options: o, metrics: newMetrics(o.Registerer), workers: converge.NewWorkers(maxWrites), registrations: logging.Limited(o.Logger),
 		connections: make(map[*connection]struct{}), streamsOf: make(map[string]int), agents: make(map[string]*agent),
 		budgets: make(map[string]*budget), sweepAt: minBudgets, moves: newMoves(),
+		turns: newTurns(o.PerSecond), sometimes: rate.Sometimes{Interval: time.Minute},
 	}
 	o.Roster.Subscribe(func(kind peers.Kind, agent string) {
 		if kind == peers.Session && o.Roster.HeldElsewhere(kind, agent) {

@@ -366,6 +366,12 @@ func liesElsewhere() []lie {
 			by:      `agent/dialer.TestPrincipalThatAlwaysShutsDown`,
 		},
 		{
+			who: `principal`, about: `connection`,
+			sends:   `that it shuts down, again and again, and keeps tunnel connections open over each connection that the agent leaves`,
+			happens: `at most 1000 tunnel connections, over all connections together; further dials are not accepted`,
+			by:      `internal/traffic/tunnel.TestConnectionsOverOlderWaysAreCounted`,
+		},
+		{
 			who: `agent`, about: `shutdown of a principal`,
 			sends:   `nothing: it stays, although it was asked to go elsewhere, and so does what goes through it`,
 			happens: `disconnected when --drain-timeout is over`,

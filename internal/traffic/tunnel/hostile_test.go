@@ -3,6 +3,7 @@ package tunnel_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"strconv"
@@ -83,6 +84,62 @@ func TestConnectionsAreLimited(t *testing.T) {
 	conns.Wait()
 	require.LessOrEqual(t, g.most.Load(), int64(1000))
 	require.Positive(t, g.most.Load())
+}
+
+// stayingPrincipal dials as often as it is told to, stops listening when that many connections have come, and keeps them open.
+type stayingPrincipal struct {
+	tunnelv1.UnimplementedTunnelServer
+
+	dials, expects int
+	came           chan struct{}
+}
+
+func (p *stayingPrincipal) Listen(_ *tunnelv1.ListenRequest, stream tunnelv1.Tunnel_ListenServer) error {
+	for i := range p.dials {
+		if err := stream.Send(&tunnelv1.DialRequest{Id: strconv.Itoa(i), Target: string(tunnel.Kube)}); err != nil {
+			return err
+		}
+	}
+	for range p.expects {
+		<-p.came
+	}
+	return nil
+}
+
+func (p *stayingPrincipal) Accept(stream tunnelv1.Tunnel_AcceptServer) error {
+	p.came <- struct{}{}
+	<-stream.Context().Done()
+	return stream.Context().Err()
+}
+
+// A hub that has an agent go from principal to principal, and keeps what it has open through each, gets no more connections by that.
+func TestConnectionsOverOlderWaysAreCounted(t *testing.T) {
+	const most = 1000
+	first := &stayingPrincipal{dials: most, expects: most, came: make(chan struct{}, most)}
+	others := &stayingPrincipal{dials: 50, came: make(chan struct{}, most)}
+	kube := tunnel.NewListener(tunnel.Kube)
+	var serving, conns sync.WaitGroup
+	defer serving.Wait()
+	defer kube.Close()
+	serving.Go(func() {
+		for {
+			c, err := kube.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), relaytest.Timeout)
+	defer cancel()
+	server := tunnel.NewServer(slog.New(slog.DiscardHandler), kube)
+	for _, principal := range []*stayingPrincipal{first, others, others} {
+		require.ErrorIs(t, server.Serve(ctx, ctx, serve(t, principal), &conns), io.EOF)
+	}
+	require.NoError(t, ctx.Err())
+	cancel()
+	conns.Wait()
+	require.Empty(t, others.came)
 }
 
 // serve has a principal of the test's own serve an agent, and returns the agent's connection to it.

@@ -18,7 +18,8 @@ import (
 // acceptTimeout is how long a dial may wait for a listener on the spoke. The hub has given up by then.
 const acceptTimeout = 10 * time.Second
 
-// maxConns is how many connections there may be at a time. A principal lets an agent have no more either.
+// maxConns is how many connections there may be at a time, over all connections to principals together: those over older ones last as long
+// as the hub pleases. A principal lets an agent have no more either.
 const maxConns = 1000
 
 // Bounds of a DialRequest's texts, in bytes: an id goes back to the principal as metadata, a target into a reason and the log.
@@ -75,12 +76,13 @@ func (l *Listener) deliver(ctx context.Context, c net.Conn) bool {
 // Server accepts what the hub dials.
 type Server struct {
 	listeners map[Target]*Listener
+	slots     chan struct{} // is full when there are as many connections as there may be
 	logger    *slog.Logger
 }
 
 // NewServer returns a server that delivers connections to these listeners.
 func NewServer(logger *slog.Logger, listeners ...*Listener) *Server {
-	s := &Server{listeners: make(map[Target]*Listener), logger: logger}
+	s := &Server{listeners: make(map[Target]*Listener), slots: make(chan struct{}, maxConns), logger: logger}
 	for _, l := range listeners {
 		s.listeners[l.target] = l
 	}
@@ -96,7 +98,7 @@ func (s *Server) Serve(ctx, listening context.Context, principal grpc.ClientConn
 	if err != nil {
 		return err
 	}
-	slots, over := make(chan struct{}, maxConns), make(chan struct{})
+	over := make(chan struct{})
 	defer close(over)
 	warn := sync.OnceFunc(func() {
 		s.logger.Warn("Tunnel dials rejected: the principal sends an id or a target that is too long; check its version", "id_limit", maxID, "target_limit", maxTarget)
@@ -111,9 +113,9 @@ func (s *Server) Serve(ctx, listening context.Context, principal grpc.ClientConn
 			continue
 		}
 		select {
-		case slots <- struct{}{}:
+		case s.slots <- struct{}{}:
 			conns.Go(func() {
-				defer func() { <-slots }()
+				defer func() { <-s.slots }()
 				s.accept(ctx, client, dial, over)
 			})
 		default: // the hub's dial times out

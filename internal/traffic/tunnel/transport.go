@@ -25,9 +25,9 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// DialOptions returns the options of whoever connects to a principal for tunnel connections.
-func DialOptions() []grpc.DialOption {
-	return append(XDSDialOptions(), hostname.DialOptions()...)
+// DialOptions returns the options of whoever connects to a principal for tunnel connections. These addresses are tried last.
+func DialOptions(last ...string) []grpc.DialOption {
+	return append(XDSDialOptions(), hostname.DialOptions(last...)...)
 }
 
 // XDSDialOptions is DialOptions for a target of gRPC's xDS, whose routes are a service config.

@@ -84,6 +84,7 @@ type Dialer struct {
 	connected atomic.Bool
 	reason    atomic.Pointer[error] // why it is not connected
 	retired   sync.WaitGroup        // connections that have been replaced, and over which the hub has not said all
+	left      addresses             // of principals that shut down
 	unlisten  context.CancelFunc    // ends listening over one of these whose principal goes away; nil if there has been none
 }
 
@@ -200,8 +201,8 @@ func printable(said string) string {
 // of the certificate, and when the principal goes away, the old connection stays open for its tunnel connections: no terminal or
 // log ends for that. The newer certificate speaks for them too, see identity.Session.
 func (d *Dialer) connect(ctx context.Context) (lasted time.Duration, err error) {
-	refused := new(atomic.Bool)
-	conn, err := grpc.NewClient(d.options.Address, transport(d.options, handshake{d.options.Credentials, refused})...)
+	seen := new(handshakes)
+	conn, err := grpc.NewClient(d.options.Address, transport(d.options, handshake{d.options.Credentials, seen}, d.left)...)
 	if err != nil {
 		return 0, err
 	}
@@ -213,13 +214,16 @@ func (d *Dialer) connect(ctx context.Context) (lasted time.Duration, err error) 
 		_ = conn.Close() // it only ever says that it was closed before
 	}
 	lasted, err = d.runSession(ctx, conn, &hub)
+	if goaway.Is(err) {
+		d.left = d.left.and(seen.at())
+	}
 	if errors.Is(err, errRenewed) || lasted > 0 && goaway.Is(err) {
 		d.retired.Go(over)
 		return lasted, err
 	}
 	end()
 	over()
-	if lasted == 0 && refused.Load() && status.Code(err) == codes.Unavailable {
+	if lasted == 0 && seen.refused.Load() && status.Code(err) == codes.Unavailable {
 		err = refusedError{err}
 	}
 	return lasted, err

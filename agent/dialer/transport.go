@@ -28,9 +28,9 @@ const (
 	reaching = 3 * time.Second
 )
 
-// transport returns the options that a connection is made with.
-func transport(o Options, c credentials.TransportCredentials) []grpc.DialOption {
-	options := append(tunnel.DialOptions(),
+// transport returns the options that a connection is made with. Addresses that the agent was asked to leave are tried last.
+func transport(o Options, c credentials.TransportCredentials, left addresses) []grpc.DialOption {
+	options := append(tunnel.DialOptions(left...),
 		grpc.WithTransportCredentials(c), o.session.DialOption(),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.NewCodec())),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -70,15 +70,30 @@ func proxied(address string) bool {
 	return proxy != nil || err != nil
 }
 
-// handshake is the credentials of one connection. It remembers whether one side refused the other: gRPC passes on no more than
-// the text of that.
+// handshake is the credentials of one connection. It remembers what gRPC passes on no more than the text of, if at all.
 type handshake struct {
 	credentials.TransportCredentials
-	refused *atomic.Bool
+	seen *handshakes
+}
+
+// handshakes is what was seen of those of one connection.
+type handshakes struct {
+	refused atomic.Bool            // one side refused the other
+	address atomic.Pointer[string] // of the principal in the last one; nil before the first
+}
+
+// at returns the address that the connection is to, empty if it got nowhere.
+func (s *handshakes) at() string {
+	if address := s.address.Load(); address != nil {
+		return *address
+	}
+	return ""
 }
 
 // ClientHandshake does the handshake.
 func (h handshake) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	address := raw.RemoteAddr().String()
+	h.seen.address.Store(&address)
 	conn, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	h.look(err)
 	if err != nil {
@@ -89,13 +104,13 @@ func (h handshake) ClientHandshake(ctx context.Context, authority string, raw ne
 
 // Clone returns credentials that remember in the same place.
 func (h handshake) Clone() credentials.TransportCredentials {
-	return handshake{h.TransportCredentials.Clone(), h.refused}
+	return handshake{h.TransportCredentials.Clone(), h.seen}
 }
 
 // look looks whether an error is a refusal. A peer that hangs up in the middle may be one that shuts down.
 func (h handshake) look(err error) {
 	if failed := new(certs.HandshakeError); errors.As(err, &failed) && failed.Reason != certs.Disconnected {
-		h.refused.Store(true)
+		h.seen.refused.Store(true)
 	}
 }
 

@@ -11,20 +11,25 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Server is a DNS server that this process asks, until the test is over. It knows that each name is 127.0.0.1, and nothing else of it.
+// Server is a DNS server that this process asks, until the test is over. It knows which addresses each name has, and nothing else of it.
 type Server struct {
-	socket net.PacketConn
+	socket    net.PacketConn
+	addresses [][4]byte
 
 	mu    sync.Mutex
 	asked []dnsmessage.Type // guarded by mu
 }
 
-// Start starts one, in place of net.DefaultResolver: tests that run at the same time ask it too, so they must not.
-func Start(tb testing.TB) *Server {
+// Start starts one, in place of net.DefaultResolver: tests that run at the same time ask it too, so they must not. Names have the address
+// 127.0.0.1, or those that are given, in that order.
+func Start(tb testing.TB, addresses ...[4]byte) *Server {
 	tb.Helper()
 	socket, err := new(net.ListenConfig).ListenPacket(tb.Context(), "udp", "127.0.0.1:0")
 	require.NoError(tb, err)
-	s := &Server{socket: socket}
+	if len(addresses) == 0 {
+		addresses = [][4]byte{{127, 0, 0, 1}}
+	}
+	s := &Server{socket: socket, addresses: addresses}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -55,7 +60,7 @@ func (s *Server) serve() {
 			continue
 		}
 		s.note(message.Questions[0].Type)
-		if answer, err := answerTo(message).Pack(); err == nil {
+		if answer, err := s.answerTo(message).Pack(); err == nil {
 			_, _ = s.socket.WriteTo(answer, from) // whoever asks asks again
 		}
 	}
@@ -79,14 +84,16 @@ func (s *Server) AddressesOnly(tb testing.TB) {
 }
 
 // answerTo answers a question for addresses of IPv4, and knows nothing else.
-func answerTo(message dnsmessage.Message) *dnsmessage.Message {
+func (s *Server) answerTo(message dnsmessage.Message) *dnsmessage.Message {
 	message.Response, message.Additionals = true, nil
 	question := message.Questions[0]
 	if question.Type == dnsmessage.TypeA {
-		message.Answers = []dnsmessage.Resource{{
-			Header: dnsmessage.ResourceHeader{Name: question.Name, Type: question.Type, Class: question.Class},
-			Body:   &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
-		}}
+		for _, address := range s.addresses {
+			message.Answers = append(message.Answers, dnsmessage.Resource{
+				Header: dnsmessage.ResourceHeader{Name: question.Name, Type: question.Type, Class: question.Class},
+				Body:   &dnsmessage.AResource{A: address},
+			})
+		}
 	}
 	return &message
 }

@@ -189,7 +189,7 @@ func TestPrincipalShutdownEndsStreamsWithUnavailable(t *testing.T) {
 	}
 	stopped(t, principal.Stop)
 	require.Zero(t, principal.ExitCode())
-	says(t, s.agent, "the principal is shutting down: connect again")
+	says(t, s.agent, "Principal is shutting down; reconnecting")
 	start(t, principal.Start)
 	for _, app := range apps {
 		app.arrives(t)

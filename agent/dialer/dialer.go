@@ -137,7 +137,7 @@ func (d *Dialer) retryDelay(ctx context.Context, again *retry, failures *failure
 	case isTold(err):
 		logger.Log(ctx, min(failures.level(lasted, text(err)), slog.LevelInfo), "Principal asks to connect later", "reason", text(err))
 	case goaway.Is(err) && lasted > 0:
-		logger.Log(ctx, min(failures.level(lasted, text(err)), slog.LevelInfo), "Principal is shutting down; connecting to another")
+		logger.Log(ctx, min(failures.level(lasted, text(err)), slog.LevelInfo), "Principal is shutting down; reconnecting")
 	case superseded(err) && first:
 		logger.Error("Principal serves another agent of this name; retrying", "error", text(err))
 	case superseded(err):

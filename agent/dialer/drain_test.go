@@ -48,7 +48,7 @@ func TestAgentLeavesADrainingPrincipalWithoutAnInterruption(t *testing.T) {
 		require.NoError(t, another.Close())
 		<-carried.Done()
 		<-meanwhile.Done()
-		require.Contains(t, o.log.String(), "Principal is shutting down; connecting to another")
+		require.Contains(t, o.log.String(), "Principal is shutting down; reconnecting")
 		require.NotContains(t, o.log.String(), "Connection to principal failed")
 	}, true)
 }

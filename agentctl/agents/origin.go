@@ -102,7 +102,6 @@ func (t told) origin(i identitySettings) Origin {
 	case strings.HasPrefix(t.value(i.credentials), "jwt-svid:"):
 		o.Elsewhere = "JWT-SVIDs of the SPIFFE Workload API"
 	case o.File == "" && from != "": // files win
-
 		o.Elsewhere = "the SPIFFE Workload API at " + from
 	}
 	return o

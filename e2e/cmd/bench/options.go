@@ -34,6 +34,7 @@ type options struct {
 	fleetApplications int
 	fleetMost         int
 	fleetSeconds      int
+	fleetPrincipals   int
 	floorOnly         bool
 	principalArgs     []string
 	agentArgs         []string
@@ -87,6 +88,7 @@ func (o *options) Declare(set *settings.Set) {
 		settings.Each(checkSize))
 	set.Int(&o.fleetApplications, "fleet-applications", "", 10, "Applications of each of them; 0 for agents without any alone")
 	set.Int(&o.fleetMost, "fleet-most", "", 10_000, "Applications of all of them together: where that is less, only some agents have any", settings.Positive)
+	set.Int(&o.fleetPrincipals, "fleet-principals", "", 3, "Principals in fleet, after one alone; less than two for one alone", settings.NonNegative)
 	set.Int(&o.fleetSeconds, "fleet-seconds", "", 30, "Seconds that are measured while nothing happens, and while statuses change",
 		settings.Positive)
 	set.String(&o.json, "json", "", "", "File for the figures; bin/bench.json of the repository if empty")

@@ -58,6 +58,7 @@ func (o options) suites() []suite {
 			parts: func(l *lab.Lab) []contest.Part {
 				return crowd.Parts(crowd.Options{
 					Lab: l, Sizes: o.sizes(), Applications: o.fleetApplications, Most: o.fleetMost, Seconds: o.fleetSeconds,
+					Principals:    o.fleetPrincipals,
 					PrincipalArgs: o.principalArgs,
 				})
 			},

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -39,6 +38,7 @@ const bufferSize = 4 << 10
 // agent is a managed agent of a fleet.
 type agent struct {
 	name         string
+	way          *way
 	peer         *converge.Peer
 	dialer       *dialer.Dialer
 	applications *memory
@@ -52,7 +52,7 @@ func (f *Fleet) newAgent(o Options, index int, name string) (*agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{name: name, applications: &memory{changed: f.held}, statuses: &memory{}}
+	a := &agent{name: name, way: newWay(index, append([]string{o.Address}, o.Others...)), applications: &memory{changed: f.held}, statuses: &memory{}}
 	replicas := map[converge.Facet]converge.ReplicaConfig{facets.Application: {Replica: a.applications}}
 	for _, facet := range []converge.Facet{facets.Intent, facets.AppProject, facets.Repository, facets.RepoCreds, facets.GPGKeys} {
 		replicas[facet] = converge.ReplicaConfig{Replica: &memory{}}
@@ -65,10 +65,10 @@ func (f *Fleet) newAgent(o Options, index int, name string) (*agent, error) {
 	hello.Mode, hello.Mapping, hello.Heartbeat = string(facets.Managed), mapping.ByNamespace{}.Name(), o.Heartbeat.Milliseconds()
 	logger := slog.New(slog.DiscardHandler)
 	a.dialer = dialer.New(dialer.Options{
-		Address: o.Address, Credentials: secure, KeepAlive: o.KeepAlive, Peer: a.peer, Hello: func(context.Context) wire.Hello { return hello }, OnHello: f.greeted(a),
+		Address: o.Address, Credentials: secure, KeepAlive: o.KeepAlive, Peer: a.peer, Hello: func(context.Context) wire.Hello { return hello }, OnHello: f.greeted(a, o),
 		Tunnel: tunnel.NewServer(logger), Renewed: func() <-chan struct{} { return nil },
 		Dial: append(proof,
-			grpc.WithContextDialer(from(index)), grpc.WithReadBufferSize(bufferSize), grpc.WithWriteBufferSize(bufferSize)),
+			grpc.WithContextDialer(a.way.dial), grpc.WithReadBufferSize(bufferSize), grpc.WithWriteBufferSize(bufferSize)),
 		Registerer: prometheus.NewRegistry(), Logger: logger,
 	})
 	return a, nil
@@ -106,14 +106,6 @@ func forwarding(header string) grpc.DialOption {
 	) (grpc.ClientStream, error) {
 		return open(metadata.AppendToOutgoingContext(ctx, xfcc.Header, header), desc, conn, method, options...)
 	})
-}
-
-// from dials from one of loopback's addresses.
-func from(index int) func(context.Context, string) (net.Conn, error) {
-	local := net.IPv4(127, 0, 1, byte(1+index/portsPerAddress%addresses)) //nolint:gosec // there are not that many addresses
-	return func(ctx context.Context, address string) (net.Conn, error) {
-		return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: local}}).DialContext(ctx, "tcp", address)
-	}
 }
 
 // report gives an Application a status.

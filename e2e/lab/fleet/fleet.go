@@ -20,6 +20,10 @@ type Options struct {
 	Address string   // of the principal, host:port
 	CA      *pki.CA  // that the principal's certificate comes from, and the agents'
 	Names   []string // of the agents
+	// Others are more principals, host:port. Agents come to all of them in turns, as a Service before them has it.
+	Others []string
+	// Greeted, if set, is called when an agent has connected.
+	Greeted func(agent string)
 	// Intervals are those of heartbeats and of pings; zero for a real agent's own.
 	Heartbeat, KeepAlive time.Duration
 	// SPIFFEID, if it is set, returns the SPIFFE ID that an agent's certificate has, instead of its name. The principal has one too then,
@@ -97,6 +101,20 @@ func (f *Fleet) Close() {
 	f.work.Wait()
 }
 
+// Away is how many agents are not connected.
+func (f *Fleet) Away() int {
+	away := 0
+	for _, a := range f.agents {
+		if a.dialer.Connected() != nil {
+			away++
+		}
+	}
+	return away
+}
+
+// Move ends the connection of an agent, which then comes to another principal.
+func (f *Fleet) Move(agent int) { f.agents[agent].way.cut() }
+
 // Expect begins to wait for every agent to connect, whether it is connected now or not. It is what Start does, too.
 func (f *Fleet) Expect() {
 	f.mu.Lock()
@@ -127,8 +145,11 @@ func (f *Fleet) WaitConnected(ctx context.Context) error {
 }
 
 // greeted says that an agent has connected.
-func (f *Fleet) greeted(a *agent) func(wire.Hello) {
+func (f *Fleet) greeted(a *agent, o Options) func(wire.Hello) {
 	return func(wire.Hello) {
+		if o.Greeted != nil {
+			o.Greeted(a.name)
+		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if a.epoch == f.epoch {

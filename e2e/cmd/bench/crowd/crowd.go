@@ -27,6 +27,7 @@ type Options struct {
 	Applications int   // of each agent; zero leaves out what is measured with them
 	Most         int   // Applications in all: when that is less, only some agents have any
 	Seconds      int   // that are measured while nothing happens, and while statuses change
+	Principals   int   // in what is measured with several; less than two leaves that out
 
 	PrincipalArgs []string // more flags
 }
@@ -59,6 +60,9 @@ func Parts(o Options) []contest.Part {
 		if o.Applications > 0 {
 			add((*crowd).busy, crowd{Options: o, size: size, owners: min(size, o.Most/o.Applications)})
 		}
+	}
+	if o.Principals > 1 {
+		parts = append(parts, replicaParts(o)...)
 	}
 	return append(parts, identityParts(o)...)
 }

@@ -43,7 +43,11 @@ func (g *ground) caller(ctx context.Context, contender string) (figures.Sample, 
 		return nil, fmt.Errorf("preparation: %w", err)
 	}
 	if contender == figures.Floor {
-		return g.directly(ctx)
+		var names []string
+		for _, p := range proofs() {
+			names = append(names, p.name)
+		}
+		return g.directly(ctx, names)
 	}
 	var all figures.Sample
 	for _, p := range proofs() {
@@ -51,23 +55,23 @@ func (g *ground) caller(ctx context.Context, contender string) (figures.Sample, 
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.name, err)
 		}
-		all = append(all, named(p, sample)...)
+		all = append(all, named(p.name, sample)...)
 	}
 	return all, nil
 }
 
 // named has figures begin with the way.
-func named(p proof, sample figures.Sample) figures.Sample {
+func named(way string, sample figures.Sample) figures.Sample {
 	var all figures.Sample
 	for _, f := range sample {
-		f.Name = p.name + ": " + f.Name
+		f.Name = way + ": " + f.Name
 		all = append(all, f)
 	}
 	return all
 }
 
-// directly asks the spoke's API server, which is beside each way.
-func (g *ground) directly(ctx context.Context) (figures.Sample, error) {
+// directly asks the spoke's API server, which is beside each of the ways.
+func (g *ground) directly(ctx context.Context, ways []string) (figures.Sample, error) {
 	server := g.Lab.Spoke(spoke)
 	config, err := client.For(server, lab.AgentUser, server.Address)
 	if err != nil {
@@ -79,8 +83,8 @@ func (g *ground) directly(ctx context.Context) (figures.Sample, error) {
 	}
 	sample, err := g.asks(ctx, nil, nil, &route{config: config, client: c})
 	var all figures.Sample
-	for _, p := range proofs() {
-		all = append(all, named(p, sample)...)
+	for _, way := range ways {
+		all = append(all, named(way, sample)...)
 	}
 	return all, err
 }

@@ -49,6 +49,7 @@ func all() []part {
 	return []part{
 		{"get", relayed, (*ground).get},
 		{"caller", []string{figures.Floor, figures.Ours}, (*ground).caller},
+		{"ways", []string{figures.Floor, figures.Ours}, (*ground).ways},
 		{"stream", relayed, (*ground).stream},
 		{"redis", relayed, (*ground).redis},
 		{"agentkey", []string{figures.Floor, figures.Ours}, (*ground).agentKey},

@@ -96,10 +96,10 @@ func newWholeFleet(t *testing.T) *wholeFleet {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	f := &wholeFleet{lab: l, seed: seed, agents: make(map[string]*lab.Agent)}
-	ofNamespaces := f.principal(ctx, t)
+	ofNamespaces := f.start(ctx, t)
 	f.agent(ctx, t, ofNamespaces, "managed", facets.Managed)
 	f.agent(ctx, t, ofNamespaces, "free", facets.Autonomous)
-	ofDestinations := f.principal(ctx, t, byDestination, "--allowed-namespaces=team-*")
+	ofDestinations := f.start(ctx, t, byDestination, "--allowed-namespaces=team-*")
 	f.agent(ctx, t, ofDestinations, "placed", facets.Managed, byDestination, "--allowed-namespaces=team-*", "--create-namespace=true")
 	require.NoError(t, l.Hub.Apply(ctx, namespace("team-x")))
 	for name := range f.agents {
@@ -108,19 +108,30 @@ func newWholeFleet(t *testing.T) *wholeFleet {
 	return f
 }
 
-func (f *wholeFleet) principal(ctx context.Context, t *testing.T, args ...string) *lab.Principal {
+// fleetPrincipals is how many principals there are of each mapping: agents come to any of them.
+const fleetPrincipals = 3
+
+// start starts the principals of a mapping.
+func (f *wholeFleet) start(ctx context.Context, t *testing.T, args ...string) []*lab.Principal {
 	t.Helper()
-	p, err := f.lab.NewPrincipal(ctx, lab.PrincipalOptions{Alive: true, Args: args})
+	replicas, err := f.lab.NewPrincipals(ctx, fleetPrincipals, lab.PrincipalOptions{Alive: true, Args: args})
 	require.NoError(t, err)
-	require.NoError(t, p.Start(ctx))
-	f.principals = append(f.principals, p)
-	return p
+	for _, p := range replicas {
+		require.NoError(t, p.Start(ctx))
+	}
+	f.principals = append(f.principals, replicas...)
+	return replicas
 }
 
-func (f *wholeFleet) agent(ctx context.Context, t *testing.T, p *lab.Principal, name string, mode facets.Mode, args ...string) {
+func (f *wholeFleet) agent(ctx context.Context, t *testing.T, replicas []*lab.Principal, name string, mode facets.Mode, args ...string) {
 	t.Helper()
-	a, err := f.lab.NewAgent(ctx, lab.AgentOptions{Spoke: name, Mode: string(mode), Principal: p, Args: args})
+	a, err := f.lab.NewAgent(ctx, lab.AgentOptions{Spoke: name, Mode: string(mode), Principal: replicas[0], Args: args})
 	require.NoError(t, err)
+	addresses := make([]string, len(replicas))
+	for i, p := range replicas {
+		addresses[i] = p.Address
+	}
+	a.Principal.Spread(addresses...)
 	require.NoError(t, a.Start(ctx))
 	require.NoError(t, a.WaitConnected(ctx))
 	f.agents[name] = a

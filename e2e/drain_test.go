@@ -75,6 +75,24 @@ func TestPrincipalDrainsUnderUsers(t *testing.T) {
 	require.NotContains(t, string(said), "Connection to principal failed")
 }
 
+// Who still looks at something through a principal that is told to stop keeps it no longer than --drain-timeout.
+func TestDrainEndsWithItsTimeout(t *testing.T) {
+	t.Parallel()
+	principals, proxies := newReplicas(t, 2, "--drain-timeout=2s")
+	s := newSite(t, "overdue", lab.AgentOptions{Principal: principals[0]}).connected(t)
+	s.mayBeWatched(t)
+	lines, _ := s.opensWatch(t, proxies[0])
+	s.agent.Principal.Move(principals[1].Address)
+	began := time.Now()
+	require.NoError(t, <-stops(t, principals[0]))
+	require.GreaterOrEqual(t, time.Since(began), 2*time.Second)
+	says(t, principals[0], "Drain timeout is over")
+	for lines.Scan() { // until it ends
+	}
+	other, _ := uses(t, proxies[1], s.name)
+	other.servedSince(t, time.Now())
+}
+
 // All principals are restarted, one after the other, as a rolling update does it. Nobody's request fails, and no change is lost.
 func TestRollingRestartUnderUsers(t *testing.T) {
 	t.Parallel()

@@ -108,9 +108,8 @@ func (s *site) mayBeWatched(t *testing.T) {
 	}})
 }
 
-// watches has a proxy watch the ConfigMaps of a site until the test is over, or end is called, and returns what waits for one of a name that is
-// made after that.
-func (s *site) watches(t *testing.T, proxy *lab.Proxy) (sees func(name string), end func()) {
+// opensWatch has a proxy watch the ConfigMaps of a site until the test is over, or end is called, and returns what it is answered.
+func (s *site) opensWatch(t *testing.T, proxy *lab.Proxy) (lines *bufio.Scanner, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
@@ -121,7 +120,14 @@ func (s *site) watches(t *testing.T, proxy *lab.Proxy) (sees func(name string), 
 	end = func() { cancel(); _ = response.Body.Close() }
 	t.Cleanup(end)
 	require.Equal(t, http.StatusOK, response.StatusCode)
-	lines := bufio.NewScanner(response.Body)
+	return bufio.NewScanner(response.Body), end
+}
+
+// watches has a proxy watch the ConfigMaps of a site until the test is over, or end is called, and returns what waits for one of a name that is
+// made after that.
+func (s *site) watches(t *testing.T, proxy *lab.Proxy) (sees func(name string), end func()) {
+	t.Helper()
+	lines, end := s.opensWatch(t, proxy)
 	sees = func(name string) {
 		t.Helper()
 		config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -112,6 +112,7 @@ func (s *principalSettings) assemble(cluster kube.Cluster, registry *prometheus.
 	p.sessions = p.newSessions()
 	syncmetrics.Backlog("argocd_principal", registry, facets.Facets(), p.sessions.Backlog)
 	p.relay = relay.New(relay.Options{Authn: p.entrance.authn, Directory: p.directory, Roster: p.roster, Peer: p.others.Conn, Registerer: registry})
+	registry.MustRegister(p.shutdownMetric())
 	return p, nil
 }
 
@@ -174,6 +175,18 @@ func (p *principal) ready() []ops.Check {
 		checks = append(checks, ops.When("registration", p.registrar.Ready))
 	}
 	return append(append(checks, ops.When("shutdown", p.staying)), p.issuer.ready()...)
+}
+
+// shutdownMetric says whether the principal shuts down.
+func (p *principal) shutdownMetric() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "argocd_principal_draining", Help: "1 while the principal shuts down and waits for its agents to go elsewhere and for requests to end, otherwise 0.",
+	}, func() float64 {
+		if p.roster.Draining() {
+			return 1
+		}
+		return 0
+	})
 }
 
 // staying returns an error once the principal shuts down: no agent is to be led here any more.

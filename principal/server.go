@@ -91,14 +91,7 @@ func (p *principal) serve(ctx context.Context) error {
 		defer end()
 		defer leave()
 		<-ctx.Done()
-		timed, cancel := context.WithTimeout(serving, p.drainTime())
-		defer cancel()
-		p.roster.Drain()
-		<-asked
-		p.relay.Drain(timed, func() {
-			p.directory.Left()
-			leave()
-		})
+		p.drain(serving, asked, leave)
 		return nil
 	})
 	group.Go(func() error {
@@ -107,6 +100,25 @@ func (p *principal) serve(ctx context.Context) error {
 		return nil
 	})
 	return group.Wait()
+}
+
+// drain waits until agents and components have gone elsewhere, or had the time to. It calls leave when they are to begin nothing more here.
+func (p *principal) drain(ctx context.Context, asked <-chan struct{}, leave func()) {
+	within, logger := p.drainTime(), logging.Component(p.logger, "agents")
+	timed, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	p.roster.Drain()
+	<-asked
+	p.relay.Drain(timed, func() {
+		p.directory.Left()
+		leave()
+		if agents, connections := p.relay.Left(); agents == 0 && connections > 0 && timed.Err() == nil {
+			logger.Info("Agents are reached elsewhere; tunnel connections are waited for", "connections", connections, "within", within.String())
+		}
+	})
+	if agents, connections := p.relay.Left(); within > 0 && agents+connections > 0 {
+		logger.Warn("Drain timeout is over; agents and tunnel connections that are left are disconnected", "agents", agents, "connections", connections)
+	}
 }
 
 // drainTime is how long agents and components may take to go to another principal: no time if there is none.

@@ -77,6 +77,13 @@ func (r *Relay) Drain(ctx context.Context, gone func()) {
 	r.await(ctx, func() bool { return r.calls == 0 })
 }
 
+// Left returns how many agents listen here, and how many connections are open.
+func (r *Relay) Left() (agents, connections int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.agents), len(r.open)
+}
+
 // await waits until something holds, which is asked with r.mu held, or the context ends.
 func (r *Relay) await(ctx context.Context, holds func() bool) {
 	for ctx.Err() == nil {

@@ -93,10 +93,11 @@ func TestDrainEndsWithItsTimeout(t *testing.T) {
 	other.servedSince(t, time.Now())
 }
 
-// All principals are restarted, one after the other, as a rolling update does it. Nobody's request fails, and no change is lost.
+// All principals are restarted, one after the other, as a rolling update does it. Nobody's request fails, no change is lost, and none waits for
+// connections that nobody uses.
 func TestRollingRestartUnderUsers(t *testing.T) {
 	t.Parallel()
-	r := newRouting(t, 3, 2)
+	r := newRouting(t, 3, 2, "--drain-timeout=5m")
 	addresses := make([]string, len(r.principals))
 	for i, p := range r.principals {
 		addresses[i] = p.Address

@@ -91,15 +91,24 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 	return group.Wait()
 }
 
-// closeIdle closes idle connections to agents whenever those of a principal that shuts down are reached through others, until the context ends.
+// settles is how long after a principal has been left requests may still leave connections idle that go through it. By then its agents know
+// that they are reached by another way, and end each connection with its next answer.
+const settles = 2 * time.Second
+
+// closeIdle closes idle connections to agents whenever those of a principal that shuts down are reached through others, until the context ends;
+// and once more, since some were in use then. Else the principal waits for connections that nobody uses.
 func closeIdle(ctx context.Context, agents *directory.Directory, requests *gateway.Gateway) {
+	var again <-chan time.Time
+	left := agents.Left()
 	for {
 		select {
-		case <-agents.Left():
-			requests.CloseIdle()
+		case <-left:
+			left, again = agents.Left(), time.After(settles)
+		case <-again:
 		case <-ctx.Done():
 			return
 		}
+		requests.CloseIdle()
 	}
 }
 

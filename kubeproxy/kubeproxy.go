@@ -84,20 +84,20 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 		defer func() { _ = principal.Close() }() // it only ever says that it was closed before
 		work, ctx := errgroup.WithContext(ctx)
 		work.Go(func() error { agents.Run(ctx); return nil })
-		work.Go(func() error { closeIdle(ctx, agents, requests); return nil })
+		work.Go(func() error { leave(ctx, agents, requests); return nil })
 		work.Go(func() error { return s.serve(ctx, requests, serverCerts, logger) })
 		return work.Wait()
 	})
 	return group.Wait()
 }
 
-// settles is how long after a principal has been left requests may still leave connections idle that go through it. By then its agents know
-// that they are reached by another way, and end each connection with its next answer.
+// settles is how long after a principal has been left connections may still be opened through it: other principals, and what routes to them,
+// learn of it at the same time.
 const settles = 2 * time.Second
 
-// closeIdle closes idle connections to agents whenever those of a principal that shuts down are reached through others, until the context ends;
-// and once more, since some were in use then. Else the principal waits for connections that nobody uses.
-func closeIdle(ctx context.Context, agents *directory.Directory, requests *gateway.Gateway) {
+// leave leaves the connections to agents whenever those of a principal that shuts down are reached through others, until the context ends. Else
+// the principal waits for connections that go through it for no reason.
+func leave(ctx context.Context, agents *directory.Directory, requests *gateway.Gateway) {
 	var again <-chan time.Time
 	left := agents.Left()
 	for {
@@ -108,7 +108,7 @@ func closeIdle(ctx context.Context, agents *directory.Directory, requests *gatew
 		case <-ctx.Done():
 			return
 		}
-		requests.CloseIdle()
+		requests.Leave()
 	}
 }
 

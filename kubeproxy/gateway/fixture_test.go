@@ -58,6 +58,7 @@ type hub struct {
 	address  string
 	registry *prometheus.Registry
 	log      *logtest.Log
+	gateway  *gateway.Gateway
 	stop     context.CancelFunc
 	stopped  chan error
 
@@ -112,6 +113,7 @@ func openFor(t *testing.T, proxies identity.Proxies) *hub {
 		DrainTimeout: time.Second, MetricsAgents: 2, Registerer: h.registry,
 		Logger: slog.New(slog.NewTextHandler(h.log, nil)),
 	})
+	h.gateway = g
 	ctx, cancel := context.WithCancel(context.Background())
 	h.stop = cancel
 	listener, err := proxies.Listen(ctx, "127.0.0.1:0", slog.New(slog.NewTextHandler(h.log, nil)))

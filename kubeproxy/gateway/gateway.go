@@ -257,8 +257,8 @@ func (g *Gateway) close() {
 	g.stopping = true
 	g.mu.Unlock()
 	g.open.Wait()
-	g.CloseIdle()
+	g.Leave()
 }
 
-// CloseIdle closes the connections to agents that no request uses. The next ones open others.
-func (g *Gateway) CloseIdle() { g.transport.closeIdle() }
+// Leave has each connection to an agent closed as soon as no request uses it. The next requests open others.
+func (g *Gateway) Leave() { g.transport.leave() }

@@ -1,14 +1,17 @@
 package gateway_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -197,4 +200,41 @@ func TestConnectionsToAgentsAreReused(t *testing.T) {
 	require.Equal(t, 2, h.dials)
 	require.Equal(t, 20.0, h.counted(t, "argocd_kubeproxy_requests_total", "a", "2xx", "GET"))
 	require.Equal(t, 40.0, h.counted(t, "argocd_kubeproxy_request_duration_seconds", "GET"))
+}
+
+// Connections that are in use when they are to be left go back to no pool: the principal that they go through waits for them.
+func TestConnectionInUseIsClosedOnceItIsLeft(t *testing.T) {
+	t.Parallel()
+	h := open(t)
+	asked, answered, closed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	h.raw(t, "a", func(conn net.Conn, reader *bufio.Reader) {
+		_, err := http.ReadRequest(reader)
+		assert.NoError(t, err)
+		asked <- struct{}{}
+		<-answered
+		_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		assert.NoError(t, err)
+		_, err = reader.ReadByte()
+		closed <- err
+	})
+	client, ended := h.client(t, allAgents, false), make(chan error, 1)
+	for range 2 {
+		go func() {
+			response, err := client.Do(h.request(t, http.MethodGet, "/agents/a/version", http.NoBody))
+			if err == nil {
+				err = response.Body.Close()
+			}
+			ended <- err
+		}()
+		<-asked
+		h.gateway.Leave()
+		answered <- struct{}{}
+		require.NoError(t, <-ended)
+		select {
+		case err := <-closed:
+			require.ErrorIs(t, err, io.EOF)
+		case <-withTimeout(t).Done():
+			require.FailNow(t, "the connection stays open")
+		}
+	}
 }

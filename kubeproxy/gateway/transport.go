@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/apihttp"
@@ -25,7 +26,7 @@ const (
 
 // transport sends requests to agents.
 type transport struct {
-	pooled *http.Transport
+	pooled atomic.Pointer[http.Transport]
 	// upgrades never uses a connection again: http.Transport repeats a GET when a used connection breaks, but a GET that asks
 	// for an upgrade may be an exec, which must not run twice.
 	upgrades *http.Transport
@@ -46,7 +47,9 @@ func newTransport(dial Dial, metrics *metrics) *transport {
 	}
 	upgrades := pooled.Clone()
 	upgrades.DisableKeepAlives = true
-	return &transport{pooled: pooled, upgrades: upgrades}
+	t := &transport{upgrades: upgrades}
+	t.pooled.Store(pooled)
+	return t
 }
 
 // dialAgent dials an agent.
@@ -69,11 +72,17 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if forwardedOf(r.Context()).kind == kindUpgrade {
 		return t.upgrades.RoundTrip(r)
 	}
-	return t.pooled.RoundTrip(r)
+	pooled := t.pooled.Load()
+	response, err := pooled.RoundTrip(r)
+	if t.pooled.Load() != pooled { // a request has http.Transport keep idle connections again
+		pooled.CloseIdleConnections()
+	}
+	return response, err
 }
 
-// closeIdle closes the idle connections.
-func (t *transport) closeIdle() {
-	t.pooled.CloseIdleConnections()
-	t.upgrades.CloseIdleConnections()
+// leave closes the idle connections, and has those that are in use closed after that.
+func (t *transport) leave() {
+	left := t.pooled.Load()
+	t.pooled.Store(left.Clone())
+	left.CloseIdleConnections() // and those that become idle
 }

@@ -33,10 +33,19 @@ const (
 	maxHoldings = 200_000
 	maxText     = 64  // of an ID and a version
 	maxName     = 253 // of a host
-	maxEpoch    = 1 << 62
 	// maxAhead is how far its clock may be ahead of this one's. An epoch is a time; one that is far ahead would rule for as long.
 	maxAhead = time.Hour
+	// firstTimeout is how long it may take to say who it is and all that it holds. Until then nobody knows whether all have been heard.
+	firstTimeout = 15 * time.Second
 )
+
+// nonsenseError is what no principal says: whoever said it is none, or is much newer.
+type nonsenseError struct{ error }
+
+// Unwrap returns what is wrong.
+func (e nonsenseError) Unwrap() error { return e.error }
+
+func nonsense(format string, args ...any) error { return nonsenseError{fmt.Errorf(format, args...)} }
 
 // Options configure Peers.
 type Options struct {
@@ -181,16 +190,17 @@ func (p *Peers) follow(ctx context.Context, address string) {
 	logger := p.options.Logger.With("address", address)
 	var said string
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		connected, err := p.watch(ctx, address, logger)
+		lasted, err := p.watch(ctx, address, logger)
 		p.done(address)
 		switch {
 		case ctx.Err() != nil, errors.Is(err, errSelf):
 			return
 		case errors.Is(err, errKnown):
 			wait = lastWait
-		case connected:
+		case lasted >= lastWait: // who connects and says nonsense, again and again, is asked ever more seldom
 			wait, said = firstWait, ""
 		}
+		p.metrics.fail(err)
 		if reason := status.Convert(err).Message(); reason != said {
 			said = reason
 			logger.Warn("Connection to peer failed; retrying", "err", reason)
@@ -214,49 +224,58 @@ func (p *Peers) done(address string) {
 	})
 }
 
-// watch takes in what the principal at an address holds until the call ends, and reports whether it was connected.
-func (p *Peers) watch(ctx context.Context, address string, logger *slog.Logger) (connected bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// watch takes in what the principal at an address holds until the call ends, and returns for how long it was connected.
+func (p *Peers) watch(ctx context.Context, address string, logger *slog.Logger) (lasted time.Duration, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	conn, err := p.options.Dial(address)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	defer func() { _ = conn.Close() }() // it only ever says that it was closed before
 	self := p.options.Roster.self
 	stream, err := peerv1.NewPeerClient(conn).Watch(ctx, &peerv1.WatchRequest{Id: self.ID, Name: self.Name, Build: version.Version()})
 	if err != nil {
-		return false, err
+		return 0, err
 	}
+	late := time.AfterFunc(firstTimeout, func() { cancel(fmt.Errorf("it has not said within %s which agents it serves", firstTimeout)) })
 	peer, held, err := first(stream)
+	late.Stop()
 	if err != nil {
-		return false, err
+		return 0, cmp.Or(context.Cause(ctx), err)
 	}
 	peer.Address = address
 	if err := p.connect(peer, conn); err != nil {
-		return false, err
+		return 0, err
 	}
-	defer p.disconnect(peer.ID, logger)
 	logger = logger.With("peer", peer.Name)
+	defer p.disconnect(peer.ID, logger)
+	since := time.Now()
+	err = p.take(peer, held, stream, logger)
+	return time.Since(since), err
+}
+
+// take takes in what a principal that is connected holds, and then each change, until the stream ends.
+func (p *Peers) take(peer Peer, held map[key]Holding, stream grpc.ServerStreamingClient[peerv1.RosterUpdate], logger *slog.Logger) error {
 	logger.Info("Connected to peer", "agents", len(held), "build", peer.Build)
 	p.options.Roster.update(peer.ID, held, nil, true)
 	p.options.Roster.join(peer.ID)
-	p.done(address)
+	p.done(peer.Address)
 	known := make(map[key]struct{}, len(held))
 	for {
 		for k := range held {
 			known[k] = struct{}{}
 		}
 		if len(known) > maxHoldings {
-			return true, fmt.Errorf("it says that it holds more than %d sessions and tunnels of agents", maxHoldings)
+			return nonsense("it says that it holds more than %d sessions and tunnels of agents", maxHoldings)
 		}
 		update, err := stream.Recv()
 		if err != nil {
-			return true, err
+			return err
 		}
 		var released []key
 		if held, released, err = decode(peer.ID, update); err != nil {
-			return true, err
+			return err
 		}
 		for _, k := range released {
 			delete(known, k)
@@ -284,7 +303,7 @@ func first(stream grpc.ServerStreamingClient[peerv1.RosterUpdate]) (Peer, map[ke
 			peer = Peer{ID: of.GetId(), Name: of.GetName(), Build: cut(of.GetBuild())}
 		}
 		if peer.ID == "" || len(peer.ID) > maxText || len(peer.Name) > maxName {
-			return Peer{}, nil, errors.New("it does not say who it is: is that a principal?")
+			return Peer{}, nil, nonsense("it does not say who it is: is that a principal?")
 		}
 		held, _, err := decode(peer.ID, update)
 		if err != nil {
@@ -293,7 +312,7 @@ func first(stream grpc.ServerStreamingClient[peerv1.RosterUpdate]) (Peer, map[ke
 		peer.Draining = peer.Draining || update.GetDraining()
 		maps.Copy(all, held)
 		if len(all) > maxHoldings {
-			return Peer{}, nil, fmt.Errorf("it says that it holds more than %d sessions and tunnels of agents", maxHoldings)
+			return Peer{}, nil, nonsense("it says that it holds more than %d sessions and tunnels of agents", maxHoldings)
 		}
 		if !update.GetMore() {
 			return peer, all, nil
@@ -301,22 +320,29 @@ func first(stream grpc.ServerStreamingClient[peerv1.RosterUpdate]) (Peer, map[ke
 	}
 }
 
-// decode returns what an update says. Whatever is wrong in it is an error: the peer is not one, or much newer.
+// decode returns what an update says, but for kinds that this build does not know. What no principal says is a nonsenseError.
 func decode(principal string, update *peerv1.RosterUpdate) (held map[key]Holding, released []key, err error) {
 	held = make(map[key]Holding, len(update.GetHeld()))
+	latest := uint64(time.Now().Add(maxAhead).UnixMilli())
 	for _, h := range update.GetHeld() {
+		if !isKnown(h) {
+			continue
+		}
 		k, err := keyOf(h)
 		if err != nil {
 			return nil, nil, err
 		}
-		if ahead := time.Duration(int64(h.GetEpoch())-time.Now().UnixMilli()) * time.Millisecond; h.GetEpoch() > maxEpoch || ahead > maxAhead { //nolint:gosec // it was bounded
-			return nil, nil, fmt.Errorf("its epoch of agent %s is more than %s ahead: compare the clocks", k.agent, maxAhead)
+		if h.GetEpoch() > latest {
+			return nil, nil, nonsense("its epoch of agent %s is more than %s ahead: compare the clocks", k.agent, maxAhead)
 		}
 		held[k] = Holding{
 			Principal: principal, Epoch: h.GetEpoch(), Since: h.GetSince().AsTime(), About: About{Build: cut(h.GetBuild()), Mode: cut(h.GetMode())},
 		}
 	}
 	for _, h := range update.GetReleased() {
+		if !isKnown(h) {
+			continue
+		}
 		k, err := keyOf(h)
 		if err != nil {
 			return nil, nil, err
@@ -326,13 +352,16 @@ func decode(principal string, update *peerv1.RosterUpdate) (held map[key]Holding
 	return held, released, nil
 }
 
+// isKnown reports whether this build knows what kind of thing that is. A newer principal may hold others.
+func isKnown(h *peerv1.Held) bool { return h.GetKind() == Session || h.GetKind() == Tunnel }
+
 // cut returns the beginning of a text.
 func cut(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxText)], "") }
 
 func keyOf(h *peerv1.Held) (key, error) {
 	agent, err := identity.ParseAgent(h.GetAgent())
 	if err != nil {
-		return key{}, fmt.Errorf("it names an agent that cannot be: %w", err)
+		return key{}, nonsense("it names an agent that cannot be: %w", err)
 	}
 	return key{h.GetKind(), string(agent)}, nil
 }

@@ -3,7 +3,6 @@ package files
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -11,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 )
 
 const (
@@ -29,11 +26,11 @@ const (
 // It watches directories: Kubernetes updates a mounted Secret by swapping a symbolic link beside the files, and other tools
 // by renaming, so that a watch on a file itself would soon watch what is gone.
 func Follow(ctx context.Context, paths []string, changed func()) error {
-	watcher, err := fsnotify.NewWatcher()
+	f, err := process.join()
 	if err != nil {
-		return fmt.Errorf("start watching (is fs.inotify.max_user_instances too low?): %w", err)
+		return err
 	}
-	defer func() { _ = watcher.Close() }() // it only ever says that it was closed before
+	defer process.leave(f)
 	due := time.NewTimer(0)
 	defer due.Stop()
 	pending := true
@@ -43,50 +40,30 @@ func Follow(ctx context.Context, paths []string, changed func()) error {
 			return nil
 		case <-due.C:
 			pending = false
-			if err := watchDirectories(watcher, paths); err != nil {
+			if err := f.watchDirectories(paths); err != nil {
 				return err
 			}
 			changed()
-			continue
-		case <-watcher.Events:
-		case _, open := <-watcher.Errors: // an overflow, mostly: anything may have happened
-			if !open {
-				return errors.New("the watcher has stopped")
+		case <-f.changed:
+			if !pending {
+				pending = true
+				due.Reset(debounce)
 			}
-		}
-		if !pending {
-			pending = true
-			due.Reset(debounce)
 		}
 	}
 }
 
-// watchDirectories makes the watcher watch every directory that decides what the paths lead to, and no other. A link may change
+// watchDirectories makes the follower watch every directory that decides what the paths lead to, and no other. A link may change
 // between being looked at and being watched, so it looks again until there is nothing new to watch.
-func watchDirectories(watcher *fsnotify.Watcher, paths []string) error {
+func (f *follower) watchDirectories(paths []string) error {
 	for {
 		wanted, err := directories(paths)
 		if err != nil {
 			return err
 		}
-		watched := watcher.WatchList()
-		for _, directory := range watched {
-			if !slices.Contains(wanted, directory) {
-				_ = watcher.Remove(directory) // it fails when the directory is gone, which is just as well
-			}
-		}
-		grown := false
-		for _, directory := range wanted {
-			if slices.Contains(watched, directory) {
-				continue
-			}
-			if err := watcher.Add(directory); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("watch directory %s: %w", directory, err)
-			}
-			grown = true
-		}
-		if !grown {
-			return nil
+		grown, err := process.watch(f, wanted)
+		if err != nil || !grown {
+			return err
 		}
 	}
 }

@@ -210,3 +210,36 @@ func TestFollowEndsALoopOfLinks(t *testing.T) {
 	write(t, two, "a")
 	f.sees(t, "a")
 }
+
+// Whatever a process follows, it needs one of the few inotify instances that a user may have; and who ends leaves the others what they watch.
+func TestFollowersShareOneInstance(t *testing.T) {
+	instances := func() (n int) {
+		open, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip("there is no /proc")
+		}
+		for _, one := range open {
+			if target, err := os.Readlink("/proc/self/fd/" + one.Name()); err == nil && strings.Contains(target, "inotify") {
+				n++
+			}
+		}
+		return n
+	}
+	folder, other := t.TempDir(), t.TempDir()
+	path, elsewhere := filepath.Join(folder, "shared"), filepath.Join(other, "own")
+	stays := follow(t, path)
+	stays.sees(t, "-")
+	t.Run("another one", func(t *testing.T) {
+		leaves := follow(t, path, elsewhere)
+		leaves.sees(t, "- -")
+		require.Equal(t, 1, instances())
+		write(t, path, "one")
+		stays.sees(t, "one")
+		leaves.sees(t, "one -")
+		write(t, elsewhere, "two")
+		leaves.sees(t, "one two")
+	})
+	write(t, path, "three")
+	stays.sees(t, "three")
+	require.Equal(t, 1, instances())
+}

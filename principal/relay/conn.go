@@ -106,6 +106,9 @@ func (r *Relay) dialAgent(ctx context.Context, c *tunnelConn, forwarded bool) (*
 		if err == nil || !r.mayReturn(c.agent, err) {
 			return peer, err
 		}
+		if forwarded && r.elsewhere(c.agent) != nil {
+			return nil, err // it came here too late: the principal that forwarded it looks again
+		}
 		select {
 		case <-moved:
 		case <-patience.C:

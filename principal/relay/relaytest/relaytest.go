@@ -72,7 +72,8 @@ type World struct {
 
 	kube      *tunnel.Listener // of agent a
 	draining  atomic.Bool
-	addresses chan []string // of the other principals
+	addresses chan []string // of the principals
+	others    []*World      // that Another returned
 }
 
 // Open runs a world with the agents a and Echo until the test is over.
@@ -130,16 +131,22 @@ func newPrincipal(tb testing.TB, ca *pki.CA, name string) *World {
 	return w
 }
 
-// Another runs another principal of the same hub, without agents, and a component that dials at it. Both principals know of each other
-// when it returns.
+// Another runs another principal of the same hub, without agents, and a component that dials at it, which knows of this one when it returns. All
+// that it is called for know of each other.
 func (w *World) Another(tb testing.TB, name string) *World {
 	tb.Helper()
 	other := newPrincipal(tb, w.CA, name)
 	other.Directory.SetComplete()
 	other.connect(tb)
-	addresses := []string{w.Address, other.Address}
-	other.addresses <- addresses
+	w.others = append(w.others, other)
+	var addresses []string
+	for _, p := range append([]*World{w}, w.others...) {
+		addresses = append(addresses, p.Address)
+	}
 	w.addresses <- addresses
+	for _, p := range w.others {
+		p.addresses <- addresses
+	}
 	other.AwaitConnected(tb, Echo, true)
 	return other
 }

@@ -84,32 +84,11 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 		defer func() { _ = principal.Close() }() // it only ever says that it was closed before
 		work, ctx := errgroup.WithContext(ctx)
 		work.Go(func() error { agents.Run(ctx); return nil })
-		work.Go(func() error { leave(ctx, agents, requests); return nil })
+		work.Go(func() error { agents.OnLeft(ctx, requests.Leave); return nil })
 		work.Go(func() error { return s.serve(ctx, requests, serverCerts, logger) })
 		return work.Wait()
 	})
 	return group.Wait()
-}
-
-// settles is how long after a principal has been left connections may still be opened through it: other principals, and what routes to them,
-// learn of it at the same time.
-const settles = 2 * time.Second
-
-// leave leaves the connections to agents whenever those of a principal that shuts down are reached through others, until the context ends. Else
-// the principal waits for connections that go through it for no reason.
-func leave(ctx context.Context, agents *directory.Directory, requests *gateway.Gateway) {
-	var again <-chan time.Time
-	left := agents.Left()
-	for {
-		select {
-		case <-left:
-			left, again = agents.Left(), time.After(settles)
-		case <-again:
-		case <-ctx.Done():
-			return
-		}
-		requests.Leave()
-	}
 }
 
 // maxConnectionsOfOne is how many connections may come with one certificate: argocd-server has a few, and one for each terminal.

@@ -85,6 +85,7 @@ func run(ctx context.Context, s *proxySettings, out io.Writer) error {
 		work, ctx := errgroup.WithContext(ctx)
 		work.Go(func() error { agents.Run(ctx); return nil })
 		work.Go(func() error { agentsRedis.Run(ctx); return nil })
+		work.Go(func() error { agents.OnLeft(ctx, agentsRedis.Leave); return nil })
 		work.Go(func() error { return s.serve(ctx, clients, m.server, logger) })
 		return work.Wait()
 	})

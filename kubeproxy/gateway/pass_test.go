@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -209,18 +208,21 @@ func TestConnectionInUseIsClosedOnceItIsLeft(t *testing.T) {
 	asked, answered, closed := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	h.raw(t, "a", func(conn net.Conn, reader *bufio.Reader) {
 		_, err := http.ReadRequest(reader)
-		assert.NoError(t, err)
 		asked <- struct{}{}
 		<-answered
-		_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-		assert.NoError(t, err)
-		_, err = reader.ReadByte()
+		if err == nil {
+			_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+		if err == nil {
+			_, err = reader.ReadByte()
+		}
 		closed <- err
 	})
 	client, ended := h.client(t, allAgents, false), make(chan error, 1)
 	for range 2 {
+		request := h.request(t, http.MethodGet, "/agents/a/version", http.NoBody)
 		go func() {
-			response, err := client.Do(h.request(t, http.MethodGet, "/agents/a/version", http.NoBody))
+			response, err := client.Do(request)
 			if err == nil {
 				err = response.Body.Close()
 			}

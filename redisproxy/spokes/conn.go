@@ -25,10 +25,15 @@ type conn struct {
 	reader *bufio.Reader
 	space  keys.Space // its keys
 	used   time.Time  // when putIdle was called. Guarded by Spokes.mu
+
+	departures int // of Spokes, before it was opened
 }
 
 // dial connects to an agent's Redis.
 func (s *Spokes) dial(ctx context.Context, agent string) (*conn, error) {
+	s.mu.Lock()
+	departures := s.departures
+	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
 	raw, err := s.options.Dial(ctx, agent)
@@ -36,7 +41,7 @@ func (s *Spokes) dial(ctx context.Context, agent string) (*conn, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
-	c := &conn{Conn: raw, reader: bufio.NewReaderSize(raw, 16<<10)}
+	c := &conn{Conn: raw, reader: bufio.NewReaderSize(raw, 16<<10), departures: departures}
 	err = c.handshake()
 	if !stop() && err == nil {
 		err = context.Cause(ctx)

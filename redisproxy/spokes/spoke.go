@@ -181,7 +181,7 @@ func (p *spoke) takeIdle() *conn {
 func (p *spoke) putIdle(c *conn) {
 	p.spokes.mu.Lock()
 	defer p.spokes.mu.Unlock()
-	if len(p.idle) >= maxIdle || !p.streaming || p.spokes.startTask == nil {
+	if len(p.idle) >= maxIdle || !p.streaming || p.spokes.startTask == nil || c.departures != p.spokes.departures {
 		_ = c.Close()
 		return
 	}
@@ -200,7 +200,7 @@ func (p *spoke) runStream(ctx context.Context) {
 		if lasted > maxBackoff {
 			backoff = minBackoff
 		}
-		if err != nil && !errors.Is(err, errDisconnected) {
+		if err != nil && !errors.Is(err, errDisconnected) && !errors.Is(err, errLeft) {
 			p.spokes.options.Logger.Info("Invalidation stream from agent's Redis failed; retrying",
 				"agent", p.name, "err", err, "backoff", backoff)
 		}

@@ -100,6 +100,7 @@ type Spokes struct {
 	topics     map[topic]map[*channel]none     // Guarded by mu
 	patterns   map[string]map[Subscriber]none  // Guarded by mu
 	subscribed map[Subscriber]map[string]none  // to channels. Guarded by mu
+	departures int                             // how often Leave was called. Guarded by mu
 }
 
 type none = struct{}
@@ -140,6 +141,21 @@ func (s *Spokes) Run(ctx context.Context) {
 			}
 			s.mu.Unlock()
 			return
+		}
+	}
+}
+
+// Leave has each connection to an agent closed as soon as no read uses it. Invalidation streams are opened again at once, and later reads open
+// other connections.
+func (s *Spokes) Leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.departures++
+	for _, p := range s.spokes {
+		p.closeIdle(time.Time{})
+		if p.stream != nil {
+			p.reconnected.Give()
+			_ = p.stream.Close()
 		}
 	}
 }

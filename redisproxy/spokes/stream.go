@@ -15,7 +15,10 @@ import (
 // pingInterval is how long an invalidation stream may be silent before it is pinged, and then has as long to answer.
 const pingInterval = 10 * time.Second
 
-var errIdle = errors.New("idle: no reads and no subscriptions")
+var (
+	errIdle = errors.New("idle: no reads and no subscriptions")
+	errLeft = errors.New("the principal that it went through shuts down")
+)
 
 // streamOnce opens an invalidation stream and follows it until it ends, and returns how long that was.
 func (p *spoke) streamOnce(ctx context.Context) (lasted time.Duration, err error) {
@@ -39,6 +42,11 @@ func (p *spoke) streamOnce(ctx context.Context) (lasted time.Duration, err error
 	began := time.Now()
 	p.streamStarted(tracking)
 	err = p.receive(c)
+	p.spokes.mu.Lock()
+	defer p.spokes.mu.Unlock()
+	if c.departures != p.spokes.departures {
+		err = errLeft
+	}
 	return time.Since(began), err
 }
 

@@ -29,7 +29,7 @@ type Agent struct {
 	running sync.WaitGroup
 
 	mu      sync.Mutex
-	changed chan struct{} // closed at the next change of what follows
+	changed chan struct{} // closed at the next change of what follows, but for new connections
 	away    bool
 	held    bool // answers to GET wait
 	conns   map[net.Conn]struct{}
@@ -77,18 +77,30 @@ func (a *Agent) Commands(word string) int {
 // WaitForCommands waits until a condition holds of how often commands were sent.
 func (a *Agent) WaitForCommands(tb testing.TB, what func(asked map[string]int) bool) {
 	tb.Helper()
+	a.wait(tb, func() bool { return what(a.asked) })
+}
+
+// WaitForConnections waits until so many connections are open.
+func (a *Agent) WaitForConnections(tb testing.TB, open int) {
+	tb.Helper()
+	a.wait(tb, func() bool { return len(a.conns) == 2*open }) // each has two ends
+}
+
+// wait waits until something holds, which is asked with mu held.
+func (a *Agent) wait(tb testing.TB, holds func() bool) {
+	tb.Helper()
 	limit := time.After(2 * time.Minute)
 	for {
 		a.mu.Lock()
-		asked, changed := maps.Clone(a.asked), a.changed
+		over, changed, asked, conns := holds(), a.changed, maps.Clone(a.asked), len(a.conns)
 		a.mu.Unlock()
-		if what(asked) {
+		if over {
 			return
 		}
 		select {
 		case <-changed:
 		case <-limit:
-			require.FailNow(tb, "the agent was not asked for what it should be", "%v", asked)
+			require.FailNow(tb, "the agent was not used as it should be", "asked %v, over %d ends of connections", asked, conns)
 		}
 	}
 }
@@ -199,6 +211,7 @@ func (a *Agent) drop(conns ...io.Closer) {
 	for _, conn := range conns {
 		delete(a.conns, conn.(net.Conn))
 	}
+	a.notify()
 }
 
 // Directory knows the agents of a test.

@@ -3,6 +3,7 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -100,7 +101,7 @@ func (d *Directory) Run(ctx context.Context) {
 			d.logger.Debug("Certificate renewed; watching the principal's directory anew")
 			continue
 		}
-		d.logger.Warn("Connection to principal failed; retrying", "err", status.Convert(err).Message(), "backoff", wait.String())
+		d.logger.Warn("Connection to principal failed; retrying", "err", reasonOf(err), "backoff", wait.String())
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -168,6 +169,11 @@ func (d *Directory) watch(ctx context.Context) (complete bool, err error) {
 	return complete, err
 }
 
+// reasonOf is what a log says of an error. What a proxy answers, such as an Envoy without a route, has a code and no text.
+func reasonOf(err error) string {
+	return cmp.Or(status.Convert(err).Message(), status.Code(err).String())
+}
+
 // replace replaces everything by the first update. That must be complete: what only comes in a later part must not seem to
 // be gone.
 func (d *Directory) replace(parts []*tunnelv1.DirectoryUpdate) {
@@ -192,9 +198,26 @@ func (d *Directory) apply(update *tunnelv1.DirectoryUpdate) {
 	}
 }
 
-// Left returns a channel that is closed when a principal shuts down, and its agents are reached through others: connections to agents that are
-// idle may go through it.
-func (d *Directory) Left() <-chan struct{} { return d.left.Changed() }
+// settles is how long after a principal has been left connections may still be opened through it: other principals, and what routes to them,
+// learn of it at the same time.
+const settles = 2 * time.Second
+
+// OnLeft calls leave whenever a principal shuts down whose agents are reached through others now, and once more when all others know that, until
+// the context ends. Whoever has connections to agents leaves them then: else the principal waits for those that go through it for no reason.
+func (d *Directory) OnLeft(ctx context.Context, leave func()) {
+	var again <-chan time.Time
+	left := d.left.Changed()
+	for {
+		select {
+		case <-left:
+			left, again = d.left.Changed(), time.After(settles)
+		case <-again:
+		case <-ctx.Done():
+			return
+		}
+		leave()
+	}
+}
 
 // add adds an update to what is known. mu is held.
 func (d *Directory) add(update *tunnelv1.DirectoryUpdate) {
@@ -270,7 +293,7 @@ func (d *Directory) Lost() (since time.Time, reason error) {
 	if d.failure == nil {
 		return time.Time{}, nil
 	}
-	return d.lost, errors.New(status.Convert(d.failure).Message())
+	return d.lost, errors.New(reasonOf(d.failure))
 }
 
 // Agent returns an agent, and whether there is one of that name.

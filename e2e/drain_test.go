@@ -35,18 +35,19 @@ func TestPrincipalDrainsUnderUsers(t *testing.T) {
 	app.arrives(t)
 	leaving.mayBeWatched(t)
 	beside.mayBeWatched(t)
+	other := beside.newTwin("staying").create(t)
+	other.arrives(t)
 	ways := r.ways(t)
-	users, others := make(map[string]*user), make(map[string]*user)
+	users, others := usersOf(t, ways, leaving, app), usersOf(t, ways, beside, other)
 	through, past, ends := make(map[string]func(string)), make(map[string]func(string)), make(map[string]func())
-	for way, proxy := range ways {
-		users[way], _ = uses(t, proxy, leaving.name)
-		others[way], _ = uses(t, proxy, beside.name)
-		through[way], ends[way] = leaving.watches(t, proxy)
-		past[way], _ = beside.watches(t, proxy)
+	for name, w := range ways {
+		through[name], ends[name] = leaving.watches(t, w.kubeproxy)
+		if name != byDNS { // which goes by any of them, also by the one that leaves
+			past[name], _ = beside.watches(t, w.kubeproxy)
+		}
 	}
-	for way := range ways {
-		users[way].servedSince(t, time.Time{})
-	}
+	served(t, users)
+	served(t, others)
 
 	mark := leaving.agent.Mark()
 	leaving.agent.Principal.Move(r.principals[2].Address) // as the Service before the principals has it
@@ -55,20 +56,21 @@ func TestPrincipalDrainsUnderUsers(t *testing.T) {
 	r.leads(t, leaving.name, "replica-2")
 	app.hub.edit(t, label("team", "blue"))
 	app.spoke.becomes(t, labelled("team", "blue"))
-	moved := time.Now()
+	served(t, users)
 	for way := range ways {
-		users[way].servedSince(t, moved)
 		through[way]("meanwhile-" + way)
 		require.Empty(t, stopping, "%s: it stays for who watches through it", way)
 		ends[way]()
 	}
 	require.NoError(t, <-stopping)
-	gone := time.Now()
-	for way := range ways {
-		users[way].servedSince(t, gone)
-		past[way]("after-" + way)
-		require.Empty(t, users[way].failures(), way)
-		require.Empty(t, others[way].failures(), way)
+	for way, sees := range past {
+		sees("after-" + way)
+	}
+	for _, all := range []map[string]*user{users, others} {
+		served(t, all)
+		for name, u := range all {
+			require.Empty(t, u.failures(), name)
+		}
 	}
 	said, err := leaving.agent.LogFrom(mark)
 	require.NoError(t, err)
@@ -89,8 +91,7 @@ func TestDrainEndsWithItsTimeout(t *testing.T) {
 	says(t, principals[0], "Drain timeout is over")
 	for lines.Scan() { // until it ends
 	}
-	other, _ := uses(t, proxies[1], s.name)
-	other.servedSince(t, time.Now())
+	s.looks(t, proxies[1]).servedSince(t, time.Now())
 }
 
 // All principals are restarted, one after the other, as a rolling update does it. Nobody's request fails, no change is lost, and none waits for
@@ -98,44 +99,33 @@ func TestDrainEndsWithItsTimeout(t *testing.T) {
 func TestRollingRestartUnderUsers(t *testing.T) {
 	t.Parallel()
 	r := newRouting(t, 3, 2, "--drain-timeout=5m")
-	addresses := make([]string, len(r.principals))
-	for i, p := range r.principals {
-		addresses[i] = p.Address
-	}
-	sites := make([]*site, len(r.principals))
-	for i, p := range r.principals {
-		sites[i] = newSite(t, "rolled-"+strconv.Itoa(i), lab.AgentOptions{Principal: p}).connected(t)
-		sites[i].agent.Principal.Spread(addresses...)
+	sites := make([]*site, 4)
+	for i := range sites {
+		sites[i] = newSite(t, "rolled-"+strconv.Itoa(i), lab.AgentOptions{Principal: r.principals[i%len(r.principals)]}).connected(t)
+		sites[i].agent.Principal.Spread(addressesOf(r.principals)...)
 	}
 	app := sites[0].newTwin("rolled").create(t)
 	app.arrives(t)
 	ways := r.ways(t)
-	ways["address"].Principal.Spread(addresses...)
-	users := make(map[string]*user)
-	for way, proxy := range ways {
-		for _, s := range sites {
-			users[way+" to "+s.name], _ = uses(t, proxy, s.name)
+	ways[byAddress].spread(r.principals)
+	users := usersOf(t, ways, sites[0], app)
+	for _, s := range sites[1:] {
+		for name, w := range ways {
+			users[name+" to "+s.name] = s.looks(t, w.kubeproxy)
 		}
 	}
-	served := func() {
-		t.Helper()
-		now := time.Now()
-		for _, u := range users {
-			u.servedSince(t, now)
-		}
-	}
-	served()
+	served(t, users)
 	for i, p := range r.principals {
 		app.hub.edit(t, label("restarted", strconv.Itoa(i)))
 		require.NoError(t, <-stops(t, p))
-		served()
+		served(t, users)
 		mark := p.Mark()
 		start(t, p.Start)
 		for range len(r.principals) - 1 {
 			saysNow(t, p, mark, "Connected to peer")
 		}
 		app.spoke.becomes(t, labelled("restarted", strconv.Itoa(i)))
-		served()
+		served(t, users)
 	}
 	for name, u := range users {
 		require.Empty(t, u.failures(), name)

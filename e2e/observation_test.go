@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -26,15 +27,23 @@ func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	status, body, err := readURL(ctx, url)
 	require.NoError(t, err)
+	return status, body
+}
+
+func readURL(ctx context.Context, url string) (status int, body string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
 	request.Close = true
 	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, response.Body.Close()) }()
+	if err != nil {
+		return 0, "", err
+	}
 	data, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	return response.StatusCode, string(data)
+	return response.StatusCode, string(data), errors.Join(err, response.Body.Close())
 }
 
 func requireReady(t *testing.T, health string) {

@@ -3,11 +3,9 @@ package e2e_test
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,85 +16,6 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
 )
-
-// ways are a kubeproxy for each way to reach several principals, by the names of the ways.
-func (r *routing) ways(t *testing.T) map[string]*lab.Proxy {
-	t.Helper()
-	return map[string]*lab.Proxy{
-		"address": newKubeproxy(t, lab.ProxyOptions{Principal: r.principals[0]}),
-		"envoy":   r.proxy,
-		"xds": newKubeproxy(t, lab.ProxyOptions{
-			Principal: r.principals[0], Args: []string{"--principal-address=xds:///argocd-agent-principal"}, Env: bootstrapped(t, r.servers[0]),
-		}),
-	}
-}
-
-// user asks for an agent's version again and again, as long as a test goes on.
-type user struct {
-	caller caller
-	path   string
-
-	mu     sync.Mutex
-	served time.Time // when the last answer was a good one. Guarded by mu
-	failed []string  // answers that were not. Guarded by mu
-}
-
-// uses has a user look at an agent by a proxy, until the test is over or stop is called.
-func uses(t *testing.T, proxy *lab.Proxy, agent string) (u *user, stop func()) {
-	t.Helper()
-	u = &user{caller: newCaller(t, proxy, lab.AllAgents), path: "/agents/" + agent + "/version"}
-	ctx, cancel := context.WithCancel(context.Background())
-	var asking sync.WaitGroup
-	asking.Go(func() {
-		for ctx.Err() == nil {
-			u.ask(ctx)
-		}
-	})
-	stop = func() { cancel(); asking.Wait() }
-	t.Cleanup(stop)
-	return u, stop
-}
-
-func (u *user) ask(ctx context.Context) {
-	begun := time.Now()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+u.caller.proxy.Address+u.path, http.NoBody)
-	if err != nil {
-		panic(err)
-	}
-	code := "no answer"
-	if response, err := u.caller.client.Do(request); err == nil {
-		code = response.Status
-		_ = response.Body.Close() // a version is not long
-	} else if ctx.Err() != nil {
-		return
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if code == "200 OK" {
-		u.served = time.Now()
-		return
-	}
-	u.failed = append(u.failed, fmt.Sprintf("%s after %s", code, time.Since(begun)))
-}
-
-// servedSince waits until the user has been served after a time, and returns how long after.
-func (u *user) servedSince(t *testing.T, since time.Time) (after time.Duration) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		after = u.served.Sub(since)
-		return after > 0
-	}, timeout, 10*time.Millisecond, "%s: %v", u.path, u.failures)
-	return after
-}
-
-// failures are the answers that were not good ones.
-func (u *user) failures() []string {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.failed
-}
 
 // mayBeWatched lets the hub watch ConfigMaps of a site.
 func (s *site) mayBeWatched(t *testing.T) {
@@ -152,24 +71,18 @@ func TestPrincipalDiesUnderUsers(t *testing.T) {
 	beside := newSite(t, "beside", lab.AgentOptions{Principal: r.principals[2]}).connected(t)
 	app := lost.newTwin("lost").create(t)
 	app.arrives(t)
+	other := beside.newTwin("beside").create(t)
+	other.arrives(t)
 	beside.mayBeWatched(t)
-	users, others, watches := make(map[string]*user), make(map[string]*user), make(map[string]func(string))
 	ways := r.ways(t)
-	for way, proxy := range ways {
-		users[way], _ = uses(t, proxy, lost.name)
-		others[way], _ = uses(t, proxy, beside.name)
-		watches[way], _ = beside.watches(t, proxy)
+	users, others, watches := usersOf(t, ways, lost, app), usersOf(t, ways, beside, other), make(map[string]func(string))
+	for name, w := range ways {
+		if name != byDNS { // which goes by any of them, also by the one that dies
+			watches[name], _ = beside.watches(t, w.kubeproxy)
+		}
 	}
-	began := time.Now()
-	for way := range ways {
-		users[way].servedSince(t, began)
-		others[way].servedSince(t, began)
-	}
-	earlier := make(map[string]int)
-	for way := range ways {
-		require.Empty(t, others[way].failures(), way)
-		earlier[way] = len(users[way].failures())
-	}
+	served(t, users)
+	served(t, others)
 	mark := lost.agent.Mark()
 	died := time.Now()
 	r.principals[1].Kill()
@@ -179,10 +92,17 @@ func TestPrincipalDiesUnderUsers(t *testing.T) {
 	t.Logf("synchronised %s after the death", time.Since(died))
 	saysNow(t, lost.agent, mark, lab.ConnectedAgentLine)
 	connected := time.Now()
-	for way := range ways {
-		t.Logf("%s: served %s after the agent was connected, failed %v", way, users[way].servedSince(t, connected), users[way].failures()[earlier[way]:])
-		require.Empty(t, others[way].failures(), "%s: whoever looks at an agent of another principal notices nothing", way)
-		watches[way]("after-" + way)
+	for name, u := range users {
+		t.Logf("%s: served %s after the agent was connected, failed %v", name, u.servedSince(t, connected), u.failures())
+	}
+	served(t, others)
+	for name, u := range others {
+		if !strings.HasSuffix(name, byDNS) {
+			require.Empty(t, u.failures(), "%s: whoever looks at an agent of another principal notices nothing", name)
+		}
+	}
+	for way, sees := range watches {
+		sees("after-" + way)
 	}
 	r.leads(t, lost.name, "replica-2")
 }
@@ -192,12 +112,16 @@ func TestXDSIsAway(t *testing.T) {
 	t.Parallel()
 	r := newRouting(t, 2, 2)
 	s := newSite(t, "unrouted", lab.AgentOptions{Principal: r.principals[0]}).connected(t)
+	app := s.newTwin("unrouted").create(t)
+	app.arrives(t)
 	ways := r.ways(t)
+	users := usersOf(t, ways, s, app)
 	serves := func() {
 		t.Helper()
-		for way, proxy := range ways {
-			status, body := newCaller(t, proxy, lab.AllAgents).asks(t, "/agents/"+s.name+"/version", "")
-			require.Equal(t, http.StatusOK, status, "%s: %s", way, body)
+		served(t, users)
+		for name, w := range ways {
+			status, body := newCaller(t, w.kubeproxy, lab.AllAgents).asks(t, "/agents/"+s.name+"/version", "")
+			require.Equal(t, http.StatusOK, status, "%s: %s", name, body)
 		}
 	}
 	serves()
@@ -210,7 +134,7 @@ func TestXDSIsAway(t *testing.T) {
 	serves()
 	require.NotZero(t, r.forwarded(t), "the routes are those of before")
 	late := newSite(t, "unheard-of", lab.AgentOptions{Principal: r.principals[1]}).connected(t)
-	status, body := newCaller(t, ways["xds"], lab.AllAgents).asks(t, "/agents/"+late.name+"/version", "")
+	status, body := newCaller(t, ways[byXDS].kubeproxy, lab.AllAgents).asks(t, "/agents/"+late.name+"/version", "")
 	require.Equal(t, http.StatusOK, status, body)
 	for _, server := range r.servers {
 		start(t, server.Start)
@@ -218,7 +142,7 @@ func TestXDSIsAway(t *testing.T) {
 	}
 	serves()
 	r.leads(t, s.name, "replica-1")
-	status, body = newCaller(t, ways["envoy"], lab.AllAgents).asks(t, "/agents/"+late.name+"/version", "")
+	status, body = newCaller(t, ways[byEnvoy].kubeproxy, lab.AllAgents).asks(t, "/agents/"+late.name+"/version", "")
 	require.Equal(t, http.StatusOK, status, body)
 }
 
@@ -229,10 +153,7 @@ func TestAgentMovesUnderUsers(t *testing.T) {
 	s := newSite(t, "restless", lab.AgentOptions{Principal: r.principals[0]}).connected(t)
 	app := s.newTwin("restless").create(t)
 	app.arrives(t)
-	users := make(map[string]*user)
-	for way, proxy := range r.ways(t) {
-		users[way], _ = uses(t, proxy, s.name)
-	}
+	users := usersOf(t, r.ways(t), s, app)
 	moves := 50
 	if testing.Short() {
 		moves = 10
@@ -240,10 +161,7 @@ func TestAgentMovesUnderUsers(t *testing.T) {
 	for move := 1; move <= moves; move++ {
 		app.hub.edit(t, label("moved", strconv.Itoa(move)))
 		s.moves(t, r.principals[move%len(r.principals)])
-		connected := time.Now()
-		for _, u := range users {
-			u.servedSince(t, connected)
-		}
+		served(t, users)
 	}
 	app.spoke.becomes(t, labelled("moved", strconv.Itoa(moves)))
 	r.leads(t, s.name, "replica-"+strconv.Itoa(moves%len(r.principals)))

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -43,10 +44,29 @@ func newRouting(t *testing.T, principals, servers int, args ...string) *routing 
 	r.sidecar, err = shared.StartSidecar(t.Context(), "kubeproxy", nil, r.servers...)
 	require.NoError(t, err)
 	t.Cleanup(func() { stopped(t, r.sidecar.Stop) })
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(r.report())
+		}
+	})
 	r.proxy = newKubeproxy(t, lab.ProxyOptions{
 		Principal: r.principals[0].Behind(r.sidecar), Args: []string{"--principal-insecure-plaintext", "--agent-domain=agents.argocd-agent"},
 	})
 	return r
+}
+
+// report is what the sidecar and xds say of themselves: why what goes by them fails is in no log.
+func (r *routing) report() string {
+	pages := []string{r.sidecar.Admin() + "/init_dump", r.sidecar.Admin() + "/clusters", r.sidecar.Admin() + "/stats?usedonly&filter=(ds[.]|no_route|no_cluster|http2)"}
+	for _, server := range r.servers {
+		pages = append(pages, strings.TrimSuffix(server.MetricsURL, "/metrics")+"/routes")
+	}
+	var all strings.Builder
+	for _, page := range pages {
+		_, text, err := readURL(context.Background(), page) // the test's own context has ended
+		fmt.Fprintf(&all, "%s: %v\n%s\n", page, err, text)
+	}
+	return all.String()
 }
 
 // newXDS starts an xds for these principals.

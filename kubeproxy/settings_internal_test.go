@@ -57,7 +57,7 @@ func TestFlags(t *testing.T) {
 			"max-response-size":        {Want: "want", Bad: []string{"-1", "much"}},
 			"max-response-memory":      {Want: "want", Bad: []string{"-1", "much"}},
 			"request-timeout":          {Want: "want", Bad: []string{"0", "5", "10ms"}},
-			"principal-address":        {Want: "want", Bad: []string{"", "hub:8443", "dns:///", "unix:", "ftp:///hub"}, Good: []string{"dns:///hub", "xds:///hub", "unix:/run/envoy.sock"}},
+			"principal-address":        {Want: "want", Bad: []string{"", "hub:8443", "dns:///", "dns://hub", "dns://a b/hub", "dns:///hub:8443", "unix:", "ftp:///hub"}, Good: []string{"dns:///hub", "dns://10.0.0.10:5353/hub", "dns://resolver/hub", "xds:///hub", "unix:/run/envoy.sock"}},
 			"agent-domain":             {Want: "", Bad: []string{"Agents"}},
 			"principal-port":           {Want: "want", Bad: []string{"0", "x"}},
 			"principal-client-cert":    {Want: "want a value", Bad: []string{""}},

@@ -49,7 +49,7 @@ func TestFlags(t *testing.T) {
 			"max-value-memory":         {Want: "want", Bad: []string{"0", "-1", "256MiB"}},
 			"agent-timeout":            {Want: "want at least 100ms", Bad: []string{"0", "1ms", "-1s"}},
 			"redis-address":            {Want: "want", Bad: []string{"", "redis", ":6379", "redis:x", "redis:0"}},
-			"principal-address":        {Want: "want", Bad: []string{"", "hub:8443", "dns:///", "unix:", "ftp:///hub"}, Good: []string{"dns:///hub", "xds:///hub", "unix:/run/envoy.sock"}},
+			"principal-address":        {Want: "want", Bad: []string{"", "hub:8443", "dns:///", "dns://hub", "dns://a b/hub", "dns:///hub:8443", "unix:", "ftp:///hub"}, Good: []string{"dns:///hub", "dns://10.0.0.10:5353/hub", "dns://resolver/hub", "xds:///hub", "unix:/run/envoy.sock"}},
 			"agent-domain":             {Want: "", Bad: []string{"Agents"}},
 			"principal-port":           {Want: "want", Bad: []string{"0", "x"}},
 			"principal-client-cert":    {Want: "want a value", Bad: []string{""}},

@@ -58,9 +58,13 @@ func (l *Lab) furnish(ctx context.Context) error {
 		return err
 	}
 	work, ctx := errgroup.WithContext(ctx)
+	addresses := []string{"127.0.0.1"}
+	for i := range maxReplicas {
+		addresses = append(addresses, replicaAddress(i))
+	}
 	for _, server := range []string{"principal", "resource-proxy", "xds"} {
 		work.Go(func() error {
-			_, err := l.Agentctl(ctx, "pki", "issue", server, "--dns=localhost", "--ip=127.0.0.1")
+			_, err := l.Agentctl(ctx, "pki", "issue", server, "--dns=localhost", "--ip="+strings.Join(addresses, ","))
 			return err
 		})
 	}

@@ -2,28 +2,33 @@ package lab
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/link"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
 )
 
-// NewPrincipals makes several principals of the hub that know each other, for the caller to Start. They are called replica-0 and so on.
+// NewPrincipals makes several principals of the hub that know each other, for the caller to Start. They are called replica-0 and so on, and have
+// one port, each at an address of its own, as Pods have it.
 func (l *Lab) NewPrincipals(ctx context.Context, count int, options PrincipalOptions) ([]*Principal, error) {
-	addresses, listen := make([]string, count), make([]string, count)
+	free, err := l.Host.Port()
+	if err != nil {
+		return nil, err
+	}
+	addresses := make([]string, count)
 	for i := range count {
-		free, err := l.Host.Port()
-		if err != nil {
-			return nil, err
-		}
-		addresses[i], listen[i] = port.Address(free), "--listen-port="+strconv.Itoa(free)
+		addresses[i] = net.JoinHostPort(replicaAddress(i), strconv.Itoa(free))
 	}
 	all := make([]*Principal, count)
 	for i := range count {
 		own := options
-		own.Args = slices.Concat([]string{listen[i], "--peers=" + strings.Join(addresses, ","), "--pod-name=replica-" + strconv.Itoa(i)}, options.Args)
+		own.Args = slices.Concat([]string{
+			"--listen-host=" + replicaAddress(i), "--listen-port=" + strconv.Itoa(free), "--peers=" + strings.Join(addresses, ","),
+			"--pod-name=replica-" + strconv.Itoa(i),
+		}, options.Args)
 		p, err := l.NewPrincipal(ctx, own)
 		if err != nil {
 			return nil, err
@@ -33,6 +38,12 @@ func (l *Lab) NewPrincipals(ctx context.Context, count int, options PrincipalOpt
 	}
 	return all, nil
 }
+
+// maxReplicas is how many principals NewPrincipals can make: certificates have their addresses.
+const maxReplicas = 8
+
+// replicaAddress is that of one of several principals. All of 127.0.0.0/8 is loopback's on Linux.
+func replicaAddress(i int) string { return fmt.Sprintf("127.0.0.%d", 2+i) }
 
 // startPrincipals starts the principals that the options ask for, as Lab.Principals.
 func (l *Lab) startPrincipals(ctx context.Context) error {

@@ -1,4 +1,4 @@
-// Package dnstest shows what a test's process asks DNS for.
+// Package dnstest is DNS for tests, and shows what it is asked for.
 package dnstest
 
 import (
@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Server is a DNS server that this process asks, until the test is over. It knows which addresses each name has, and nothing else of it.
+// Server is a DNS server of a test's. It knows which addresses each name has, and nothing else of it.
 type Server struct {
 	socket    net.PacketConn
 	addresses [][4]byte
@@ -20,9 +20,21 @@ type Server struct {
 	asked []dnsmessage.Type // guarded by mu
 }
 
-// Start starts one, in place of net.DefaultResolver: tests that run at the same time ask it too, so they must not. Names have the address
-// 127.0.0.1, or those that are given, in that order.
+// Start starts one that this process asks, until the test is over, in place of net.DefaultResolver: tests that run at the same time ask it too,
+// so they must not. Names have the address 127.0.0.1, or those that are given, in that order.
 func Start(tb testing.TB, addresses ...[4]byte) *Server {
+	tb.Helper()
+	s := Serve(tb, addresses...)
+	before := net.DefaultResolver
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp", s.Address())
+	}}
+	tb.Cleanup(func() { net.DefaultResolver = before })
+	return s
+}
+
+// Serve starts one for whoever asks it at its Address, until the test is over. Names have addresses as Start says.
+func Serve(tb testing.TB, addresses ...[4]byte) *Server {
 	tb.Helper()
 	socket, err := new(net.ListenConfig).ListenPacket(tb.Context(), "udp", "127.0.0.1:0")
 	require.NoError(tb, err)
@@ -35,17 +47,15 @@ func Start(tb testing.TB, addresses ...[4]byte) *Server {
 		defer close(served)
 		s.serve()
 	}()
-	before := net.DefaultResolver
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "udp", socket.LocalAddr().String())
-	}}
 	tb.Cleanup(func() {
-		net.DefaultResolver = before
 		_ = socket.Close() // it was read from to the end
 		<-served
 	})
 	return s
 }
+
+// Address is the host:port that it listens on.
+func (s *Server) Address() string { return s.socket.LocalAddr().String() }
 
 // serve answers until the socket is closed.
 func (s *Server) serve() {

@@ -23,7 +23,7 @@ import (
 
 // Ways to name the principals, beside the host name of one. They are gRPC's own names of them.
 const (
-	schemeDNS  = "dns:///"
+	schemeDNS  = "dns://"
 	schemeXDS  = "xds:///"
 	schemeUnix = "unix:"
 )
@@ -33,11 +33,28 @@ func checkTarget(address string) error {
 	if path, ok := strings.CutPrefix(address, schemeUnix); ok {
 		return settings.NonEmpty(path)
 	}
-	host := strings.TrimPrefix(strings.TrimPrefix(address, schemeDNS), schemeXDS)
+	server, host, several := cutDNS(address)
+	if err := settings.Host(server); err != nil && settings.HostPort(server) != nil {
+		return fmt.Errorf("the DNS server of %sSERVER/HOST: %w", schemeDNS, err)
+	}
+	if !several {
+		host = strings.TrimPrefix(host, schemeXDS)
+	}
 	if err := errors.Join(settings.NonEmpty(host), settings.Host(host)); err != nil {
-		return fmt.Errorf("%w; or one of %sHOST, %sNAME and %sPATH", err, schemeDNS, schemeXDS, schemeUnix)
+		return fmt.Errorf("%w; or one of %s[SERVER]/HOST, %sNAME and %sPATH", err, schemeDNS, schemeXDS, schemeUnix)
 	}
 	return nil
+}
+
+// cutDNS returns what of an address names a DNS server, empty for the system's, and what the name whose addresses are meant. If it is no such
+// address, the host is all of it.
+func cutDNS(address string) (server, host string, several bool) {
+	rest, several := strings.CutPrefix(address, schemeDNS)
+	if !several {
+		return "", address, false
+	}
+	server, host, _ = strings.Cut(rest, "/")
+	return server, host, true
 }
 
 // inTurns has streams go to all principals in turns.
@@ -54,9 +71,9 @@ func (s *Settings) target(material *certs.Source) (target string, options []grpc
 		options = append(options, grpc.WithAuthority(s.domain))
 	}
 	port := strconv.Itoa(s.port)
-	switch host, several := strings.CutPrefix(s.address, schemeDNS); {
+	switch server, host, several := cutDNS(s.address); {
 	case several:
-		return schemeDNS + net.JoinHostPort(host, port), append(options, grpc.WithDefaultServiceConfig(inTurns))
+		return schemeDNS + server + "/" + net.JoinHostPort(host, port), append(options, grpc.WithDefaultServiceConfig(inTurns))
 	case strings.HasPrefix(s.address, schemeUnix):
 		return s.address, options
 	default:

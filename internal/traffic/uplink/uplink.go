@@ -42,7 +42,7 @@ func (s *Settings) AgentDomain() string { return s.domain }
 // Declare declares the settings. Their environment variables begin with the prefix, such as "ARGOCD_KUBEPROXY".
 func (s *Settings) Declare(set *settings.Set, prefix string) {
 	set.String(&s.address, "principal-address", prefix+"_PRINCIPAL_ADDRESS", "argocd-agent-principal",
-		"host name of the principal; or of several, as dns:///HOST for all addresses of a name in turns, unix:PATH for the socket of an Envoy, or xds:///NAME for "+
+		"host name of the principal; or of several, as dns://[SERVER]/HOST for all addresses that a name has in DNS in turns, unix:PATH for the socket of an Envoy, or xds:///NAME for "+
 			"gRPC's own xDS client, whose bootstrap file GRPC_XDS_BOOTSTRAP names", settings.NonEmpty, checkTarget)
 	set.Int(&s.port, "principal-port", prefix+"_PRINCIPAL_PORT", 8443, "port of the principal", settings.Port)
 	s.tls.DeclarePair(set, certs.Flags{

@@ -56,13 +56,13 @@ func Parts(o Options) []contest.Part {
 	for _, size := range o.Sizes {
 		add((*crowd).idle, crowd{Options: o, size: size})
 	}
+	if o.Principals > 1 {
+		parts = append(parts, replicaParts(o)...)
+	}
 	for _, size := range o.Sizes {
 		if o.Applications > 0 {
 			add((*crowd).busy, crowd{Options: o, size: size, owners: min(size, o.Most/o.Applications)})
 		}
-	}
-	if o.Principals > 1 {
-		parts = append(parts, replicaParts(o)...)
 	}
 	return append(parts, identityParts(o)...)
 }

@@ -27,15 +27,12 @@ func (c *crowd) furnish(ctx context.Context) error {
 	owners := c.names()[:c.owners]
 	return load.Each(ctx, c.names(), func(ctx context.Context, agent string) error {
 		_, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent}}, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			return nil // and its Applications do
-		}
-		if err != nil || !slices.Contains(owners, agent) {
+		if err != nil && !apierrors.IsAlreadyExists(err) || !slices.Contains(owners, agent) {
 			return err
 		}
 		site := load.Site{Cluster: c.Lab.Hub.Cluster, Namespace: agent}
 		for which := range c.Applications {
-			if err := site.Create(ctx, agent, fmt.Sprintf("%s-%d", agent, which)); err != nil {
+			if err := site.Create(ctx, agent, fmt.Sprintf("%s-%d", agent, which)); err != nil && !apierrors.IsAlreadyExists(err) {
 				return err
 			}
 		}

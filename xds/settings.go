@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -55,7 +56,7 @@ func (s *xdsSettings) Declare(set *settings.Set) {
 		"domain of agents in the :authority of requests: berlin is berlin.DOMAIN, and DOMAIN itself is any principal", settings.NonEmpty, settings.DNSSubdomain)
 	set.String(&s.lookup, "route-lookup-service", "ARGOCD_XDS_ROUTE_LOOKUP_SERVICE", "passthrough:///argocd-agent-principal:8443",
 		"gRPC target of the principals at which gRPC clients look up which of them holds an agent's tunnel (RLS); they go to any principal if it is empty; "+
-			"with dns:/// in place of passthrough:/// gRPC looks for TXT records too")
+			"with dns:/// in place of passthrough:/// gRPC looks for TXT records too", checkLookup)
 	set.String(&s.envoyTLS, "envoy-tls", "ARGOCD_XDS_ENVOY_TLS", envoySecrets,
 		"how Envoy secures its connections to principals: secrets, by the secrets "+envoyCertificate+" and "+envoyRoots+" of its bootstrap; sds:CLUSTER, by SPIRE's SDS "+
 			"in a cluster of its bootstrap; or none", checkEnvoyTLS)
@@ -144,6 +145,15 @@ const (
 	spireCertificate = "default"
 	spireRoots       = "ALL"
 )
+
+// checkLookup accepts a gRPC target by which gRPC's clients can look up agents. A client that knows no such scheme refuses all that it is sent.
+func checkLookup(target string) error {
+	named, err := url.Parse(target)
+	if target == "" || err == nil && named.Host == "" && len(named.Path) > 1 && (named.Scheme == "dns" || named.Scheme == "passthrough") {
+		return nil
+	}
+	return errors.New("want passthrough:///HOST:PORT, dns:///HOST:PORT or nothing")
+}
 
 func checkEnvoyTLS(text string) error {
 	if cluster, ok := strings.CutPrefix(text, envoySDS); text == envoySecrets || text == envoyNone || ok && cluster != "" {

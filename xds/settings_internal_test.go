@@ -49,14 +49,17 @@ func TestFlags(t *testing.T) {
 				Want: "", Bad: []string{"", "hub", "dns:hub", "service:", "hub:0"},
 				Good: []string{"service:peers", "dns:peers:8443", "192.0.2.1:8443,192.0.2.2:8443"},
 			},
-			"principal-name":    {Want: "want", Bad: []string{"", "hub:8443"}},
-			"namespace":         {Want: "", Bad: []string{"", "Argo CD"}},
-			"kubeconfig":        {Want: "want a file that can be read", Bad: []string{"/no/such/file"}},
-			"agent-domain":      {Want: "", Bad: []string{"", "Agents"}},
-			"envoy-tls":         {Want: "want secrets, sds:CLUSTER or none", Bad: []string{"", "sds:", "tls"}, Good: []string{"secrets", "sds:spire", "none"}},
+			"principal-name": {Want: "want", Bad: []string{"", "hub:8443"}},
+			"namespace":      {Want: "", Bad: []string{"", "Argo CD"}},
+			"kubeconfig":     {Want: "want a file that can be read", Bad: []string{"/no/such/file"}},
+			"agent-domain":   {Want: "", Bad: []string{"", "Agents"}},
+			"envoy-tls":      {Want: "want secrets, sds:CLUSTER or none", Bad: []string{"", "sds:", "tls"}, Good: []string{"secrets", "sds:spire", "none"}},
+			"route-lookup-service": {
+				Want: "want passthrough:///HOST:PORT", Bad: []string{"nosuch:///hub:8443", "hub:8443", "dns:///"}, Good: []string{"", "dns:///hub:8443", "passthrough:///192.0.2.1:8443"},
+			},
 			"max-unknown-hosts": {Want: "want", Bad: []string{"0", "many"}},
 		},
-		Any:        []string{"listen-socket", "route-lookup-service", "kubecontext"},
+		Any:        []string{"listen-socket", "kubecontext"},
 		NoVariable: []string{"kubeconfig", "kubecontext"},
 	})
 }

@@ -39,8 +39,10 @@ const name = "argocd-agent-xds"
 const (
 	// keepAlive is how soon a principal, or a client, that is gone without a word is noticed.
 	keepAlive = 10 * time.Second
-	// maxConnections is how many clients may be connected: the proxies of a hub, and Envoys in front of them.
-	maxConnections = 2000
+	// maxConnections is how many clients may be connected: the proxies of a hub, and Envoys beside them. All Pods of a Deployment have one certificate.
+	maxConnections, maxOfCertificate = 2000, 500
+	// minPing is how soon after another ping one may come. Envoys send one every ten seconds; gRPC's own limit is five minutes.
+	minPing = 5 * time.Second
 	// maxStreams is how many streams one connection may have. A client needs one.
 	maxStreams = 100
 )
@@ -133,10 +135,9 @@ func (s *xdsSettings) endpoints(ctx context.Context, addresses peers.Addresses, 
 
 // newServer returns a gRPC server for clients only.
 func (s *xdsSettings) newServer(certificates *certs.Source, clients *authn.Authenticator, registry prometheus.Registerer) *grpc.Server {
-	secure := certs.ServerCredentials(certs.ServerOptions{Source: certificates, Policy: s.policy})
-	return grpc.NewServer(append(telemetry.ServerOptions(registry),
-		grpc.Creds(secure), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepAlive, Timeout: keepAlive}),
+	secure := connlimit.Credentials(certs.ServerCredentials(certs.ServerOptions{Source: certificates, Policy: s.policy}))
+	return grpc.NewServer(append(append(telemetry.ServerOptions(registry), transport()...),
+		grpc.Creds(secure),
 		grpc.ChainStreamInterceptor(func(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, serve grpc.StreamHandler) error {
 			ctx, end, err := clients.Admit(stream.Context(), subscribe)
 			if err != nil {
@@ -155,6 +156,15 @@ func (s *xdsSettings) newServer(certificates *certs.Source, clients *authn.Authe
 		}))...)
 }
 
+// transport is how clients are served, whatever secures that.
+func transport() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepAlive, Timeout: keepAlive}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+	}
+}
+
 // serve serves clients until the context ends, from when it is known which agents there are.
 func (s *xdsSettings) serve(ctx context.Context, server *grpc.Server, published <-chan struct{}, logger *slog.Logger) error {
 	select {
@@ -167,7 +177,7 @@ func (s *xdsSettings) serve(ctx context.Context, server *grpc.Server, published 
 		return err
 	}
 	logger.Info("Listening for xDS clients", "address", listener.Addr().String())
-	limit := connlimit.New(connlimit.Options{Total: maxConnections, Setting: "the number of clients", PerCertificate: maxConnections, Logger: logger})
+	limit := connlimit.New(connlimit.Options{Total: maxConnections, Setting: "the number of clients", PerCertificate: maxOfCertificate, Logger: logger})
 	stopped := context.AfterFunc(ctx, server.Stop) // clients keep what they have, and connect elsewhere
 	defer stopped()
 	if err := server.Serve(limit.Listen(listener)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {

@@ -24,9 +24,8 @@ type Follower struct {
 	changed   signal.Signal
 	published chan struct{} // closed once the table has what all principals say
 
-	mu         sync.Mutex
-	principals bool                // whether others came or went. Guarded by mu
-	agents     map[string]struct{} // whose tunnels are held by another one, perhaps. Guarded by mu
+	mu     sync.Mutex
+	agents map[string]struct{} // whose tunnels are held by another one, perhaps. Guarded by mu
 }
 
 // NewFollower returns a follower. It must be made before the peers run.
@@ -43,24 +42,21 @@ func NewFollower(roster *peers.Roster, principals *peers.Peers, table *Table, lo
 func (f *Follower) note(kind peers.Kind, agent string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch {
-	case agent == "":
-		f.principals = true
-	case kind == peers.Tunnel:
+	if kind == peers.Tunnel {
 		f.agents[agent] = struct{}{}
-	default:
-		return
 	}
-	f.changed.Give()
+	if agent == "" || kind == peers.Tunnel { // which principals there are, or which of them holds an agent
+		f.changed.Give()
+	}
 }
 
-// take returns what was noted.
-func (f *Follower) take() (principals bool, agents map[string]struct{}) {
+// take returns the agents that were noted.
+func (f *Follower) take() map[string]struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	principals, agents = f.principals, f.agents
-	f.principals, f.agents = false, make(map[string]struct{})
-	return principals, agents
+	agents := f.agents
+	f.agents = make(map[string]struct{})
+	return agents
 }
 
 // Published is closed once the table has what all principals say that there are. Envoy drops what a server that it comes back to does not
@@ -100,13 +96,12 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// publish publishes what has changed: clusters before what leads there.
+// publish publishes what has changed: clusters before what leads there. A principal says which agents it holds before it is known to be there, so
+// all principals are looked at each time.
 func (f *Follower) publish() {
-	principals, changed := f.take()
-	if principals {
-		if err := f.table.SetPrincipals(f.peers.All()); err != nil {
-			f.logger.Error("Failed to publish principals", "err", err)
-		}
+	changed := f.take()
+	if err := f.table.SetPrincipals(f.peers.All()); err != nil {
+		f.logger.Error("Failed to publish principals", "err", err)
 	}
 	if len(changed) == 0 {
 		return

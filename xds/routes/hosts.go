@@ -161,15 +161,15 @@ func (h *hosts) CreateDeltaWatch(request *cache.DeltaRequest, subscription cache
 	return h.LinearCache.CreateDeltaWatch(request, subscription, out)
 }
 
-// answer sees to it that there is a host for each name. mu is held.
+// answer sees to it that there is a host for each of the names, which are hostNames. mu is held.
 func (h *hosts) answer(names []string) error {
 	added := make(map[string]types.Resource)
 	var gone []string
 	for _, name := range names {
-		domain, ours := strings.CutPrefix(name, resources.Routes+"/")
-		if !ours || len(name) > maxName || h.strangers[name] != nil {
+		if h.strangers[name] != nil {
 			continue
 		}
+		domain := strings.TrimPrefix(name, resources.Routes+"/")
 		agent, ok := h.agentOf(domain)
 		switch {
 		case !ok:
@@ -194,8 +194,11 @@ func (h *hosts) agentOf(domain string) (agent string, ok bool) {
 	return string(parsed), err == nil
 }
 
-// withoutAll returns names without the "*" that Envoy adds when it comes back after a reconnect. It stands for all agents, and would make
-// Envoy keep them for ever.
-func withoutAll(names []string) []string {
-	return slices.DeleteFunc(names, func(name string) bool { return name == "*" })
+// hostNames returns those of the names that may be of virtual hosts. A "*", which Envoy adds when it comes back after a reconnect, and an
+// "agents/*" stand for all agents, and would make a client keep them for ever; any other name would only be remembered.
+func hostNames(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool {
+		domain, ours := strings.CutPrefix(name, resources.Routes+"/")
+		return !ours || strings.Contains(domain, "*") || len(name) > maxName
+	})
 }

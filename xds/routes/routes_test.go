@@ -3,13 +3,10 @@ package routes_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +26,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
@@ -315,36 +311,9 @@ func TestRejectionIsLoggedAndCounted(t *testing.T) {
 	require.Contains(t, h.log.String(), `msg="Client rejected resources (NACK); it keeps those that it has" node=envoy-1 type=Cluster reason="no such extension"`)
 	require.InDelta(t, 1, testutil.ToFloat64(gathered{h, "argocd_xds_rejections_total"}), 0)
 
-	recorder := httptest.NewRecorder()
-	routes.Dump(h.Table, h.server).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, routes.DumpPath, nil))
-	var dump struct {
-		Principals []struct{ Name, Address string }
-		Clients    []struct{ Node string }
-	}
-	require.NoError(t, json.Unmarshal(recorder.Body.Bytes(), &dump))
+	dump := h.dump(t)
 	require.Len(t, dump.Principals, 2)
 	require.Equal(t, "pod-one", dump.Principals[0].Name)
 	require.Equal(t, "envoy-1", dump.Clients[0].Node)
-}
-
-// A client that asks for more names than there can be agents is cut off, and begins anew.
-func TestClientThatAsksForTooMuchIsCutOff(t *testing.T) {
-	h := newHub(t, 10)
-	c := h.connect(t)
-	for i := range 6 {
-		names := make([]string, 10_000)
-		for n := range names {
-			names[n] = fmt.Sprintf("elsewhere/%d-%d", i, n)
-		}
-		if err := c.stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.VirtualHostType, ResourceNamesSubscribe: names}); err != nil {
-			break // it was cut off
-		}
-	}
-	for {
-		if _, err := c.stream.Recv(); err != nil {
-			require.Equal(t, codes.ResourceExhausted, status.Code(err), err)
-			break
-		}
-	}
-	require.InDelta(t, 0, testutil.ToFloat64(gathered{h, "argocd_xds_unknown_hosts"}), 0)
+	require.Equal(t, map[string]string{"Cluster": "no such extension"}, dump.Clients[0].Rejected, "though it takes other things")
 }

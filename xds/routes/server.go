@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,12 +24,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 )
 
-// maxSubscribed is how many names one client may ask for in all. Envoy never says that it needs a virtual host no more, so this grows with
-// every name that its own clients choose, and each of its requests costs as many steps. Whoever asks for more is disconnected.
-const maxSubscribed = 50_000
-
-// maxNode is how much of what a client says of itself is kept.
-const maxNode = 128
+// How much is kept of what a client says: of itself, and why it takes not what it was sent.
+const maxNode, maxReason = 128, 1024
 
 // Server serves a Table's resources (ADS), and knows who has subscribed. It is the server's callbacks.
 type Server struct {
@@ -55,8 +52,8 @@ type Subscriber struct {
 	Since     time.Time `json:"since"`
 	Names     int       `json:"names"`
 	Responses int       `json:"responses"`
-	// Rejected is why the client does not take what it was sent last; empty if it does.
-	Rejected string `json:"rejected,omitempty"`
+	// Rejected is why the client does not take what it was sent last, by the type of that; empty if it does.
+	Rejected map[string]string `json:"rejected,omitempty"`
 }
 
 // NewServer returns a server of a table. The context ends its streams.
@@ -94,41 +91,64 @@ func (s *Server) closed(of stream) {
 
 // asked takes a request of state of the world.
 func (s *Server) asked(id int64, request *discoveryv3.DiscoveryRequest) error {
-	return s.note(stream{id: id}, request.GetNode(), request.GetTypeUrl(), request.GetErrorDetail(), func(subscriber *Subscriber) {
+	s.note(stream{id: id}, request.GetNode(), request.GetTypeUrl(), request.GetResponseNonce(), request.GetErrorDetail(), func(subscriber *Subscriber) {
 		subscriber.Names = max(subscriber.Names, len(request.GetResourceNames()))
 	})
+	return nil
 }
 
 // askedDelta takes a delta request, which it may change.
 func (s *Server) askedDelta(id int64, request *discoveryv3.DeltaDiscoveryRequest) error {
 	if request.GetTypeUrl() == resource.VirtualHostType {
-		request.ResourceNamesSubscribe = withoutAll(request.GetResourceNamesSubscribe())
+		request.ResourceNamesSubscribe = hostNames(request.GetResourceNamesSubscribe())
 	}
-	return s.note(stream{id, true}, request.GetNode(), request.GetTypeUrl(), request.GetErrorDetail(), func(subscriber *Subscriber) {
-		subscriber.Names += len(request.GetResourceNamesSubscribe()) - len(request.GetResourceNamesUnsubscribe())
+	s.note(stream{id, true}, request.GetNode(), request.GetTypeUrl(), request.GetResponseNonce(), request.GetErrorDetail(), func(subscriber *Subscriber) {
+		subscriber.Names = max(0, subscriber.Names+len(request.GetResourceNamesSubscribe())-len(request.GetResourceNamesUnsubscribe()))
 	})
+	return nil
 }
 
-// note notes a request. Its error ends the stream.
-func (s *Server) note(of stream, node *corev3.Node, kind string, refusal *statusv3.Status, count func(*Subscriber)) error {
+// note notes a request.
+func (s *Server) note(of stream, node *corev3.Node, kind, nonce string, refusal *statusv3.Status, count func(*Subscriber)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	subscriber := s.streams[of]
 	if subscriber == nil {
-		return nil // it is being closed
+		return // it is being closed
 	}
 	if node.GetId() != "" && subscriber.Node == "" {
-		subscriber.Node = strings.ToValidUTF8(node.GetId()[:min(len(node.GetId()), maxNode)], "")
+		subscriber.Node = cut(node.GetId(), maxNode)
 		s.logger.Info("Client connected", "node", subscriber.Node, "delta", of.delta)
 	}
-	if count(subscriber); subscriber.Names > maxSubscribed {
-		return status.Errorf(codes.ResourceExhausted, "the client has asked for more than %d names: limit who may choose an :authority", maxSubscribed)
+	count(subscriber)
+	if kind = short(kind); refusal == nil {
+		if nonce != "" { // it takes what it was sent
+			delete(subscriber.Rejected, kind)
+		}
+		return
 	}
-	if subscriber.Rejected = refusal.GetMessage(); refusal != nil {
-		s.metrics.rejections.WithLabelValues(short(kind)).Inc()
-		s.rejected.Error("Client rejected resources (NACK); it keeps those that it has", "node", subscriber.Node, "type", short(kind), "reason", refusal.GetMessage())
+	if subscriber.Rejected == nil {
+		subscriber.Rejected = make(map[string]string)
 	}
-	return nil
+	subscriber.Rejected[kind] = cut(refusal.GetMessage(), maxReason)
+	s.metrics.rejections.WithLabelValues(kind).Inc()
+	s.rejected.Error("Client rejected resources (NACK); it keeps those that it has", "node", subscriber.Node, "type", kind, "reason", subscriber.Rejected[kind])
+}
+
+// cut returns the beginning of what a client says.
+func cut(text string, most int) string { return strings.ToValidUTF8(text[:min(len(text), most)], "") }
+
+// DeltaAggregatedResources implements [discoveryv3.AggregatedDiscoveryServiceServer].
+func (s *Server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return s.ended(s.AggregatedDiscoveryServiceServer.DeltaAggregatedResources(stream))
+}
+
+// ended logs why a client was disconnected, if it is for what it did.
+func (s *Server) ended(err error) error {
+	if status.Code(err) == codes.ResourceExhausted {
+		s.rejected.Warn("Disconnected client", "err", err)
+	}
+	return err
 }
 
 func (s *Server) answered(_ context.Context, id int64, _ *discoveryv3.DiscoveryRequest, answer *discoveryv3.DiscoveryResponse) {
@@ -166,7 +186,9 @@ func (s *Server) Subscribers() []Subscriber {
 	defer s.mu.Unlock()
 	all := make([]Subscriber, 0, len(s.streams))
 	for _, subscriber := range s.streams {
-		all = append(all, *subscriber)
+		one := *subscriber
+		one.Rejected = maps.Clone(one.Rejected)
+		all = append(all, one)
 	}
 	slices.SortFunc(all, func(a, b Subscriber) int { return cmp.Or(strings.Compare(a.Node, b.Node), a.Since.Compare(b.Since)) })
 	return all

@@ -12,6 +12,8 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/peers"
@@ -167,12 +169,18 @@ func replace(c *cache.LinearCache, wanted map[string]types.Resource) error {
 	return c.UpdateResources(changed, gone)
 }
 
+// maxSubscribed is how many names of a type one client may ask for, and how many resources it may say that it has. Envoy never says that it needs
+// a virtual host no more, so they grow with every name that its own clients choose, and each of its requests costs as many steps. Whoever asks
+// for more is disconnected.
+const maxSubscribed = 50_000
+
 // configs is what an xDS server reads: other resources for Envoy, which speaks delta xDS, than for gRPC, which does not. gRPC refuses
 // clusters with security that it does not know, and brings its own.
 type configs struct {
 	cache.Cache // delta
 
-	states cache.Cache // of the world
+	states  cache.Cache // of the world
+	version string      // that of resources begins with it
 }
 
 // Configs returns what an xDS server reads.
@@ -184,12 +192,29 @@ func (t *Table) Configs() cache.Cache {
 		states: mux(map[string]cache.Cache{
 			resource.ListenerType: t.listeners, resource.ClusterType: t.grpcClusters, resource.EndpointType: t.endpoints,
 		}),
+		version: t.options.Version,
 	}
+}
+
+// CreateDeltaWatch implements [cache.ConfigWatcher].
+func (c configs) CreateDeltaWatch(request *cache.DeltaRequest, subscription cache.Subscription, out chan cache.DeltaResponse) (func(), error) {
+	if len(subscription.SubscribedResources())+len(subscription.SubscribedPrefixes()) > maxSubscribed || len(subscription.ReturnedResources()) > maxSubscribed {
+		return nil, status.Errorf(codes.ResourceExhausted, "the client has asked for more than %d names: limit who may choose an :authority", maxSubscribed)
+	}
+	return c.Cache.CreateDeltaWatch(request, subscription, out) //nolint:wrapcheck // the server's
 }
 
 // CreateWatch implements [cache.ConfigWatcher].
 func (c configs) CreateWatch(request *cache.Request, subscription cache.Subscription, out chan cache.Response) (func(), error) {
-	return c.states.CreateWatch(request, subscription, out)
+	if request.GetErrorDetail() != nil {
+		// The client has just refused what there is. With its own version, which is of another process or none, it would get the same at once,
+		// and refuse that too, as fast as the wire carries it.
+		refused := &cache.Request{}
+		proto.Merge(refused, request)
+		refused.VersionInfo = c.version
+		request = refused
+	}
+	return c.states.CreateWatch(request, subscription, out) //nolint:wrapcheck // the server's
 }
 
 func mux(caches map[string]cache.Cache) cache.Cache {

@@ -1,7 +1,6 @@
 package connlimit_test
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging/logtest"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
@@ -55,15 +55,12 @@ func serve(t *testing.T, total, perCertificate int) *server {
 				return
 			}
 			work.Go(func() {
-				secure := tls.Server(conn, config)
+				defer func() { _ = conn.Close() }()
+				secure, _, err := connlimit.Credentials(credentials.NewTLS(config)).ServerHandshake(conn)
+				if err != nil {
+					return
+				}
 				defer func() { _ = secure.Close() }()
-				if secure.HandshakeContext(context.WithoutCancel(t.Context())) != nil {
-					return
-				}
-				counted, _ := conn.(*connlimit.Conn)
-				if counted.Admit(secure.ConnectionState().PeerCertificates[0]) != nil {
-					return
-				}
 				if _, err := io.WriteString(secure, "hello"); err == nil {
 					_, _ = io.Copy(io.Discard, secure)
 				}
@@ -90,7 +87,7 @@ func (s *server) finish(t *testing.T, raw net.Conn, own tls.Certificate) (net.Co
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AddCert(s.ca.Certificate())
-	conn := tls.Client(raw, &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13})
+	conn := tls.Client(raw, &tls.Config{NextProtos: []string{"h2"}, Certificates: []tls.Certificate{own}, RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS13})
 	t.Cleanup(func() { _ = conn.Close() })
 	_, err := io.ReadFull(conn, make([]byte, len("hello")))
 	return conn, err

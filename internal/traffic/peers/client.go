@@ -31,8 +31,10 @@ const (
 // Limits on what another principal may have this one keep.
 const (
 	maxHoldings = 200_000
-	maxText     = 64  // of an ID and a version
-	maxName     = 253 // of a host
+	// maxPeers is how many addresses are followed. A hub has a few principals; whoever answers for DNS, or writes EndpointSlices, may name any number.
+	maxPeers = 100
+	maxText  = 64  // of an ID and a version
+	maxName  = 253 // of a host
 	// maxAhead is how far its clock may be ahead of this one's. An epoch is a time; one that is far ahead would rule for as long.
 	maxAhead = time.Hour
 	// firstTimeout is how long it may take to say who it is and all that it holds. Until then nobody knows whether all have been heard.
@@ -152,6 +154,10 @@ func (p *Peers) Run(ctx context.Context) {
 	defer cancel()
 	running := make(map[string]context.CancelFunc)
 	p.options.Addresses(ctx, func(addresses []string) {
+		if addresses = slices.Compact(slices.Sorted(slices.Values(addresses))); len(addresses) > maxPeers {
+			p.options.Logger.Warn("More addresses than a hub has principals; only the first are used", "addresses", len(addresses), "used", maxPeers)
+			addresses = addresses[:maxPeers]
+		}
 		wanted := make(map[string]bool, len(addresses))
 		for _, address := range addresses {
 			wanted[address] = true
@@ -193,7 +199,10 @@ func (p *Peers) follow(ctx context.Context, address string) {
 		lasted, err := p.watch(ctx, address, logger)
 		p.done(address)
 		switch {
-		case ctx.Err() != nil, errors.Is(err, errSelf):
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, errSelf):
+			logger.Debug("This is an address of this principal itself; it is not followed")
 			return
 		case errors.Is(err, errKnown):
 			wait = lastWait
@@ -239,7 +248,7 @@ func (p *Peers) watch(ctx context.Context, address string, logger *slog.Logger) 
 		return 0, err
 	}
 	late := time.AfterFunc(firstTimeout, func() { cancel(fmt.Errorf("it has not said within %s which agents it serves", firstTimeout)) })
-	peer, held, err := first(stream)
+	peer, held, err := first(stream, p.check)
 	late.Stop()
 	if err != nil {
 		return 0, cmp.Or(context.Cause(ctx), err)
@@ -290,8 +299,8 @@ func (p *Peers) take(peer Peer, held map[key]Holding, stream grpc.ServerStreamin
 	}
 }
 
-// first receives the first update, which says who the peer is and all that it holds.
-func first(stream grpc.ServerStreamingClient[peerv1.RosterUpdate]) (Peer, map[key]Holding, error) {
+// first receives the first update, which says who the peer is and all that it holds; the latter only if check has nothing against its ID.
+func first(stream grpc.ServerStreamingClient[peerv1.RosterUpdate], check func(id string) error) (Peer, map[key]Holding, error) {
 	var peer Peer
 	all := make(map[key]Holding)
 	for {
@@ -301,9 +310,12 @@ func first(stream grpc.ServerStreamingClient[peerv1.RosterUpdate]) (Peer, map[ke
 		}
 		if of := update.GetPrincipal(); peer.ID == "" {
 			peer = Peer{ID: of.GetId(), Name: of.GetName(), Build: cut(of.GetBuild())}
-		}
-		if peer.ID == "" || len(peer.ID) > maxText || len(peer.Name) > maxName {
-			return Peer{}, nil, nonsense("it does not say who it is: is that a principal?")
+			if !isID(peer.ID) || len(peer.Name) > maxName {
+				return Peer{}, nil, nonsense("it does not say who it is: is that a principal?")
+			}
+			if err := check(peer.ID); err != nil {
+				return Peer{}, nil, err
+			}
 		}
 		held, _, err := decode(peer.ID, update)
 		if err != nil {
@@ -370,15 +382,29 @@ func keyOf(h *peerv1.Held) (key, error) {
 func (p *Peers) connect(peer Peer, conn *grpc.ClientConn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if peer.ID == p.options.Roster.self.ID {
-		return errSelf
-	}
 	if _, known := p.connected[peer.ID]; known {
 		return errKnown
 	}
 	p.connected[peer.ID] = connected{peer, conn}
 	p.metrics.connected.Set(float64(len(p.connected)))
 	return nil
+}
+
+// check returns why a principal is not followed that has just said its ID.
+func (p *Peers) check(id string) error {
+	if id == p.options.Roster.self.ID {
+		return errSelf
+	}
+	if p.Conn(id) != nil {
+		return errKnown
+	}
+	return nil
+}
+
+// isID reports whether a text may be the ID of a principal: letters and digits, as in the names of clusters and the ids of dials that are made of it.
+func isID(text string) bool {
+	strange := func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') }
+	return text != "" && len(text) <= maxText && !strings.ContainsFunc(text, strange)
 }
 
 // left reports whether the last agent went to another principal that was reached through one that shuts down.

@@ -2,6 +2,7 @@ package peers_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math"
 	"net"
@@ -15,7 +16,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -136,9 +139,10 @@ func TestPeerThatSaysNonsenseConcernsNobodyElse(t *testing.T) {
 		reason string
 		text   string
 	}{
-		"nobody":           {send(plain(&peerv1.RosterUpdate{})), "invalid", "it does not say who it is"},
-		"a name of a page": {send(plain(&peerv1.RosterUpdate{Principal: &peerv1.Principal{Id: strings.Repeat("x", 65)}})), "invalid", "it does not say who it is"},
-		"no agent":         {send(plain(two(session("../paris", 1)))), "invalid", "agent that cannot be"},
+		"nobody":              {send(plain(&peerv1.RosterUpdate{})), "invalid", "it does not say who it is"},
+		"a name of a page":    {send(plain(&peerv1.RosterUpdate{Principal: &peerv1.Principal{Id: strings.Repeat("x", 65)}})), "invalid", "it does not say who it is"},
+		"a name of a cluster": {send(plain(&peerv1.RosterUpdate{Principal: &peerv1.Principal{Id: "one-first"}})), "invalid", "it does not say who it is"},
+		"no agent":            {send(plain(two(session("../paris", 1)))), "invalid", "agent that cannot be"},
 		"later no agent": {send(plain(two(session("rome", 1))), func() *peerv1.RosterUpdate {
 			<-time.After(time.Second)
 			return &peerv1.RosterUpdate{Held: []*peerv1.Held{session("../paris", 1)}}
@@ -224,6 +228,26 @@ func TestPeersOfOtherReleasesAreUnderstood(t *testing.T) {
 		require.Equal(t, "three", f.holder("oslo"))
 		require.Len(t, f.All(), 2)
 		require.Zero(t, f.failures(t, "invalid")+f.failures(t, "failed"))
+	})
+}
+
+// Whoever answers for DNS may name any number of addresses. Not all are dialled.
+func TestAddressesOfPeersAreBounded(t *testing.T) {
+	nobody := make(map[string]peerv1.PeerServer)
+	for i := range 150 {
+		nobody[fmt.Sprintf("principal-%03d", i)] = &says{watch: func(stream) error { return status.Error(codes.Unavailable, "nobody is here") }}
+	}
+	withFollower(t, nobody, func(t *testing.T, f *follower) {
+		<-time.After(time.Second)
+		synctest.Wait()
+		dialled := 0
+		for _, at := range nobody {
+			if at.(*says).calls.Load() > 0 {
+				dialled++
+			}
+		}
+		require.Equal(t, 100, dialled)
+		require.Equal(t, 1, strings.Count(f.log.String(), "More addresses than a hub has principals"))
 	})
 }
 

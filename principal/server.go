@@ -107,9 +107,11 @@ func (p *principal) drain(ctx context.Context, asked <-chan struct{}, leave func
 	within, logger := p.drainTime(), logging.Component(p.logger, "agents")
 	timed, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
+	patience, stop := context.WithTimeout(timed, within*3/4)
+	defer stop()
 	p.roster.Drain()
 	<-asked
-	p.relay.Drain(timed, func() {
+	p.relay.Drain(timed, patience, func() {
 		p.directory.Left()
 		leave()
 		if agents, connections := p.relay.Left(); agents == 0 && connections > 0 && timed.Err() == nil {

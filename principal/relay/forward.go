@@ -131,10 +131,10 @@ func (r *Relay) forwardAccept(ctx context.Context, agent tunnelv1.Tunnel_AcceptS
 	calling, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, tunnel.MetadataAgent, name, tunnel.MetadataDial, id))
 	defer cancel()
 	stream, err := peerv1.NewPeerClient(conn).Accept(calling, rawFrames()...)
+	r.metrics.forwarded.WithLabelValues("accept", dialResult(err)).Inc()
 	if err != nil {
 		return authn.Status(err)
 	}
-	r.metrics.forwarded.WithLabelValues("accept", dialResult(nil)).Inc()
 	c := &tunnelConn{agent: name, target: unknownTarget, closed: make(chan struct{})}
 	return r.copyForwarded(ctx, c, agent, stream, "the agent")
 }

@@ -146,6 +146,21 @@ func TestOnlyPrincipalsArePeers(t *testing.T) {
 	}
 }
 
+// What a component reads that only follows which principal has which agent is no more than that.
+func TestDirectoryIsForComponentsThatDial(t *testing.T) {
+	w := relaytest.Open(t)
+	for name, code := range map[string]codes.Code{
+		"a": codes.Unauthenticated, relaytest.Principal: codes.PermissionDenied, relaytest.Component: codes.OK, relaytest.RedisComponent: codes.OK,
+	} {
+		conn := w.ClientConn(t, name)
+		defer conn.Close()
+		watching, err := tunnelv1.NewRelayClient(conn).Watch(t.Context(), &tunnelv1.WatchRequest{})
+		require.NoError(t, err)
+		_, err = watching.Recv()
+		require.Equal(t, code, status.Code(err), name)
+	}
+}
+
 // lookUp asks a principal by gRPC's route lookup service which clusters a request with these keys goes to.
 func lookUp(t *testing.T, conn grpc.ClientConnInterface, keys map[string]string) ([]string, error) {
 	t.Helper()

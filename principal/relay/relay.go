@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/signal"
@@ -53,13 +56,15 @@ type Relay struct {
 	pending map[string]*tunnelConn   // that no agent has accepted yet, by the ids of their dials. Guarded by mu
 	open    map[*tunnelConn]struct{} // that were accepted. Guarded by mu
 	calls   int                      // that a connection is or may become: from Dial, and from other principals. Guarded by mu
+	listens map[string]*rate.Limiter // how often agents may begin to listen. Guarded by mu
+	leaving bool                     // no agent may listen here any more. Guarded by mu
 }
 
 // New returns a relay.
 func New(o Options) *Relay {
 	r := &Relay{
 		options: o, metrics: newMetrics(o.Registerer), draining: make(chan struct{}),
-		agents: make(map[string]*agentStream), pending: make(map[string]*tunnelConn), open: make(map[*tunnelConn]struct{}),
+		agents: make(map[string]*agentStream), listens: make(map[string]*rate.Limiter), pending: make(map[string]*tunnelConn), open: make(map[*tunnelConn]struct{}),
 	}
 	o.Roster.Subscribe(func(kind peers.Kind, _ string) {
 		if kind == peers.Tunnel {
@@ -69,10 +74,13 @@ func New(o Options) *Relay {
 	return r
 }
 
-// Drain waits until no agent listens here, calls gone, and waits until no connection is open; or until the context ends. All goes on
-// meanwhile. Agents end listening when they do elsewhere.
-func (r *Relay) Drain(ctx context.Context, gone func()) {
-	r.await(ctx, func() bool { return len(r.agents) == 0 })
+// Drain waits until no agent listens here or, so that one that stays keeps nobody else from leaving, until patience ends; calls gone, and
+// waits until no connection is open, or until the context ends. All goes on meanwhile. Agents end listening when they do elsewhere.
+func (r *Relay) Drain(ctx, patience context.Context, gone func()) {
+	r.await(patience, func() bool { return len(r.agents) == 0 })
+	r.mu.Lock()
+	r.leaving = true
+	r.mu.Unlock()
 	gone()
 	r.await(ctx, func() bool { return r.calls == 0 })
 }
@@ -154,6 +162,10 @@ func (r *Relay) Listen(request *tunnelv1.ListenRequest, stream tunnelv1.Tunnel_L
 		return err
 	}
 	defer grant.End()
+	if err := r.admitListen(string(grant.Agent)); err != nil {
+		r.options.Authn.Refused(grant, err)
+		return err
+	}
 	s := &agentStream{agent: string(grant.Agent), dials: make(chan *tunnelv1.DialRequest), ended: make(chan struct{})}
 	if err := r.register(s, request.GetBuild()); err != nil {
 		return err
@@ -173,11 +185,35 @@ func (r *Relay) Listen(request *tunnelv1.ListenRequest, stream tunnelv1.Tunnel_L
 	}
 }
 
+// How often an agent may begin to listen: as often as a session. Each time all principals and components are told.
+const (
+	listensPerSecond = 1
+	listensBurst     = 60
+	maxListeners     = 10_000 // of which it is remembered how often they began
+)
+
+// admitListen returns why an agent is refused that begins to listen too often, as a status.
+func (r *Relay) admitListen(agent string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listens[agent] == nil {
+		if len(r.listens) >= maxListeners {
+			clear(r.listens)
+		}
+		r.listens[agent] = rate.NewLimiter(listensPerSecond, listensBurst)
+	}
+	if r.listens[agent].Allow() {
+		return nil
+	}
+	return status.Errorf(codes.ResourceExhausted, "the agent begins to listen too often: it may do so %d times, and once a second after that; "+
+		"see its log for why its connections end", listensBurst)
+}
+
 // register makes s the stream over which an agent is dialled, and ends an older one.
 func (r *Relay) register(s *agentStream, build string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if isClosed(r.draining) {
+	if r.leaving || isClosed(r.draining) {
 		return goaway.Err
 	}
 	if older := r.agents[s.agent]; older != nil {

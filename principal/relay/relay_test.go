@@ -348,7 +348,7 @@ func TestDrainWaitsForAgentsAndThenForConnections(t *testing.T) {
 	gone, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		w.Relay.Drain(timed, func() { close(gone) })
+		w.Relay.Drain(timed, timed, func() { close(gone) })
 	}()
 	requireEcho(t, w) // agents are reached meanwhile
 
@@ -377,6 +377,58 @@ func TestDrainWaitsForAgentsAndThenForConnections(t *testing.T) {
 	<-done
 }
 
+// One agent that stays although it was asked to go keeps no other's users from leaving in time.
+func TestDrainDoesNotWaitForOneAgentThatStays(t *testing.T) {
+	w := relaytest.Open(t)
+	c, err := w.Dialer.Dial(t.Context(), relaytest.Echo, tunnel.Kube)
+	require.NoError(t, err)
+	staying := w.ClientConn(t, "staying")
+	defer staying.Close()
+	listen(t, staying)
+	patience, cancel := context.WithCancel(t.Context())
+	gone, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Relay.Drain(t.Context(), patience, func() { close(gone) })
+	}()
+	cancel()
+	<-gone
+	calls, err := tunnelv1.NewTunnelClient(staying).Listen(t.Context(), &tunnelv1.ListenRequest{})
+	require.NoError(t, err)
+	_, err = calls.Recv()
+	require.Equal(t, codes.Unavailable, status.Code(err), "it may not begin again: %v", err)
+	_, err = c.Write([]byte("word"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(c, make([]byte, 4))
+	require.NoError(t, err, "what is carried goes on")
+	require.NoError(t, c.Close())
+	<-done
+}
+
+// Each time that an agent begins to listen all principals and components are told.
+func TestAgentThatListensAgainAndAgainIsHeldUp(t *testing.T) {
+	w := relaytest.Open(t)
+	conn := w.ClientConn(t, "restless")
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	client, ended := tunnelv1.NewTunnelClient(conn), make(chan error, 100)
+	for range cap(ended) {
+		calls, err := client.Listen(ctx, &tunnelv1.ListenRequest{})
+		require.NoError(t, err)
+		go func() {
+			_, err := calls.Recv() // it ends with the next that begins
+			ended <- err
+		}()
+	}
+	var err error
+	for status.Code(err) != codes.ResourceExhausted {
+		err = <-ended
+	}
+	require.ErrorContains(t, err, "begins to listen too often")
+	requireEcho(t, w) // others are not
+}
+
 // An agent that stays although it was asked to go, and a user who stays, do not keep a principal for ever.
 func TestDrainEndsWhenNoTimeIsLeft(t *testing.T) {
 	w := relaytest.Open(t)
@@ -385,7 +437,7 @@ func TestDrainEndsWhenNoTimeIsLeft(t *testing.T) {
 	timed, cancel := context.WithCancel(t.Context())
 	cancel()
 	said := false
-	w.Relay.Drain(timed, func() { said = true })
+	w.Relay.Drain(timed, timed, func() { said = true })
 	require.True(t, said)
 	require.NoError(t, c.Close())
 }

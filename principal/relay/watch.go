@@ -3,16 +3,17 @@ package relay
 import (
 	tunnelv1 "github.com/argocd-agent-mesh/argocd-agent-mesh/api/tunnel/v1"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/goaway"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
-// Watch sends a component the directory once that is complete, and then its changes. The first update replaces everything
+// Watch sends a component that dials agents the directory once that is complete, and then its changes. The first update replaces everything
 // that the component knew.
 func (r *Relay) Watch(_ *tunnelv1.WatchRequest, stream tunnelv1.Relay_WatchServer) error {
-	ctx, grant, err := r.options.Authn.Component(stream.Context())
+	ctx, end, err := r.options.Authn.Admit(stream.Context(), string(tunnel.Kube), string(tunnel.Redis))
 	if err != nil {
 		return err
 	}
-	defer grant.End()
+	defer end()
 	select {
 	case <-r.options.Directory.complete:
 	case <-r.draining:

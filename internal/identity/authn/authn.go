@@ -126,8 +126,13 @@ func (a *Authenticator) MayDial(component Grant, target string) error {
 	}
 	err := status.Errorf(codes.PermissionDenied, "component %q may dial %s at agents, and not %s: give each component a certificate of its "+
 		"own name, or change the principal's setting --hub-components", component.Component, strings.Join(component.Targets, " and "), target)
-	a.LogRefusal(component.Name(), a.loggerOf(component.Peer), err)
+	a.Refused(component, err)
 	return err
+}
+
+// Refused logs that a caller is refused for what it asks, though it is who it says.
+func (a *Authenticator) Refused(caller Grant, err error) {
+	a.LogRefusal(caller.Name(), a.loggerOf(caller.Peer), err)
 }
 
 // Admit authenticates a component that has one of the targets, for [peers.Service]: the cause of the end of its context is a status.

@@ -149,12 +149,6 @@ func liesElsewhere() []lie {
 			by:      `internal/traffic/peers.TestWhatAPeerSaysIsChecked`,
 		},
 		{
-			who: `principal that was taken over`, about: `principals as peers, and xds`,
-			sends:   `nothing, or a first update without an end; an epoch so far ahead that the distance overflows; nonsense, each time that it is connected`,
-			happens: `it is disconnected, after 15 s if it says nothing, and asked ever more seldom; one line of log and a count; other principals and xds' clients wait for nothing else`,
-			by:      `internal/traffic/peers.TestPeerThatSaysNonsenseConcernsNobodyElse`,
-		},
-		{
 			who: `agent`, about: `Sync`,
 			sends:   `1000 streams without a hello, each with a message of 4 MiB`,
 			happens: `16 are kept, others ResourceExhausted`,

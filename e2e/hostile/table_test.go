@@ -36,7 +36,7 @@ func lies() []lie {
 	var all []lie
 	for _, some := range [][]lie{
 		credentialLies(), projectLies(), applicationLies(),
-		mirrorLies(), statusLies(), wireLies(), identityLies(), proxyLies(), enrollmentLies(), registrationLies(), identityLiesElsewhere(), liesElsewhere(),
+		mirrorLies(), statusLies(), wireLies(), identityLies(), proxyLies(), enrollmentLies(), registrationLies(), identityLiesElsewhere(), peerLiesElsewhere(), liesElsewhere(),
 	} {
 		all = append(all, some...)
 	}

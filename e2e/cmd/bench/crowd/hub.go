@@ -27,8 +27,11 @@ func (c *crowd) furnish(ctx context.Context) error {
 	owners := c.names()[:c.owners]
 	return load.Each(ctx, c.names(), func(ctx context.Context, agent string) error {
 		_, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: agent}}, metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) || !slices.Contains(owners, agent) {
+		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
+		}
+		if !slices.Contains(owners, agent) {
+			return nil
 		}
 		site := load.Site{Cluster: c.Lab.Hub.Cluster, Namespace: agent}
 		for which := range c.Applications {

@@ -214,19 +214,15 @@ func (r *replicas) move(ctx context.Context) (sample figures.Sample, err error) 
 	return sample, nil
 }
 
-// moves has one in a hundred agents move each second, and returns how long after each has connected its route came.
+// moves has one in a hundred agents move each second, one after the other, and returns how long after each has connected its route came.
 func (r *replicas) moves(ctx context.Context, f *follower, used int) ([]time.Duration, error) {
-	tick := time.NewTicker(time.Second)
+	perSecond := max(1, r.size/moving)
+	tick := time.NewTicker(time.Second / time.Duration(perSecond))
 	defer tick.Stop()
 	moved := make(map[int]time.Time)
-	for second := range r.Seconds {
-		for i := range max(1, r.size/moving) {
-			agent := (second*max(1, r.size/moving) + i) % r.size
-			if _, twice := moved[agent]; !twice {
-				moved[agent] = time.Now()
-				r.fleet.Move(agent)
-			}
-		}
+	for agent := range min(r.size, r.Seconds*perSecond) {
+		moved[agent] = time.Now()
+		r.fleet.Move(agent)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -193,11 +193,7 @@ func TestDoctorReadsRedisForAnApplicationOfTheDestination(t *testing.T) {
 	s := f.newSite(t, "mapped", lab.AgentOptions{Args: []string{"--redis-addr=127.0.0.1:1"}})
 	passwordOfRedis(t, shared.Hub, lab.Namespace)
 	proxied := func() string {
-		proxy, err := shared.NewRedisproxy(t.Context(), lab.ProxyOptions{Principal: f.principal})
-		require.NoError(t, err)
-		start(t, proxy.Start)
-		t.Cleanup(func() { stopped(t, proxy.Stop) })
-		return proxy.Address
+		return newRedisproxy(t, lab.ProxyOptions{Principal: f.principal}).Address
 	}
 	a := admin{hub: lab.Namespace, environment: []string{"KUBECONFIG=" + shared.Kubeconfigs()}}
 	command := "doctor " + s.name + " --destination-based-mapping --redis-proxy "

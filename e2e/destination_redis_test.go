@@ -67,10 +67,7 @@ func TestUIReadsFromDestinationAgent(t *testing.T) {
 	foreign := s.within(team, "foreign").create(t, destined(unique("no-agent")))
 	theirs.arrives(t)
 	beside.arrives(t)
-	proxy, err := shared.NewRedisproxy(t.Context(), lab.ProxyOptions{Principal: f.principal})
-	require.NoError(t, err)
-	start(t, proxy.Start)
-	t.Cleanup(func() { stopped(t, proxy.Stop) })
+	proxy := newRedisproxy(t, lab.ProxyOptions{Principal: f.principal})
 
 	key := func(instance string) string { return "app|managed-resources|" + instance + "|1.8.3" }
 	hub, spoke, asked := dialRedis(t, shared.Hub.ArgoCD.RedisAddress), dialRedis(t, s.spoke.ArgoCD.RedisAddress), dialRedis(t, proxy.Address)

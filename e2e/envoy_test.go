@@ -120,10 +120,7 @@ func TestSidecarsOfPrincipalAndAgent(t *testing.T) {
 
 	// kubeproxy reaches the principal by a sidecar too, and through both the agent.
 	beside := startEnvoy(t, envoy.Options{Name: "kubeproxy-envoy", Backend: originating(t, hub.Address, meshKubeproxy)})
-	kubeproxy, err := shared.NewKubeproxy(t.Context(), lab.ProxyOptions{Principal: principal.Behind(beside), Args: []string{"--principal-insecure-plaintext"}})
-	require.NoError(t, err)
-	start(t, kubeproxy.Start)
-	t.Cleanup(func() { stopped(t, kubeproxy.Stop) })
+	kubeproxy := newKubeproxy(t, lab.ProxyOptions{Principal: principal.Behind(beside), Args: []string{"--principal-insecure-plaintext"}})
 	status, body := newCaller(t, kubeproxy, lab.AllAgents).asks(t, "/agents/"+name+"/version", "")
 	require.Equal(t, http.StatusOK, status, body)
 	require.Contains(t, body, "gitVersion")

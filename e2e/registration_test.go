@@ -91,10 +91,7 @@ func TestAgentRegistersItself(t *testing.T) {
 	principal := newRegistering(t, "--self-registration-client-cert-secret="+source.selection.Name, "--resource-proxy-address="+port.Address(number),
 		"--self-registration-allowed-labels=fleet")
 	start(t, principal.Start)
-	kubeproxy, err := shared.NewKubeproxy(t.Context(), lab.ProxyOptions{Principal: principal, Args: []string{"--listen-port=" + strconv.Itoa(number)}})
-	require.NoError(t, err)
-	start(t, kubeproxy.Start)
-	t.Cleanup(func() { stopped(t, kubeproxy.Stop) })
+	newKubeproxy(t, lab.ProxyOptions{Principal: principal, Args: []string{"--listen-port=" + strconv.Itoa(number)}})
 
 	name, set := unique("self-registered"), unique("by-label")
 	_, err = shared.Agentctl(t.Context(), "agent", "token", "create", name, "--label", "region=eu", "--annotation", "owner=Jo, the admin")

@@ -90,12 +90,9 @@ func TestSidecarsWithCertificatesOfSPIRE(t *testing.T) {
 	s := startSite(t, name, lab.AgentOptions{
 		Principal: principal.Behind(spoke), Args: []string{"--insecure-plaintext", "--creds=header:any"}, Certificates: &lab.Certificates{},
 	}).connected(t)
-	kubeproxy, err := shared.NewKubeproxy(t.Context(), lab.ProxyOptions{
+	kubeproxy := newKubeproxy(t, lab.ProxyOptions{
 		Principal: principal.Behind(mesh.beside(t, mesh.hub, kubeproxySVID, 0)), Args: []string{"--principal-insecure-plaintext"},
 	})
-	require.NoError(t, err)
-	start(t, kubeproxy.Start)
-	t.Cleanup(func() { stopped(t, kubeproxy.Stop) })
 	caller := newCaller(t, kubeproxy, lab.AllAgents)
 	works := func(app string) {
 		t.Helper()

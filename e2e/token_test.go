@@ -60,10 +60,7 @@ func TestTokensOfAgentctlAreTakenByKubeproxy(t *testing.T) {
 	a.does(t, "jwt create-key --key-algorithm ecdsa-p256")
 	keys, err := shared.Host.Write("jwt/"+a.hub+"/jwt.key", a.secret(t, "argocd-agent-jwt").Data["jwt.key"])
 	require.NoError(t, err)
-	kubeproxy, err := shared.NewKubeproxy(t.Context(), lab.ProxyOptions{Args: []string{"--jwt-key=" + keys}})
-	require.NoError(t, err)
-	start(t, kubeproxy.Start)
-	t.Cleanup(func() { stopped(t, kubeproxy.Stop) })
+	kubeproxy := newKubeproxy(t, lab.ProxyOptions{Args: []string{"--jwt-key=" + keys}})
 
 	argo := newCaller(t, kubeproxy, identity.Caller{TrustDomain: identity.CallerTrustDomain}.URI().String())
 	token := strings.TrimSpace(a.does(t, "jwt issue a --duration 1h").output)

@@ -79,15 +79,6 @@ func (r *routing) byDNS(t *testing.T) []string {
 	return []string{"--principal-address=dns://" + dnstest.Serve(t, addresses...).Address() + "/argocd-agent-principal", "--principal-port=" + port}
 }
 
-func newRedisproxy(t *testing.T, options lab.ProxyOptions) *lab.Proxy {
-	t.Helper()
-	proxy, err := shared.NewRedisproxy(t.Context(), options)
-	require.NoError(t, err)
-	start(t, proxy.Start)
-	t.Cleanup(func() { stopped(t, proxy.Stop) })
-	return proxy
-}
-
 // user asks for something again and again, as long as a test goes on.
 type user struct {
 	what string

@@ -86,7 +86,18 @@ func newXDS(t *testing.T, principals []*lab.Principal, args ...string) *lab.XDS 
 
 func newKubeproxy(t *testing.T, options lab.ProxyOptions) *lab.Proxy {
 	t.Helper()
-	proxy, err := shared.NewKubeproxy(t.Context(), options)
+	return newProxy(t, shared.NewKubeproxy, options)
+}
+
+func newRedisproxy(t *testing.T, options lab.ProxyOptions) *lab.Proxy {
+	t.Helper()
+	return newProxy(t, shared.NewRedisproxy, options)
+}
+
+// newProxy starts a kubeproxy or a redisproxy.
+func newProxy(t *testing.T, prepare func(context.Context, lab.ProxyOptions) (*lab.Proxy, error), options lab.ProxyOptions) *lab.Proxy {
+	t.Helper()
+	proxy, err := prepare(t.Context(), options)
 	require.NoError(t, err)
 	start(t, proxy.Start)
 	t.Cleanup(func() { stopped(t, proxy.Stop) })

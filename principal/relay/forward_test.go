@@ -214,6 +214,20 @@ func TestPrincipalThatGoesEndsWhatGoesThroughIt(t *testing.T) {
 	require.NoError(t, through.Close())
 }
 
+// dialed dials an agent beside the test, and says how that ended.
+func dialed(t *testing.T, from *relaytest.World, agent string) <-chan error {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		c, err := from.Dialer.Dial(t.Context(), agent, tunnel.Kube)
+		if err == nil {
+			err = c.Close()
+		}
+		ended <- err
+	}()
+	return ended
+}
+
 // What is dialled while the agent is on its way to another principal reaches it there.
 func TestDialWaitsForAnAgentThatIsAboutToReturn(t *testing.T) {
 	one := relaytest.Open(t)
@@ -225,14 +239,7 @@ func TestDialWaitsForAnAgentThatIsAboutToReturn(t *testing.T) {
 		two.AwaitConnected(t, "roaming", true)
 		before()
 		two.AwaitConnected(t, "roaming", false)
-		ended := make(chan error, 1)
-		go func() {
-			c, err := two.Dialer.Dial(t.Context(), "roaming", tunnel.Kube)
-			if err == nil {
-				err = c.Close()
-			}
-			ended <- err
-		}()
+		ended := dialed(t, two, "roaming")
 		listener := tunnel.NewListener(tunnel.Kube)
 		after := one.Agent(t, "roaming", listener)
 		err := <-ended
@@ -256,14 +263,7 @@ func TestDialIsForwardedAgainWhenTheAgentHasMoved(t *testing.T) {
 		leaving := two.ClientConn(t, "mover")
 		calls := listen(t, leaving)
 		one.AwaitConnected(t, "mover", true)
-		ended := make(chan error, 1)
-		go func() {
-			c, err := one.Dialer.Dial(t.Context(), "mover", tunnel.Kube)
-			if err == nil {
-				err = c.Close()
-			}
-			ended <- err
-		}()
+		ended := dialed(t, one, "mover")
 		_, err := calls.Recv() // which nobody answers
 		require.NoError(t, err)
 		listener := tunnel.NewListener(tunnel.Kube)

@@ -24,7 +24,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/logging"
 )
 
-// How much is kept of what a client says: of itself, and why it takes not what it was sent.
+// Characters that are kept of what a client says of itself, and of why it refuses what it was sent.
 const maxNode, maxReason = 128, 1024
 
 // Server serves a Table's resources (ADS), and knows who has subscribed. It is the server's callbacks.

@@ -34,7 +34,8 @@ type options struct {
 	fleetApplications int
 	fleetMost         int
 	fleetSeconds      int
-	fleetPrincipals   int
+	fleetPrincipals   []string
+	fleetPerSecond    int
 	floorOnly         bool
 	principalArgs     []string
 	agentArgs         []string
@@ -85,10 +86,12 @@ func (o *options) Declare(set *settings.Set) {
 		settings.Positive)
 	set.Int(&o.runs, "runs", "", 3, "Times to measure all but status; figures are medians", settings.Positive)
 	set.Strings(&o.fleetSizes, "fleet-sizes", "", []string{"100", "1000", "10000"}, "How many agents there are in fleet, one after the other",
-		settings.Each(checkSize))
+		settings.Each(checkCount))
 	set.Int(&o.fleetApplications, "fleet-applications", "", 10, "Applications of each of them; 0 for agents without any alone")
 	set.Int(&o.fleetMost, "fleet-most", "", 10_000, "Applications of all of them together: where that is less, only some agents have any", settings.Positive)
-	set.Int(&o.fleetPrincipals, "fleet-principals", "", 3, "Principals in fleet, after one alone; less than two for one alone", settings.NonNegative)
+	set.Strings(&o.fleetPrincipals, "fleet-principals", "", []string{"1", "3"}, "How many principals there are in fleet, one after the other",
+		settings.Each(checkCount))
+	set.Int(&o.fleetPerSecond, "fleet-per-second", "", 0, "How many agents of fleet come for the first time each second; 0 for all at once", settings.NonNegative)
 	set.Int(&o.fleetSeconds, "fleet-seconds", "", 30, "Seconds that are measured while nothing happens, and while statuses change",
 		settings.Positive)
 	set.String(&o.json, "json", "", "", "File for the figures; bin/bench.json of the repository if empty")
@@ -99,19 +102,18 @@ func (o *options) Declare(set *settings.Set) {
 	set.Strings(&o.redisproxyArgs, "redisproxy-arg", "", nil, "One more flag for the redisproxy")
 }
 
-func checkSize(text string) error {
+func checkCount(text string) error {
 	if n, err := strconv.Atoi(text); err != nil || n <= 0 {
-		return fmt.Errorf("%q: want a number of agents", text)
+		return fmt.Errorf("%q: want a number above 0", text)
 	}
 	return nil
 }
 
-// sizes are how many agents there are in fleet.
-func (o options) sizes() []int {
-	var sizes []int
-	for _, text := range o.fleetSizes {
-		n, _ := strconv.Atoi(text) // which was checked
-		sizes = append(sizes, n)
+// counts are what checkCount has checked.
+func counts(texts []string) []int {
+	all := make([]int, len(texts))
+	for i, text := range texts {
+		all[i], _ = strconv.Atoi(text)
 	}
-	return sizes
+	return all
 }

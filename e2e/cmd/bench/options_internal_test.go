@@ -46,7 +46,7 @@ func TestOnlySuitesThatAreAskedForHaveALab(t *testing.T) {
 func TestInvalidFlagsAreRefused(t *testing.T) {
 	for flag, want := range map[string]string{
 		"--only=teapot": "propagate", "--seconds=0": "seconds", "--megabytes=-1": "megabytes", "--requests=few": "requests",
-		"--fleet-sizes=100,many": "want a number of agents",
+		"--fleet-sizes=100,many": "want a number above 0",
 	} {
 		err := settingstest.Parse(new(options).Declare, nil, flag)
 		require.ErrorContains(t, err, want, flag)

@@ -54,11 +54,11 @@ func (o options) suites() []suite {
 			},
 		},
 		{
-			names: crowd.Names(), lab: crowd.Lab(), targets: crowd.Targets(o.sizes()),
+			names: crowd.Names(), lab: crowd.Lab(), targets: crowd.Targets(counts(o.fleetSizes)),
 			parts: func(l *lab.Lab) []contest.Part {
 				return crowd.Parts(crowd.Options{
-					Lab: l, Sizes: o.sizes(), Applications: o.fleetApplications, Most: o.fleetMost, Seconds: o.fleetSeconds,
-					Principals:    o.fleetPrincipals,
+					Lab: l, Sizes: counts(o.fleetSizes), Applications: o.fleetApplications, Most: o.fleetMost, Seconds: o.fleetSeconds,
+					Principals: counts(o.fleetPrincipals), PerSecond: o.fleetPerSecond,
 					PrincipalArgs: o.principalArgs,
 				})
 			},

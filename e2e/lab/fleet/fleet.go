@@ -22,6 +22,8 @@ type Options struct {
 	Names   []string // of the agents
 	// Others are more principals, host:port. Agents come to all of them in turns, as a Service before them has it.
 	Others []string
+	// PerSecond is how many agents connect for the first time each second; zero for all at once.
+	PerSecond int
 	// Greeted, if set, is called when an agent has connected.
 	Greeted func(agent string)
 	// Intervals are those of heartbeats and of pings; zero for a real agent's own.
@@ -50,6 +52,7 @@ const workers = 128
 // Close.
 type Fleet struct {
 	agents  []*agent
+	pause   time.Duration     // between the first connections of two agents
 	workers *converge.Workers // what all agents apply by
 	stop    context.CancelFunc
 	work    sync.WaitGroup
@@ -72,6 +75,9 @@ func New(o Options) (*Fleet, error) {
 		o.KeepAlive = keepAlive
 	}
 	f := &Fleet{workers: converge.NewWorkers(workers), holding: make(chan struct{})}
+	if o.PerSecond > 0 {
+		f.pause = time.Second / time.Duration(o.PerSecond)
+	}
 	for i, name := range o.Names {
 		a, err := f.newAgent(o, i, name)
 		if err != nil {
@@ -88,8 +94,14 @@ func (f *Fleet) Start(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	f.stop = stop
 	f.work.Go(func() { f.workers.Run(ctx) })
-	for _, a := range f.agents {
-		f.work.Go(func() { a.dialer.Run(ctx) })
+	for i, a := range f.agents {
+		f.work.Go(func() {
+			select {
+			case <-time.After(time.Duration(i) * f.pause):
+				a.dialer.Run(ctx)
+			case <-ctx.Done():
+			}
+		})
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package crowd measures what a hub with thousands of agents takes: agents without a cluster, which one process has all of,
-// and one real principal with a real API server.
+// and one or several real principals with a real API server.
 package crowd
 
 import (
@@ -27,7 +27,8 @@ type Options struct {
 	Applications int   // of each agent; zero leaves out what is measured with them
 	Most         int   // Applications in all: when that is less, only some agents have any
 	Seconds      int   // that are measured while nothing happens, and while statuses change
-	Principals   int   // in what is measured with several; less than two leaves that out
+	Principals   []int // how many principals there are, one measurement each
+	PerSecond    int   // agents that come for the first time each second; zero for all at once
 
 	PrincipalArgs []string // more flags
 }
@@ -53,11 +54,14 @@ func Parts(o Options) []contest.Part {
 			},
 		})
 	}
-	for _, size := range o.Sizes {
-		add((*crowd).idle, crowd{Options: o, size: size})
-	}
-	if o.Principals > 1 {
-		parts = append(parts, replicaParts(o)...)
+	for _, principals := range o.Principals {
+		for _, size := range o.Sizes {
+			if principals == 1 {
+				add((*crowd).idle, crowd{Options: o, size: size})
+			} else {
+				parts = append(parts, replicaPart(o, size, principals))
+			}
+		}
 	}
 	for _, size := range o.Sizes {
 		if o.Applications > 0 {
@@ -110,7 +114,7 @@ func (c *crowd) measure(ctx context.Context, how func(*crowd, context.Context) (
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.principal.Stop(context.WithoutCancel(ctx))) }()
-	c.fleet, err = fleet.New(fleet.Options{Address: c.principal.Address, CA: c.Lab.CA, Names: c.names()})
+	c.fleet, err = fleet.New(fleet.Options{Address: c.principal.Address, CA: c.Lab.CA, Names: c.names(), PerSecond: c.PerSecond})
 	if err != nil {
 		return nil, err
 	}

@@ -23,29 +23,26 @@ const (
 	moving = 100 // one in so many
 )
 
-// replicaParts measure several principals, and an xds.
-func replicaParts(o Options) []contest.Part {
-	var parts []contest.Part
-	for _, size := range o.Sizes {
-		r := replicas{crowd: crowd{Options: o, size: size}}
-		parts = append(parts, contest.Part{
-			Name: part, Field: []string{figures.Ours}, Once: true,
-			Measure: func(ctx context.Context, _ string) (figures.Sample, error) {
-				sample, err := r.measure(ctx)
-				for i := range sample {
-					sample[i].Name = fmt.Sprintf("%s at %d principals: %s", r.title(), o.Principals, sample[i].Name)
-				}
-				return sample, err
-			},
-		})
+// replicaPart measures several principals, and an xds.
+func replicaPart(o Options, size, principals int) contest.Part {
+	r := replicas{crowd: crowd{Options: o, size: size}, count: principals}
+	return contest.Part{
+		Name: part, Field: []string{figures.Ours}, Once: true,
+		Measure: func(ctx context.Context, _ string) (figures.Sample, error) {
+			sample, err := r.measure(ctx)
+			for i := range sample {
+				sample[i].Name = fmt.Sprintf("%s at %d principals: %s", r.title(), principals, sample[i].Name)
+			}
+			return sample, err
+		},
 	}
-	return parts
 }
 
 // replicas are several principals, an xds, and agents that come to all of them in turns.
 type replicas struct {
 	crowd
 
+	count      int // of principals
 	principals []*lab.Principal
 	xds        *lab.XDS
 
@@ -71,7 +68,7 @@ func (r *replicas) measure(ctx context.Context) (sample figures.Sample, err erro
 	if err != nil {
 		return nil, err
 	}
-	options := fleet.Options{Address: r.principals[0].Address, CA: r.Lab.CA, Names: r.names(), Greeted: r.greeted}
+	options := fleet.Options{Address: r.principals[0].Address, CA: r.Lab.CA, Names: r.names(), PerSecond: r.PerSecond, Greeted: r.greeted}
 	for _, p := range r.principals[1:] {
 		options.Others = append(options.Others, p.Address)
 	}
@@ -95,7 +92,7 @@ func (r *replicas) start(ctx context.Context) (stop func(context.Context) error,
 		}
 		return all
 	}
-	r.principals, err = r.Lab.NewPrincipals(ctx, r.Principals, lab.PrincipalOptions{Args: append([]string{"--drain-timeout=0"}, r.PrincipalArgs...)})
+	r.principals, err = r.Lab.NewPrincipals(ctx, r.count, lab.PrincipalOptions{Args: append([]string{"--drain-timeout=0"}, r.PrincipalArgs...)})
 	if err != nil {
 		return stop, err
 	}

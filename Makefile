@@ -9,7 +9,7 @@ cli      := argocd-agentctl
 ldflags  := -s -w -X $(module)/internal/base/version.version=$(VERSION) -X $(module)/internal/base/version.revision=$(REVISION)
 
 # Modules that hold code of ours; the others only pin tools. They are found without git: a tarball has none.
-code_modules := . e2e e2e/contract e2e/tools/certmanager tools/proto
+code_modules := . e2e e2e/contract e2e/tools/certmanager tools/proto tools/release
 all_modules   = $(patsubst ./%,%,$(patsubst %/,%,$(dir $(shell find . -name go.mod -not -path '*/.*/*' | sort))))
 
 # The linter takes minutes to build, so it is kept outside the checkout, under the hash of what pins it.
@@ -34,6 +34,14 @@ build: ## Build the binaries into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(ldflags)' -o bin/ $(binaries)
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(ldflags)' -o bin/$(cli) ./agentctl
 
+PLATFORMS ?= linux/amd64,linux/arm64
+
+# All that is made has the time of the commit, so that who builds it again has the same to the byte.
+.PHONY: images
+images: ## Build an OCI layout of each program into dist/images, with what is in it as SPDX; PLATFORMS
+	go -C tools/release run . -root $(CURDIR) -out $(CURDIR)/dist -version $(VERSION) -revision $(REVISION) \
+		-created "$$(git log -1 --format=%ct 2>/dev/null || echo 0)" -platforms $(PLATFORMS)
+
 .PHONY: test
 test: test-unit test-contract test-e2e ## Run the unit tests, the contract tests with Argo CD, then the end-to-end tests on the lab, without the slow ones
 
@@ -41,6 +49,7 @@ test: test-unit test-contract test-e2e ## Run the unit tests, the contract tests
 test-unit: compiler redis ## Run the unit tests with the race detector, in random order
 	go test -race -shuffle=on ./...
 	go -C tools/proto test ./...
+	go -C tools/release test ./...
 
 FUZZTIME ?= 30s
 
@@ -92,7 +101,7 @@ verify: ## Fail, naming what is stale, unless generated code and every go.mod an
 
 .PHONY: clean
 clean: ## Remove what the build put into the checkout; cached tools stay
-	rm -rf bin
+	rm -rf bin dist
 
 # tools, demo, test-e2e, e2e, bench
 include e2e/e2e.mk

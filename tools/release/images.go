@@ -26,7 +26,7 @@ const (
 	user = "65532:65532"
 )
 
-// product is a program that is published.
+// product is a program that is published: the folder of its package, and what it and its image are called.
 type product struct {
 	folder, file, description string
 }
@@ -81,7 +81,7 @@ func (r release) image(ctx context.Context, p product, work string) error {
 	if err != nil {
 		return err
 	}
-	return image.Write(filepath.Join(r.out, "images", p.folder), repository+"/"+p.folder, r.version, index)
+	return image.Write(filepath.Join(r.out, "images", p.file), repository+"/"+p.file, r.version, index)
 }
 
 func (r release) build(ctx context.Context, p product, on platform, file string) error {
@@ -120,7 +120,7 @@ func (r release) list(p product, on platform, file string) error {
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%s_%s_%s.spdx.json", p.folder, on.os, on.arch)
+	name := fmt.Sprintf("%s_%s_%s.spdx.json", p.file, on.os, on.arch)
 	return os.WriteFile(filepath.Join(r.out, "images", name), text.Bytes(), 0o644)
 }
 
@@ -142,6 +142,6 @@ func report(p product, on platform, made v1.Image) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%-12s %s/%-6s %6.1f MB compressed  %s\n", p.folder, on.os, on.arch, float64(size)/1e6, digest)
+	fmt.Printf("%-15s %s/%-6s %6.1f MB compressed  %s\n", p.file, on.os, on.arch, float64(size)/1e6, digest)
 	return nil
 }

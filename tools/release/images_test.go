@@ -50,9 +50,9 @@ func indexIn(t *testing.T, folder string) (v1.ImageIndex, v1.Descriptor) {
 
 func TestImageHasOneStaticProgramForEachPlatform(t *testing.T) {
 	t.Parallel()
-	index, about := indexIn(t, filepath.Join(released(t), "hello"))
+	index, about := indexIn(t, filepath.Join(released(t), "say-hello"))
 	require.Equal(t, "v1.2.3", about.Annotations["org.opencontainers.image.ref.name"])
-	require.Equal(t, "argocd-agent-mesh/hello:v1.2.3", about.Annotations["io.containerd.image.name"])
+	require.Equal(t, "argocd-agent-mesh/say-hello:v1.2.3", about.Annotations["io.containerd.image.name"])
 	manifest, err := index.IndexManifest()
 	require.NoError(t, err)
 	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
@@ -102,15 +102,15 @@ func filesIn(t *testing.T, image v1.Image) map[string][]byte {
 func TestImagesAreReproducible(t *testing.T) {
 	t.Parallel()
 	first, second := released(t), released(t)
-	index, _ := indexIn(t, filepath.Join(first, "hello"))
-	again, _ := indexIn(t, filepath.Join(second, "hello"))
+	index, _ := indexIn(t, filepath.Join(first, "say-hello"))
+	again, _ := indexIn(t, filepath.Join(second, "say-hello"))
 	digest, err := index.Digest()
 	require.NoError(t, err)
 	other, err := again.Digest()
 	require.NoError(t, err)
 	require.Equal(t, digest, other)
 	for _, arch := range []string{"amd64", "arm64"} {
-		name := "hello_linux_" + arch + ".spdx.json"
+		name := "say-hello_linux_" + arch + ".spdx.json"
 		require.Equal(t, read(t, first, name), read(t, second, name))
 	}
 }
@@ -124,7 +124,7 @@ func read(t *testing.T, folder, name string) []byte {
 
 func TestListNamesModulesAsDatabasesKnowThem(t *testing.T) {
 	t.Parallel()
-	text := read(t, released(t), "hello_linux_arm64.spdx.json")
+	text := read(t, released(t), "say-hello_linux_arm64.spdx.json")
 	require.True(t, json.Valid(text))
 	document, err := spdx.Read(bytes.NewReader(text))
 	require.NoError(t, err)

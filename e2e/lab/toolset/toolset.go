@@ -31,6 +31,7 @@ const (
 	SpireAgent        = "spire-agent"
 	Envoy             = "envoy"
 	CertManager       = "cert-manager" // its controllers for issuers and certificate requests
+	Helm              = "helm"
 )
 
 // Names of files that come with the programs' sources.
@@ -130,6 +131,10 @@ func modules() []module {
 				RequestCRD: "deploy/crds/cert-manager.io_certificaterequests.yaml",
 				IssuerCRD:  "deploy/crds/cert-manager.io_issuers.yaml",
 			},
+		},
+		{
+			folder:   "helm",
+			programs: []program{{Helm, "helm.sh/helm/v3/cmd/helm", "-s -w"}},
 		},
 		{
 			folder:   "envoy",

@@ -39,8 +39,19 @@ PLATFORMS ?= linux/amd64,linux/arm64
 # All that is made has the time of the commit, so that who builds it again has the same to the byte.
 .PHONY: images
 images: ## Build an OCI layout of each program into dist/images, with what is in it as SPDX; PLATFORMS
-	go -C tools/release run . -root $(CURDIR) -out $(CURDIR)/dist -version $(VERSION) -revision $(REVISION) \
-		-created "$$(git log -1 --format=%ct 2>/dev/null || echo 0)" -platforms $(PLATFORMS)
+	go -C tools/release run . images $(released)
+
+released = -root $(CURDIR) -out $(CURDIR)/dist -version $(VERSION) -revision $(REVISION) \
+	-created "$$(git log -1 --format=%ct 2>/dev/null || echo 0)" -platforms $(PLATFORMS)
+
+# The tag is the last step: a release that could not be made leaves none. Who publishes it pushes the tag, the images and the files.
+.PHONY: release
+release: ## Make a release in dist/VERSION and tag it, here only: VERSION=v0.1.0
+	@test -z "$$(git status --porcelain)" || { echo "there are changes that are not committed: a release is of a commit"; exit 1; }
+	@tagged=$$(git rev-parse -q --verify 'refs/tags/$(VERSION)^{commit}') || exit 0; \
+	test "$$tagged" = "$(REVISION)" || { echo "$(VERSION) is the tag of $$tagged already: release another version"; exit 1; }
+	go -C tools/release run . all $(released)
+	@git rev-parse -q --verify 'refs/tags/$(VERSION)' >/dev/null || git tag -a -m '$(VERSION)' '$(VERSION)'
 
 .PHONY: test
 test: test-unit test-contract test-e2e ## Run the unit tests, the contract tests with Argo CD, then the end-to-end tests on the lab, without the slow ones

@@ -18,8 +18,8 @@ import (
 const (
 	// module is the product's.
 	module = "github.com/argocd-agent-mesh/argocd-agent-mesh"
-	// repository is what the names of its images begin with, below a registry.
-	repository = "argocd-agent-mesh"
+	// repository is what the names of its images begin with. The charts have the same as the value image.registry.
+	repository = "ghcr.io/argocd-agent-mesh"
 	license    = "Apache-2.0"
 	// user is who programs run as, and has no other rights: the number that distroless images call nonroot. It is a number since the kubelet
 	// cannot see that a name is not root's.
@@ -29,28 +29,32 @@ const (
 // product is a program that is published: the folder of its package, and what it and its image are called.
 type product struct {
 	folder, file, description string
+	client                    bool // people run it on machines of their own
 }
 
 func products() []product {
 	return []product{
-		{"principal", "principal", "Argo CD agent: the principal, which agents connect to"},
-		{"agent", "agent", "Argo CD agent: the agent of a spoke cluster"},
-		{"kubeproxy", "kubeproxy", "Argo CD agent: the Kubernetes API proxy of the hub"},
-		{"redisproxy", "redisproxy", "Argo CD agent: the Redis proxy of the hub"},
-		{"xds", "xds", "Argo CD agent: the xDS control plane of the hub"},
-		{"agentctl", "argocd-agentctl", "Argo CD agent: the command line tool"},
+		{"principal", "principal", "Argo CD agent: the principal, which agents connect to", false},
+		{"agent", "agent", "Argo CD agent: the agent of a spoke cluster", false},
+		{"kubeproxy", "kubeproxy", "Argo CD agent: the Kubernetes API proxy of the hub", false},
+		{"redisproxy", "redisproxy", "Argo CD agent: the Redis proxy of the hub", false},
+		{"xds", "xds", "Argo CD agent: the xDS control plane of the hub", false},
+		{"agentctl", "argocd-agentctl", "Argo CD agent: the command line tool", true},
 	}
 }
 
-// images makes an OCI layout for each program in the folder images, with a list of its parts for each platform beside it.
-func (r release) images(ctx context.Context) error {
+// images makes an OCI layout for each program in a folder, with a list of its parts for each platform beside it.
+func (r release) images(ctx context.Context, folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
 	work, err := os.MkdirTemp("", "release-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(work) }() // it is a temporary folder
 	for _, p := range r.programs {
-		if err := r.image(ctx, p, work); err != nil {
+		if err := r.image(ctx, p, work, folder); err != nil {
 			return fmt.Errorf("image of %s: %w", p.folder, err)
 		}
 	}
@@ -58,7 +62,7 @@ func (r release) images(ctx context.Context) error {
 }
 
 // image makes that of one program.
-func (r release) image(ctx context.Context, p product, work string) error {
+func (r release) image(ctx context.Context, p product, work, folder string) error {
 	var images []v1.Image
 	for _, on := range r.platforms {
 		file := filepath.Join(work, p.file+"_"+on.os+"_"+on.arch)
@@ -70,7 +74,7 @@ func (r release) image(ctx context.Context, p product, work string) error {
 			return err
 		}
 		images = append(images, made)
-		if err := r.list(p, on, file); err != nil {
+		if err := r.list(p, on, file, folder); err != nil {
 			return err
 		}
 		if err := report(p, on, made); err != nil {
@@ -81,7 +85,7 @@ func (r release) image(ctx context.Context, p product, work string) error {
 	if err != nil {
 		return err
 	}
-	return image.Write(filepath.Join(r.out, "images", p.file), repository+"/"+p.file, r.version, index)
+	return image.Write(filepath.Join(folder, p.file), repository+"/"+p.file, r.version, index)
 }
 
 func (r release) build(ctx context.Context, p product, on platform, file string) error {
@@ -111,7 +115,7 @@ func (r release) imageOf(p product, on platform, file string) (v1.Image, error) 
 }
 
 // list writes what is in a program that was built.
-func (r release) list(p product, on platform, file string) error {
+func (r release) list(p product, on platform, file, folder string) error {
 	var text bytes.Buffer
 	err := sbom.Write(&text, sbom.Program{
 		File: file, Name: p.file, Version: r.version, License: license, Created: r.created,
@@ -121,7 +125,7 @@ func (r release) list(p product, on platform, file string) error {
 		return err
 	}
 	name := fmt.Sprintf("%s_%s_%s.spdx.json", p.file, on.os, on.arch)
-	return os.WriteFile(filepath.Join(r.out, "images", name), text.Bytes(), 0o644)
+	return os.WriteFile(filepath.Join(folder, name), text.Bytes(), 0o644)
 }
 
 // report says how large an image is: what is fetched, which is compressed.

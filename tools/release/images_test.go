@@ -25,13 +25,12 @@ import (
 func released(t *testing.T) (folder string) {
 	t.Helper()
 	out := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(out, "images"), 0o755))
 	r := release{
 		root: filepath.Join("testdata", "product"), out: out, version: "v1.2.3", revision: "abc", created: time.Date(2026, 11, 1, 2, 3, 4, 0, time.UTC),
-		platforms: []platform{{"linux", "amd64"}, {"linux", "arm64"}}, programs: []product{{"hello", "say-hello", "It says hello"}},
+		platforms: []platform{{"linux", "amd64"}, {"linux", "arm64"}}, programs: []product{{"hello", "say-hello", "It says hello", true}},
 	}
-	require.NoError(t, r.images(t.Context()))
-	return filepath.Join(out, "images")
+	require.NoError(t, r.images(t.Context(), out))
+	return out
 }
 
 // indexIn returns the one image that a folder has, of several platforms.
@@ -52,7 +51,7 @@ func TestImageHasOneStaticProgramForEachPlatform(t *testing.T) {
 	t.Parallel()
 	index, about := indexIn(t, filepath.Join(released(t), "say-hello"))
 	require.Equal(t, "v1.2.3", about.Annotations["org.opencontainers.image.ref.name"])
-	require.Equal(t, "argocd-agent-mesh/say-hello:v1.2.3", about.Annotations["io.containerd.image.name"])
+	require.Equal(t, "ghcr.io/argocd-agent-mesh/say-hello:v1.2.3", about.Annotations["io.containerd.image.name"])
 	manifest, err := index.IndexManifest()
 	require.NoError(t, err)
 	machines := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
@@ -145,7 +144,7 @@ func TestListNamesModulesAsDatabasesKnowThem(t *testing.T) {
 // What cannot be built is said, and by which command.
 func TestProgramThatDoesNotBuild(t *testing.T) {
 	t.Parallel()
-	r := release{root: filepath.Join("testdata", "product"), out: t.TempDir(), platforms: []platform{{"linux", "amd64"}}, programs: []product{{"gone", "gone", ""}}}
-	require.ErrorContains(t, r.images(t.Context()), "image of gone: build ./gone for linux/amd64")
-	require.ErrorContains(t, run(t.Context(), []string{"-platforms", "linux"}), `want names such as linux/arm64`)
+	r := release{root: filepath.Join("testdata", "product"), out: t.TempDir(), platforms: []platform{{"linux", "amd64"}}, programs: []product{{"gone", "gone", "", false}}}
+	require.ErrorContains(t, r.images(t.Context(), r.out), "image of gone: build ./gone for linux/amd64")
+	require.ErrorContains(t, run(t.Context(), []string{"images", "-platforms", "linux"}), `want names such as linux/arm64`)
 }

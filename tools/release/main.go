@@ -1,8 +1,9 @@
-// Command release builds what is published of the product.
+// Command release builds what is published of the product: images alone, or a whole release.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -36,15 +37,18 @@ type release struct {
 type platform struct{ os, arch string }
 
 func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("want what to make: images or all")
+	}
 	r := release{programs: products()}
-	flags := flag.NewFlagSet("release", flag.ContinueOnError)
+	flags := flag.NewFlagSet("release "+args[0], flag.ContinueOnError)
 	flags.StringVar(&r.root, "root", ".", "folder of the product's module")
 	flags.StringVar(&r.out, "out", "dist", "folder for what is made")
 	flags.StringVar(&r.version, "version", "dev", "what the programs call themselves, and the tag of the images")
 	flags.StringVar(&r.revision, "revision", "unknown", "commit that is built")
 	created := flags.Int64("created", 0, "when the commit was made, in seconds since 1970: the time of all that is made")
-	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "what is built for")
-	if err := flags.Parse(args); err != nil {
+	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "what images and archives of all programs are built for")
+	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
 	r.created = time.Unix(*created, 0).UTC()
@@ -55,8 +59,11 @@ func run(ctx context.Context, args []string) error {
 		}
 		r.platforms = append(r.platforms, platform{system, arch})
 	}
-	if err := os.MkdirAll(filepath.Join(r.out, "images"), 0o755); err != nil {
-		return err
+	switch args[0] {
+	case "images":
+		return r.images(ctx, filepath.Join(r.out, "images"))
+	case "all":
+		return r.all(ctx)
 	}
-	return r.images(ctx)
+	return fmt.Errorf("%q cannot be made: want images or all", args[0])
 }

@@ -65,6 +65,8 @@ type PrincipalOptions struct {
 	// WorkloadAPI is the address of the SPIFFE Workload API that it takes certificates from, if it is not empty. It runs by a hard link
 	// of its own then: its Path is what SPIRE knows it by.
 	WorkloadAPI string
+	// Programs is a folder with builds of this project's programs to run instead of the checkout's, such as an earlier release.
+	Programs string
 	// Alive makes Start return when the principal lives (/healthz) rather than when it is ready (/readyz).
 	Alive bool
 }
@@ -79,6 +81,7 @@ type AgentOptions struct {
 	Env          []string   // as KEY=value
 	Certificates *Certificates
 	WorkloadAPI  string // as a principal's
+	Programs     string // as a principal's
 }
 
 // Certificates are PEM texts that replace what the lab would issue. An empty one is left out altogether.

@@ -75,7 +75,7 @@ func (l *Lab) NewPrincipal(ctx context.Context, options PrincipalOptions) (*Prin
 	if err != nil {
 		return nil, err
 	}
-	binary, workload, err := l.workload(name, "principal", options.WorkloadAPI)
+	binary, workload, err := l.workload(name, l.program(options.Programs, "principal"), options.WorkloadAPI)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (l *Lab) NewAgent(ctx context.Context, options AgentOptions) (*Agent, error
 	if err != nil {
 		return nil, err
 	}
-	binary, workload, err := l.workload(name, "agent", options.WorkloadAPI)
+	binary, workload, err := l.workload(name, l.program(options.Programs, "agent"), options.WorkloadAPI)
 	if err != nil {
 		return nil, err
 	}
@@ -266,17 +266,25 @@ func CertificateFile(process, file string) string {
 // workload returns what to run a program by, and its flags for a Workload API, if there is one.
 func (l *Lab) workload(name, program, workloadAPI string) (path string, flags []string, err error) {
 	if workloadAPI == "" {
-		return l.binary(program), nil, nil
+		return program, nil, nil
 	}
 	dir, err := l.Host.Folder("workloads", name)
 	if err != nil {
 		return "", nil, err
 	}
-	path = filepath.Join(dir, program)
-	if err := os.Link(l.binary(program), path); err != nil {
+	path = filepath.Join(dir, filepath.Base(program))
+	if err := os.Link(program, path); err != nil {
 		return "", nil, fmt.Errorf("%s: binary of its own: %w", name, err)
 	}
 	return path, []string{"--spiffe-endpoint-socket=" + workloadAPI}, nil
+}
+
+// program is the path of one of this project's, in a folder, or as it was built from the checkout if that is empty.
+func (l *Lab) program(folder, name string) string {
+	if folder == "" {
+		return l.binary(name)
+	}
+	return filepath.Join(folder, name)
 }
 
 func (l *Lab) binary(name string) string { return filepath.Join(l.Host.Dir(), "bin", name) }

@@ -29,6 +29,7 @@ type ProxyOptions struct {
 	Args        []string   // more flags, as --flag=value; a flag given again wins
 	Env         []string   // as KEY=value
 	WorkloadAPI string     // as a principal's; for its connection to the principal alone
+	Programs    string     // as a principal's
 }
 
 // AllAgents is the SPIFFE ID whose certificate lets a caller of a kubeproxy reach every agent, under /agents/.
@@ -74,7 +75,7 @@ func (l *Lab) newProxy(ctx context.Context, name, program string, options ProxyO
 	if options.Principal == nil {
 		options.Principal = l.Principal
 	}
-	path, own, err := l.workload(name, program, options.WorkloadAPI)
+	path, own, err := l.workload(name, l.program(options.Programs, program), options.WorkloadAPI)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func TestSkewOfOneRelease(t *testing.T) {
 			served(t, map[string]*user{"kubeproxy": s.looks(t, kubeproxy), "redisproxy": app.reads(t, redisproxy)})
 			s.mayBeWatched(t)
 			sees, end := s.watches(t, kubeproxy)
-			sees("of another release")
+			sees(app.declared.Name)
 			end()
 			app.hub.delete(t)
 			app.spoke.vanishes(t)

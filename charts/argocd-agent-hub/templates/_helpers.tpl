@@ -1,0 +1,188 @@
+{{- /* What a program's objects are called. */}}
+{{- define "hub.name" -}}
+{{- get (dict "principal" "argocd-agent-principal" "kubeproxy" "argocd-agent-resource-proxy" "redisproxy" "argocd-agent-redis-proxy" "xds" "argocd-agent-xds") . }}
+{{- end }}
+
+{{- /* Labels by which a program's Pods are selected; .root and .program. */}}
+{{- define "hub.selector" -}}
+app.kubernetes.io/name: {{ include "hub.name" .program }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .program }}
+{{- end }}
+
+{{- define "hub.common" -}}
+app.kubernetes.io/part-of: argocd-agent
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "hub.labels" -}}
+{{ include "hub.selector" . }}
+{{ include "hub.common" .root }}
+{{- end }}
+
+{{- define "hub.metadata" -}}
+name: {{ .name | default (include "hub.name" .program) }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "hub.labels" . | nindent 2 }}
+{{- end }}
+
+{{- define "hub.image" -}}
+{{- printf "%s/%s:%s" .root.Values.image.registry .name (.root.Values.image.tag | default .root.Chart.AppVersion) }}
+{{- end }}
+
+{{- /* The SPIFFE ID of a program's ServiceAccount. */}}
+{{- define "hub.spiffeID" -}}
+{{- printf "spiffe://%s/ns/%s/sa/%s" .root.Values.trustDomain .root.Release.Namespace (include "hub.name" .program) }}
+{{- end }}
+
+{{- /* What the chart's values say as keys of argocd-agent-params; those of `params` win. */}}
+{{- define "hub.params" -}}
+{{- $v := .Values }}
+{{- $p := dict
+  "principal.namespace" .Release.Namespace
+  "principal.listen.port" "8443"
+  "principal.destination-based-mapping" ($v.destinationBasedMapping | toString)
+  "principal.drain-timeout" (printf "%ds" (int $v.principal.drainSeconds))
+  "principal.redis.server.address" $v.redis.address
+  "xds.namespace" .Release.Namespace }}
+{{- range list "principal.log" "kubeproxy.log" "redisproxy.log" "xds.log" }}
+{{- $separator := ternary "." "-" (eq . "principal.log") }}
+{{- $_ := set $p (printf "%s%slevel" . $separator) $v.log.level }}{{ $_ = set $p (printf "%s%sformat" . $separator) $v.log.format }}
+{{- end }}
+{{- if gt (int $v.principal.replicas) 1 }}{{ $_ := set $p "principal.peers" "service:argocd-agent-principal-peers" }}{{ end }}
+{{- if $v.enrollment.enabled }}{{ $_ := set $p "principal.signer" "ca-secret" }}{{ $_ = set $p "principal.enrollment-port" "8444" }}{{ end }}
+{{- if $v.xds.enabled }}
+{{- range list "kubeproxy" "redisproxy" }}{{ $_ := set $p (printf "%s.principal-address" .) "xds:///argocd-agent-principal" }}{{ end }}
+{{- end }}
+{{- if has $v.certificates.mode (list "spire" "sidecar") }}
+{{- $principal := include "hub.spiffeID" (dict "root" . "program" "principal") }}
+{{- $kube := include "hub.spiffeID" (dict "root" . "program" "kubeproxy") }}
+{{- $redis := include "hub.spiffeID" (dict "root" . "program" "redisproxy") }}
+{{- $_ := set $p "principal.auth" "spiffe:" }}
+{{- $_ = set $p "principal.trust-domain" $v.trustDomain }}
+{{- $_ = set $p "principal.hub-components" (printf "%s=kube,%s=redis,%s=peer,%s=roster" $kube $redis $principal (include "hub.spiffeID" (dict "root" . "program" "xds"))) }}
+{{- $_ = set $p "xds.clients" (printf "%s,%s" $kube $redis) }}
+{{- if eq $v.certificates.mode "spire" }}
+{{- range list "kubeproxy" "redisproxy" "xds" }}{{ $_ := set $p (printf "%s.principal-spiffe-id" .) $principal }}{{ end }}
+{{- range list "principal" "kubeproxy" "redisproxy" "xds" }}{{ $_ := set $p (printf "%s.spiffe-endpoint-socket" .) (printf "unix:///run/spire/agent-sockets/%s" $v.certificates.spire.socket) }}{{ end }}
+{{- else }}
+{{- $_ = set $p "principal.tls.insecure-plaintext" "true" }}
+{{- $_ = set $p "kubeproxy.insecure-plaintext" "true" }}
+{{- $_ = set $p "kubeproxy.callers" (printf "spiffe://%s/ns/%s/sa/argocd-server=*,spiffe://%s/ns/%s/sa/argocd-application-controller=*,spiffe://%s/ns/%s/sa/argocd-applicationset-controller=*" $v.trustDomain .Release.Namespace $v.trustDomain .Release.Namespace $v.trustDomain .Release.Namespace) }}
+{{- $_ = set $p "kubeproxy.principal-insecure-plaintext" "true" }}
+{{- $_ = set $p "redisproxy.principal-insecure-plaintext" "true" }}
+{{- end }}
+{{- end }}
+{{- with $v.auth }}{{ $_ := set $p "principal.auth" . }}{{ end }}
+{{- if include "hub.filesOfProxies" . }}
+{{- range list "kubeproxy" "redisproxy" }}
+{{- $_ := set $p (printf "%s.principal-ca-path" .) "/etc/argocd-agent/principal/ca.crt" }}
+{{- $_ = set $p (printf "%s.principal-client-cert" .) "/etc/argocd-agent/principal/tls.crt" }}
+{{- $_ = set $p (printf "%s.principal-client-key" .) "/etc/argocd-agent/principal/tls.key" }}
+{{- end }}
+{{- $_ := set $p "xds.tls-cert" "/etc/argocd-agent/tls/tls.crt" }}
+{{- $_ = set $p "xds.tls-key" "/etc/argocd-agent/tls/tls.key" }}
+{{- $_ = set $p "xds.root-ca-path" "/etc/argocd-agent/tls/ca.crt" }}
+{{- end }}
+{{- if ne $v.certificates.mode "sidecar" }}
+{{- $_ := set $p "principal.resource-proxy.tls.cert-path" "/etc/argocd-agent/tls/tls.crt" }}
+{{- $_ = set $p "principal.resource-proxy.tls.key-path" "/etc/argocd-agent/tls/tls.key" }}
+{{- $_ = set $p "principal.resource-proxy.ca.path" "/etc/argocd-agent/tls/ca.crt" }}
+{{- $_ = set $p "principal.jwt.key-path" "/etc/argocd-agent/jwt/jwt.key" }}
+{{- end }}
+{{- range $key, $value := $v.params }}{{ $_ := set $p $key ($value | toString) }}{{ end }}
+{{- toYaml $p }}
+{{- end }}
+
+{{- /* Not empty where kubeproxy, redisproxy and xds have their certificates from Secrets. */}}
+{{- define "hub.filesOfProxies" -}}
+{{- if has .Values.certificates.mode (list "job" "secrets" "cert-manager") }}yes{{ end }}
+{{- end }}
+
+{{- define "hub.securityContext" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "hub.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- /* The variables of a program: one for each key that there may be. */}}
+{{- define "hub.environment" -}}
+{{- range index (.root.Files.Get "files/parameters.yaml" | fromYaml) .program }}
+- name: {{ .variable }}
+  valueFrom:
+    configMapKeyRef: {name: argocd-agent-params, key: {{ .key }}, optional: true}
+{{- end }}
+{{- end }}
+
+{{- /* What the Pods of all programs have in common: the beginning of a Deployment's spec. */}}
+{{- define "hub.podMetadata" -}}
+{{- $own := index .root.Values .program }}
+labels:
+  {{- include "hub.labels" . | nindent 2 }}
+  {{- with $own.podLabels }}{{ toYaml . | nindent 2 }}{{ end }}
+annotations:
+  checksum/params: {{ include "hub.params" .root | sha256sum }}
+  {{- with $own.podAnnotations }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- end }}
+
+{{- define "hub.podCommon" -}}
+{{- $own := index .root.Values .program }}
+serviceAccountName: {{ include "hub.name" .program }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with $own.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $own.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with $own.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with $own.affinity }}
+affinity: {{ toYaml . | nindent 2 }}
+{{- end }}
+topologySpreadConstraints:
+  {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+  - maxSkew: 1
+    topologyKey: {{ . }}
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "hub.selector" $ | nindent 8 }}
+  {{- end }}
+securityContext:
+  {{- include "hub.securityContext" .root | nindent 2 }}
+{{- end }}
+
+{{- /* The volume of the Workload API's socket, where it is used. */}}
+{{- define "hub.spireVolume" -}}
+{{- with .Values.certificates }}
+{{- if eq .mode "spire" }}
+- name: spiffe-workload-api
+  {{- if .spire.csiDriver }}
+  csi: {driver: {{ .spire.csiDriver }}, readOnly: true}
+  {{- else }}
+  hostPath: {path: {{ .spire.hostPath }}, type: Directory}
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "hub.spireMount" -}}
+{{- if eq .Values.certificates.mode "spire" }}
+- {name: spiffe-workload-api, mountPath: /run/spire/agent-sockets, readOnly: true}
+{{- end }}
+{{- end }}

@@ -60,7 +60,7 @@ func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructur
 }
 
 func (c *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) error {
-	s, err := c.selection(object)
+	s, err := c.SelectionOf(object)
 	if err != nil {
 		return err
 	}
@@ -73,8 +73,8 @@ func (c *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) 
 	return retry.OnError(wait.Backoff{Steps: 10, Duration: 100 * time.Millisecond, Factor: 1.5}, going, apply)
 }
 
-// selection finds the resource that an object is of.
-func (c *Cluster) selection(object *unstructured.Unstructured) (Selection, error) {
+// SelectionOf finds the resource that an object is of.
+func (c *Cluster) SelectionOf(object *unstructured.Unstructured) (Selection, error) {
 	kind := object.GroupVersionKind()
 	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) { // its definition may be newer than what is remembered
@@ -101,7 +101,7 @@ func (c *Cluster) ApplyYAML(ctx context.Context, text []byte, namespace string) 
 		if object.GetNamespace() == "" {
 			object.SetNamespace(namespace)
 		}
-		if s, err := c.selection(object); err == nil && s.Namespace == "" {
+		if s, err := c.SelectionOf(object); err == nil && s.Namespace == "" {
 			object.SetNamespace("")
 		}
 		if err := c.Apply(ctx, object); err != nil {

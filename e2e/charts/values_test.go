@@ -1,0 +1,50 @@
+package charts_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Values that mean nothing are refused, by a sentence that says which and why.
+func TestValuesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	const address = "--set=server.address=hub.example.com"
+	for name, c := range map[string]struct {
+		chart string
+		args  []string
+		want  string
+	}{
+		"hub: no address":             {hub, nil, "server.address is empty: say by which host name or address agents reach this hub"},
+		"hub: a URL":                  {hub, []string{"--set=server.address=https://hub.example.com"}, `server.address is "https://hub.example.com": it is a host name`},
+		"hub: a port":                 {hub, []string{"--set=server.address=hub.example.com:443"}, "the port is principal.service.port"},
+		"hub: a typing error":         {hub, []string{address, "--set=princpal.replicas=3"}, "additional properties 'princpal' not allowed"},
+		"hub: a word for a number":    {hub, []string{address, "--set=principal.replicas=three"}, "at '/principal/replicas': got string, want integer"},
+		"hub: no replicas":            {hub, []string{address, "--set=principal.replicas=0"}, "at '/principal/replicas': minimum: got 0, want 1"},
+		"hub: an unknown mode":        {hub, []string{address, "--set=certificates.mode=magic"}, "at '/certificates/mode': value must be one of 'job', 'secrets', 'cert-manager', 'spire', 'sidecar'"},
+		"hub: a port that is none":    {hub, []string{address, "--set=principal.service.port=70000"}, "at '/principal/service/port': maximum"},
+		"hub: an unknown parameter":   {hub, []string{address, `--set-string=params.principal\.nothing=1`}, `params has the key "principal.nothing", which is no setting of a program`},
+		"hub: SPIRE, no trust domain": {hub, []string{address, "--set=certificates.mode=spire"}, "certificates.mode is spire, and trustDomain is empty"},
+		"hub: SPIRE, no socket":       {hub, []string{address, "--set=certificates.mode=spire,trustDomain=hub.example,certificates.spire.csiDriver="}, "says where the socket of the Workload API is"},
+		"hub: no issuer":              {hub, []string{address, "--set=certificates.mode=cert-manager"}, "certificates.certManager.issuerRef.name is empty"},
+		"hub: enrollment, no CA":      {hub, []string{address, "--set=certificates.mode=secrets,enrollment.enabled=true"}, "enrollment.enabled needs the CA of certificates.mode=job"},
+		"hub: sidecars and xds":       {hub, []string{address, "--set=certificates.mode=sidecar,trustDomain=hub.example,xds.enabled=true"}, "xds.enabled and certificates.mode=sidecar"},
+		"spoke: no address":           {spoke, nil, "server.address is empty: say where this cluster reaches the principal"},
+		"spoke: a port":               {spoke, []string{"--set=server.address=hub.example.com:443"}, "the port is server.port"},
+		"spoke: an unknown mode":      {spoke, []string{address, "--set=mode=automatic"}, "at '/mode': value must be one of 'managed', 'autonomous'"},
+		"spoke: a name that is none":  {spoke, []string{address, "--set=name=Not_a_name"}, "at '/name': 'Not_a_name' does not match pattern"},
+		"spoke: an unknown parameter": {spoke, []string{address, `--set-string=params.agent\.nothing=1`}, `params has the key "agent.nothing", which is no setting of the agent`},
+		"spoke: SPIRE, no SPIFFE ID":  {spoke, []string{address, "--set=certificates.mode=spire"}, "certificates.mode is spire, and server.spiffeID is empty"},
+		"spoke: no SPIFFE ID":         {spoke, []string{address, "--set=server.spiffeID=hub"}, "at '/server/spiffeID': 'hub' does not match pattern"},
+		"spoke: no issuer":            {spoke, []string{address, "--set=name=berlin,certificates.mode=cert-manager"}, "certificates.certManager.issuerRef.name is empty"},
+		"spoke: an issuer, no name":   {spoke, []string{address, "--set=certificates.mode=cert-manager,certificates.certManager.issuerRef.name=a"}, "name is empty: the certificate names the agent"},
+		"spoke: a token for nothing":  {spoke, []string{address, "--set=certificates.enroll.token=a.b"}, "certificates.enroll.token is given, and certificates.mode is secrets"},
+		"spoke: a list for a text":    {spoke, []string{address, "--set=policy={a,b}"}, "at '/policy': got array, want string"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, problem := template(t, c.chart, c.args...)
+			require.Contains(t, problem, c.want)
+		})
+	}
+}

@@ -53,6 +53,10 @@ release: ## Make a release in dist/VERSION and tag it, here only: VERSION=v0.1.0
 	go -C tools/release run . all $(released)
 	@git rev-parse -q --verify 'refs/tags/$(VERSION)' >/dev/null || git tag -a -m '$(VERSION)' '$(VERSION)'
 
+.PHONY: manifests
+manifests: tools ## Render the charts as folders for kubectl apply -k, into dist/manifests
+	cd e2e && go run ./cmd/manifests $(CURDIR)/dist/manifests
+
 .PHONY: test
 test: test-unit test-contract test-e2e ## Run the unit tests, the contract tests with Argo CD, then the end-to-end tests on the lab, without the slow ones
 

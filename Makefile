@@ -9,7 +9,7 @@ cli      := argocd-agentctl
 ldflags  := -s -w -X $(module)/internal/base/version.version=$(VERSION) -X $(module)/internal/base/version.revision=$(REVISION)
 
 # Modules that hold code of ours; the others only pin tools. They are found without git: a tarball has none.
-code_modules := . e2e e2e/contract e2e/tools/certmanager tools/proto tools/release
+code_modules := . e2e e2e/contract e2e/tools/certmanager e2e/tools/dns tools/proto tools/release
 all_modules   = $(patsubst ./%,%,$(patsubst %/,%,$(dir $(shell find . -name go.mod -not -path '*/.*/*' | sort))))
 
 # The linter takes minutes to build, so it is kept outside the checkout, under the hash of what pins it.

@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -40,7 +41,20 @@ type Options struct {
 	// Namespaces says that those that are deleted end, with all that is in them.
 	Namespaces bool
 	Audit      bool // whether the API server writes down what Users ask
+	// Nodes is for clusters that real nodes join, instead of Pods: see package node. Nil for the others.
+	Nodes *Nodes
 }
+
+// Nodes is what the API server has to know of real nodes.
+type Nodes struct {
+	// Address is where it listens instead of at loopback, which nodes and Pods have one of their own of.
+	Address net.IP
+	// Names are those of the nodes. Each has the user NodeUser.
+	Names []string
+}
+
+// NodeUser is who a node is to the API server.
+func NodeUser(node string) string { return "system:node:" + node }
 
 // Cluster is a running cluster. Its methods may be called by many goroutines.
 type Cluster struct {
@@ -64,6 +78,7 @@ type Cluster struct {
 
 	host   *host.Host
 	tools  *toolset.Set
+	nodes  *Nodes
 	ca     []byte
 	files  pkiFiles
 	config *rest.Config
@@ -74,7 +89,7 @@ type Cluster struct {
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	c := &Cluster{
 		Name: options.Name, host: options.Host, tools: options.Tools,
-		ca: options.CA.PEM().Certificate,
+		ca: options.CA.PEM().Certificate, nodes: options.Nodes,
 	}
 	var err error
 	if c.files, err = writeFiles(options); err != nil {
@@ -87,6 +102,8 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 		return nil, fmt.Errorf("cluster %s: %w", c.Name, err)
 	}
 	switch {
+	case options.Nodes != nil:
+		err = c.serveNodes(ctx)
 	case options.Pods:
 		err = c.startPods(ctx)
 	case options.Namespaces:
@@ -97,6 +114,9 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	}
 	return c, nil
 }
+
+// CA is the certificate of the CA that the API server's comes from, as PEM.
+func (c *Cluster) CA() []byte { return c.ca }
 
 // RESTConfig returns the admin's configuration, without limits on its rate, for the caller to change and own.
 func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.config) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 
@@ -31,13 +32,21 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	c.APIServer, ports, err = c.host.Launch(ctx, host.Program{
 		Name: c.Name + "-kube-apiserver", Path: c.tools.Program(toolset.APIServer), Ports: 1,
 		Args:  func(ports []int) []string { return c.apiServerArgs(etcd, ports[0]) },
-		Ready: apiServerReady,
+		Ready: func(ports []int) func(context.Context) error { return apiServerReady(c.at(ports[0])) },
 	})
 	if err != nil {
 		return err
 	}
-	c.Address = port.Address(ports[0])
+	c.Address = c.at(ports[0])
 	return nil
+}
+
+// at is where the API server listens on a port.
+func (c *Cluster) at(number int) string {
+	if c.nodes == nil {
+		return port.Address(number)
+	}
+	return net.JoinHostPort(c.nodes.Address.String(), strconv.Itoa(number))
 }
 
 // dataFolder is where etcd keeps its data, in its working directory.
@@ -56,18 +65,20 @@ func etcdArgs(ports []int) []string {
 func (c *Cluster) apiServerArgs(etcd string, secure int) []string {
 	args := []string{
 		"--etcd-servers=" + etcd,
-		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(secure),
+		"--secure-port=" + strconv.Itoa(secure),
 		"--tls-cert-file=" + c.files.certificate, "--tls-private-key-file=" + c.files.key,
 		"--token-auth-file=" + c.files.tokens,
-		"--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.files.certificate,
 		"--service-account-signing-key-file=" + c.files.key,
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--allow-privileged=true",
-		"--disable-admission-plugins=ServiceAccount",
-		"--endpoint-reconciler-type=none",
 		"--profiling=false",
+	}
+	if c.nodes == nil {
+		args = append(args, "--bind-address=127.0.0.1", "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none")
+	} else {
+		args = append(args, c.nodesArgs()...)
 	}
 	if c.files.auditPolicy != "" {
 		args = append(args, auditArgs(c.files.auditPolicy)...)
@@ -76,9 +87,9 @@ func (c *Cluster) apiServerArgs(etcd string, secure int) []string {
 }
 
 // apiServerReady asks without a user: whether the server is ready is for everybody to know.
-func apiServerReady(ports []int) func(context.Context) error {
+func apiServerReady(address string) func(context.Context) error {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{
 		InsecureSkipVerify: true, //nolint:gosec // the probe asks whether it is there, not who it is
 	}}
-	return process.Answers(impatient(transport), fmt.Sprintf("https://%s/readyz", port.Address(ports[0])))
+	return process.Answers(impatient(transport), fmt.Sprintf("https://%s/readyz", address))
 }

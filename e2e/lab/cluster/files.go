@@ -16,6 +16,7 @@ import (
 // pkiFiles are the paths of what the API server reads.
 type pkiFiles struct {
 	certificate, key, tokens string
+	ca, client, clientKey    string // of the API server as the client of kubelets; empty without Options.Nodes
 	auditPolicy              string // empty without Options.Audit
 }
 
@@ -23,10 +24,11 @@ type pkiFiles struct {
 func token(user string) string { return "token-of-" + user }
 
 func writeFiles(options Options) (pkiFiles, error) {
-	pair, err := options.CA.IssueServer(pki.ServerOptions{
-		Names:     []string{"localhost", "kubernetes", "kubernetes.default.svc"},
-		Addresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
-	})
+	addresses := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)}
+	if options.Nodes != nil {
+		addresses = append(addresses, options.Nodes.Address)
+	}
+	pair, err := options.CA.IssueServer(pki.ServerOptions{Names: []string{"localhost", "kubernetes", "kubernetes.default.svc"}, Addresses: addresses})
 	if err != nil {
 		return pkiFiles{}, err
 	}
@@ -36,6 +38,14 @@ func writeFiles(options Options) (pkiFiles, error) {
 		fmt.Fprintf(&tokens, "%s,%s,%s\n", token(user), user, user)
 	}
 	var files pkiFiles
+	if options.Nodes != nil {
+		for _, node := range options.Nodes.Names {
+			fmt.Fprintf(&tokens, "%s,%s,%s,system:nodes\n", token(NodeUser(node)), NodeUser(node), node)
+		}
+		if err := files.writeForNodes(options); err != nil {
+			return pkiFiles{}, err
+		}
+	}
 	if options.Audit {
 		if files.auditPolicy, err = writeAuditPolicy(options); err != nil {
 			return pkiFiles{}, err
@@ -50,13 +60,16 @@ func writeFiles(options Options) (pkiFiles, error) {
 		{&files.key, "apiserver.key", pair.Key},
 		{&files.tokens, "tokens.csv", tokens.Bytes()},
 	} {
-		*file.path, err = options.Host.Write(filepath.Join("clusters", options.Name, file.name), file.data)
+		*file.path, err = options.Host.Write(options.file(file.name), file.data)
 		if err != nil {
 			return pkiFiles{}, err
 		}
 	}
 	return files, nil
 }
+
+// file is where a file of the cluster is in the host's folder.
+func (o Options) file(name string) string { return filepath.Join("clusters", o.Name, name) }
 
 func kubeconfig(cluster, user, address, namespace string, ca []byte) ([]byte, error) {
 	return clientcmd.Write(clientcmdapi.Config{

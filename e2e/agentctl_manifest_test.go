@@ -2,12 +2,16 @@ package e2e_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/agentctl/manifest"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
@@ -40,4 +44,36 @@ func TestAgentIsSetUpByAManifest(t *testing.T) {
 	binding, err := shared.Spoke("b").Kubernetes.RbacV1().RoleBindings(a.spoke).Get(t.Context(), "argocd-agent-agent", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, a.spoke, binding.Subjects[0].Namespace)
+}
+
+// Who installs the agent by its chart gets values for it, with a token where the agent is to enroll.
+func TestAgentIsSetUpByValues(t *testing.T) {
+	t.Parallel()
+	a := newAdmin(t)
+	folder := t.TempDir()
+	plain, token := filepath.Join(folder, "plain.yaml"), filepath.Join(folder, "token.yaml")
+	a.does(t, "pki init", "pki issue principal", "pki issue resource-proxy",
+		"agent create oslo --mode autonomous --output-values "+plain+" --server-address hub.example.com",
+		"agent create bergen --output-values "+token+" --server-address hub.example.com --server-port 8443 --enroll")
+	var values manifest.Values
+	read := func(file string) {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		values = manifest.Values{}
+		require.NoError(t, yaml.UnmarshalStrict(text, &values))
+	}
+	read(plain)
+	require.Equal(t, manifest.Values{Name: "oslo", Mode: "autonomous", Server: manifest.ServerValues{Address: "hub.example.com", Port: 443}}, values)
+	read(token)
+	require.Equal(t, "enroll", values.Certificates.Mode)
+	require.Regexp(t, `^bergen\.`, values.Certificates.Enroll.Token)
+	require.Equal(t, string(a.ca(t).PEM().Certificate), values.Certificates.CA)
+	for _, file := range []string{plain, token} {
+		cmd := exec.CommandContext(t.Context(), shared.Tools.Program(toolset.Helm), "template", "a", filepath.Join("..", "charts", "argocd-agent-spoke"),
+			"--kube-version=1.36.1", "-f", file)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	a.fails(t, "agent create oslo --output-values "+plain+" --server-address hub.example.com", "is there already")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -24,7 +25,7 @@ const toStdout = "-"
 
 // manifestFlags are those by which agent create makes what the agent needs on its spoke.
 type manifestFlags struct {
-	path, server         string
+	path, values, server string
 	serverID, rootCA     string
 	trusted              ca.Trusted // what rootCA has
 	port, enrollmentPort int
@@ -41,11 +42,12 @@ func defaultImage() string {
 func (m *manifestFlags) declare(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&m.path, "output-manifest", "", "folder to write a Kustomize folder for the agent's cluster to, with the agent's private key; - prints the YAML")
-	flags.StringVar(&m.server, "server-address", "", "host name of the principal, as the agent reaches it; for --output-manifest")
-	flags.IntVar(&m.port, "server-port", 443, "port of the principal; for --output-manifest")
-	flags.StringVar(&m.serverID, "principal-spiffe-id", "", "SPIFFE ID that the principal has to have, instead of the name of its host; for --output-manifest")
+	flags.StringVar(&m.values, "output-values", "", "file to write values of the Helm chart argocd-agent-spoke to; it must not be there")
+	flags.StringVar(&m.server, "server-address", "", "host name of the principal, as the agent reaches it; for --output-manifest and --output-values")
+	flags.IntVar(&m.port, "server-port", 443, "port of the principal; for --output-manifest and --output-values")
+	flags.StringVar(&m.serverID, "principal-spiffe-id", "", "SPIFFE ID that the principal has to have, instead of the name of its host; for --output-manifest and --output-values")
 	flags.StringVar(&m.image, "image", defaultImage(), "image of the agent's Deployment, which runs the agent by itself; empty for no Deployment; for --output-manifest")
-	flags.BoolVar(&m.enroll, "enroll", false, "put an enrollment token in place of a certificate into the manifest: the agent makes its own key; for --output-manifest")
+	flags.BoolVar(&m.enroll, "enroll", false, "put an enrollment token in place of a certificate into the manifest: the agent makes its own key; for --output-manifest and --output-values")
 	flags.StringVar(&m.rootCA, "root-ca-path", "", "file of the CAs by which the agent knows the principal, such as the bundle of SPIRE, instead of the hub's CA; for --enroll")
 	flags.IntVar(&m.enrollmentPort, "enrollment-port", 8444, "port of the principal for agents that enroll; for --enroll")
 	flags.DurationVar(&m.ttl, "token-ttl", defaultTTL, "how long the token is good; at most 720h; for --enroll")
@@ -54,12 +56,17 @@ func (m *manifestFlags) declare(cmd *cobra.Command) {
 // check refuses flags that do not go together, before anything is written.
 func (m *manifestFlags) check() error {
 	switch {
-	case m.path == "" && (m.server != "" || m.enroll || m.serverID != ""):
-		return errors.New("--server-address, --enroll and --principal-spiffe-id are for --output-manifest: set it too, or none of them")
+	case m.path != "" && m.values != "":
+		return errors.New("--output-manifest and --output-values: set one of them")
+	case m.path == "" && m.values == "" && (m.server != "" || m.enroll || m.serverID != ""):
+		return errors.New("--server-address, --enroll and --principal-spiffe-id are for --output-manifest and --output-values: set one of those too, or none of these")
 	case m.rootCA != "" && !m.enroll:
 		return errors.New("--root-ca-path is for --enroll: a certificate in the manifest is by the hub's CA, and comes with it")
-	case m.path == "":
+	case m.path == "" && m.values == "":
 		return nil
+	}
+	if _, err := os.Lstat(m.values); m.values != "" && err == nil {
+		return fmt.Errorf("--output-values: %s is there already: name a new file", m.values)
 	}
 	if _, err := spiffeid.FromString(m.serverID); m.serverID != "" && err != nil {
 		return fmt.Errorf("--principal-spiffe-id: %q: %w: want one such as spiffe://hub.example/principal", m.serverID, err)
@@ -90,10 +97,10 @@ func (m *manifestFlags) create(cmd *cobra.Command, e *endpoints, c *createFlags,
 	if err := m.check(); err != nil {
 		return err
 	}
-	if m.path == "" {
+	if m.path == "" && m.values == "" {
 		return c.run(cmd, e, name)
 	}
-	if m.path != toStdout {
+	if m.path != toStdout && m.path != "" {
 		if err := manifest.MakeFolder(m.path); err != nil {
 			return err
 		}
@@ -111,6 +118,10 @@ func (m *manifestFlags) create(cmd *cobra.Command, e *endpoints, c *createFlags,
 	spoke := manifest.Spoke{Namespace: e.agentNamespace, Server: m.server, Port: m.port, ServerID: m.serverID, Image: m.image}
 	if spoke.Mode, err = modeOf(cmd, hub, name); err != nil {
 		return err
+	}
+	if m.values != "" {
+		cmd.SetOut(out)
+		return m.writeValues(cmd, hub, spoke, name)
 	}
 	holds := "private key"
 	if m.enroll {
@@ -162,26 +173,49 @@ func (m *manifestFlags) secrets(cmd *cobra.Command, e *endpoints, hub *cluster.C
 	return printed.Bytes(), err
 }
 
-// token makes an enrollment token of the agent, and returns its Secret and that of the CA, by which the agent knows whom to show it to.
-func (m *manifestFlags) token(cmd *cobra.Command, e *endpoints, hub *cluster.Client, name string) ([]byte, error) {
-	trusted := m.trusted
-	if m.rootCA == "" {
+// writeValues writes values of the spoke's chart, and says what to do with them.
+func (m *manifestFlags) writeValues(cmd *cobra.Command, hub *cluster.Client, spoke manifest.Spoke, name string) error {
+	var trusted ca.Trusted
+	var token string
+	holds, before := "no secret", "issue its certificate with: argocd-agentctl pki issue agent "+name+", and then "
+	if m.enroll {
+		holds, before, spoke.EnrollmentPort = "the agent's enrollment token", "", m.enrollmentPort
 		var err error
-		if trusted, err = ca.LoadTrusted(cmd.Context(), hub); err != nil {
-			return nil, err
+		if trusted, token, err = m.newToken(cmd, hub, name); err != nil {
+			return err
 		}
+	}
+	if err := spoke.Values(name, trusted.PEM, token).WriteFile(m.values); err != nil {
+		return err
+	}
+	return printLine(cmd, "Values %s: created; they hold %s: %sinstall the agent with: helm install argocd-agent CHART -n %s -f %s", m.values, holds, before, spoke.Namespace, m.values)
+}
+
+// newToken makes an enrollment token of the agent, and returns the CAs by which the agent knows whom to show it to.
+func (m *manifestFlags) newToken(cmd *cobra.Command, hub *cluster.Client, name string) (trusted ca.Trusted, token string, err error) {
+	trusted = m.trusted
+	if m.rootCA == "" {
+		if trusted, err = ca.LoadTrusted(cmd.Context(), hub); err != nil {
+			return trusted, "", err
+		}
+	}
+	token, expires, err := newToken(cmd.Context(), hub, name, m.ttl, nil)
+	if err != nil {
+		return trusted, "", err
+	}
+	return trusted, token, printLine(cmd, "Enrollment token of agent %s: created, good until %s", name, certificate.Stamp(expires))
+}
+
+// token makes an enrollment token, and returns its Secret and that of the CA.
+func (m *manifestFlags) token(cmd *cobra.Command, e *endpoints, hub *cluster.Client, name string) ([]byte, error) {
+	trusted, token, err := m.newToken(cmd, hub, name)
+	if err != nil {
+		return nil, err
 	}
 	var printed bytes.Buffer
 	if err := resultPrinter(cmd)(ca.Propagate(cmd.Context(), trusted, cluster.Print(e.agentNamespace, &printed), false)); err != nil {
 		return nil, err
 	}
-	token, expires, err := newToken(cmd.Context(), hub, name, m.ttl, nil)
-	if err != nil {
-		return nil, err
-	}
 	secret, err := manifest.Enrollment(e.agentNamespace, token)
-	if err != nil {
-		return nil, err
-	}
-	return append(printed.Bytes(), secret...), printLine(cmd, "Enrollment token of agent %s: created, good until %s", name, certificate.Stamp(expires))
+	return append(printed.Bytes(), secret...), err
 }

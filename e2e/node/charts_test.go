@@ -48,12 +48,13 @@ func TestChartsOnRealNodes(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	run("agent", "create", "berlin")
+	values := filepath.Join(t.TempDir(), "berlin.yaml")
+	run("agent", "create", "berlin", "--output-values="+values, "--server-address="+hub.node.Address, "--server-port="+agents)
 	run("pki", "issue", "agent", "berlin", "--agent-context=spoke")
 
 	begun = time.Now()
 	helm(t, spoke, "install", "spoke", filepath.Join("..", "..", "charts", "argocd-agent-spoke"), "--wait", "--timeout=4m",
-		"--set=name=berlin,server.address="+hub.node.Address+",server.port="+agents+",resourceProxy.enabled=false")
+		"--values="+values, "--set=resourceProxy.enabled=false")
 	t.Log("the spoke is ready after", time.Since(begun))
 
 	apply(t, hub, &unstructured.Unstructured{Object: map[string]any{

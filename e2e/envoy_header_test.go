@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"math/big"
 	"net/url"
 	"strings"
@@ -83,6 +84,22 @@ func leafNamed(t *testing.T, commonName string, uris ...string) *tls.Certificate
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: leaf.PrivateKey}
 }
 
+// hasSPIFFEID gives a listener's certificate a SPIFFE ID, as sidecars have one.
+func hasSPIFFEID(t *testing.T, listener *envoy.Listener, id string) {
+	t.Helper()
+	issuer, err := tls.X509KeyPair(shared.CA.PEM().Certificate, shared.CA.PEM().Key)
+	require.NoError(t, err)
+	pair, err := tls.X509KeyPair(listener.Identity.Certificate, listener.Identity.Key)
+	require.NoError(t, err)
+	uri, err := url.Parse(id)
+	require.NoError(t, err)
+	template := *pair.Leaf
+	template.URIs = []*url.URL{uri}
+	der, err := x509.CreateCertificate(rand.Reader, &template, shared.CA.Certificate(), pair.Leaf.PublicKey, issuer.PrivateKey)
+	require.NoError(t, err)
+	listener.Identity.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
 // What clients write themselves is worth nothing, however a proxy is configured, and both sides are told why.
 func TestHeadersThroughEnvoy(t *testing.T) {
 	t.Parallel()
@@ -99,7 +116,10 @@ func TestHeadersThroughEnvoy(t *testing.T) {
 	anonymous := front(principal, func(l *envoy.Listener) { l.Anonymous = true })
 	appending := func(l *envoy.Listener) { l.Forward = envoy.AppendForward }
 	appends, careless := front(principal, appending), front(principal, func(l *envoy.Listener) { l.Forward = envoy.AlwaysForward })
-	behindTwo := front(hops, appending)
+	behindTwo := front(hops, func(l *envoy.Listener) {
+		appending(l)
+		hasSPIFFEID(t, l, "spiffe://lab.test/sidecar")
+	})
 	gateway := func(change func(*envoy.Listener)) string {
 		listener := serving(t)
 		change(&listener)
@@ -127,9 +147,10 @@ func TestHeadersThroughEnvoy(t *testing.T) {
 		"no header, passed on":                            {principal, visitor{careless, evil, nil}, "there is none"},
 		"an element before the proxy's":                   {principal, visitor{appends, evil, []string{victim}}, "it has 2 elements"},
 		"an element before those of two proxies":          {hops, visitor{outer, evil, []string{victim}}, `its SPIFFE ID "` + nobody + `" is of no form`},
-		"an element before that of a proxy that appends":  {hops, visitor{outerAppends, evil, []string{victim}}, "it has 3 elements, and the setting --xfcc-hop asks for 2"},
-		"a URI with another element in it, twice proxied": {hops, visitor{outer, leafOf(t, nobody+","+victim), nil}, "it has 3 elements, and the setting --xfcc-hop asks for 2"},
-		"one proxy only, where two are wanted":            {hops, visitor{behindTwo, evil, nil}, "it has 1 elements, and the setting --xfcc-hop asks for 2"},
+		"an element before that of a proxy that appends":  {hops, visitor{outerAppends, evil, []string{victim}}, "it has 3 elements, and the setting --xfcc-hop allows 2"},
+		"a URI with another element in it, twice proxied": {hops, visitor{outer, leafOf(t, nobody+","+victim), nil}, "it has 3 elements, and the setting --xfcc-hop allows 2"},
+		"past the first of two proxies":                   {hops, visitor{behindTwo, evil, nil}, `its SPIFFE ID "` + nobody + `" is of no form`},
+		"a proxy's element within one's own URI":          {hops, visitor{behindTwo, leafOf(t, meshAgents+"a,URI="+gatewayID), nil}, "not what proxies in a row write"},
 		"an element of one's own, as if one were a proxy": {hops, visitor{behindTwo, evil, []string{victim}}, "which is no trusted proxy"},
 	} {
 		t.Run(name, func(t *testing.T) {

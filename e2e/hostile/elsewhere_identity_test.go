@@ -36,7 +36,7 @@ func identityLiesElsewhere() []lie {
 		{
 			who: `agent behind a proxy`, about: `principal, header x-forwarded-client-cert`,
 			sends:   `with --xfcc-hop, elements of its own to the left of the proxies', or within its own by a comma in its URI; or it is no proxy itself`,
-			happens: `Unauthenticated: there may be as many elements as there are proxies, and all but the first are of --trusted-proxies`,
+			happens: `Unauthenticated: there may be no more elements than proxies, all but the first are of --trusted-proxies, and each was written by whom the next one is of`,
 			by:      `internal/identity.TestThereAreAsManyElementsAsProxies`,
 		},
 		{

@@ -30,9 +30,10 @@ type Proxies struct {
 	Socket string
 	// IDs are the SPIFFE IDs of proxies that connect by mutual TLS: to us or, with Hop, to another proxy.
 	IDs []string
-	// Hop is how many proxies there are in a row, each of which appends an element to the header: 1 is the one that connects, 2 that and its
-	// client, which has to be one of the proxies too. The first element counts. There may be no more than those, and no more than one if it is
-	// 0: then nobody else can have put one there. A client can, by a URI with a comma in its certificate, which Envoy does not quote.
+	// Hop is how many proxies there may be in a row, each of which appends an element to the header: 1 is the one that connects, 2 that and its
+	// client. The first element counts, and all others have to be of the proxies; with 0 there may be one. Who is in front of the first proxy cannot
+	// put elements there, but by a URI with a comma in its certificate, which Envoy does not quote: so each element has to be written by whom the next
+	// one is of, if it says by whom. Proxies that have a SPIFFE ID do.
 	Hop int
 }
 
@@ -126,14 +127,19 @@ func (p Proxies) element(header []string) (xfcc.Element, error) {
 	case p.Hop == 0 && len(elements) > 1:
 		return xfcc.Element{}, fmt.Errorf("it has %d elements: have the proxy replace what its clients send, by SANITIZE_SET, or say which counts by the setting --xfcc-hop",
 			len(elements))
-	case p.Hop > 0 && len(elements) != p.Hop:
-		return xfcc.Element{}, fmt.Errorf("it has %d elements, and the setting --xfcc-hop asks for %d: have the first proxy replace what its clients send, "+
+	case p.Hop > 0 && len(elements) > p.Hop:
+		return xfcc.Element{}, fmt.Errorf("it has %d elements, and the setting --xfcc-hop allows %d: have the first proxy replace what its clients send, "+
 			"by SANITIZE_SET, and each of the others append to it, by APPEND_FORWARD", len(elements), p.Hop)
 	}
-	for _, element := range elements[1:] {
+	for i, element := range elements[1:] {
 		if len(element.URI) != 1 || !slices.Contains(p.IDs, element.URI[0]) {
-			return xfcc.Element{}, fmt.Errorf("the setting --xfcc-hop is %d, and an element before that is of %.300q, which is no trusted proxy: "+
-				"name the SPIFFE IDs of all proxies in the setting --trusted-proxies", p.Hop, element.URI)
+			return xfcc.Element{}, fmt.Errorf("it has %d elements, and one but the first is of %.300q, which is no trusted proxy: "+
+				"name the SPIFFE IDs of all proxies in the setting --trusted-proxies", len(elements), element.URI)
+		}
+		// A gateway that shows its clients a certificate for a DNS name writes none. A sidecar always does, so the client of one cannot leave it out.
+		if writer := elements[i].By; len(writer) > 0 && !slices.Equal(writer, element.URI) {
+			return xfcc.Element{}, fmt.Errorf("an element is of the proxy %.300q, and the one before it was written by %.300q: that is not what proxies in a row write",
+				element.URI, writer)
 		}
 	}
 	return elements[0], nil

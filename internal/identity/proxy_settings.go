@@ -27,8 +27,8 @@ func (p *Proxies) Declare(set *settings.Set, prefix string) {
 			"with --xfcc-hop, also of those that connect to another proxy",
 		settings.Each(func(id string) error { _, err := ParseTemplate(id, ""); return err }))
 	set.Int(&p.Hop, "xfcc-hop", prefix+"_XFCC_HOP", 0,
-		"how many proxies there are in a row, each of which says in the header x-forwarded-client-cert who its client is; what the first one says counts, and "+
-			"there may be no more elements; if 0 there may be one", settings.NonNegative)
+		"how many proxies there may be in a row, each of which says in the header x-forwarded-client-cert who its client is; what the first one says counts, and "+
+			"all others have to be of --trusted-proxies; if 0 there may be one", settings.NonNegative)
 	set.Rule(func() error {
 		if p.Socket != "" && !p.Local {
 			return errors.New("a Unix socket is for proxies that speak plain text: set --insecure-plaintext too")

@@ -2,13 +2,16 @@
 # Programs are built and then become the recipe's process (exec), so that a signal to make reaches them: `go run` would
 # die of a SIGTERM and leave its program behind.
 
-.PHONY: tools demo test-contract test-e2e e2e bench table-of-lies
+.PHONY: tools demo demo-cluster test-contract test-e2e e2e bench table-of-lies
 
 tools: ## Build the real programs that the lab runs (once; some 15 minutes the first time)
 	cd e2e && go run ./cmd/tools
 
 demo: tools ## Run a hub and two spokes with Applications on them, until Ctrl-C
 	cd e2e && go build -o ../bin/demo ./cmd/demo && exec ../bin/demo
+
+demo-cluster: tools ## Install hub and spoke by the charts on real nodes, as root, until Ctrl-C
+	cd e2e && go build -o ../bin/demo-cluster ./cmd/demo-cluster && exec ../bin/demo-cluster
 
 # The flags are those that the lab's programs are built with, so that Argo CD is compiled once for both.
 argocd_flags := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false'

@@ -76,6 +76,16 @@ func New(o Options) (*Client, error) {
 	}, nil
 }
 
+// InPod reports whether a client that is given no context is one of the cluster whose Pod this program runs in.
+func InPod(kubeconfig string) bool {
+	all, _, err := kube.Contexts(kubeconfig)
+	if err != nil || len(all) > 0 {
+		return false
+	}
+	_, err = rest.InClusterConfig()
+	return err == nil
+}
+
 // String returns the cluster's title and context.
 func (c *Client) String() string {
 	if c.context == "" {

@@ -36,7 +36,7 @@ func doctorCommand(e *endpoints) *cobra.Command {
 the programs, cluster Secret and certificates, DNS, TCP, TLS, identity and authorisation at the principal, stream, resync, the Kubernetes
 API through the tunnel, and Redis: of the hub, redisproxy, of the agent's cluster, and through the tunnel, as argocd-server asks for them.
 Nothing is changed. What cannot be looked at from here, or for want of your own rights, is skipped. If a hop fails, or a right is
-missing, the exit code is 1.
+missing, the exit code is 1. In a Pod, as helm test runs it, the cluster is the Pod's own.
 
 Without a name the hops of the hub are walked, and then those of every agent that the hub knows: a line says how each is, and with --output wide
 all hops are shown. With --side both the clusters of those agents are asked too that the config file has, with --side spoke only these.`,
@@ -124,7 +124,7 @@ func (d *doctorFlags) one(cmd *cobra.Command, e *endpoints, agent string) error 
 	if err != nil {
 		return err
 	}
-	if side != hubSide && e.agentContext == "" {
+	if here := side == spokeSide && cluster.InPod(e.kubeconfig); side != hubSide && e.agentContext == "" && !here {
 		return errors.New("--side " + side + ": give the agent's cluster by --" + agentContextFlag + " or --" + agentFlag)
 	}
 	if err := d.hub(cmd, e, side); err != nil {

@@ -134,7 +134,7 @@ func (l *Lab) start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		l.Git, err = gitserver.Start(workCtx, l.Host, files)
+		l.Git, err = gitserver.Start(workCtx, l.Host, "127.0.0.1", files)
 		return err
 	})
 	work.Go(func() error { return l.build(workCtx) })

@@ -1,39 +1,25 @@
-// Package node_test holds the tests of the lab's real nodes, and of what runs on them. All of them share two clusters, so each works in
+// Package node_test holds the tests of the lab's real nodes, and of what runs on them. All of them share three clusters, so each works in
 // namespaces of its own.
 package node_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/host"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/installation"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/node"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
 )
 
 // timeout is how long anything may take.
 const timeout = 5 * time.Minute
 
-// site is a cluster with its one node.
-type site struct {
-	*cluster.Cluster
-
-	node *node.Node
-}
-
 //nolint:gochecknoglobals // TestMain has no other way to hand something to tests
 var (
-	hub, spoke site // the clusters of all tests
-	machine    *node.Machine
-	tools      *toolset.Set
+	shared            *installation.Lab
+	hub, spoke, tokyo *installation.Site // the clusters of all tests
 )
 
 func TestMain(m *testing.M) {
@@ -54,74 +40,33 @@ const abandon = "TEST_ABANDON"
 func abandoned() int {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	end, err := start(ctx, &hub)
+	l, err := installation.Start(ctx, "hub")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, errors.Join(err, end()))
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	fmt.Println("abandoned:", hub.node.Dir(), hub.node.Address)
+	fmt.Println("abandoned:", l.Sites[0].Node.Dir(), l.Sites[0].Node.Address)
 	<-ctx.Done()
 	return 1
 }
 
-func run(m *testing.M) (code int) {
+func run(m *testing.M) int {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	end, err := start(ctx, &hub, &spoke)
-	if err == nil {
-		code = m.Run()
+	begun := time.Now()
+	l, err := installation.Start(ctx, "hub", "spoke", "tokyo")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	if err := errors.Join(err, end()); err != nil {
+	shared, hub, spoke, tokyo = l, l.Sites[0], l.Sites[1], l.Sites[2]
+	fmt.Printf("lab: three nodes are ready after %s\n", time.Since(begun).Round(time.Millisecond))
+	code := m.Run()
+	ending, end := context.WithTimeout(context.Background(), timeout)
+	defer end()
+	if err := l.Close(ending); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return code
-}
-
-// start starts clusters. What it returns ends them, also when it failed.
-func start(ctx context.Context, sites ...*site) (end func() error, err error) {
-	end = func() error { return nil }
-	repository, err := toolset.Repository()
-	if err != nil {
-		return end, err
-	}
-	if tools, err = toolset.Locate(repository); err != nil {
-		return end, err
-	}
-	h, err := host.New(host.Options{})
-	if err != nil {
-		return end, err
-	}
-	end = h.Close
-	if machine, err = node.NewMachine(ctx, h, tools); err != nil {
-		return end, err
-	}
-	end = func() error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-		defer cancel()
-		return errors.Join(machine.Close(ctx), h.Close())
-	}
-	ca, err := pki.NewCA(pki.CAOptions{CommonName: "clusters of the lab"})
-	if err != nil {
-		return end, err
-	}
-	var clusters errgroup.Group
-	for i, s := range sites {
-		name := []string{"hub", "spoke"}[i]
-		clusters.Go(func() (err error) {
-			s.Cluster, err = cluster.Start(ctx, cluster.Options{Name: name, Host: h, Tools: tools, CA: ca, Nodes: machine.Nodes(name)})
-			return err
-		})
-	}
-	if err := clusters.Wait(); err != nil {
-		return end, err
-	}
-	for _, s := range sites {
-		begun := time.Now()
-		if s.node, err = machine.Join(ctx, s.Cluster); err != nil {
-			return end, err
-		}
-		fmt.Printf("lab: node %s is ready after %s\n", s.Name, time.Since(begun).Round(time.Millisecond))
-	}
-	return end, nil
 }

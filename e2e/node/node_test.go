@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/installation"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/node"
 )
 
@@ -27,7 +28,7 @@ func within(t *testing.T) context.Context {
 }
 
 // newNamespace makes a namespace whose Pods may do no more than the level "restricted".
-func newNamespace(t *testing.T, s site) string {
+func newNamespace(t *testing.T, s *installation.Site) string {
 	t.Helper()
 	made, err := s.Kubernetes.CoreV1().Namespaces().Create(within(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "test-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
@@ -37,7 +38,7 @@ func newNamespace(t *testing.T, s site) string {
 }
 
 // runs makes a Pod of a shell, and returns it when it is ready.
-func runs(t *testing.T, s site, namespace, name string, command ...string) *corev1.Pod {
+func runs(t *testing.T, s *installation.Site, namespace, name string, command ...string) *corev1.Pod {
 	t.Helper()
 	yes, no := true, false
 	pods := s.Kubernetes.CoreV1().Pods(namespace)
@@ -66,7 +67,7 @@ func podsNamed(namespace, name string) cluster.Selection {
 }
 
 // execute runs a command in a Pod, by the API server and the kubelet, and returns what it prints.
-func execute(t *testing.T, s site, pod *corev1.Pod, command ...string) (string, error) {
+func execute(t *testing.T, s *installation.Site, pod *corev1.Pod, command ...string) (string, error) {
 	t.Helper()
 	url := s.Kubernetes.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
@@ -79,7 +80,7 @@ func execute(t *testing.T, s site, pod *corev1.Pod, command ...string) (string, 
 
 func TestPodsLogAndRunCommands(t *testing.T) {
 	t.Parallel()
-	for _, s := range []site{hub, spoke} {
+	for _, s := range []*installation.Site{hub, spoke} {
 		namespace := newNamespace(t, s)
 		pod := runs(t, s, namespace, "speaks", "sh", "-c", "echo hello from $(id -u); sleep 1000000")
 		stream, err := s.Kubernetes.CoreV1().Pods(namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Follow: true}).Stream(within(t))
@@ -112,7 +113,7 @@ func TestServicesDNSAndTheOtherCluster(t *testing.T) {
 }
 
 // asks has a Pod ask until it is served: kube-proxy and DNS learn of a Service a moment after it is made.
-func asks(t *testing.T, s site, client *corev1.Pod, command string) {
+func asks(t *testing.T, s *installation.Site, client *corev1.Pod, command string) {
 	t.Helper()
 	output, err := execute(t, s, client, "sh", "-c", "until "+command+" 2>/dev/null | cat | ( read line && echo $line ); do true; done")
 	require.NoError(t, err, output)
@@ -134,8 +135,8 @@ func TestPodsDoNotLeaveTheMachine(t *testing.T) {
 func TestKubeletComesBack(t *testing.T) {
 	namespace := newNamespace(t, spoke)
 	pod := runs(t, spoke, namespace, "stays", "sleep", "1000000")
-	require.NoError(t, spoke.node.Kubelet.Stop(within(t)))
-	require.NoError(t, spoke.node.Kubelet.Start(within(t)))
+	require.NoError(t, spoke.Node.Kubelet.Stop(within(t)))
+	require.NoError(t, spoke.Node.Kubelet.Start(within(t)))
 	runs(t, spoke, namespace, "new", "sleep", "1000000")
 	is, err := spoke.Kubernetes.CoreV1().Pods(namespace).Get(within(t), pod.Name, metav1.GetOptions{})
 	require.NoError(t, err)

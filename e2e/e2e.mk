@@ -2,10 +2,13 @@
 # Programs are built and then become the recipe's process (exec), so that a signal to make reaches them: `go run` would
 # die of a SIGTERM and leave its program behind.
 
-.PHONY: tools demo demo-cluster test-contract test-e2e e2e bench table-of-lies
+.PHONY: tools tools-slow demo demo-cluster test-contract test-e2e e2e bench table-of-lies
 
 tools: ## Build the real programs that the lab runs (once; some 15 minutes the first time)
 	cd e2e && go run ./cmd/tools
+
+tools-slow: ## Build what only the slow tests run, too; `make e2e` begins with it
+	cd e2e && go run ./cmd/tools -slow
 
 demo: tools ## Run a hub and two spokes with Applications on them, until Ctrl-C
 	cd e2e && go build -o ../bin/demo ./cmd/demo && exec ../bin/demo
@@ -22,7 +25,7 @@ test-contract: redis ## Compare what we do as in Argo CD with Argo CD's own func
 test-e2e: tools ## Run the end-to-end tests, without the slow ones
 	cd e2e && go test -race -count=1 -timeout 40m -short ./...
 
-e2e: tools fuzz ## Run all end-to-end tests, the slow ones too, and all fuzz targets
+e2e: tools-slow fuzz ## Run all end-to-end tests, the slow ones too, and all fuzz targets
 	cd e2e && go test -race -count=1 -timeout 60m ./...
 
 table-of-lies: ## Write the table in docs/security.md from the tests in e2e/hostile

@@ -105,11 +105,11 @@ func (l *Lab) prepare() error {
 	if l.repository, err = toolset.Repository(); err != nil {
 		return err
 	}
-	if l.Tools, err = toolset.Locate(l.repository); err != nil {
+	if l.Tools, err = toolset.Locate(l.repository, l.options.Tools...); err != nil {
 		return err
 	}
 	if missing := l.Tools.Missing(); len(missing) > 0 {
-		return fmt.Errorf("%s not built: run `make tools`", strings.Join(missing, ", "))
+		return fmt.Errorf("%s not built: run `make %s`", strings.Join(missing, ", "), l.Tools.Target())
 	}
 	if l.clusterCA, err = pki.NewCA(pki.CAOptions{CommonName: "clusters of the lab"}); err != nil {
 		return err

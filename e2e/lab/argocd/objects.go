@@ -50,13 +50,6 @@ func Named(namespace, name string) cluster.Selection {
 // All selects the Applications of a namespace, or of all with an empty one.
 func All(namespace string) cluster.Selection { return Named(namespace, "") }
 
-// definitions selects all that define a kind.
-func definitions() cluster.Selection {
-	return cluster.Selection{Resource: schema.GroupVersionResource{
-		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
-	}}
-}
-
 // Sync is the sync status of an Application: Synced, OutOfSync, Unknown, or empty when it has none yet.
 func Sync(application *unstructured.Unstructured) string {
 	return text(application, "status", "sync", "status")

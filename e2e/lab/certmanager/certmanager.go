@@ -5,10 +5,8 @@ package certmanager
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
@@ -46,10 +44,8 @@ func selection(resource, namespace, name string) cluster.Selection {
 
 // Start has a cluster know cert-manager's kinds, and runs its controllers. They are ready when the first Issuer is.
 func Start(ctx context.Context, o Options) (*process.Process, error) {
-	for _, file := range []string{toolset.RequestCRD, toolset.IssuerCRD} {
-		if err := define(ctx, o, file); err != nil {
-			return nil, fmt.Errorf("cert-manager: %w", err)
-		}
+	if err := o.Cluster.Define(ctx, o.Tools.File(toolset.RequestCRD), o.Tools.File(toolset.IssuerCRD)); err != nil {
+		return nil, fmt.Errorf("cert-manager: %w", err)
 	}
 	p, _, err := o.Host.Define(host.Program{
 		Name: o.Host.Unique("cert-manager"), Path: o.Tools.Program(toolset.CertManager),
@@ -61,36 +57,4 @@ func Start(ctx context.Context, o Options) (*process.Process, error) {
 		return nil, err
 	}
 	return p, p.Start(ctx)
-}
-
-// define creates the definitions in a file, and waits until they are served.
-func define(ctx context.Context, o Options, file string) error {
-	text, err := os.ReadFile(o.Tools.File(file))
-	if err != nil {
-		return err
-	}
-	definitions, err := cluster.Parse(text)
-	if err != nil {
-		return err
-	}
-	for _, definition := range definitions {
-		if err := o.Cluster.Apply(ctx, definition); err != nil {
-			return err
-		}
-		if _, err := o.Cluster.Wait(ctx, definitionOf(definition.GetName()), established); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// definitionOf selects a CustomResourceDefinition.
-func definitionOf(name string) cluster.Selection {
-	return cluster.Selection{
-		Resource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Name: name,
-	}
-}
-
-func established(definition *unstructured.Unstructured) bool {
-	return definition != nil && cluster.Condition(definition, "Established") == "True"
 }

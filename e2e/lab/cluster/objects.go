@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -109,6 +111,33 @@ func (c *Cluster) ApplyYAML(ctx context.Context, text []byte, namespace string) 
 		}
 	}
 	return nil
+}
+
+// Define applies the CustomResourceDefinitions in some files, and returns when the API server serves what they define.
+func (c *Cluster) Define(ctx context.Context, files ...string) error {
+	var definitions []*unstructured.Unstructured
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("definitions: %w", err)
+		}
+		parsed, err := Parse(text)
+		if err != nil {
+			return fmt.Errorf("definitions in %s: %w", file, err)
+		}
+		definitions = append(definitions, parsed...)
+	}
+	if err := c.Apply(ctx, definitions...); err != nil {
+		return err
+	}
+	all := Selection{Resource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}}
+	_, err := c.WaitAll(ctx, all, func(are Objects) bool {
+		return !slices.ContainsFunc(definitions, func(definition *unstructured.Unstructured) bool {
+			is := are[definition.GetName()]
+			return is == nil || Condition(is, "Established") != "True"
+		})
+	})
+	return err
 }
 
 // Parse reads the objects of a YAML text.

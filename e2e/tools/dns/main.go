@@ -9,12 +9,13 @@ import (
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/health"
+	_ "github.com/coredns/coredns/plugin/hosts"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
 	_ "github.com/coredns/coredns/plugin/ready"
 	_ "github.com/coredns/coredns/plugin/reload"
 )
 
 func main() {
-	dnsserver.Directives = []string{"reload", "errors", "health", "ready", "cache", "kubernetes"}
+	dnsserver.Directives = []string{"reload", "errors", "health", "ready", "cache", "hosts", "kubernetes"}
 	coremain.Run()
 }

@@ -3,6 +3,7 @@ package charts_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
 )
 
 // How long the lab, and each command of Helm, may take.
@@ -41,5 +43,11 @@ func runWithLab(m *testing.M) (code int) {
 			code = 1
 		}
 	}()
+	// The hub knows Istio's objects, and the spoke does not.
+	ingress := []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: istio-ingress}")
+	if err := errors.Join(shared.Hub.Define(ctx, shared.Tools.File(toolset.IstioCRDs)), shared.Hub.ApplyYAML(ctx, ingress, "")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return m.Run()
 }

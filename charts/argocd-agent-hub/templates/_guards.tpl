@@ -13,8 +13,18 @@
 {{- if and (eq $v.certificates.mode "spire") (not $v.certificates.spire.csiDriver) (not $v.certificates.spire.hostPath) }}{{ fail "\ncertificates.mode is spire, and neither certificates.spire.csiDriver nor certificates.spire.hostPath says where the socket of the Workload API is" }}{{ end }}
 {{- if and (eq $v.certificates.mode "cert-manager") (not $v.certificates.certManager.issuerRef.name) }}{{ fail "\ncertificates.mode is cert-manager, and certificates.certManager.issuerRef.name is empty: name the issuer" }}{{ end }}
 {{- if and $v.enrollment.enabled (ne $v.certificates.mode "job") }}{{ fail (printf "\nenrollment.enabled needs the CA of certificates.mode=job, and the mode is %s: set params principal.signer and its like for another signer" $v.certificates.mode) }}{{ end }}
-{{- if and $v.xds.enabled (eq $v.certificates.mode "sidecar") }}{{ fail "\nxds.enabled and certificates.mode=sidecar: gRPC's xDS needs certificates of its own; with sidecars the principals forward to each other, or see docs/istio.md" }}{{ end }}
+{{- include "hub.istioGuards" . }}
 {{- if lookup "v1" "Namespace" "" "kube-system" }}{{ include "hub.clusterGuards" . }}{{ end }}
+{{- end }}
+
+{{- define "hub.istioGuards" -}}
+{{- $v := .Values }}
+{{- with $v.istio }}
+{{- if and (ne .mode "none") (not $v.trustDomain) }}{{ fail (printf "\nistio.mode is %s, and trustDomain is empty: say the mesh's, which is cluster.local where meshConfig.trustDomain says nothing" .mode) }}{{ end }}
+{{- if and (ne .mode "none") (regexMatch "^[0-9.]+$" $v.server.address) }}{{ fail (printf "\nistio.mode is %s, and server.address is the address %s: the gateway knows by the name in TLS (SNI) that it is asked for the hub, and addresses have none. Give a host name" .mode $v.server.address) }}{{ end }}
+{{- if and (eq .mode "ambient") (eq $v.certificates.mode "sidecar") }}{{ fail "\nistio.mode=ambient and certificates.mode=sidecar: ambient mode forwards no client certificates. Let the programs have certificates of their own, by another certificates.mode, or have sidecars" }}{{ end }}
+{{- if and (ne .mode "none") (not .argocd) (eq $v.certificates.mode "sidecar") }}{{ fail "\nistio.argocd=false and certificates.mode=sidecar: kubeproxy knows Argo CD by the identity that its sidecar proves. Have Argo CD's Pods in the mesh, or another certificates.mode" }}{{ end }}
+{{- end }}
 {{- end }}
 
 {{- define "hub.clusterGuards" -}}
@@ -38,6 +48,10 @@
 {{- if eq $v.certificates.mode "cert-manager" }}
 {{- if not (.Capabilities.APIVersions.Has "cert-manager.io/v1/Certificate") }}{{ fail "\ncertificates.mode is cert-manager, and this cluster has no certificates.cert-manager.io: install cert-manager first" }}{{ end }}
 {{- if not (lookup "v1" "Secret" $ns "argocd-agent-ca") }}{{ fail (printf "\nSecret argocd-agent-ca is not in namespace %s: put the certificate of the issuer's CA there, as ca.crt" $ns) }}{{ end }}
+{{- end }}
+{{- if include "hub.istio" . }}
+{{- if not (.Capabilities.APIVersions.Has "networking.istio.io/v1/Gateway") }}{{ fail (printf "\nistio.mode is %s, and this cluster has no gateways.networking.istio.io: install Istio 1.22 or later first, or set istio.objects=false and apply the folder istio/ later" $v.istio.mode) }}{{ end }}
+{{- if and (eq $v.certificates.mode "sidecar") (not (lookup "v1" "Namespace" "" $v.istio.gateway.namespace)) }}{{ fail (printf "\nnamespace %s is not there, which istio.gateway.namespace says the ingress gateway is in: install the gateway first, or say where it is" $v.istio.gateway.namespace) }}{{ end }}
 {{- end }}
 {{- with $v.metrics }}
 {{- if and (or .podMonitor.enabled .prometheusRule.enabled) (not ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PodMonitor")) }}{{ fail "\nmetrics.podMonitor or metrics.prometheusRule is enabled, and this cluster has no monitoring.coreos.com/v1: install the Prometheus Operator first, or leave them away" }}{{ end }}

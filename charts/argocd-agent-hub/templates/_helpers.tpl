@@ -74,6 +74,11 @@ labels:
 {{- $_ = set $p "kubeproxy.callers" (printf "spiffe://%s/ns/%s/sa/argocd-server=*,spiffe://%s/ns/%s/sa/argocd-application-controller=*,spiffe://%s/ns/%s/sa/argocd-applicationset-controller=*" $v.trustDomain .Release.Namespace $v.trustDomain .Release.Namespace $v.trustDomain .Release.Namespace) }}
 {{- $_ = set $p "kubeproxy.principal-insecure-plaintext" "true" }}
 {{- $_ = set $p "redisproxy.principal-insecure-plaintext" "true" }}
+{{- $_ = set $p "xds.insecure-plaintext" "true" }}
+{{- if eq $v.istio.mode "sidecar" }}
+{{- $_ = set $p "principal.trusted-proxies" (include "hub.istioGatewayID" .) }}
+{{- $_ = set $p "principal.xfcc-hop" "2" }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- with $v.auth }}{{ $_ := set $p "principal.auth" . }}{{ end }}
@@ -116,6 +121,11 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
+{{- /* The port of a program's metrics; .root and .program. */}}
+{{- define "hub.metricsPort" -}}
+{{- index .root.Values.params (printf "%s.metrics%sport" .program (ternary "." "-" (eq .program "principal"))) | default (get (dict "principal" 8000 "kubeproxy" 8004 "redisproxy" 8006 "xds" 8008) .program) }}
+{{- end }}
+
 {{- /* The variables of a program: one for each key that there may be. */}}
 {{- define "hub.environment" -}}
 {{- range index (.root.Files.Get "files/parameters.yaml" | fromYaml) .program }}
@@ -130,6 +140,7 @@ capabilities: {drop: [ALL]}
 {{- $own := index .root.Values .program }}
 labels:
   {{- include "hub.labels" . | nindent 2 }}
+  {{- include "hub.istioLabel" .root | indent 2 }}
   {{- with $own.podLabels }}{{ toYaml . | nindent 2 }}{{ end }}
 annotations:
   checksum/params: {{ include "hub.params" .root | sha256sum }}

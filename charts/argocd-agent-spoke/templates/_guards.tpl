@@ -15,6 +15,11 @@
 {{- if and (eq .mode "cert-manager") (not $.Values.name) }}{{ fail "\ncertificates.mode is cert-manager, and name is empty: the certificate names the agent" }}{{ end }}
 {{- if and .enroll.token (ne .mode "enroll") }}{{ fail (printf "\ncertificates.enroll.token is given, and certificates.mode is %s: set it to enroll, or leave the token away" .mode) }}{{ end }}
 {{- end }}
+{{- with .Values.istio }}
+{{- if and (ne .mode "none") (regexMatch "^[0-9.]+$" $.Values.server.address) }}{{ fail (printf "\nistio.mode is %s, and server.address is the address %s: the hub's gateway knows by the name in TLS (SNI) that it is asked for the hub, and addresses have none. Give a host name" .mode $.Values.server.address) }}{{ end }}
+{{- if and (eq .mode "ambient") (eq $.Values.certificates.mode "sidecar") }}{{ fail "\nistio.mode=ambient and certificates.mode=sidecar: ambient mode shows nobody outside of the mesh who the agent is. Let the agent have a certificate of its own, by another certificates.mode, or have sidecars" }}{{ end }}
+{{- if and (eq .mode "sidecar") .objects (eq $.Values.certificates.mode "sidecar") (not $.Values.server.spiffeID) }}{{ fail "\ncertificates.mode is sidecar, and server.spiffeID is empty: say which SPIFFE ID the hub's ingress gateway has, such as spiffe://hub.example/ns/istio-ingress/sa/istio-ingressgateway" }}{{ end }}
+{{- end }}
 {{- if lookup "v1" "Namespace" "" "kube-system" }}{{ include "spoke.clusterGuards" . }}{{ end }}
 {{- end }}
 
@@ -38,5 +43,6 @@
 {{- if not (lookup "v1" "Secret" $ns "argocd-agent-enrollment") }}{{ fail (printf "\nSecret argocd-agent-enrollment is not in namespace %s: run `argocd-agentctl agent token create NAME` and give the token as certificates.enroll.token" $ns) }}{{ end }}
 {{- end }}
 {{- if and (eq .Values.certificates.mode "cert-manager") (not (.Capabilities.APIVersions.Has "cert-manager.io/v1/Certificate")) }}{{ fail "\ncertificates.mode is cert-manager, and this cluster has no certificates.cert-manager.io: install cert-manager first" }}{{ end }}
+{{- if and (include "spoke.istio" .) (not (.Capabilities.APIVersions.Has "networking.istio.io/v1/ServiceEntry")) }}{{ fail (printf "\nistio.mode is %s, and this cluster has no serviceentries.networking.istio.io: install Istio 1.22 or later first, or set istio.objects=false and apply the folder istio/ later" .Values.istio.mode) }}{{ end }}
 {{- if and (or .Values.metrics.podMonitor.enabled .Values.metrics.prometheusRule.enabled) (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PodMonitor")) }}{{ fail "\nmetrics.podMonitor or metrics.prometheusRule is enabled, and this cluster has no monitoring.coreos.com/v1: install the Prometheus Operator first, or leave them away" }}{{ end }}
 {{- end }}

@@ -32,12 +32,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "agent.redis.address" .Values.redis.address
   "agent.log.level" .Values.log.level
   "agent.log.format" .Values.log.format }}
-{{- with .Values.server.spiffeID }}{{ $_ := set $p "agent.principal.spiffe-id" . }}{{ end }}
+{{- if and .Values.server.spiffeID (ne .Values.certificates.mode "sidecar") }}{{ $_ := set $p "agent.principal.spiffe-id" .Values.server.spiffeID }}{{ end }}
 {{- if eq .Values.certificates.mode "enroll" }}{{ $_ := set $p "agent.enrollment.port" (.Values.certificates.enroll.port | toString) }}{{ end }}
 {{- if eq .Values.certificates.mode "spire" }}{{ $_ := set $p "agent.spiffe-endpoint-socket" (printf "unix:///run/spire/agent-sockets/%s" .Values.certificates.spire.socket) }}{{ end }}
 {{- if eq .Values.certificates.mode "sidecar" }}{{ $_ := set $p "agent.tls.insecure-plaintext" "true" }}{{ $_ := set $p "agent.creds" "header:any" }}{{ end }}
 {{- range $key, $value := .Values.params }}{{ $_ := set $p $key ($value | toString) }}{{ end }}
 {{- toYaml $p }}
+{{- end }}
+
+{{- /* The port of the agent's metrics. */}}
+{{- define "spoke.metricsPort" -}}
+{{- index .Values.params "agent.metrics.port" | default 8181 }}
 {{- end }}
 
 {{- /* The agent's name, where it is known. */}}

@@ -1,5 +1,6 @@
 // Command manifests renders the charts as folders for `kubectl apply -k`, for those who do not use Helm. Certificates are not in them:
-// argocd-agentctl makes those.
+// argocd-agentctl makes those. The folders istio/hub and istio/spoke are what somebody applies who runs an Istio mesh, where the charts have
+// istio.objects=false; they are kept in this repository too.
 package main
 
 import (
@@ -29,8 +30,22 @@ func main() {
 	}
 }
 
-// folder is one that is made of a chart.
-type folder struct{ name, chart, values string }
+// folder is one that is made of a chart, by some arguments of helm template.
+type folder struct {
+	name, chart string
+	args        []string
+}
+
+func folders(charts string) []folder {
+	const hub, spoke = "argocd-agent-hub", "argocd-agent-spoke"
+	own := []string{"--set=server.address=hub.example.com,certificates.mode=secrets"}
+	istio := func(chart string) []string {
+		return []string{"--values=" + filepath.Join(charts, chart, "ci", "istio-sidecar-values.yaml"), "--show-only=templates/istio/*.yaml"}
+	}
+	return []folder{
+		{"hub", hub, own}, {"spoke", spoke, own}, {filepath.Join("istio", "hub"), hub, istio(hub)}, {filepath.Join("istio", "spoke"), spoke, istio(spoke)},
+	}
+}
 
 // run writes to the folder that is its one argument, in place of what is there.
 func run(ctx context.Context, args []string) error {
@@ -46,11 +61,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range []folder{
-		{"hub", "argocd-agent-hub", "certificates.mode=secrets"},
-		{"spoke", "argocd-agent-spoke", "certificates.mode=secrets"},
-	} {
-		objects, err := render(ctx, tools.Program(toolset.Helm), filepath.Join(repository, "charts", f.chart), f.values)
+	charts := filepath.Join(repository, "charts")
+	for _, f := range folders(charts) {
+		objects, err := render(ctx, tools.Program(toolset.Helm), filepath.Join(charts, f.chart), f.args)
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.chart, err)
 		}
@@ -63,9 +76,9 @@ func run(ctx context.Context, args []string) error {
 }
 
 // render returns what the chart makes, without what only Helm runs, and without what says that Helm has it.
-func render(ctx context.Context, helm, chart, values string) ([]*unstructured.Unstructured, error) {
-	cmd := exec.CommandContext(ctx, helm, "template", "argocd-agent", chart, "--namespace=argocd", "--no-hooks", "--kube-version=1.36.1",
-		"--set=server.address=hub.example.com", "--set="+values)
+func render(ctx context.Context, helm, chart string, args []string) ([]*unstructured.Unstructured, error) {
+	cmd := exec.CommandContext(ctx, helm,
+		append([]string{"template", "argocd-agent", chart, "--namespace=argocd", "--no-hooks", "--kube-version=1.36.1"}, args...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG=")
 	var problem strings.Builder
 	cmd.Stderr = &problem

@@ -21,10 +21,17 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/installation"
 )
 
-func explain(t *testing.T) string {
+// explain says what is wrong on some sites, or on those of all tests.
+func explain(t *testing.T, sites ...*installation.Site) string {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
-	return fmt.Sprintln("hub:", hub.Explain(ctx), "spoke:", spoke.Explain(ctx), "tokyo:", tokyo.Explain(ctx))
+	if len(sites) == 0 {
+		sites = shared.Sites
+	}
+	var all strings.Builder
+	for _, s := range sites {
+		fmt.Fprintln(&all, s.Name+":", s.Explain(context.WithoutCancel(t.Context())))
+	}
+	return all.String()
 }
 
 // A reader of docs/getting-started.md has a hub and a spoke, and what the page promises; a spoke more is autonomous. Then people work with it.
@@ -43,12 +50,12 @@ func TestInstalledByCharts(t *testing.T) {
 	g.run(t, "kind: Application")
 	g.run(t, "helm test")
 
-	managed := installed{g, spoke, "berlin", "guestbook", argocd.Named("berlin", "guestbook"), argocd.Named("argocd", "guestbook")}
-	autonomous := installed{g, tokyo, "tokyo", "guestbook", argocd.Named("tokyo", "guestbook"), argocd.Named("argocd", "guestbook")}
+	managed := installed{g, hub, spoke, "berlin", "guestbook", argocd.Named("berlin", "guestbook"), argocd.Named("argocd", "guestbook")}
+	autonomous := installed{g, hub, tokyo, "tokyo", "guestbook", argocd.Named("tokyo", "guestbook"), argocd.Named("argocd", "guestbook")}
 	apply(t, tokyo, defaultProject(), argocd.New(argocd.Application{
 		Namespace: installation.Namespace, Name: "guestbook", RepoURL: g.Git.URL, Path: "guestbook", Into: "guestbook",
 	}))
-	u := logIn(t)
+	u := logIn(t, "", hub, spoke, tokyo)
 	for _, app := range []installed{managed, autonomous} {
 		t.Run(app.agent, func(t *testing.T) {
 			app.requireHealthy(t)
@@ -80,17 +87,17 @@ func (g guide) run(t *testing.T, with string, replacements ...string) {
 type installed struct {
 	guide
 
-	spoke          *installation.Site
+	hub, spoke     *installation.Site
 	agent, into    string // its agent, and the namespace of what it deploys
 	onHub, onSpoke cluster.Selection
 }
 
 func (a installed) requireHealthy(t *testing.T) {
 	t.Helper()
-	_, err := hub.Wait(within(t), a.onHub, argocd.SyncedAndHealthy)
-	require.NoError(t, err, explain(t))
+	_, err := a.hub.Wait(within(t), a.onHub, argocd.SyncedAndHealthy)
+	require.NoError(t, err, explain(t, a.hub, a.spoke))
 	_, err = a.spoke.Wait(within(t), a.onSpoke, argocd.SyncedAndHealthy)
-	require.NoError(t, err, explain(t))
+	require.NoError(t, err, explain(t, a.hub, a.spoke))
 }
 
 // pod is the Application's own, when the newest of its Deployment is ready and the only one.
@@ -120,7 +127,7 @@ func (a installed) worksInTheUI(t *testing.T, u ui) {
 	require.NoError(t, err, output)
 	lines.until(t, "response:404")
 
-	shell := u.terminal(t, url.Values{
+	shell := u.open(t, url.Values{
 		"pod": {pod.Name}, "container": {"guestbook-ui"}, "appName": {a.onHub.Name}, "appNamespace": {a.agent},
 		"projectName": {a.project(t)}, "namespace": {a.into}, "shell": {"sh"},
 	})
@@ -139,7 +146,7 @@ func (a installed) worksInTheUI(t *testing.T, u ui) {
 
 func (a installed) project(t *testing.T) string {
 	t.Helper()
-	object, err := hub.Get(within(t), a.onHub)
+	object, err := a.hub.Get(within(t), a.onHub)
 	require.NoError(t, err)
 	name, _, err := unstructured.NestedString(object.Object, "spec", "project")
 	require.NoError(t, err)
@@ -181,7 +188,7 @@ spec:
 func (a installed) outlivesItsKubelet(t *testing.T, u ui) {
 	t.Helper()
 	require.NoError(t, a.spoke.Node.Kubelet.Stop(within(t)))
-	_, err := hub.Of(a.onHub).Patch(within(t), a.onHub.Name, types.MergePatchType,
+	_, err := a.hub.Of(a.onHub).Patch(within(t), a.onHub.Name, types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"while":"away"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	_, err = a.spoke.Wait(within(t), a.onSpoke, func(object *unstructured.Unstructured) bool { return object.GetLabels()["while"] == "away" })

@@ -13,20 +13,26 @@ import (
 
 	"github.com/gorilla/websocket"
 	"github.com/stretchr/testify/require"
+
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/installation"
 )
 
-// ui is argocd-server of the hub, as the pages in a person's browser ask it, who has logged in.
+// ui is argocd-server of a hub, as the pages in a person's browser ask it, who has logged in.
 type ui struct {
-	address string // of its port on the node
+	address string // where people reach it
 	token   string
+	sites   []*installation.Site // which are explained when something is wrong
 }
 
-// logIn logs in as the admin that Argo CD makes.
-func logIn(t *testing.T) ui {
+// logIn logs in as the admin that Argo CD makes, at an address, or if it is empty, at argocd-server's port of the node.
+func logIn(t *testing.T, address string, sites ...*installation.Site) ui {
 	t.Helper()
-	address, password, err := hub.Login(within(t))
+	port, password, err := sites[0].Login(within(t))
 	require.NoError(t, err)
-	u := ui{address: address}
+	if address == "" {
+		address = port
+	}
+	u := ui{address: address, sites: sites}
 	var session struct{ Token string }
 	answer := u.ask(t, http.MethodPost, "/api/v1/session", map[string]string{"username": "admin", "password": password})
 	require.NoError(t, json.Unmarshal(answer, &session))
@@ -58,7 +64,7 @@ func (u ui) ask(t *testing.T, method, path string, body any) []byte {
 	answer, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
-	require.Equal(t, http.StatusOK, response.StatusCode, "%s\n%s", answer, explain(t))
+	require.Equal(t, http.StatusOK, response.StatusCode, "%s\n%s", answer, explain(t, u.sites...))
 	return answer
 }
 
@@ -74,7 +80,10 @@ func (u ui) text(t *testing.T, path string) string {
 }
 
 // stream is an answer that goes on, line by line.
-type stream struct{ lines *bufio.Scanner }
+type stream struct {
+	ui
+	lines *bufio.Scanner
+}
 
 // follow asks for a stream.
 func (u ui) follow(t *testing.T, path string) stream {
@@ -83,7 +92,7 @@ func (u ui) follow(t *testing.T, path string) stream {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = response.Body.Close() })
 	require.Equal(t, http.StatusOK, response.StatusCode)
-	return stream{bufio.NewScanner(response.Body)}
+	return stream{u, bufio.NewScanner(response.Body)}
 }
 
 // until reads until a line has a text.
@@ -94,25 +103,28 @@ func (s stream) until(t *testing.T, text string) {
 			return
 		}
 	}
-	t.Fatalf("the stream ended without %q: %v, after %s\n%s", text, s.lines.Err(), s.lines.Text(), explain(t))
+	t.Fatalf("the stream ended without %q: %v, after %s\n%s", text, s.lines.Err(), s.lines.Text(), explain(t, s.sites...))
 }
 
 // terminal is the UI's: argocd-server's WebSocket.
-type terminal struct{ conn *websocket.Conn }
+type terminal struct {
+	ui
+	conn *websocket.Conn
+}
 
 type message struct {
 	Operation string `json:"operation"`
 	Data      string `json:"data"`
 }
 
-func (u ui) terminal(t *testing.T, of url.Values) terminal {
+func (u ui) open(t *testing.T, of url.Values) terminal {
 	t.Helper()
 	conn, response, err := websocket.DefaultDialer.DialContext(within(t), "ws://"+u.address+"/terminal?"+of.Encode(),
 		http.Header{"Cookie": {"argocd.token=" + u.token}})
-	require.NoError(t, err, explain(t))
+	require.NoError(t, err, explain(t, u.sites...))
 	require.NoError(t, response.Body.Close())
 	t.Cleanup(func() { _ = conn.Close() })
-	return terminal{conn}
+	return terminal{u, conn}
 }
 
 func (c terminal) says(t *testing.T, text string) {
@@ -126,7 +138,7 @@ func (c terminal) shows(t *testing.T, text string) {
 	require.NoError(t, c.conn.SetReadDeadline(time.Now().Add(timeout)))
 	for shown := ""; !strings.Contains(shown, text); {
 		var m message
-		require.NoError(t, c.conn.ReadJSON(&m), "want %q, have %q\n%s", text, shown, explain(t))
+		require.NoError(t, c.conn.ReadJSON(&m), "want %q, have %q\n%s", text, shown, explain(t, c.sites...))
 		shown += m.Data
 	}
 }

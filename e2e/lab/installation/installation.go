@@ -43,22 +43,27 @@ type Site struct {
 
 // Start starts a cluster with a node for each name, with nothing in it. When it fails, it leaves nothing.
 func Start(ctx context.Context, names ...string) (*Lab, error) {
+	return StartWith(ctx, nil, names...)
+}
+
+// StartWith does as Start, with modules of toolset.Slow besides.
+func StartWith(ctx context.Context, tools []string, names ...string) (*Lab, error) {
 	l := &Lab{}
-	if err := l.start(ctx, names); err != nil {
+	if err := l.start(ctx, tools, names); err != nil {
 		return nil, errors.Join(err, l.Close(context.WithoutCancel(ctx)))
 	}
 	return l, nil
 }
 
-func (l *Lab) start(ctx context.Context, names []string) (err error) {
+func (l *Lab) start(ctx context.Context, tools, names []string) (err error) {
 	if l.Repository, err = toolset.Repository(); err != nil {
 		return err
 	}
-	if l.Tools, err = toolset.Locate(l.Repository); err != nil {
+	if l.Tools, err = toolset.Locate(l.Repository, tools...); err != nil {
 		return err
 	}
 	if missing := l.Tools.Missing(); len(missing) > 0 {
-		return fmt.Errorf("programs of the lab are not built: %v: run `make tools`", missing)
+		return fmt.Errorf("programs of the lab are not built: %v: run `make %s`", missing, l.Tools.Target())
 	}
 	if l.Host, err = host.New(host.Options{}); err != nil {
 		return err
@@ -122,24 +127,43 @@ func (l *Lab) settings(sites []*Site) []string {
 
 // Kubectl runs kubectl against the cluster, and returns what it prints.
 func (s *Site) Kubectl(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, s.lab.Tools.Program(toolset.Kubectl), args...)
+	return s.run(ctx, toolset.Kubectl, args)
+}
+
+// Helm runs helm against the cluster, and returns what it prints.
+func (s *Site) Helm(ctx context.Context, args ...string) (string, error) {
+	return s.run(ctx, toolset.Helm, args)
+}
+
+// run runs a program of the toolset that knows no other cluster.
+func (s *Site) run(ctx context.Context, program string, args []string) (string, error) {
+	cmd := exec.CommandContext(ctx, s.lab.Tools.Program(program), args...)
 	cmd.Env = append(os.Environ(), s.lab.settings([]*Site{s})...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return string(out), fmt.Errorf("kubectl %s: %w: %s", args[0], err, out)
+		return string(out), fmt.Errorf("%s %s: %w: %s", program, args[0], err, out)
 	}
 	return string(out), nil
 }
 
 // Explain says what is wrong with the Pods of Argo CD's namespace, as far as Kubernetes and they themselves say it.
 func (s *Site) Explain(ctx context.Context) string {
+	applications, err := s.Kubectl(ctx, "get", "applications.argoproj.io", "--all-namespaces",
+		"-o", "jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} {.status.conditions}\n{end}")
+	if err != nil {
+		applications = err.Error() + "\n"
+	}
+	return applications + s.ExplainIn(ctx, Namespace, "app.kubernetes.io/part-of in (argocd-agent,argocd)")
+}
+
+// ExplainIn says what is wrong with the Pods of a namespace, and what those log that a selector of labels selects.
+func (s *Site) ExplainIn(ctx context.Context, namespace, selector string) string {
 	var all strings.Builder
 	for _, args := range [][]string{
 		{"get", "pods,jobs,services", "-o", "wide"}, {"get", "events", "--field-selector", "type=Warning"},
-		{"get", "applications.argoproj.io", "--all-namespaces", "-o", "jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} {.status.conditions}\n{end}"},
-		{"logs", "--all-containers", "--prefix", "--tail=20", "-l", "app.kubernetes.io/part-of in (argocd-agent,argocd)"},
+		{"logs", "--all-containers", "--prefix", "--tail=20", "-l", selector},
 	} {
-		out, err := s.Kubectl(ctx, append(args, "--namespace="+Namespace)...)
+		out, err := s.Kubectl(ctx, append(args, "--namespace="+namespace)...)
 		all.WriteString(out)
 		if err != nil {
 			all.WriteString(err.Error() + "\n")

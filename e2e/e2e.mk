@@ -22,11 +22,14 @@ argocd_flags := CGO_ENABLED=0 GOFLAGS='-trimpath -buildvcs=false'
 test-contract: redis ## Compare what we do as in Argo CD with Argo CD's own functions
 	cd e2e/contract && $(argocd_flags) go test -count=1 ./...
 
-test-e2e: tools ## Run the end-to-end tests, without the slow ones
-	cd e2e && go test -race -count=1 -timeout 40m -short ./...
+# Like go test, and it says at the end what was skipped and why.
+tests := go build -o ../bin/tests ./cmd/tests && exec ../bin/tests
 
-e2e: tools-slow fuzz ## Run all end-to-end tests, the slow ones too, and all fuzz targets
-	cd e2e && go test -race -count=1 -timeout 60m ./...
+test-e2e: tools ## Run the end-to-end tests, without the slow ones
+	cd e2e && $(tests) -race -count=1 -timeout 40m -short ./...
+
+e2e: tools-slow fuzz ## Run all end-to-end tests, the slow ones too, and all fuzz targets; say what was skipped and why
+	cd e2e && $(tests) -race -count=1 -timeout 60m ./...
 
 table-of-lies: ## Write the table in docs/security.md from the tests in e2e/hostile
 	cd e2e && go test -count=1 ./hostile -run TestTableIsThatOfTheDocs -update

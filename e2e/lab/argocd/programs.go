@@ -53,11 +53,15 @@ func (i *Installation) startRepoServer(ctx context.Context) error {
 	var ports []int
 	var err error
 	i.RepoServer, ports, err = i.launch(ctx, toolset.ArgoCDRepoServer, 2, func(ports []int) []string {
-		return []string{
+		args := []string{
 			"--address=127.0.0.1", "--port=" + strconv.Itoa(ports[0]),
 			"--metrics-address=127.0.0.1", "--metrics-port=" + strconv.Itoa(ports[1]),
-			"--redis=" + i.RedisAddress, "--disable-tls", "--client-ca-path=", "--logformat=text",
+			"--redis=" + i.RedisAddress, "--disable-tls", "--logformat=text",
 		}
+		if !i.options.Tools.Has(toolset.ArgoCD34) { // which has no such flag
+			args = append(args, "--client-ca-path=")
+		}
+		return args
 	}, func(ports []int) func(context.Context) error { return process.Listens(port.Address(ports[0])) })
 	if err != nil {
 		return err

@@ -182,7 +182,9 @@ func (c *Cluster) List(ctx context.Context, s Selection) ([]unstructured.Unstruc
 
 // Update reads an object, lets change change it, and writes it, as often as somebody else comes in between.
 func (c *Cluster) Update(ctx context.Context, s Selection, change func(*unstructured.Unstructured)) error {
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	often := retry.DefaultRetry
+	often.Steps = 100 // Argo CD writes many times while it syncs
+	err := retry.RetryOnConflict(often, func() error {
 		object, err := c.Of(s).Get(ctx, s.Name, metav1.GetOptions{})
 		if err != nil {
 			return err

@@ -62,8 +62,11 @@ const (
 	EnvoyBootstrap  = "envoy-bootstrap.json" // the template that Istio's sidecars and gateways begin with
 )
 
-// Istio is the module of toolset.Slow with Istio.
-const Istio = "istio"
+// Names of modules that slow tests alone need.
+const (
+	ArgoCD34 = "argocd34" // Argo CD 3.4, whose programs and files are called as those of the version that the lab has otherwise
+	Istio    = "istio"
+)
 
 // ErrNoRepository means that the working directory is not in this project's repository.
 var ErrNoRepository = errors.New("no folder with e2e/tools above the working directory")
@@ -113,17 +116,16 @@ func modules() []module {
 				{ArgoCD, "github.com/argoproj/argo-cd/v3/cmd", "-s -w"},
 			},
 			source: "github.com/argoproj/argo-cd/v3",
-			files: map[string]string{
-				ArgoCDManifests: "manifests/namespace-install.yaml",
-				ArgoCDInstall:   "manifests/install.yaml",
-				ArgoCDCore:      "manifests/core-install.yaml",
-				ApplicationCRD:  "manifests/crds/application-crd.yaml",
-				AppProjectCRD:   "manifests/crds/appproject-crd.yaml",
-				AppSetCRD:       "manifests/crds/applicationset-crd.yaml",
-			},
-			links: map[string]string{
-				ArgoCDServer: ArgoCD, ArgoCDController: ArgoCD, ArgoCDRepoServer: ArgoCD, ArgoCDAppSets: ArgoCD,
-			},
+			files:  argoCDFiles(),
+			links:  argoCDLinks(),
+		},
+		{
+			folder:   ArgoCD34,
+			slow:     true,
+			programs: []program{{ArgoCD, "github.com/argoproj/argo-cd/v3/cmd", "-s -w"}},
+			source:   "github.com/argoproj/argo-cd/v3",
+			files:    argoCDFiles(),
+			links:    argoCDLinks(),
 		},
 		{
 			folder:   "kwok",
@@ -142,6 +144,22 @@ func modules() []module {
 			programs: []program{{Helm, "helm.sh/helm/v3/cmd/helm", "-s -w"}},
 		},
 	})
+}
+
+// argoCDFiles and argoCDLinks are the files and links of any version of Argo CD.
+func argoCDFiles() map[string]string {
+	return map[string]string{
+		ArgoCDManifests: "manifests/namespace-install.yaml",
+		ArgoCDInstall:   "manifests/install.yaml",
+		ArgoCDCore:      "manifests/core-install.yaml",
+		ApplicationCRD:  "manifests/crds/application-crd.yaml",
+		AppProjectCRD:   "manifests/crds/appproject-crd.yaml",
+		AppSetCRD:       "manifests/crds/applicationset-crd.yaml",
+	}
+}
+
+func argoCDLinks() map[string]string {
+	return map[string]string{ArgoCDServer: ArgoCD, ArgoCDController: ArgoCD, ArgoCDRepoServer: ArgoCD, ArgoCDAppSets: ArgoCD}
 }
 
 // ofNodes is what real nodes run.
@@ -257,7 +275,7 @@ func Locate(repository string, slow ...string) (*Set, error) {
 		}
 	}
 	for _, name := range slow {
-		if s.folders[name] == "" {
+		if !s.Has(name) {
 			return nil, fmt.Errorf("%w: %s", ErrNoModule, name)
 		}
 	}
@@ -274,6 +292,9 @@ func Slow() []string {
 	}
 	return names
 }
+
+// Has tells whether the set has a module of e2e/tools.
+func (s *Set) Has(module string) bool { return s.folders[module] != "" }
 
 // program is the path of a program of one module, and file that of a file.
 func (s *Set) program(m module, name string) string {

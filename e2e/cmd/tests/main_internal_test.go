@@ -90,7 +90,7 @@ func TestWild(t *testing.T) { t.Parallel(); panic("out of order") }`,
 
 // An interrupt ends the programs that `go test` has started, and what was found until then is said.
 func TestInterruptEndsTheTests(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is there at once
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, listener.Close()) }()
 	t.Setenv("TELL", listener.Addr().String())

@@ -4,27 +4,30 @@ package main
 
 import (
 	"context"
-	"flag"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
 )
 
 func main() {
-	slow := flag.Bool("slow", false, "build what slow tests alone need, too")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *slow); err != nil {
+	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "tools:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, slow bool) error {
+func run(ctx context.Context, args []string) error {
+	slow := slices.Equal(args, []string{"-slow"})
+	if len(args) > 0 && !slow {
+		return errors.New("want no argument, or -slow")
+	}
 	repository, err := toolset.Repository()
 	if err != nil {
 		return err

@@ -12,19 +12,19 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
 )
 
-// manifests renders the folders for who does not use Helm.
-func manifests(t *testing.T) string {
-	t.Helper()
+// Who does not use Helm has folders, which are rendered from the charts.
+func TestManifests(t *testing.T) {
+	t.Parallel()
 	out := t.TempDir()
 	made, err := exec.CommandContext(t.Context(), "go", "run", "../cmd/manifests", out).CombinedOutput()
 	require.NoError(t, err, "%s", made)
-	return out
+	t.Run("are applied", func(t *testing.T) { manifestsAreApplied(t, out) })
+	t.Run("are those of the folder istio", func(t *testing.T) { istioFolderIs(t, filepath.Join(out, "istio")) })
 }
 
-// Who does not use Helm applies folders, which the API server takes as they are, with a namespace and an address of their own.
-func TestManifestsAreApplied(t *testing.T) {
-	t.Parallel()
-	out := manifests(t)
+// manifestsAreApplied: the API server takes them as they are, with a namespace and an address of somebody's own.
+func manifestsAreApplied(t *testing.T, out string) {
+	t.Helper()
 	for _, side := range []string{"hub", "spoke"} {
 		mine := filepath.Join(out, "my-"+side)
 		require.NoError(t, os.Mkdir(mine, 0o755))
@@ -34,10 +34,9 @@ func TestManifestsAreApplied(t *testing.T) {
 	}
 }
 
-// The folder istio/ is what the charts make: what somebody applies who runs a mesh, and no user of theirs.
-func TestIstioFolderIsThatOfTheCharts(t *testing.T) {
-	t.Parallel()
-	out := filepath.Join(manifests(t), "istio")
+// istioFolderIs: the folder istio/ is what the charts make. It is for who runs a mesh, and does not install the charts.
+func istioFolderIs(t *testing.T, out string) {
+	t.Helper()
 	kept := filepath.Join("..", "..", "istio")
 	if *update {
 		require.NoError(t, os.RemoveAll(kept))

@@ -50,7 +50,7 @@
 {{- if not (lookup "v1" "Secret" $ns "argocd-agent-ca") }}{{ fail (printf "\nSecret argocd-agent-ca is not in namespace %s: put the certificate of the issuer's CA there, as ca.crt" $ns) }}{{ end }}
 {{- end }}
 {{- if include "hub.istio" . }}
-{{- if not (.Capabilities.APIVersions.Has "networking.istio.io/v1/Gateway") }}{{ fail (printf "\nistio.mode is %s, and this cluster has no gateways.networking.istio.io: install Istio 1.22 or later first, or set istio.objects=false and apply the folder istio/ later" $v.istio.mode) }}{{ end }}
+{{- if not (.Capabilities.APIVersions.Has "networking.istio.io/v1/Gateway") }}{{ fail (printf "\nistio.mode is %s, and this cluster has no gateways.networking.istio.io: install Istio 1.27 or later first, or set istio.objects=false and apply the folder istio/ later" $v.istio.mode) }}{{ end }}
 {{- if and (eq $v.certificates.mode "sidecar") (not (lookup "v1" "Namespace" "" $v.istio.gateway.namespace)) }}{{ fail (printf "\nnamespace %s is not there, which istio.gateway.namespace says the ingress gateway is in: install the gateway first, or say where it is" $v.istio.gateway.namespace) }}{{ end }}
 {{- end }}
 {{- with $v.metrics }}

@@ -33,9 +33,21 @@ labels:
 {{- printf "%s/%s:%s" .root.Values.image.registry .name (.root.Values.image.tag | default .root.Chart.AppVersion) }}
 {{- end }}
 
-{{- /* The SPIFFE ID of a program's ServiceAccount. */}}
+{{- /* Who somebody is, as AuthorizationPolicies have it: the ServiceAccount of a .program, or an .account, in a .namespace if it is another. */}}
+{{- define "hub.identity" -}}
+{{- $account := .account }}
+{{- if .program }}{{ $account = include "hub.name" .program }}{{ end }}
+{{- printf "%s/ns/%s/sa/%s" .root.Values.trustDomain (.namespace | default .root.Release.Namespace) $account }}
+{{- end }}
+
+{{- /* The SPIFFE ID of the same. */}}
 {{- define "hub.spiffeID" -}}
-{{- printf "spiffe://%s/ns/%s/sa/%s" .root.Values.trustDomain .root.Release.Namespace (include "hub.name" .program) }}
+spiffe://{{ include "hub.identity" . }}
+{{- end }}
+
+{{- /* The ingress gateway of an Istio mesh. */}}
+{{- define "hub.gateway" -}}
+{{- with .Values.istio.gateway }}{{ include "hub.identity" (dict "root" $ "namespace" .namespace "account" .serviceAccount) }}{{ end }}
 {{- end }}
 
 {{- /* What the chart's values say as keys of argocd-agent-params; those of `params` win. */}}
@@ -71,12 +83,14 @@ labels:
 {{- else }}
 {{- $_ = set $p "principal.tls.insecure-plaintext" "true" }}
 {{- $_ = set $p "kubeproxy.insecure-plaintext" "true" }}
-{{- $_ = set $p "kubeproxy.callers" (printf "spiffe://%s/ns/%s/sa/argocd-server=*,spiffe://%s/ns/%s/sa/argocd-application-controller=*,spiffe://%s/ns/%s/sa/argocd-applicationset-controller=*" $v.trustDomain .Release.Namespace $v.trustDomain .Release.Namespace $v.trustDomain .Release.Namespace) }}
+{{- $callers := list }}
+{{- range list "argocd-server" "argocd-application-controller" "argocd-applicationset-controller" }}{{ $callers = append $callers (printf "%s=*" (include "hub.spiffeID" (dict "root" $ "account" .))) }}{{ end }}
+{{- $_ = set $p "kubeproxy.callers" (join "," $callers) }}
 {{- $_ = set $p "kubeproxy.principal-insecure-plaintext" "true" }}
 {{- $_ = set $p "redisproxy.principal-insecure-plaintext" "true" }}
 {{- $_ = set $p "xds.insecure-plaintext" "true" }}
 {{- if eq $v.istio.mode "sidecar" }}
-{{- $_ = set $p "principal.trusted-proxies" (include "hub.istioGatewayID" .) }}
+{{- $_ = set $p "principal.trusted-proxies" (printf "spiffe://%s" (include "hub.gateway" .)) }}
 {{- $_ = set $p "principal.xfcc-hop" "2" }}
 {{- end }}
 {{- end }}

@@ -15,12 +15,10 @@
 
 {{- /* The label by which a Pod joins the mesh. */}}
 {{- define "hub.istioLabel" -}}
-{{- with .Values.istio.mode }}
-{{- if eq . "sidecar" }}
+{{- if eq .Values.istio.mode "sidecar" }}
 sidecar.istio.io/inject: "true"
-{{- else if eq . "ambient" }}
+{{- else if eq .Values.istio.mode "ambient" }}
 istio.io/dataplane-mode: ambient
-{{- end }}
 {{- end }}
 {{- end }}
 
@@ -34,16 +32,6 @@ istio.io/dataplane-mode: ambient
   from: {{ toYaml . | nindent 4 }}
   {{- end }}
 {{- end }}
-{{- end }}
-
-{{- /* An identity as AuthorizationPolicies have it; .root, and .account or .program. */}}
-{{- define "hub.istioPrincipal" -}}
-{{- printf "%s/ns/%s/sa/%s" .root.Values.trustDomain (.namespace | default .root.Release.Namespace) (.account | default (include "hub.name" (.program | default "principal"))) }}
-{{- end }}
-
-{{- /* The gateway's SPIFFE ID. */}}
-{{- define "hub.istioGatewayID" -}}
-{{- with .Values.istio.gateway }}spiffe://{{ include "hub.istioPrincipal" (dict "root" $ "namespace" .namespace "account" .serviceAccount) }}{{ end }}
 {{- end }}
 
 {{- /* A policy's rule for the metrics of a program. */}}

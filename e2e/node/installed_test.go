@@ -37,7 +37,9 @@ func explain(t *testing.T, sites ...*installation.Site) string {
 // A reader of docs/getting-started.md has a hub and a spoke, and what the page promises; a spoke more is autonomous. Then people work with it.
 func TestInstalledByCharts(t *testing.T) {
 	t.Parallel()
-	read, err := shared.Guide(within(t))
+	reader, err := shared.Reader(within(t))
+	require.NoError(t, err)
+	read, err := reader.Guide("getting-started.md")
 	require.NoError(t, err)
 	g := guide{read}
 	g.run(t, "create namespace argocd")
@@ -49,6 +51,7 @@ func TestInstalledByCharts(t *testing.T) {
 	g.run(t, "agent create berlin", "berlin", "tokyo", "context spoke", "context tokyo", "--output-values", "--mode autonomous --output-values")
 	g.run(t, "kind: Application")
 	g.run(t, "helm test")
+	require.Empty(t, g.Unread(), "these commands of the page nobody has tried")
 
 	managed := installed{g, hub, spoke, "berlin", "guestbook", argocd.Named("berlin", "guestbook"), argocd.Named("argocd", "guestbook")}
 	autonomous := installed{g, hub, tokyo, "tokyo", "guestbook", argocd.Named("tokyo", "guestbook"), argocd.Named("argocd", "guestbook")}

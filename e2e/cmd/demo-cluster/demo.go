@@ -59,7 +59,11 @@ func install(ctx context.Context, l *installation.Lab, progress func(string)) (*
 	ctx, cancel := context.WithTimeout(ctx, installTimeout)
 	defer cancel()
 	progress("the nodes are ready; building programs and images")
-	g, err := l.Guide(ctx)
+	reader, err := l.Reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g, err := reader.Guide("getting-started.md")
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func (c *Cluster) serveNodes(ctx context.Context) error {
 		Args: func([]int) []string {
 			return []string{
 				"--kubeconfig=" + c.Kubeconfig, "--leader-elect=false", "--secure-port=0", "--profiling=false", "--kube-api-qps=200", "--kube-api-burst=400",
-				"--root-ca-file=" + c.files.ca, "--allocate-node-cidrs=false",
+				"--root-ca-file=" + c.files.ca, "--service-account-private-key-file=" + c.files.key, "--allocate-node-cidrs=false",
 			}
 		},
 	})

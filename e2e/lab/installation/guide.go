@@ -5,110 +5,109 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
-
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/gitserver"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
 )
 
-// agentsPort is the port of the hub's node where agents come in.
-const agentsPort = "30443"
-
-// Guide is docs/getting-started.md: its commands, as they are written there, but for what lies outside of this machine.
+// Guide is a page of the docs: its commands, as they are written there, but for what lies outside of this machine.
 type Guide struct {
-	Shell *Shell
-	Git   *gitserver.Server // the applications that are deployed
+	*Reader
 
-	steps []string // the blocks of commands
+	page  string
+	text  string
+	steps []*step
 }
 
-// Guide reads the page for a lab whose sites are called "hub" and "spoke", and makes all that a reader has who begins with it: the programs and
-// images of this checkout, Argo CD's manifests and images, and a Git server.
-func (l *Lab) Guide(ctx context.Context) (*Guide, error) {
-	product, err := l.BuildProduct(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range l.Sites {
-		if err := product.Load(ctx, s); err != nil {
-			return nil, err
-		}
-	}
-	g := &Guide{}
-	if g.Shell, err = l.NewShell(product); err != nil {
-		return nil, err
-	}
-	if g.Git, err = l.StartGit(ctx); err != nil {
-		return nil, err
-	}
-	whole, err := l.ArgoCDManifest(ctx, toolset.ArgoCDInstall)
-	if err != nil {
-		return nil, err
-	}
-	core, err := l.ArgoCDManifest(ctx, toolset.ArgoCDCore)
-	if err != nil {
-		return nil, err
-	}
-	const published = "https://raw.githubusercontent.com/argoproj/argo-cd/v3.5.7/manifests/"
-	const charts = "oci://ghcr.io/argocd-agent-mesh/charts/argocd-agent-"
-	hub := l.Sites[0].Node.Address
-	g.steps, err = commands(filepath.Join(l.Repository, "docs", "getting-started.md"), [][2]string{
-		{published + "install.yaml", whole}, {published + "core-install.yaml", core},
-		{charts + "hub --version 0.1.0", l.Chart("hub")}, {charts + "spoke --version 0.1.0", l.Chart("spoke")},
-		// There is no load balancer, and no DNS that knows the hub.
-		{"server.address=hub.example.com", "server.address=" + hub + ",principal.service.type=NodePort,principal.service.nodePort=" + agentsPort},
-		{"--server-address hub.example.com", "--server-address " + hub + " --server-port " + agentsPort},
-		{"https://github.com/argoproj/argocd-example-apps", g.Git.URL},
-	})
-	return g, err
+// step is a block of commands. Blocks in a language, such as ```yaml, are to be looked at.
+type step struct {
+	commands string
+	read     bool // whether it was run
 }
 
-// commands are the blocks of commands of a page, with some texts replaced. All of these have to be there, and no address of the world may be left.
-func commands(page string, replacements [][2]string) ([]string, error) {
-	text, err := os.ReadFile(page)
+// Guide opens a page, a file of the folder docs.
+func (r *Reader) Guide(page string) (*Guide, error) {
+	text, err := os.ReadFile(filepath.Join(r.docs, page))
 	if err != nil {
 		return nil, err
 	}
-	replaced := string(text)
-	for _, r := range replacements {
-		if !strings.Contains(replaced, r[0]) {
-			return nil, fmt.Errorf("%s does not say %q any more", page, r[0])
+	g := &Guide{Reader: r, page: page, text: string(text)}
+	for _, block := range blocks(g.text) {
+		commands := r.here.Replace(block)
+		if left := world.FindString(commands); left != "" {
+			return nil, fmt.Errorf("%s has %q, which the lab replaces by nothing: %s", page, left, commands)
 		}
-		replaced = strings.ReplaceAll(replaced, r[0], r[1])
+		g.steps = append(g.steps, &step{commands: commands})
 	}
-	var blocks []string
-	for i, part := range strings.Split(replaced, "\n```") {
-		if i%2 == 0 {
-			continue
+	return g, nil
+}
+
+// world is an address that no machine of the lab reaches.
+var world = regexp.MustCompile(`https://\S+|oci://\S+|\S*example\.com`) //nolint:gochecknoglobals // a constant
+
+// blocks are those of commands, without the indent that they have as a part of a list.
+func blocks(page string) []string {
+	const fence = "```"
+	var all []string
+	var block strings.Builder
+	inside, skipped, indent := false, false, ""
+	for line := range strings.Lines(page) {
+		before, language, marks := strings.Cut(strings.TrimRight(line, "\n"), fence)
+		switch {
+		case marks && strings.TrimSpace(before) == "" && !inside:
+			inside, skipped, indent = true, language != "", before
+			block.Reset()
+		case marks && strings.TrimSpace(before) == "":
+			inside = false
+			if !skipped {
+				all = append(all, block.String())
+			}
+		case inside:
+			block.WriteString(strings.TrimPrefix(line, indent))
 		}
-		if strings.Contains(part, "https://") || strings.Contains(part, "example.com") {
-			return nil, fmt.Errorf("%s has an address of the world that the lab does not replace:%s", page, part)
-		}
-		blocks = append(blocks, part)
 	}
-	return blocks, nil
+	return all
 }
 
 // Run runs the first block of commands that has a text, with some others replaced, in pairs, and returns what it prints.
 func (g *Guide) Run(ctx context.Context, with string, replacements ...string) (string, error) {
-	for _, step := range g.steps {
-		if strings.Contains(step, with) {
-			return g.Shell.Run(ctx, strings.NewReplacer(replacements...).Replace(step))
+	for _, s := range g.steps {
+		if strings.Contains(s.commands, with) {
+			s.read = true
+			return g.Shell.Run(ctx, strings.NewReplacer(replacements...).Replace(s.commands))
 		}
 	}
-	return "", fmt.Errorf("the page has no commands with %q", with)
+	return "", fmt.Errorf("%s has no commands with %q", g.page, with)
 }
 
-// ConfigureArgoCD sets what the page leaves to people: terminals are on, ApplicationSets may be in the namespaces of agents, and argocd-server is
-// reached by a port of the node, without TLS.
-func (g *Guide) ConfigureArgoCD(ctx context.Context) error {
-	_, err := g.Shell.Run(ctx, `
-kubectl --context hub patch configmap argocd-cm -n argocd --type merge -p '{"data":{"exec.enabled":"true"}}'
-kubectl --context hub patch configmap argocd-cmd-params-cm -n argocd --type merge -p '{"data":{"server.insecure":"true",
-  "applicationsetcontroller.namespaces":"*","applicationsetcontroller.enable.scm.providers":"false"}}'
-kubectl --context hub patch service argocd-server -n argocd -p '{"spec":{"type":"NodePort"}}'
-kubectl --context hub rollout restart deployment/argocd-server deployment/argocd-applicationset-controller -n argocd
-kubectl --context hub rollout status deployment/argocd-server -n argocd
-kubectl --context hub rollout status deployment/argocd-applicationset-controller -n argocd`)
-	return err
+// Unread are the blocks of commands that were not run yet.
+func (g *Guide) Unread() []string {
+	var unread []string
+	for _, s := range g.steps {
+		if !s.read {
+			unread = append(unread, s.commands)
+		}
+	}
+	return unread
+}
+
+// Rows are those of the first table below a heading, cell by cell.
+func (g *Guide) Rows(heading string) ([][]string, error) {
+	_, below, found := strings.Cut(g.text, "\n## "+heading+"\n")
+	if !found {
+		return nil, fmt.Errorf("%s has no heading %q", g.page, heading)
+	}
+	_, table, found := strings.Cut(below, "\n|---|")
+	if !found {
+		return nil, fmt.Errorf("%s has no table below %q", g.page, heading)
+	}
+	_, table, _ = strings.Cut(table, "\n")
+	var rows [][]string
+	for line := range strings.Lines(table) {
+		cells, is := strings.CutPrefix(line, "| ")
+		if !is {
+			break
+		}
+		rows = append(rows, strings.Split(strings.TrimSuffix(strings.TrimSpace(cells), " |"), " | "))
+	}
+	return rows, nil
 }

@@ -121,7 +121,7 @@ func (l *Lab) settings(sites []*Site) []string {
 	home := filepath.Join(l.Host.Dir(), "home")
 	return []string{
 		"KUBECONFIG=" + strings.Join(files, string(os.PathListSeparator)), "HOME=" + home,
-		"HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home,
+		"HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home, "ARGOCD_CONFIG_DIR=" + filepath.Join(home, "argocd"),
 	}
 }
 

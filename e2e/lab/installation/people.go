@@ -16,7 +16,7 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
 )
 
-// Shell is where a person types commands: kubectl, helm and argocd-agentctl, with a context for each site.
+// Shell is where a person types commands: kubectl, helm, argocd and argocd-agentctl, with a context for each site.
 type Shell struct {
 	Dir string // the working directory, empty at first
 
@@ -30,7 +30,8 @@ func (l *Lab) NewShell(p *Product) (*Shell, error) {
 		return nil, err
 	}
 	for name, path := range map[string]string{
-		"kubectl": l.Tools.Program(toolset.Kubectl), "helm": l.Tools.Program(toolset.Helm), "argocd-agentctl": p.Agentctl,
+		"kubectl": l.Tools.Program(toolset.Kubectl), "helm": l.Tools.Program(toolset.Helm), "argocd": l.Tools.Program(toolset.ArgoCD),
+		"argocd-agentctl": p.Agentctl,
 	} {
 		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
 			return nil, err

@@ -17,8 +17,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/installation"
 )
 
-// timeout is how long anything may take.
-const timeout = 5 * time.Minute
+// timeout is how long anything may take on a machine that is busy with other tests, and builds the programs for the first time.
+const timeout = 15 * time.Minute
 
 const (
 	local     = "local" // an Application that somebody defined on the spoke

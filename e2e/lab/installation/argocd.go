@@ -12,21 +12,12 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 )
 
-// ArgoCDManifest writes one of Argo CD's own manifests, a file of the toolset, as this lab can have it, and returns its path; and loads its images
-// to all nodes. What is different from what people have: images are not pulled, and single sign-on and notifications are left away.
-func (l *Lab) ArgoCDManifest(ctx context.Context, file string) (string, error) {
+// argocdManifest writes one of Argo CD's own manifests, a file of the toolset, as this lab can have it, and returns its path. What is different from
+// what people have: images are not pulled, and single sign-on and notifications are left away.
+func (l *Lab) argocdManifest(file string) (string, error) {
 	text, err := os.ReadFile(l.Tools.File(file))
 	if err != nil {
 		return "", err
-	}
-	archives, err := l.argocdImages(ctx, string(text))
-	if err != nil {
-		return "", err
-	}
-	for _, s := range l.Sites {
-		if err := s.load(ctx, archives); err != nil {
-			return "", err
-		}
 	}
 	objects, err := cluster.Parse(text)
 	if err != nil {

@@ -5,16 +5,18 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/node"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/toolset"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/tools/release/image"
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/tools/release/program"
 )
 
 // registry and version are what the charts have.
@@ -29,59 +31,63 @@ const (
 	argocdUser = "999:999"
 )
 
-// Product is our programs, built as they are published, and their images.
-type Product struct {
-	Agentctl string // the path of argocd-agentctl
-
-	archives []string
-}
-
-// programs are the folders of ours, by the name of the program.
+// programs are those of ours, by the folder that each is built of.
 func programs() map[string]string {
 	return map[string]string{
-		"principal": "principal", "agent": "agent", "kubeproxy": "kubeproxy", "redisproxy": "redisproxy", "xds": "xds", "argocd-agentctl": "agentctl",
+		"principal": "principal", "agent": "agent", "kubeproxy": "kubeproxy", "redisproxy": "redisproxy", "xds": "xds", "agentctl": "argocd-agentctl",
 	}
 }
 
-// BuildProduct builds the programs of this checkout, and their images.
-func (l *Lab) BuildProduct(ctx context.Context) (*Product, error) {
-	dir, err := l.Host.Folder("product")
-	if err != nil {
-		return nil, err
+// ownImages builds our programs of this checkout as they are published, and images of them. It returns the folder of the programs too.
+func (l *Lab) ownImages(ctx context.Context) (folder string, archives []string, err error) {
+	if folder, err = l.Host.Folder("product"); err != nil {
+		return "", nil, err
 	}
-	p := &Product{Agentctl: filepath.Join(dir, "argocd-agentctl")}
-	for name, folder := range programs() {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", filepath.Join(dir, name), "./"+folder)
-		cmd.Dir, cmd.Env = l.Repository, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("build %s: %w: %s", name, err, out)
-		}
+	builds, building := errgroup.WithContext(ctx)
+	builds.SetLimit(runtime.NumCPU())
+	for source, name := range programs() {
+		builds.Go(func() error {
+			return program.Build{Folder: l.Repository, Package: "./" + source, OS: runtime.GOOS, Arch: runtime.GOARCH}.Into(building, filepath.Join(folder, name))
+		})
+	}
+	if err := builds.Wait(); err != nil {
+		return "", nil, err
+	}
+	for _, name := range programs() {
 		archive, err := l.Machine.Image(registry+name+":"+version, image.Content{
-			Files:  map[string]string{"/" + name: filepath.Join(dir, name)},
+			Files:  map[string]string{"/" + name: filepath.Join(folder, name)},
 			Config: v1.Config{Entrypoint: []string{"/" + name}, User: nobody, WorkingDir: "/"},
 		})
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
-		p.archives = append(p.archives, archive)
+		archives = append(archives, archive)
 	}
-	return p, nil
+	return folder, archives, nil
 }
 
-// Load gives a site's node the images.
-func (p *Product) Load(ctx context.Context, s *Site) error { return s.load(ctx, p.archives) }
-
-func (s *Site) load(ctx context.Context, archives []string) error {
-	for _, archive := range archives {
-		if err := s.Node.Load(ctx, archive); err != nil {
-			return err
-		}
+// load gives all nodes images.
+func (l *Lab) load(ctx context.Context, archives []string) error {
+	var nodes errgroup.Group
+	for _, s := range l.Sites {
+		nodes.Go(func() error {
+			for _, archive := range archives {
+				if err := s.Node.Load(ctx, archive); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
-	return nil
+	return nodes.Wait()
 }
 
-// argocdImages makes the images that Argo CD's manifests name, of the lab's programs and Debian's: Argo CD with Git and a shell, and Redis.
-func (l *Lab) argocdImages(ctx context.Context, manifests string) ([]string, error) {
+// argocdImages makes the images that a file of Argo CD's manifests names, of the lab's programs and Debian's: Argo CD with Git and a shell, and Redis.
+func (l *Lab) argocdImages(ctx context.Context, file string) ([]string, error) {
+	manifests, err := os.ReadFile(l.Tools.File(file))
+	if err != nil {
+		return nil, err
+	}
 	argocd, err := l.argocdContent(ctx)
 	if err != nil {
 		return nil, err
@@ -96,7 +102,7 @@ func (l *Lab) argocdImages(ctx context.Context, manifests string) ([]string, err
 		"/argocd": argocd,
 		"/redis":  {Files: redis.Files, Config: v1.Config{Entrypoint: []string{at}, User: argocdUser}},
 	} {
-		reference, err := named(manifests, name)
+		reference, err := named(string(manifests), name)
 		if err != nil {
 			return nil, err
 		}

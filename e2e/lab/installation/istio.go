@@ -36,18 +36,16 @@ func (l *Lab) InstallIstio(ctx context.Context, trustDomains ...string) error {
 	if err != nil {
 		return fmt.Errorf("images of Istio: %w", err)
 	}
+	if err := l.load(ctx, archives); err != nil {
+		return err
+	}
 	ca, err := pki.NewCA(pki.CAOptions{CommonName: "meshes of the lab"})
 	if err != nil {
 		return err
 	}
 	var sites errgroup.Group
 	for i, s := range l.Sites {
-		sites.Go(func() error {
-			if err := s.load(ctx, archives); err != nil {
-				return err
-			}
-			return s.installIstio(ctx, trustDomains[i], ca)
-		})
+		sites.Go(func() error { return s.installIstio(ctx, trustDomains[i], ca) })
 	}
 	return sites.Wait()
 }

@@ -23,15 +23,15 @@ type Shell struct {
 	own []string // of its environment
 }
 
-// NewShell makes one.
-func (l *Lab) NewShell(p *Product) (*Shell, error) {
+// newShell makes one, of which argocd-agentctl is at a path.
+func (l *Lab) newShell(agentctl string) (*Shell, error) {
 	bin, err := l.Host.Folder("shell", "bin")
 	if err != nil {
 		return nil, err
 	}
 	for name, path := range map[string]string{
 		"kubectl": l.Tools.Program(toolset.Kubectl), "helm": l.Tools.Program(toolset.Helm), "argocd": l.Tools.Program(toolset.ArgoCD),
-		"argocd-agentctl": p.Agentctl,
+		"argocd-agentctl": agentctl,
 	} {
 		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
 			return nil, err

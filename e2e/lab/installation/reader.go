@@ -24,28 +24,30 @@ type Reader struct {
 
 // Reader makes one of a lab whose sites are called "hub" and "spoke", and what comes after these is a spoke too.
 func (l *Lab) Reader(ctx context.Context) (*Reader, error) {
-	product, err := l.BuildProduct(ctx)
+	programs, images, err := l.ownImages(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range l.Sites {
-		if err := product.Load(ctx, s); err != nil {
-			return nil, err
-		}
+	theirs, err := l.argocdImages(ctx, toolset.ArgoCDInstall) // those of its core are among them
+	if err != nil {
+		return nil, err
+	}
+	if err := l.load(ctx, append(images, theirs...)); err != nil {
+		return nil, err
+	}
+	whole, err := l.argocdManifest(toolset.ArgoCDInstall)
+	if err != nil {
+		return nil, err
+	}
+	core, err := l.argocdManifest(toolset.ArgoCDCore)
+	if err != nil {
+		return nil, err
 	}
 	r := &Reader{docs: filepath.Join(l.Repository, "docs")}
-	if r.Shell, err = l.NewShell(product); err != nil {
+	if r.Shell, err = l.newShell(filepath.Join(programs, "argocd-agentctl")); err != nil {
 		return nil, err
 	}
 	if r.Git, err = l.StartGit(ctx); err != nil {
-		return nil, err
-	}
-	whole, err := l.ArgoCDManifest(ctx, toolset.ArgoCDInstall)
-	if err != nil {
-		return nil, err
-	}
-	core, err := l.ArgoCDManifest(ctx, toolset.ArgoCDCore)
-	if err != nil {
 		return nil, err
 	}
 	const published = "https://raw.githubusercontent.com/argoproj/argo-cd/v3.5.7/manifests/"

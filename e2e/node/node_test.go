@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,11 +41,20 @@ func newNamespace(t *testing.T, s *installation.Site) string {
 // runs makes a Pod of a shell, and returns it when it is ready.
 func runs(t *testing.T, s *installation.Site, namespace, name string, command ...string) *corev1.Pod {
 	t.Helper()
+	return runsAs(t, s, namespace, name, "", nil, command...)
+}
+
+// runsAs does so with a ServiceAccount, and labels besides.
+func runsAs(t *testing.T, s *installation.Site, namespace, name, account string, labels map[string]string, command ...string) *corev1.Pod {
+	t.Helper()
+	all := map[string]string{"app": name}
+	maps.Copy(all, labels)
 	yes, no := true, false
 	pods := s.Kubernetes.CoreV1().Pods(namespace)
 	_, err := pods.Create(within(t), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all},
 		Spec: corev1.PodSpec{
+			ServiceAccountName: account,
 			Containers: []corev1.Container{{
 				Name: "shell", Image: node.ShellImage, ImagePullPolicy: corev1.PullNever, Command: command,
 				SecurityContext: &corev1.SecurityContext{

@@ -31,8 +31,11 @@ func (l *Lab) newShell(agentctl string) (*Shell, error) {
 	}
 	for name, path := range map[string]string{
 		"kubectl": l.Tools.Program(toolset.Kubectl), "helm": l.Tools.Program(toolset.Helm), "argocd": l.Tools.Program(toolset.ArgoCD),
-		"argocd-agentctl": agentctl,
+		"istioctl": l.Tools.Program(toolset.Istioctl), "argocd-agentctl": agentctl,
 	} {
+		if path == "" { // it is of no toolset that this lab has
+			continue
+		}
 		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
 			return nil, err
 		}

@@ -2,10 +2,12 @@ package node_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -16,38 +18,37 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// upgrade has several of everything, then has all Pods replaced, while people look at live resources and change Applications. No request fails
-// and no change is lost.
-func upgrade(t *testing.T, g guide, u ui, managed, autonomous installed) {
+// upgrade has several of everything, then has all Pods replaced, of the hub and of the spoke that the first Application is on, while people look at
+// live resources and change that Application. No request fails and no change is lost.
+func upgrade(t *testing.T, g guide, u ui, apps ...installed) {
 	t.Helper()
-	several := `helm upgrade argocd-agent ` + shared.Chart("hub") + ` --kube-context hub -n argocd --reuse-values --wait --timeout 4m ` +
+	several := `helm upgrade argocd-agent ` + shared.Chart("hub") + ` --kube-context hub -n argocd --reuse-values --wait --timeout 10m ` +
 		`--set principal.replicas=2,kubeproxy.replicas=2,redisproxy.replicas=2,xds.enabled=true`
 	_, err := g.Shell.Run(within(t), several)
-	require.NoError(t, err, explain(t))
+	require.NoError(t, err, explain(t, u.sites...))
 
 	ctx, stop := context.WithCancel(within(t))
 	var work sync.WaitGroup
-	var failures [2][]string
-	var asked [2]int
-	for i, a := range []installed{managed, autonomous} {
+	failures, asked := make([][]string, len(apps)), make([]int, len(apps))
+	for i, a := range apps {
 		work.Go(func() { asked[i], failures[i] = looks(ctx, u, a) })
 	}
 	changes := 0
-	work.Go(func() { changes = edits(ctx, managed) })
+	work.Go(func() { changes = edits(ctx, apps[0]) })
 
-	_, err = g.Shell.Run(within(t), several+` --set log.format=json`)
-	require.NoError(t, err, explain(t))
-	_, err = g.Shell.Run(within(t), `helm upgrade argocd-agent `+shared.Chart("spoke")+` --kube-context spoke -n argocd --reuse-values --wait --set log.format=json`)
-	require.NoError(t, err, explain(t))
+	_, hubs := g.Shell.Run(within(t), several+` --set log.format=json`)
+	_, spokes := g.Shell.Run(within(t), `helm upgrade argocd-agent `+shared.Chart("spoke")+` --kube-context spoke -n argocd --reuse-values --wait --timeout 10m --set log.format=json`)
 	stop()
 	work.Wait()
-	require.Empty(t, failures, explain(t))
+	require.NoError(t, errors.Join(hubs, spokes), explain(t, u.sites...))
+	require.Empty(t, slices.Concat(failures...), explain(t, u.sites...))
 	t.Log("live resources were asked for", asked, "times,", changes, "changes")
+	require.NotContains(t, asked, 0)
 	require.NotZero(t, changes)
-	_, err = managed.spoke.Wait(within(t), managed.onSpoke, func(object *unstructured.Unstructured) bool {
+	_, err = apps[0].spoke.Wait(within(t), apps[0].onSpoke, func(object *unstructured.Unstructured) bool {
 		return object.GetLabels()["change"] == strconv.Itoa(changes)
 	})
-	require.NoError(t, err, explain(t))
+	require.NoError(t, err, explain(t, u.sites...))
 }
 
 // looks asks for a live resource again and again, and returns how often, and what went wrong.
@@ -82,7 +83,7 @@ func edits(ctx context.Context, a installed) (changes int) {
 	for ctx.Err() == nil {
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"change":"%d"}}}`, changes+1)
 		// The last one may be refused for its context, and then is not done.
-		if _, err := hub.Of(a.onHub).Patch(context.WithoutCancel(ctx), a.onHub.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err == nil {
+		if _, err := a.hub.Of(a.onHub).Patch(context.WithoutCancel(ctx), a.onHub.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err == nil {
 			changes++
 		}
 	}

@@ -3,7 +3,7 @@
 {{- define "hub.guards" -}}
 {{- $v := .Values }}
 {{- if not $v.server.address }}{{ fail "\nserver.address is empty: say by which host name or address agents reach this hub, such as --set server.address=hub.example.com" }}{{ end }}
-{{- if or (contains "/" $v.server.address) (contains ":" $v.server.address) }}{{ fail (printf "\nserver.address is %q: it is a host name or an IPv4 address alone; the port is principal.service.port" $v.server.address) }}{{ end }}
+{{- if or (contains "/" $v.server.address) (contains ":" $v.server.address) }}{{ fail (printf "\nserver.address is %q: it is a host name or an IPv4 address alone; the port is principal.service.port, or istio.gateway.port in a mesh" $v.server.address) }}{{ end }}
 {{- $known := list }}
 {{- range $program, $all := .Files.Get "files/parameters.yaml" | fromYaml }}{{ range $all }}{{ $known = append $known .key }}{{ end }}{{ end }}
 {{- range $key, $_ := $v.params }}

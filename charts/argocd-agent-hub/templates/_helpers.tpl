@@ -50,6 +50,11 @@ spiffe://{{ include "hub.identity" . }}
 {{- with .Values.istio.gateway }}{{ include "hub.identity" (dict "root" $ "namespace" .namespace "account" .serviceAccount) }}{{ end }}
 {{- end }}
 
+{{- /* The port of server.address that agents connect to. */}}
+{{- define "hub.agentsPort" -}}
+{{- if eq .Values.istio.mode "none" }}{{ .Values.principal.service.port }}{{ else }}{{ .Values.istio.gateway.port }}{{ end }}
+{{- end }}
+
 {{- /* What the chart's values say as keys of argocd-agent-params; those of `params` win. */}}
 {{- define "hub.params" -}}
 {{- $v := .Values }}

@@ -198,8 +198,9 @@ func printable(said string) string {
 }
 
 // connect connects and runs one session, and returns for how long: not at all, if nobody answered the hello. After a renewal
-// of the certificate, and when the principal goes away, the old connection stays open for its tunnel connections: no terminal or
-// log ends for that. The newer certificate speaks for them too, see identity.Session.
+// of the certificate, when the principal goes away, and when another agent of this name has come, such as the Pod that takes this one's place,
+// the old connection stays open for its tunnel connections: no terminal or log ends for that. The newer certificate speaks for them too, see
+// identity.Session.
 func (d *Dialer) connect(ctx context.Context) (lasted time.Duration, err error) {
 	seen := new(handshakes)
 	conn, err := grpc.NewClient(d.options.Address, transport(d.options, handshake{d.options.Credentials, seen}, d.left)...)
@@ -217,7 +218,7 @@ func (d *Dialer) connect(ctx context.Context) (lasted time.Duration, err error) 
 	if goaway.Is(err) {
 		d.left = d.left.and(seen.at())
 	}
-	if errors.Is(err, errRenewed) || lasted > 0 && goaway.Is(err) {
+	if errors.Is(err, errRenewed) || lasted > 0 && (goaway.Is(err) || superseded(err)) {
 		d.retired.Go(over)
 		return lasted, err
 	}

@@ -53,6 +53,28 @@ func TestAgentLeavesADrainingPrincipalWithoutAnInterruption(t *testing.T) {
 	}, true)
 }
 
+// When another agent of the same name comes, such as the Pod that takes this one's place in a rollout, what a user has open through this one goes on.
+func TestSupersededAgentKeepsWhatIsOpen(t *testing.T) {
+	withTunnel(t, func(t *testing.T, o *fixture, kube *tunnel.Listener) {
+		c := <-o.principal.calls
+		c.greet(t)
+		old := <-o.principal.listens
+		require.NoError(t, old.Send(&tunnelv1.DialRequest{Id: "1", Target: string(tunnel.Kube)}))
+		carried := <-o.principal.accepts
+		terminal, err := kube.Accept()
+		require.NoError(t, err)
+		after(time.Minute)
+
+		c.end(errSuperseded)
+		old.ended <- errSuperseded
+		after(time.Second)
+		require.Error(t, o.Connected())
+		require.NoError(t, carried.Err())
+		require.NoError(t, terminal.Close())
+		<-carried.Done()
+	}, true)
+}
+
 // A principal that says again and again that it shuts down has the agent connect hardly more often than one that hangs up, and the agent
 // keeps one old connection at most.
 func TestPrincipalThatAlwaysShutsDown(t *testing.T) {

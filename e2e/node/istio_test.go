@@ -1,15 +1,20 @@
 package node_test
 
 import (
+	"bufio"
 	"context"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/installation"
@@ -55,7 +60,7 @@ func TestInstalledIntoIstioMeshes(t *testing.T) {
 	app.requireHealthy(t)
 	app.worksInTheUI(t, u)
 	t.Run("analysis", m.analysesEveryShape)
-	t.Run("agents are known by their SPIFFE IDs", m.knowsAgents)
+	t.Run("agents are known by their SPIFFE IDs", func(t *testing.T) { m.knowsAgents(t, app) })
 	t.Run("strangers", m.deniesStrangers)
 	t.Run("upgrade", func(t *testing.T) { upgrade(t, m.guide, u, app) })
 	t.Run("access logs", m.logsNoSecrets)
@@ -133,7 +138,7 @@ func (m *meshes) analysesEveryShape(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, shapes)
 		for _, values := range shapes {
-			made, err := s.Helm(within(t), "template", "argocd-agent", m.lab.Chart(chart), "--namespace="+installation.Namespace, "--no-hooks", "--values="+values)
+			made, err := s.Helm(within(t), "template", "argocd-agent", m.lab.Chart(chart), "--namespace="+installation.Namespace, "--no-hooks", "--kube-version=1.36.1", "--values="+values)
 			require.NoError(t, err)
 			file := filepath.Join(t.TempDir(), "made.yaml")
 			require.NoError(t, os.WriteFile(file, []byte(made), 0o600))
@@ -144,11 +149,49 @@ func (m *meshes) analysesEveryShape(t *testing.T) {
 	}
 }
 
-// knowsAgents: the principal knows the agent by the SPIFFE ID that its sidecar proved to the gateway.
-func (m *meshes) knowsAgents(t *testing.T) {
-	logs, err := m.hub.Kubectl(within(t), "logs", "-n", installation.Namespace, "-l", "app.kubernetes.io/component=principal", "-c", "principal", "--tail=-1")
+// knowsAgents: the principal knows the agent by the SPIFFE ID that its sidecar has proved to the gateway. When the table names another for the agent,
+// this one is cut off, and refused by its name.
+func (m *meshes) knowsAgents(t *testing.T, app installed) {
+	table := func(id string) string {
+		return `kubectl --context hub patch configmap argocd-agent-identities -n argocd --type merge -p '{"data":{"berlin":"` + id + `"}}'`
+	}
+	for _, id := range []string{"spiffe://" + spokeDomain + "/ns/argocd/sa/another", agentID} {
+		_, err := m.Shell.Run(within(t), table(id))
+		require.NoError(t, err)
+		if id != agentID {
+			m.principalsLog(t, "its SPIFFE ID \\\""+agentID+"\\\" is of no form")
+		}
+	}
+	_, err := app.hub.Of(app.onHub).Patch(within(t), app.onHub.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"known":"again"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	require.Contains(t, logs, agentID)
+	_, err = app.spoke.Wait(within(t), app.onSpoke, func(object *unstructured.Unstructured) bool { return object.GetLabels()["known"] == "again" })
+	require.NoError(t, err, explain(t, m.hub, m.spoke))
+}
+
+// principalsLog waits until one of the principals logs a text.
+func (m *meshes) principalsLog(t *testing.T, text string) {
+	t.Helper()
+	pods := m.hub.Kubernetes.CoreV1().Pods(installation.Namespace)
+	all, err := pods.List(within(t), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=principal"})
+	require.NoError(t, err)
+	ctx, enough := context.WithCancel(within(t))
+	defer enough()
+	var found atomic.Bool
+	var readers sync.WaitGroup
+	for _, pod := range all.Items {
+		lines, err := pods.GetLogs(pod.Name, &corev1.PodLogOptions{Follow: true, Container: "principal"}).Stream(ctx)
+		require.NoError(t, err)
+		readers.Go(func() {
+			for log := bufio.NewScanner(lines); log.Scan(); {
+				if strings.Contains(log.Text(), text) {
+					found.Store(true)
+					enough()
+				}
+			}
+		})
+	}
+	readers.Wait()
+	require.True(t, found.Load(), "no principal has logged %q\n%s", text, explain(t, m.hub))
 }
 
 // deniesStrangers: who has no identity gets no connection, and who has another one than those that the policies name is denied.
@@ -156,25 +199,16 @@ func (m *meshes) deniesStrangers(t *testing.T) {
 	in := map[string]string{"sidecar.istio.io/inject": "true"}
 	out := map[string]string{"sidecar.istio.io/inject": "false"}
 	stranger, plain := m.stranger(t, m.hub, "stranger", in), m.stranger(t, m.hub, "plain", out)
-	for name, port := range map[string]string{
-		"argocd-agent-principal": "8443", "argocd-agent-resource-proxy": "9090", "argocd-agent-redis-proxy": "6379", "argocd-agent-xds": "18000", "argocd-redis": "6379",
-	} {
-		said := answered(t, m.hub, plain, name, port)
-		require.Empty(t, said, "%s serves who has no identity", name)
-		if name == "argocd-redis" { // no policy of ours
-			continue
-		}
-		said = answered(t, m.hub, stranger, name, port)
-		require.NotContains(t, said, "200 OK", name)
-		require.NotContains(t, said, "PONG", name)
-		if name == "argocd-agent-resource-proxy" {
-			require.Contains(t, said, "RBAC: access denied")
-		}
+	for _, address := range []string{"argocd-agent-principal:8443", "argocd-agent-resource-proxy:9090", "argocd-agent-xds:18000"} {
+		require.Contains(t, requests(t, m.hub, stranger, address), "403 Forbidden", address)
+		require.NotContains(t, requests(t, m.hub, plain, address), "HTTP/", "%s answers who has no identity", address)
 	}
+	require.NotEmpty(t, pings(t, m.hub, stranger, "argocd-redis"), "in the mesh, Redis itself answers everybody: no policy of ours is about it")
+	require.Empty(t, pings(t, m.hub, plain, "argocd-redis"))
+	require.Empty(t, pings(t, m.hub, stranger, "argocd-agent-redis-proxy"))
+	require.Empty(t, pings(t, m.hub, plain, "argocd-agent-redis-proxy"))
 	// The same at the gateway, from the other cluster: it has an identity that the mesh trusts, and is no agent.
-	other := m.stranger(t, m.spoke, "stranger", in)
-	said := answered(t, m.spoke, other, "hub.example.com", "443")
-	require.Contains(t, said, "RBAC: access denied")
+	require.Contains(t, requests(t, m.spoke, m.stranger(t, m.spoke, "stranger", in), "hub.example.com:443"), "403 Forbidden")
 }
 
 // stranger is a Pod with a ServiceAccount of its own.
@@ -185,14 +219,20 @@ func (m *meshes) stranger(t *testing.T, s *installation.Site, name string, label
 	return runsAs(t, s, installation.Namespace, name, name, labels, "sleep", "1000000")
 }
 
-// answered is what a Pod is answered that sends a request which HTTP servers, and Redis, answer.
-func answered(t *testing.T, s *installation.Site, pod *corev1.Pod, host, port string) string {
+// requests is what a Pod is told that asks by HTTP, and is not to be served.
+func requests(t *testing.T, s *installation.Site, pod *corev1.Pod, address string) string {
 	t.Helper()
-	out, err := execute(t, s, pod, "sh", "-c", `printf 'GET /version HTTP/1.1\r\nHost: `+host+`\r\nConnection: close\r\n\r\nPING\r\n' | nc -w 10 `+host+" "+port)
-	if err != nil {
-		t.Log(host, err)
-	}
-	return out
+	said, err := execute(t, s, pod, "wget", "-S", "-O-", "http://"+address+"/version")
+	require.Error(t, err, said)
+	return said
+}
+
+// pings is what Redis answers a Pod.
+func pings(t *testing.T, s *installation.Site, pod *corev1.Pod, host string) string {
+	t.Helper()
+	said, err := execute(t, s, pod, "sh", "-c", "echo PING | nc "+host+" 6379 2>/dev/null | cat")
+	require.NoError(t, err, said)
+	return said
 }
 
 // logsNoSecrets: sidecars log who asked what, and none of what proves who somebody is.

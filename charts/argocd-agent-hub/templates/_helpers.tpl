@@ -50,6 +50,12 @@ spiffe://{{ include "hub.identity" . }}
 {{- with .Values.istio.gateway }}{{ include "hub.identity" (dict "root" $ "namespace" .namespace "account" .serviceAccount) }}{{ end }}
 {{- end }}
 
+{{- /* A program of a node that is short of CPU is late, and not dead: to end it would cut off all of its agents. */}}
+{{- define "hub.patience" -}}
+timeoutSeconds: 10
+failureThreshold: 6
+{{- end }}
+
 {{- /* The port of server.address that agents connect to. */}}
 {{- define "hub.agentsPort" -}}
 {{- if eq .Values.istio.mode "none" }}{{ .Values.principal.service.port }}{{ else }}{{ .Values.istio.gateway.port }}{{ end }}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -29,9 +30,35 @@ func NewDialer(principal grpc.ClientConnInterface, name, domain string) *Dialer 
 	return &Dialer{client: tunnelv1.NewRelayClient(principal), name: name, domain: domain}
 }
 
+// A dial that finds no principal is made again for redialTimeout, after firstRedial, twice that and so on. A principal that ends has others in
+// its place by then. Where a sidecar carries the connection, gRPC does not see that its principal has ended: the sidecar says so, call by call.
+const (
+	redialTimeout = 3 * time.Second
+	firstRedial   = 50 * time.Millisecond
+)
+
 // Dial opens a connection to a target of an agent, and returns when the agent has accepted it. The context is only for the
 // dial. Errors wrap ErrUnknownAgent, ErrNotConnected or the context's.
 func (d *Dialer) Dial(ctx context.Context, agent string, target Target) (net.Conn, error) {
+	patience, end := context.WithTimeout(ctx, redialTimeout)
+	defer end()
+	for pause := firstRedial; ; pause *= 2 {
+		c, err := d.dial(ctx, agent, target)
+		if err == nil {
+			return c, nil
+		}
+		if status.Code(err) != codes.Unavailable { // which says that no agent has accepted
+			return nil, dialError(ctx, agent, err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-patience.Done():
+			return nil, dialError(ctx, agent, err)
+		}
+	}
+}
+
+func (d *Dialer) dial(ctx context.Context, agent string, target Target) (net.Conn, error) {
 	streaming, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	giveUp := context.AfterFunc(ctx, cancel)
 	options := callOptions()
@@ -47,7 +74,7 @@ func (d *Dialer) Dial(ctx context.Context, agent string, target Target) (net.Con
 	}
 	if err != nil {
 		cancel()
-		return nil, dialError(ctx, agent, err)
+		return nil, err
 	}
 	c := newConn(s, cancel, address(d.name), spokeAddress(agent, target))
 	d.conns.Go(c.run)

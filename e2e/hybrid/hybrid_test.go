@@ -26,6 +26,9 @@ const (
 
 // What docs/hybrid.md tells people to type, word by word and in that order; its checklist, row by row; and the way back.
 func TestHybridInstalledByCharts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("minutes, and real nodes of its own: make e2e runs it")
+	}
 	t.Parallel()
 	if err := node.Unsupported(); err != nil {
 		t.Skip("there are no real nodes here:", err)

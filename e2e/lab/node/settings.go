@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -18,7 +17,7 @@ var settings = map[string]string{ //nolint:gochecknoglobals // a constant table
 
 // savedSettings is what was before the first lab changed it.
 func savedSettings() string {
-	return filepath.Join(os.TempDir(), "argocd-agent-mesh-nodes-settings.json")
+	return statePath("nodes-settings.json")
 }
 
 // changeSettings writes down what the settings were, unless a lab that still is has, and changes them.

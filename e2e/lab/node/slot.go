@@ -22,7 +22,7 @@ type slot struct {
 }
 
 func lockPath(number int) string {
-	return filepath.Join(os.TempDir(), "argocd-agent-mesh-nodes-"+strconv.Itoa(number)+".lock")
+	return statePath("nodes-" + strconv.Itoa(number) + ".lock")
 }
 
 // takeSlot takes the first that is free for a lab in a folder, once what labs have left is removed that hold none any more.
@@ -44,6 +44,9 @@ func takeSlot(ctx context.Context, dir string) (*slot, error) {
 
 // Sweep removes what labs with nodes have left on this machine that were killed.
 func Sweep(ctx context.Context) error {
+	if err := ownFolder(state); err != nil {
+		return fmt.Errorf("locks of nodes: %w", err)
+	}
 	var failures []error
 	for number := range slots {
 		s, err := hold(number)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/argocd"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/installation"
-	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/node"
 )
 
 const (
@@ -25,9 +24,6 @@ const (
 
 // run shows the demo until ctx ends, which is no error.
 func run(ctx context.Context, out io.Writer) (err error) {
-	if err := node.Unsupported(); err != nil {
-		return err
-	}
 	began := time.Now()
 	progress := func(line string) {
 		_, _ = fmt.Fprintf(out, "demo-cluster: %5.1fs  %s\n", time.Since(began).Seconds(), line)

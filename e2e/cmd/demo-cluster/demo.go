@@ -43,7 +43,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return silenceInterrupt(ctx, err)
 	}
-	if err := show(ctx, out, l, g); err != nil {
+	if err := show(ctx, out, l, g, time.Since(began)); err != nil {
 		return silenceInterrupt(ctx, err)
 	}
 	<-ctx.Done()
@@ -87,8 +87,8 @@ func install(ctx context.Context, l *installation.Lab, progress func(string)) (*
 	return g, nil
 }
 
-// show prints what there is, and where to look around.
-func show(ctx context.Context, out io.Writer, l *installation.Lab, g *installation.Guide) error {
+// show prints what there is, how long it took to be so, and where to look around.
+func show(ctx context.Context, out io.Writer, l *installation.Lab, g *installation.Guide, took time.Duration) error {
 	hub, spoke := l.Sites[0], l.Sites[1]
 	rows := []string{"", "APPLICATION\tON THE HUB\tON THE SPOKE"}
 	onHub, err := hub.Get(ctx, argocd.Named("berlin", "guestbook"))
@@ -104,6 +104,7 @@ func show(ctx context.Context, out io.Writer, l *installation.Lab, g *installati
 		return err
 	}
 	rows = append(rows, "berlin/guestbook\t"+state(onHub)+"\t"+state(onSpoke), "",
+		"From nothing to this\t"+fmt.Sprintf("%.0f s", took.Seconds()),
 		"Argo CD of the hub\thttp://"+address+"/api/v1/applications   (the API: user admin, password "+password+"; its Go module comes without the UI's pages)",
 		"A shell\t"+g.Shell.Command(),
 		"  there\tkubectl --context hub get applications,pods -A", "\tkubectl --context spoke get applications,pods -A",

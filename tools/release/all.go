@@ -33,6 +33,9 @@ func (r release) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.mentions(); err != nil {
+		return err
+	}
 	folder := filepath.Join(r.out, r.version)
 	if err := errors.Join(os.RemoveAll(folder), os.MkdirAll(folder, 0o755)); err != nil { // nothing of an earlier attempt is left
 		return err

@@ -25,6 +25,9 @@ func productWith(t *testing.T, files map[string]string) string {
 	all := map[string]string{
 		"LICENSE":                        "Do what you like.\n",
 		"CHANGELOG.md":                   "# Changelog\n\n## [1.2.3] - 2026-11-01\n\n- It says hello.\n\n## [1.2.2] - 2026-10-01\n\n- It said nothing.\n",
+		"README.md":                      "Run ghcr.io/argocd-agent-mesh/hello:v1.2.3.\n",
+		"docs/install.md":                "    helm install hello oci://ghcr.io/argocd-agent-mesh/charts/hello --version 1.2.3 -n hello\n",
+		"deploy/sidecar/hello.yaml":      "image: ghcr.io/argocd-agent-mesh/hello:v1.2.3\nother: ghcr.io/elsewhere/hello:v1.2.2\n",
 		"charts/hello/Chart.yaml":        "name: hello\nversion: 1.2.3\nappVersion: v1.2.3\n",
 		"charts/hello/values.yaml":       "{}\n",
 		"charts/hello/templates/a.yaml":  "a: b\n",
@@ -106,6 +109,21 @@ func TestReleaseThatIsNotReady(t *testing.T) {
 		"an older chart": {
 			"v1.2.3", map[string]string{"charts/hello/Chart.yaml": "name: hello\nversion: 1.2.2\nappVersion: v1.2.3\n"},
 			"version 1.2.2 and appVersion v1.2.3: want 1.2.3 and v1.2.3, which are released",
+		},
+		"images of older versions": {
+			"v1.2.3", map[string]string{
+				"README.md":                 "Hello.\nRun `ghcr.io/argocd-agent-mesh/hello:v1.2.2`.\n",
+				"deploy/sidecar/hello.yaml": "a: b\nimage: ghcr.io/argocd-agent-mesh/hello:1.2.3\n",
+			},
+			"v1.2.3 is released, and other versions are named:\nREADME.md:2: v1.2.2: want v1.2.3\n" +
+				"deploy/sidecar/hello.yaml:2: 1.2.3: want v1.2.3",
+		},
+		"a page with an older chart": {
+			"v1.2.3", map[string]string{
+				"docs/install.md": "Get oci://ghcr.io/argocd-agent-mesh/charts/hello\n\n" +
+					"    helm upgrade hello oci://ghcr.io/argocd-agent-mesh/charts/hello -n hello \\\n      --version 1.2.2 --wait\n",
+			},
+			"docs/install.md:4: 1.2.2: want 1.2.3",
 		},
 		"a chart that is none": {"v1.2.3", map[string]string{"charts/hello/Chart.yaml": "- no"}, "Chart.yaml: yaml:"},
 	} {

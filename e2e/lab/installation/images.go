@@ -19,11 +19,8 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/tools/release/program"
 )
 
-// registry and version are what the charts have.
-const (
-	registry = "ghcr.io/argocd-agent-mesh/"
-	version  = "v0.1.0"
-)
+// registry is what the charts have.
+const registry = "ghcr.io/argocd-agent-mesh/"
 
 // nobody is the user of our images, and argocdUser that of Argo CD's.
 const (
@@ -54,7 +51,7 @@ func (l *Lab) ownImages(ctx context.Context) (folder string, archives []string, 
 		return "", nil, err
 	}
 	for _, name := range programs() {
-		archive, err := l.Machine.Image(registry+name+":"+version, image.Content{
+		archive, err := l.Machine.Image(registry+name+":"+l.version, image.Content{
 			Files:  map[string]string{"/" + name: filepath.Join(folder, name)},
 			Config: v1.Config{Entrypoint: []string{"/" + name}, User: nobody, WorkingDir: "/"},
 		})

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/yaml"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/host"
@@ -30,6 +31,8 @@ type Lab struct {
 	Tools      *toolset.Set
 	Repository string // this project's folder
 	Sites      []*Site
+
+	version string // of our images, as the charts name it
 }
 
 // Site is a cluster with its node.
@@ -57,6 +60,9 @@ func StartWith(ctx context.Context, tools []string, names ...string) (*Lab, erro
 
 func (l *Lab) start(ctx context.Context, tools, names []string) (err error) {
 	if l.Repository, err = toolset.Repository(); err != nil {
+		return err
+	}
+	if l.version, err = l.released(); err != nil {
 		return err
 	}
 	if l.Tools, err = toolset.Locate(l.Repository, tools...); err != nil {
@@ -110,6 +116,21 @@ func (l *Lab) Close(ctx context.Context) error {
 // Chart is the folder of one of the product's charts, by its name without "argocd-agent-".
 func (l *Lab) Chart(name string) string {
 	return filepath.Join(l.Repository, "charts", "argocd-agent-"+name)
+}
+
+// released is the version of the images that the charts install, which pages name as that of the charts, without the v.
+func (l *Lab) released() (string, error) {
+	text, err := os.ReadFile(filepath.Join(l.Chart("hub"), "Chart.yaml"))
+	if err != nil {
+		return "", err
+	}
+	var chart struct {
+		AppVersion string `json:"appVersion"`
+	}
+	if err := yaml.Unmarshal(text, &chart); err != nil {
+		return "", fmt.Errorf("the hub's chart: %w", err)
+	}
+	return chart.AppVersion, nil
 }
 
 // settings are variables of commands that a person runs, who has a context for each of some clusters, called by its name.

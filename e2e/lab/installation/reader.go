@@ -52,10 +52,11 @@ func (l *Lab) Reader(ctx context.Context) (*Reader, error) {
 	}
 	const published = "https://raw.githubusercontent.com/argoproj/argo-cd/v3.5.7/manifests/"
 	const charts = "oci://ghcr.io/argocd-agent-mesh/charts/argocd-agent-"
+	version := " --version " + strings.TrimPrefix(l.version, "v")
 	hub := l.Sites[0].Node.Address
 	r.here = strings.NewReplacer(
 		published+"install.yaml", whole, published+"core-install.yaml", core,
-		charts+"hub --version 0.1.0", l.Chart("hub"), charts+"spoke --version 0.1.0", l.Chart("spoke"),
+		charts+"hub"+version, l.Chart("hub"), charts+"spoke"+version, l.Chart("spoke"),
 		// There is no load balancer, and no DNS that knows the hub.
 		"server.address=hub.example.com", "server.address="+hub+",principal.service.type=NodePort,principal.service.nodePort="+agentsPort,
 		"server: {address: hub.example.com}", "server: {address: "+hub+"}\nprincipal: {service: {type: NodePort, nodePort: "+agentsPort+"}}",

@@ -221,7 +221,7 @@ func (m *meshes) stranger(t *testing.T, s *installation.Site, name string, label
 	t.Helper()
 	_, err := s.Kubernetes.CoreV1().ServiceAccounts(installation.Namespace).Create(within(t), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	return runsAs(t, s, installation.Namespace, name, name, labels, "sleep", "1000000")
+	return runsAs(t, s, metav1.ObjectMeta{Namespace: installation.Namespace, Name: name, Labels: labels}, name, "sleep", "1000000")
 }
 
 // requests is what a Pod is told that asks by HTTP, and is not to be served.

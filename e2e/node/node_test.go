@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,18 +40,16 @@ func newNamespace(t *testing.T, s *installation.Site) string {
 // runs makes a Pod of a shell, and returns it when it is ready.
 func runs(t *testing.T, s *installation.Site, namespace, name string, command ...string) *corev1.Pod {
 	t.Helper()
-	return runsAs(t, s, namespace, name, "", nil, command...)
+	return runsAs(t, s, metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": name}}, "default", command...)
 }
 
-// runsAs does so with a ServiceAccount, and labels besides.
-func runsAs(t *testing.T, s *installation.Site, namespace, name, account string, labels map[string]string, command ...string) *corev1.Pod {
+// runsAs does so with a ServiceAccount.
+func runsAs(t *testing.T, s *installation.Site, meta metav1.ObjectMeta, account string, command ...string) *corev1.Pod {
 	t.Helper()
-	all := map[string]string{"app": name}
-	maps.Copy(all, labels)
 	yes, no := true, false
-	pods := s.Kubernetes.CoreV1().Pods(namespace)
+	pods := s.Kubernetes.CoreV1().Pods(meta.Namespace)
 	_, err := pods.Create(within(t), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all},
+		ObjectMeta: meta,
 		Spec: corev1.PodSpec{
 			ServiceAccountName: account,
 			Containers: []corev1.Container{{
@@ -65,9 +62,9 @@ func runsAs(t *testing.T, s *installation.Site, namespace, name, account string,
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = s.Wait(within(t), podsNamed(namespace, name), node.Ready)
+	_, err = s.Wait(within(t), podsNamed(meta.Namespace, meta.Name), node.Ready)
 	require.NoError(t, err)
-	pod, err := pods.Get(within(t), name, metav1.GetOptions{})
+	pod, err := pods.Get(within(t), meta.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return pod
 }

@@ -57,8 +57,10 @@ func looks(ctx context.Context, u ui, a installed) (asked int, failures []string
 	address := "http://" + u.address + "/api/v1/applications/" + a.onHub.Name + "/resource?" + url.Values{
 		"appNamespace": {a.agent}, "namespace": {a.into}, "resourceName": {"guestbook-ui"}, "version": {"v1"}, "group": {"apps"}, "kind": {"Deployment"},
 	}.Encode()
-	for clock := time.Tick(pause); ctx.Err() == nil; asked++ {
-		<-clock
+	clock := time.NewTicker(pause)
+	defer clock.Stop()
+	for ; ctx.Err() == nil; asked++ {
+		<-clock.C
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 		if err != nil {
 			return asked, []string{err.Error()}

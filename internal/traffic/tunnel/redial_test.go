@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/base/bubble"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/principal/relay/relaytest"
 )
@@ -47,7 +47,7 @@ func TestDialGoesOnWhenItsPrincipalEnds(t *testing.T) {
 
 func TestDialGivesUpWithoutAPrincipal(t *testing.T) {
 	for code, want := range map[codes.Code]time.Duration{codes.Unavailable: 3 * time.Second, codes.PermissionDenied: 0} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			began := time.Now()
 			_, err := tunnel.NewDialer(&ending{code: code, calls: 1000}, "the test", "").Dial(t.Context(), "a", tunnel.Kube)
 			require.ErrorContains(t, err, "upstream connect error")

@@ -136,3 +136,23 @@ func TestContainersAreRestricted(t *testing.T) {
 		}
 	})
 }
+
+// Argo CD's Redis has other Pods with high availability, and may have another port.
+func TestPolicyOfAnotherRedis(t *testing.T) {
+	t.Parallel()
+	for _, chart := range charts() {
+		t.Run(chart, func(t *testing.T) {
+			t.Parallel()
+			objects := render(t, chart, "--set=server.address=hub.example.com,redis.address=argocd-redis-ha-haproxy:6380",
+				`--set=redis.podLabels.app\.kubernetes\.io/name=argocd-redis-ha-haproxy`)
+			at := slices.IndexFunc(objects, func(object *unstructured.Unstructured) bool {
+				return strings.HasPrefix(object.GetName(), "argocd-agent-redis-from-")
+			})
+			require.GreaterOrEqual(t, at, 0)
+			text, err := yaml.Marshal(objects[at].Object["spec"])
+			require.NoError(t, err)
+			require.Contains(t, string(text), "podSelector:\n  matchLabels:\n    app.kubernetes.io/name: argocd-redis-ha-haproxy\n")
+			require.Contains(t, string(text), "ports:\n  - port: 6380\n")
+		})
+	}
+}

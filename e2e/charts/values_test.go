@@ -35,6 +35,8 @@ func TestValuesThatAreRefused(t *testing.T) {
 		"hub: an unknown data plane":  {hub, []string{address, "--set=istio.mode=cni"}, "at '/istio/mode': value must be one of 'none', 'sidecar', 'ambient'"},
 		"hub: agents by SPIFFE ID":    {hub, []string{address, "--set=istio.agents={spiffe://a/ns/b/sa/c}"}, "at '/istio/agents/0': 'spiffe://a/ns/b/sa/c' does not match pattern"},
 		"hub: more than all traces":   {hub, []string{address, "--set=istio.tracing.samplingPercentage=200"}, "at '/istio/tracing/samplingPercentage': maximum: got 200, want 100"},
+		"hub: Redis without a port":   {hub, []string{address, "--set=redis.address=argocd-redis"}, "at '/redis/address': 'argocd-redis' does not match pattern"},
+		"hub: Redis of any labels":    {hub, []string{address, `--set=redis.podLabels.app\.kubernetes\.io/name=null`}, "at '/redis/podLabels': minProperties: got 0, want 1"},
 		"spoke: no address":           {spoke, nil, "server.address is empty: say where this cluster reaches the principal"},
 		"spoke: a port":               {spoke, []string{"--set=server.address=hub.example.com:443"}, "the port is server.port"},
 		"spoke: an unknown mode":      {spoke, []string{address, "--set=mode=automatic"}, "at '/mode': value must be one of 'managed', 'autonomous'"},
@@ -48,6 +50,7 @@ func TestValuesThatAreRefused(t *testing.T) {
 		"spoke: Istio, an address":    {spoke, []string{"--set=server.address=192.0.2.1,istio.mode=ambient"}, "server.address is the address 192.0.2.1"},
 		"spoke: ambient, no client":   {spoke, []string{address, "--set=istio.mode=ambient,certificates.mode=sidecar"}, "ambient mode shows nobody outside of the mesh who the agent is"},
 		"spoke: Istio, no gateway":    {spoke, []string{address, "--set=istio.mode=sidecar,certificates.mode=sidecar"}, "say which SPIFFE ID the hub's ingress gateway has"},
+		"spoke: Redis by a URL":       {spoke, []string{address, "--set=redis.address=redis://argocd-redis:6379"}, "at '/redis/address': 'redis://argocd-redis:6379' does not match pattern"},
 		"spoke: a list for a text":    {spoke, []string{address, "--set=policy={a,b}"}, "at '/policy': got array, want string"},
 	} {
 		t.Run(name, func(t *testing.T) {

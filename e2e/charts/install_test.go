@@ -94,6 +94,9 @@ func TestLifeOfARelease(t *testing.T) {
 			requireUntouched(t, workload)
 			_, err = shared.Spoke("a").Kubernetes.CoreV1().Secrets(namespace).Get(t.Context(), "argocd-agent-ca", metav1.GetOptions{})
 			require.NoError(t, err, "who installs again has the same CA")
+			onSpoke(t, namespace, "install", "mine", folderOf(chart), c.set, "--wait", "--timeout=4m")
+			_, err = shared.Spoke("a").Kubernetes.CoreV1().Namespaces().Get(t.Context(), namespace+"-agent-ca", metav1.GetOptions{})
+			require.Equal(t, chart == spoke, apierrors.IsNotFound(err), "%v", err)
 		})
 	}
 }

@@ -16,16 +16,22 @@
 {{- if and (eq .Values.certificates.mode "cert-manager") }}yes{{ end }}
 {{- end }}
 
+{{- define "hub.jobLabels" -}}
+app.kubernetes.io/name: argocd-agent-certificates
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: certificates
+{{ include "hub.common" . }}
+{{- end }}
+
+{{- /* Of the Job and its rights. For Argo CD they are of the phase that has the namespace of the CA, and after it by their weights. */}}
 {{- define "hub.jobMetadata" -}}
 labels:
-  app.kubernetes.io/name: argocd-agent-certificates
-  app.kubernetes.io/instance: {{ .root.Release.Name }}
-  app.kubernetes.io/component: certificates
-  {{- include "hub.common" .root | nindent 2 }}
+  {{- include "hub.jobLabels" .root | nindent 2 }}
 annotations:
   helm.sh/hook: pre-install,pre-upgrade
   helm.sh/hook-weight: {{ .weight | quote }}
-  helm.sh/hook-delete-policy: {{ .delete | default "before-hook-creation,hook-succeeded" }}
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+  argocd.argoproj.io/hook: Sync
 {{- end }}
 
 {{- /* What the Job runs, one command of argocd-agentctl after the other: its image has no shell. */}}

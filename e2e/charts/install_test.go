@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/cluster"
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/identity/pki"
@@ -99,6 +100,36 @@ func TestLifeOfARelease(t *testing.T) {
 			require.Equal(t, chart == spoke, apierrors.IsNotFound(err), "%v", err)
 		})
 	}
+}
+
+// The CA that a spoke is given is what it trusts at first. Who has replaced CAs since is not undone by an upgrade, unless by another value.
+func TestReplacedCAsStay(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t, restricted())
+	createConfigMap(t, namespace, "argocd-cm")
+	createSecret(t, namespace, "argocd-agent-client-tls", map[string]string{"tls.crt": "a certificate", "tls.key": "a key"})
+	secrets := shared.Spoke("a").Kubernetes.CoreV1().Secrets(namespace)
+	holds := func(want string) {
+		t.Helper()
+		ca, err := secrets.Get(t.Context(), "argocd-agent-ca", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, want, string(ca.Data["ca.crt"]))
+	}
+	run := func(command, ca string) {
+		t.Helper()
+		onSpoke(t, namespace, command, "mine", folderOf(spoke), "--set=server.address=hub.example.com", "--set=certificates.ca="+ca)
+	}
+	run("install", "first")
+	holds("first")
+	run("upgrade", "first")
+	holds("first")
+
+	_, err := secrets.Patch(t.Context(), "argocd-agent-ca", types.MergePatchType, []byte(`{"stringData":{"ca.crt":"first\nnewer\n"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	run("upgrade", "first")
+	holds("first\nnewer\n")
+	run("upgrade", "second")
+	holds("second")
 }
 
 // object is one that is there, as it was.

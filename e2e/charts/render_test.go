@@ -156,3 +156,14 @@ func TestPolicyOfAnotherRedis(t *testing.T) {
 		})
 	}
 }
+
+// xds finds principals by the Service that they find each other by, also where there is one.
+func TestXDSFindsOnePrincipal(t *testing.T) {
+	t.Parallel()
+	names := make(map[string][]string)
+	for _, object := range render(t, hub, "--set=server.address=hub.example.com,xds.enabled=true,principal.replicas=1,trustDomain=hub.example,istio.mode=sidecar") {
+		names[object.GetKind()] = append(names[object.GetKind()], object.GetName())
+	}
+	require.Contains(t, names["Service"], "argocd-agent-principal-peers")
+	require.Contains(t, names["DestinationRule"], "argocd-agent-principal-peers")
+}

@@ -61,6 +61,11 @@ failureThreshold: 6
 {{- if eq .Values.istio.mode "none" }}{{ .Values.principal.service.port }}{{ else }}{{ .Values.istio.gateway.port }}{{ end }}
 {{- end }}
 
+{{- /* Not empty where somebody finds principals one by one: they each other, or xds them. */}}
+{{- define "hub.peers" -}}
+{{- if or (gt (int .Values.principal.replicas) 1) .Values.xds.enabled }}yes{{ end }}
+{{- end }}
+
 {{- /* What the chart's values say as keys of argocd-agent-params; those of `params` win. */}}
 {{- define "hub.params" -}}
 {{- $v := .Values }}

@@ -227,3 +227,19 @@ securityContext:
 - {name: spiffe-workload-api, mountPath: /run/spire/agent-sockets, readOnly: true}
 {{- end }}
 {{- end }}
+
+{{- /* How many seconds before its end somebody should have renewed a certificate. Empty where that is nobody's task: SPIRE and sidecars do it every hour. */}}
+{{- define "hub.certificateMargin" -}}
+{{- $fortnight := 1209600 }}
+{{- with .Values.certificates }}
+{{- if eq .mode "cert-manager" }}{{- /* it renews them when a third of their life is left */}}
+{{- $seconds := 0 }}
+{{- range regexFindAll "[0-9]+[hms]" .certManager.duration -1 }}
+{{- $seconds = add $seconds (mul (trimAll "hms" . | atoi) (get (dict "h" 3600 "m" 60 "s" 1) (regexFind "[hms]" .))) }}
+{{- end }}
+{{- min (div $seconds 6) $fortnight }}
+{{- else if has .mode (list "job" "secrets") }}
+{{- $fortnight }}
+{{- end }}
+{{- end }}
+{{- end }}

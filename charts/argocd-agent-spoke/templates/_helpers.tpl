@@ -64,3 +64,21 @@ runAsGroup: 65532
 fsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
+
+{{- /* How many seconds before its end somebody should have renewed a certificate. Empty where that is nobody's task: SPIRE and sidecars do it every hour. */}}
+{{- define "spoke.certificateMargin" -}}
+{{- $fortnight := 1209600 }}
+{{- with .Values.certificates }}
+{{- if eq .mode "cert-manager" }}{{- /* it renews them when a third of their life is left */}}
+{{- $seconds := 0 }}
+{{- range regexFindAll "[0-9]+[hms]" .certManager.duration -1 }}
+{{- $seconds = add $seconds (mul (trimAll "hms" . | atoi) (get (dict "h" 3600 "m" 60 "s" 1) (regexFind "[hms]" .))) }}
+{{- end }}
+{{- min (div $seconds 6) $fortnight }}
+{{- else if eq .mode "enroll" }}{{- /* they are valid for a day, and the agent renews them when 8 to 10 hours are left */}}
+{{- 21600 }}
+{{- else if eq .mode "secrets" }}
+{{- $fortnight }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -171,6 +171,24 @@ func TestIssueKeepsCertificateThatIsStillSufficient(t *testing.T) {
 	require.Contains(t, leaf.DNSNames, "three.example.com")
 }
 
+// Who runs the same command at each upgrade has a certificate with all names that were asked for, and none of another CA replaced.
+func TestRenewedCertificateKeepsItsNames(t *testing.T) {
+	t.Parallel()
+	a := newAdmin(t)
+	const command = "pki issue principal --renew --days 90"
+	a.does(t, "pki init", command+" --dns one.example.com --ip 192.0.2.1")
+	require.Equal(t, 3, strings.Count(a.does(t, command+" --dns one.example.com").output, "unchanged"))
+	printed := a.does(t, command+" --dns two.example.com --ip 192.0.2.2").output
+	require.Equal(t, 1, strings.Count(printed, "replaced"), printed)
+	leaf := pairOf(t, a.secret(t, "argocd-agent-principal-tls"))
+	for _, name := range []string{"argocd-agent-principal", "one.example.com", "192.0.2.1", "two.example.com", "192.0.2.2"} {
+		require.NoError(t, leaf.VerifyHostname(name))
+	}
+	a.does(t, "pki init --force")
+	a.fails(t, command+" --dns three.example.com", "it exists already, and is not as wanted: it is not for three.example.com")
+	require.Equal(t, leaf.Raw, pairOf(t, a.secret(t, "argocd-agent-principal-tls")).Raw)
+}
+
 // Where nobody may reach the agent's cluster from the hub, its Secrets are handed over, for example by GitOps.
 func TestPrintedSecretsAreWhatWouldBeWritten(t *testing.T) {
 	t.Parallel()

@@ -54,6 +54,8 @@ type CA struct {
 type New struct {
 	// Replace allows to replace an existing one.
 	Replace bool
+	// Renew allows to replace a certificate of this CA that is not as wanted.
+	Renew bool
 	// Lifetime is how long it is valid; zero for the default.
 	Lifetime time.Duration
 	Key      pki.KeyKind

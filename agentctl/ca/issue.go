@@ -51,7 +51,11 @@ func (a *CA) Issue(ctx context.Context, into *cluster.Client, c Certificate, n N
 			}
 			return a.Differs(pair, c)
 		},
+		Renew: func(existing *corev1.Secret) bool { return n.Renew && a.issued(existing, c) },
 		Write: func(s *corev1.Secret) error {
+			if n.Renew && !n.Replace {
+				c = c.withNames(s)
+			}
 			pair, err := a.Sign(c, n)
 			if err != nil {
 				return err
@@ -61,6 +65,28 @@ func (a *CA) Issue(ctx context.Context, into *cluster.Client, c Certificate, n N
 		},
 		Describe: describePair,
 	})
+}
+
+// issued reports whether a Secret has a certificate of this CA, or of an older one that is trusted still, for the same use.
+func (a *CA) issued(s *corev1.Secret, c Certificate) bool {
+	chain, err := ReadPair(s.Data)
+	return err == nil && len(a.Trusted.Use(c.as()).Trust(chain, time.Now())) == 0
+}
+
+// withNames returns the certificate of a server with the names that it has in a Secret besides: who still uses one of them goes on.
+func (c Certificate) withNames(s *corev1.Secret) Certificate {
+	chain, err := ReadPair(s.Data)
+	if err != nil || c.as() != x509.ExtKeyUsageServerAuth {
+		return c
+	}
+	c.Names = append(slices.Clone(c.Names), without(chain[0].DNSNames, c.Names)...)
+	c.Addresses = slices.Clone(c.Addresses)
+	for _, address := range chain[0].IPAddresses {
+		if !slices.ContainsFunc(c.Addresses, address.Equal) {
+			c.Addresses = append(c.Addresses, address)
+		}
+	}
+	return c
 }
 
 // IssueAlone issues a certificate by a CA of its own, whose key is thrown away: for a server on a cluster where the hub's CA has no key, and whose

@@ -45,6 +45,8 @@ type Change struct {
 	Write func(secret *corev1.Secret) error
 	// Describe says what is in the Secret after that, and returns warnings.
 	Describe func(secret *corev1.Secret) (about string, notes []string, err error)
+	// Renew is whether an existing Secret that is not as wanted is replaced without that flag; it may be nil.
+	Renew func(existing *corev1.Secret) bool
 	// Replace is whether to replace an existing Secret, and Flag the flag by which a user asks for it.
 	Replace bool
 	Flag    string
@@ -84,7 +86,7 @@ func (c *Client) put(ctx context.Context, want Change) (*corev1.Secret, Outcome,
 			return nil, "", fmt.Errorf("it exists already, and is not replaced: %w", err)
 		}
 	}
-	if !want.Replace {
+	if !want.Replace && (want.Renew == nil || !want.Renew(existing)) {
 		return nil, "", fmt.Errorf("it exists already, and is not as wanted: %s: replace it with %s", strings.Join(differences, "; "), want.Flag)
 	}
 	return c.replace(ctx, want, existing)

@@ -27,6 +27,7 @@ const day = 24 * time.Hour
 // issueFlags are the flags of commands that issue certificates and keys.
 type issueFlags struct {
 	replace   bool
+	renew     bool
 	days      int
 	algorithm string
 	size      int
@@ -62,6 +63,12 @@ func (m *issueFlags) declareUpsert(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&m.replace, upsertFlag, "u", false, "replace an existing Secret; without it, one that is as wanted stays")
 }
 
+// declareRenew declares the flag for who runs a command again and again, and does not look at what is there.
+func (m *issueFlags) declareRenew(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&m.renew, "renew", false,
+		"replace a certificate of this CA that is not as wanted, such as one that has expired or lacks a name; it keeps the names that it has")
+}
+
 // declareForce declares another spelling of the same.
 func (m *issueFlags) declareForce(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&m.replace, forceFlag, "f", false, "the same as --upsert")
@@ -94,7 +101,7 @@ func (m *issueFlags) certificate(cmd *cobra.Command) (ca.New, error) {
 	if err != nil {
 		return ca.New{}, err
 	}
-	n := ca.New{Replace: m.replace, Key: kind}
+	n := ca.New{Replace: m.replace, Renew: m.renew, Key: kind}
 	if cmd.Flags().Changed(daysFlag) {
 		if m.days < 1 || m.days > maxDays {
 			return n, fmt.Errorf("--%s: %d: want 1 to %d", daysFlag, m.days, maxDays)

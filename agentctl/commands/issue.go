@@ -88,6 +88,7 @@ certificates by which the principal knows kubeproxy and redisproxy.`,
 		},
 	}
 	m.declareIssue(cmd)
+	m.declareRenew(cmd)
 	o.declare(cmd)
 	return cmd
 }
@@ -107,6 +108,7 @@ func issueServerCommand(e *endpoints, use, of string, wanted func(string, ca.Ext
 		},
 	}
 	m.declareIssue(cmd)
+	m.declareRenew(cmd)
 	o.declare(cmd)
 	cmd.Flags().Bool("no-san", false, "does nothing: a certificate always has the names of its Service")
 	_ = cmd.Flags().MarkHidden("no-san") // it was declared
@@ -135,6 +137,7 @@ func issueComponentCommand(e *endpoints) *cobra.Command {
 		},
 	}
 	m.declareIssue(cmd)
+	m.declareRenew(cmd)
 	return cmd
 }
 

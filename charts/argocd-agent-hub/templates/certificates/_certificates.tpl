@@ -42,16 +42,16 @@ annotations:
 - name: ca
   args: [pki, init]
 - name: resource-proxy
-  args: [pki, issue, resource-proxy, {{ $days }}]
+  args: [pki, issue, resource-proxy, --renew, {{ $days }}]
 {{- end }}
 {{- if eq $mode "job" }}
 {{- $dns := .Values.certificates.dns }}
 {{- if not (include "hub.isIP" .Values.server.address) }}{{ $dns = prepend $dns .Values.server.address }}{{ end }}
 - name: principal
-  args: [pki, issue, principal, {{ $days }}{{ with $dns }}, "--dns={{ join "," . }}"{{ end }}{{ with include "hub.addresses" . | fromYamlArray }}, "--ip={{ join "," . }}"{{ end }}]
+  args: [pki, issue, principal, --renew, {{ $days }}{{ with $dns }}, "--dns={{ join "," . }}"{{ end }}{{ with include "hub.addresses" . | fromYamlArray }}, "--ip={{ join "," . }}"{{ end }}]
 {{- if .Values.xds.enabled }}
 - name: xds
-  args: [pki, issue, xds, {{ $days }}]
+  args: [pki, issue, xds, --renew, {{ $days }}]
 {{- end }}
 {{- end }}
 - name: jwt

@@ -53,10 +53,10 @@ func param(t *testing.T, namespace, key string) string {
 // ready.
 func TestLifeOfARelease(t *testing.T) {
 	t.Parallel()
-	for chart, c := range map[string]struct{ deployment, level, set string }{
+	for chart, c := range map[string]struct{ deployment, level, set, notes string }{
 		// Nothing here gives addresses to load balancers, for which Helm would wait.
-		hub:   {"argocd-agent-principal", "principal.log.level", "--set=server.address=hub.example.com,principal.service.type=NodePort"},
-		spoke: {"argocd-agent-agent", "agent.log.level", "--set=server.address=hub.example.com"},
+		hub:   {"argocd-agent-principal", "principal.log.level", "--set=server.address=hub.example.com,principal.service.type=NodePort", "--server-address hub.example.com --server-port PORT"},
+		spoke: {"argocd-agent-agent", "agent.log.level", "--set=server.address=hub.example.com", "dials hub.example.com:443"},
 	} {
 		t.Run(chart, func(t *testing.T) {
 			t.Parallel()
@@ -67,7 +67,7 @@ func TestLifeOfARelease(t *testing.T) {
 				require.NoError(t, err)
 				return found
 			}
-			onSpoke(t, namespace, "install", "mine", folderOf(chart), c.set, "--wait", "--timeout=4m")
+			require.Contains(t, onSpoke(t, namespace, "install", "mine", folderOf(chart), c.set, "--wait", "--timeout=4m"), c.notes)
 			// Helm looks at the ReplicaSet, which knows a moment before the Deployment does.
 			_, err := shared.Spoke("a").Wait(t.Context(), cluster.Selection{
 				Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespace: namespace, Name: c.deployment,

@@ -56,9 +56,12 @@ timeoutSeconds: 10
 failureThreshold: 6
 {{- end }}
 
-{{- /* The port of server.address that agents connect to. */}}
+{{- /* The port of server.address that agents connect to, empty if Kubernetes chooses it. */}}
 {{- define "hub.agentsPort" -}}
-{{- if eq .Values.istio.mode "none" }}{{ .Values.principal.service.port }}{{ else }}{{ .Values.istio.gateway.port }}{{ end }}
+{{- $service := .Values.principal.service }}
+{{- if ne .Values.istio.mode "none" }}{{ .Values.istio.gateway.port }}
+{{- else if ne $service.type "NodePort" }}{{ $service.port }}
+{{- else if $service.nodePort }}{{ $service.nodePort }}{{ end }}
 {{- end }}
 
 {{- /* Not empty where somebody finds principals one by one: they each other, or xds them. */}}

@@ -26,6 +26,10 @@ istio.io/dataplane-mode: ambient
 {{- define "hub.istioIngress" -}}
 {{- if eq .Values.istio.mode "ambient" }}
 - ports: [{port: 15008, protocol: TCP}] # HBONE, in which everything comes; AuthorizationPolicies say who may
+- ports: [{port: healthz, protocol: TCP}]
+  from: # Istio's name for the kubelet, whose probes no policy would let through otherwise
+    - ipBlock: {cidr: 169.254.7.127/32}
+    - ipBlock: {cidr: "fd16:9254:7127:1337:ffff:ffff:ffff:ffff/128"}
 {{- else if eq .Values.istio.mode "sidecar" }}
 - ports: [{port: 15020, protocol: TCP}, {port: 15090, protocol: TCP}] # metrics of the sidecar
   {{- with .Values.networkPolicy.metricsFrom }}

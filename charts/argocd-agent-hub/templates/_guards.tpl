@@ -6,8 +6,12 @@
 {{- if or (contains "/" $v.server.address) (contains ":" $v.server.address) }}{{ fail (printf "\nserver.address is %q: it is a host name or an IPv4 address alone; the port is principal.service.port, or istio.gateway.port in a mesh" $v.server.address) }}{{ end }}
 {{- $known := list }}
 {{- range $program, $all := .Files.Get "files/parameters.yaml" | fromYaml }}{{ range $all }}{{ $known = append $known .key }}{{ end }}{{ end }}
-{{- range $key, $_ := $v.params }}
+{{- $fixed := dict "principal.listen.port" "8443" "kubeproxy.listen-port" "9090" "redisproxy.listen-port" "6379" "xds.listen-port" "18000" }}
+{{- if $v.enrollment.enabled }}{{ $_ := set $fixed "principal.enrollment-port" "8444" }}{{ end }}
+{{- range $key, $value := $v.params }}
 {{- if not (has $key $known) }}{{ fail (printf "\nparams has the key %q, which is no setting of a program: files/parameters.yaml of this chart lists all of them" $key) }}{{ end }}
+{{- with get $fixed $key }}{{ if ne . (toString $value) }}{{ fail (printf "\nparams has %s=%v: Services and policies of this chart lead to port %s. Leave the key away, and have a Service of your own lead to it from another port" $key $value .) }}{{ end }}{{ end }}
+{{- if and (regexMatch `\.(healthz|metrics)[.-]port$` $key) (eq (toString $value) "0") }}{{ fail (printf "\nparams has %s=0: probes, Services and policies of this chart need that port. Leave the key away, or choose another port" $key) }}{{ end }}
 {{- end }}
 {{- if and (has $v.certificates.mode (list "spire" "sidecar")) (not $v.trustDomain) }}{{ fail (printf "\ncertificates.mode is %s, and trustDomain is empty: say the trust domain of this cluster's SPIFFE IDs, such as hub.example" $v.certificates.mode) }}{{ end }}
 {{- if and (eq $v.certificates.mode "spire") (not $v.certificates.spire.csiDriver) (not $v.certificates.spire.hostPath) }}{{ fail "\ncertificates.mode is spire, and neither certificates.spire.csiDriver nor certificates.spire.hostPath says where the socket of the Workload API is" }}{{ end }}

@@ -5,8 +5,9 @@
 {{- if or (contains "/" .Values.server.address) (contains ":" .Values.server.address) }}{{ fail (printf "\nserver.address is %q: it is a host name or an IPv4 address alone; the port is server.port" .Values.server.address) }}{{ end }}
 {{- $known := list }}
 {{- range .Files.Get "files/parameters.yaml" | fromYamlArray }}{{ $known = append $known .key }}{{ end }}
-{{- range $key, $_ := .Values.params }}
+{{- range $key, $value := .Values.params }}
 {{- if not (has $key $known) }}{{ fail (printf "\nparams has the key %q, which is no setting of the agent: files/parameters.yaml of this chart lists all of them" $key) }}{{ end }}
+{{- if and (regexMatch `\.(healthz|metrics)[.-]port$` $key) (eq (toString $value) "0") }}{{ fail (printf "\nparams has %s=0: probes and policies of this chart need that port. Leave the key away, or choose another port" $key) }}{{ end }}
 {{- end }}
 {{- with .Values.certificates }}
 {{- if and (eq .mode "spire") (not $.Values.server.spiffeID) }}{{ fail "\ncertificates.mode is spire, and server.spiffeID is empty: the Workload API vouches for every workload of its trust domain, so say which SPIFFE ID is the principal's, such as spiffe://hub.example/ns/argocd/sa/argocd-agent-principal" }}{{ end }}

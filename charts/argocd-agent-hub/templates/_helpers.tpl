@@ -50,10 +50,18 @@ spiffe://{{ include "hub.identity" . }}
 {{- with .Values.istio.gateway }}{{ include "hub.identity" (dict "root" $ "namespace" .namespace "account" .serviceAccount) }}{{ end }}
 {{- end }}
 
-{{- /* A program of a node that is short of CPU is late, and not dead: to end it would cut off all of its agents. */}}
-{{- define "hub.patience" -}}
-timeoutSeconds: 10
-failureThreshold: 6
+{{- /* How a program's container begins and ends. */}}
+{{- define "hub.life" -}}
+lifecycle:
+  preStop:
+    sleep: {seconds: 5} # until no node sends connections here any more: Endpoints are known everywhere only after a Pod is told to stop
+livenessProbe:
+  httpGet: {path: /healthz, port: healthz}
+  timeoutSeconds: 10 # a program of a node that is short of CPU is late, and not dead: to end it would cut off all of its agents
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: healthz}
+  periodSeconds: 5
 {{- end }}
 
 {{- /* The port of server.address that agents connect to, empty if Kubernetes chooses it. */}}

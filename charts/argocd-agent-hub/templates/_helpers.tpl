@@ -191,6 +191,7 @@ annotations:
 {{- define "hub.podCommon" -}}
 {{- $own := index .root.Values .program }}
 serviceAccountName: {{ include "hub.name" .program }}
+enableServiceLinks: false # settings come from argocd-agent-params
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}

@@ -255,3 +255,38 @@ securityContext:
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{- /* Not empty where a program runs by itself. The principal always does. */}}
+{{- define "hub.runs" -}}
+{{- if dig "enabled" true (index .root.Values .program) }}yes{{ end }}
+{{- end }}
+
+{{- define "hub.podDisruptionBudget" -}}
+{{- if and (include "hub.runs" .) (gt (int (index .root.Values .program).replicas) 1) }}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "hub.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels:
+      {{- include "hub.selector" . | nindent 6 }}
+{{- end }}
+{{- end }}
+
+{{- define "hub.podMonitor" -}}
+{{- if and (include "hub.runs" .) .root.Values.metrics.podMonitor.enabled }}
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  {{- include "hub.metadata" . | nindent 2 }}
+    {{- with .root.Values.metrics.podMonitor.labels }}{{ toYaml . | nindent 4 }}{{ end }}
+spec:
+  selector:
+    matchLabels:
+      {{- include "hub.selector" . | nindent 6 }}
+  podMetricsEndpoints:
+    - {port: metrics, path: /metrics}
+{{- end }}
+{{- end }}

@@ -3,6 +3,13 @@
 {{- if regexMatch `^[0-9]+(\.[0-9]+){3}$` . }}yes{{ end }}
 {{- end }}
 
+{{- /* The names in the principal's certificate besides those of its Service, as a YAML list. */}}
+{{- define "hub.names" -}}
+{{- $all := .Values.certificates.dns }}
+{{- if not (include "hub.isIP" .Values.server.address) }}{{ $all = prepend $all .Values.server.address }}{{ end }}
+{{- toYaml $all }}
+{{- end }}
+
 {{- /* The addresses in the principal's certificate, as a YAML list. */}}
 {{- define "hub.addresses" -}}
 {{- $all := .Values.certificates.ip }}
@@ -10,10 +17,41 @@
 {{- toYaml $all }}
 {{- end }}
 
-{{- /* Not empty where the Job makes certificates. By SPIRE it makes kubeproxy's for argocd-server, which knows no SPIFFE. */}}
+{{- /* Not empty where there is a Job. By SPIRE it makes kubeproxy's certificate for argocd-server, which knows no SPIFFE, by cert-manager the key of tokens. */}}
 {{- define "hub.job" -}}
-{{- if has .Values.certificates.mode (list "job" "spire") }}yes{{ end }}
-{{- if and (eq .Values.certificates.mode "cert-manager") }}yes{{ end }}
+{{- if has .Values.certificates.mode (list "job" "spire" "cert-manager") }}yes{{ end }}
+{{- end }}
+
+{{- /* A certificate by cert-manager, of a .program, for a .name: that of a Service if it is for a server. .usages are besides signatures, and .dns
+and .ip more names. */}}
+{{- define "hub.certificate" -}}
+{{- if eq .root.Values.certificates.mode "cert-manager" }}
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata:
+  {{- include "hub.metadata" (dict "root" .root "program" .program "name" (printf "%s-tls" .name)) | nindent 2 }}
+spec:
+  secretName: {{ .name }}-tls
+  commonName: {{ .name }}
+  dnsNames:
+    - {{ .name }}
+    {{- if has "server auth" .usages }}
+    - {{ .name }}.{{ .root.Release.Namespace }}
+    - {{ .name }}.{{ .root.Release.Namespace }}.svc
+    - {{ .name }}.{{ .root.Release.Namespace }}.svc.cluster.local
+    {{- end }}
+    {{- range .dns }}
+    - {{ . }}
+    {{- end }}
+  {{- with .ip }}
+  ipAddresses: {{ toYaml . | nindent 4 }}
+  {{- end }}
+  duration: {{ .root.Values.certificates.certManager.duration }}
+  usages: {{ prepend .usages "digital signature" | toJson }}
+  privateKey: {algorithm: ECDSA, size: 256, rotationPolicy: Always}
+  issuerRef:
+    {{- toYaml .root.Values.certificates.certManager.issuerRef | nindent 4 }}
+{{- end }}
 {{- end }}
 
 {{- define "hub.jobLabels" -}}
@@ -45,10 +83,8 @@ annotations:
   args: [pki, issue, resource-proxy, --renew, {{ $days }}]
 {{- end }}
 {{- if eq $mode "job" }}
-{{- $dns := .Values.certificates.dns }}
-{{- if not (include "hub.isIP" .Values.server.address) }}{{ $dns = prepend $dns .Values.server.address }}{{ end }}
 - name: principal
-  args: [pki, issue, principal, --renew, {{ $days }}{{ with $dns }}, "--dns={{ join "," . }}"{{ end }}{{ with include "hub.addresses" . | fromYamlArray }}, "--ip={{ join "," . }}"{{ end }}]
+  args: [pki, issue, principal, --renew, {{ $days }}{{ with include "hub.names" . | fromYamlArray }}, "--dns={{ join "," . }}"{{ end }}{{ with include "hub.addresses" . | fromYamlArray }}, "--ip={{ join "," . }}"{{ end }}]
 {{- if .Values.xds.enabled }}
 - name: xds
   args: [pki, issue, xds, --renew, {{ $days }}]

@@ -50,9 +50,24 @@ tcp:
   tcpKeepalive: {time: 30s, interval: 10s, probes: 3}
 {{- end }}
 
-{{- /* What a sidecar has to know: services of this namespace, Istio's own, and the API server. */}}
-{{- define "hub.istioEgress" -}}
-- hosts: [./*, istio-system/*, default/kubernetes.default.svc.cluster.local]
+{{- /* What the sidecar of a program has to know of the mesh: services of this namespace, Istio's own, and the API server. */}}
+{{- define "hub.istioSidecar" -}}
+{{- if and (include "hub.istioSidecars" .root) (include "hub.runs" .) }}
+# What the sidecar of {{ .program }} knows of the mesh.
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata:
+  {{- include "hub.metadata" . | nindent 2 }}
+spec:
+  workloadSelector:
+    labels:
+      {{- include "hub.selector" . | nindent 6 }}
+  {{- with .ingress }}
+  ingress: {{ . | nindent 4 }}
+  {{- end }}
+  egress:
+    - hosts: [./*, istio-system/*, default/kubernetes.default.svc.cluster.local]
+{{- end }}
 {{- end }}
 
 {{- /* Requests are sent again only where they cannot have arrived. Istio's default is to do so for answers of 503 too. */}}

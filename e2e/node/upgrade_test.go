@@ -23,7 +23,7 @@ import (
 // live resources and change that Application. No request fails and no change is lost.
 func upgrade(t *testing.T, g guide, u ui, apps ...installed) {
 	t.Helper()
-	several := `helm upgrade argocd-agent ` + shared.Chart("hub") + ` --kube-context hub -n argocd --reuse-values --wait --timeout 10m ` +
+	several := `helm upgrade argocd-agent ` + shared.Chart("hub") + ` --kube-context hub -n argocd --reset-then-reuse-values --wait --timeout 10m ` +
 		`--set principal.replicas=2,kubeproxy.replicas=2,redisproxy.replicas=2,xds.enabled=true`
 	_, err := g.Shell.Run(within(t), several)
 	require.NoError(t, err, explain(t, u.sites...))
@@ -39,7 +39,7 @@ func upgrade(t *testing.T, g guide, u ui, apps ...installed) {
 	work.Go(func() { changes, editing = edits(ctx, apps[0]) })
 
 	_, hubs := g.Shell.Run(within(t), several+` --set log.format=json`)
-	_, spokes := g.Shell.Run(within(t), `helm upgrade argocd-agent `+shared.Chart("spoke")+` --kube-context spoke -n argocd --reuse-values --wait --timeout 10m --set log.format=json`)
+	_, spokes := g.Shell.Run(within(t), `helm upgrade argocd-agent `+shared.Chart("spoke")+` --kube-context spoke -n argocd --reset-then-reuse-values --wait --timeout 10m --set log.format=json`)
 	stop()
 	work.Wait()
 	require.NoError(t, errors.Join(hubs, spokes, editing), explain(t, u.sites...))

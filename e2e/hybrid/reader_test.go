@@ -188,10 +188,30 @@ func (r *reader) deployed(t *testing.T, app string) map[string]string {
 func (r *reader) heals(t *testing.T, app string) {
 	t.Helper()
 	service := cluster.Selection{Resource: resource("services"), Namespace: app, Name: "guestbook-ui"}
-	old := r.becomes(t, r.spoke, service, exists).GetUID()
+	old, before := r.becomes(t, r.spoke, service, exists).GetUID(), r.operation(t, app)
 	require.NoError(t, r.spoke.Delete(within(t), service))
 	r.becomes(t, r.spoke, service, func(object *unstructured.Unstructured) bool { return object != nil && object.GetUID() != old })
-	r.becomes(t, r.hub, argocd.Named(installation.Namespace, app), argocd.SyncedAndHealthy)
+	r.operates(t, app, before)
+}
+
+// operation is when an Application's last one began and ended, as the hub has it. An agent's Application that was not synced since it came has none.
+func (r *reader) operation(t *testing.T, app string) string {
+	t.Helper()
+	return operation(r.becomes(t, r.hub, argocd.Named(installation.Namespace, app), func(object *unstructured.Unstructured) bool {
+		return argocd.SyncedAndHealthy(object) && text(object, "status", "operationState", "phase") != "Running"
+	}))
+}
+
+// operates waits until an Application's last operation is another one than before, and has succeeded.
+func (r *reader) operates(t *testing.T, app, before string) {
+	t.Helper()
+	r.becomes(t, r.hub, argocd.Named(installation.Namespace, app), func(object *unstructured.Unstructured) bool {
+		return argocd.SyncedAndHealthy(object) && operation(object) != before && text(object, "status", "operationState", "phase") == "Succeeded"
+	})
+}
+
+func operation(app *unstructured.Unstructured) string {
+	return text(app, "status", "operationState", "startedAt") + " " + text(app, "status", "operationState", "finishedAt")
 }
 
 // shows fails unless argocd-server has the tree and the logs of an Application.

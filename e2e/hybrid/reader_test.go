@@ -136,9 +136,7 @@ func (r *reader) localIsLeftAlone(t *testing.T) {
 func (r *reader) run(t *testing.T, with string) string {
 	t.Helper()
 	out, err := r.Run(within(t), with)
-	if err != nil {
-		require.NoError(t, err, r.explain(t))
-	}
+	require.NoError(t, err, r.explain(t))
 	t.Log(out)
 	return out
 }
@@ -147,25 +145,20 @@ func (r *reader) run(t *testing.T, with string) string {
 func (r *reader) types(t *testing.T, commands string) string {
 	t.Helper()
 	out, err := r.Shell.Run(within(t), commands)
-	if err != nil {
-		require.NoError(t, err, r.explain(t))
-	}
+	require.NoError(t, err, r.explain(t))
 	return out
 }
 
-func (r *reader) explain(t *testing.T) string {
+func (r *reader) explain(t *testing.T) fmt.Stringer {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
-	return fmt.Sprintln("hub:", r.hub.Explain(ctx), "spoke:", r.spoke.Explain(ctx))
+	return installation.Explain(t.Context(), r.hub, r.spoke)
 }
 
 // becomes waits for a condition of an object, and returns it as it was then.
 func (r *reader) becomes(t *testing.T, s *installation.Site, of cluster.Selection, is func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
 	t.Helper()
 	object, err := s.Wait(within(t), of, is)
-	if err != nil {
-		require.NoError(t, err, r.explain(t))
-	}
+	require.NoError(t, err, r.explain(t))
 	return object
 }
 

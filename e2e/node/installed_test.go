@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -21,17 +20,10 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/e2e/lab/installation"
 )
 
-// explain says what is wrong on some sites, or on those of all tests.
-func explain(t *testing.T, sites ...*installation.Site) string {
+// explain says what is wrong on some sites.
+func explain(t *testing.T, sites ...*installation.Site) fmt.Stringer {
 	t.Helper()
-	if len(sites) == 0 {
-		sites = shared.Sites
-	}
-	var all strings.Builder
-	for _, s := range sites {
-		fmt.Fprintln(&all, s.Name+":", s.Explain(context.WithoutCancel(t.Context())))
-	}
-	return all.String()
+	return installation.Explain(t.Context(), sites...)
 }
 
 // A reader of docs/getting-started.md has a hub and a spoke, and what the page promises; a spoke more is autonomous. Then people work with it.
@@ -41,7 +33,7 @@ func TestInstalledByCharts(t *testing.T) {
 	require.NoError(t, err)
 	read, err := reader.Guide("getting-started.md")
 	require.NoError(t, err)
-	g := guide{read}
+	g := guide{read, shared.Sites}
 	g.run(t, "create namespace argocd")
 	g.run(t, "create namespace argocd", "kubectl --context hub", ":", "--context spoke", "--context tokyo")
 	g.run(t, "helm install argocd-agent "+shared.Chart("hub"))
@@ -73,17 +65,20 @@ func TestInstalledByCharts(t *testing.T) {
 	t.Run("uninstall", func(t *testing.T) { uninstall(t, g, managed, autonomous) })
 }
 
-// guide is docs/getting-started.md.
-type guide struct{ *installation.Guide }
+// guide is a page of the docs, which somebody follows on some sites.
+type guide struct {
+	*installation.Guide
 
-// run runs the block of commands that has a text.
-func (g guide) run(t *testing.T, with string, replacements ...string) {
+	sites []*installation.Site
+}
+
+// run runs the block of commands that has a text, and returns what it prints.
+func (g guide) run(t *testing.T, with string, replacements ...string) string {
 	t.Helper()
 	out, err := g.Run(within(t), with, replacements...)
-	if err != nil {
-		require.NoError(t, err, explain(t))
-	}
+	require.NoError(t, err, explain(t, g.sites...))
 	t.Log(out)
+	return out
 }
 
 // installed is an Application of an agent, as both sides have it.
@@ -182,7 +177,7 @@ spec:
       syncPolicy: {automated: {}, syncOptions: [CreateNamespace=true]}
 `, s.namespace, generator, g.Git.URL, s.at), s.namespace))
 		_, err := hub.Wait(within(t), argocd.Named(s.agent, "generated"), argocd.SyncedAndHealthy)
-		require.NoError(t, err, explain(t))
+		require.NoError(t, err, explain(t, g.sites...))
 	}
 }
 
@@ -211,7 +206,7 @@ func uninstall(t *testing.T, g guide, apps ...installed) {
 	}
 	_, err := g.Shell.Run(within(t), `
 for context in spoke tokyo hub; do helm uninstall argocd-agent --wait --kube-context $context -n argocd; done`)
-	require.NoError(t, err, explain(t))
+	require.NoError(t, err, explain(t, g.sites...))
 	for _, a := range apps {
 		require.Equal(t, before[a.agent], a.pod(t).UID)
 		_, err = a.spoke.Wait(within(t), a.onSpoke, argocd.SyncedAndHealthy)

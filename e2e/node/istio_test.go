@@ -93,17 +93,7 @@ func newMeshes(t *testing.T) *meshes {
 	require.NoError(t, err)
 	read, err := reader.Guide("istio.md")
 	require.NoError(t, err)
-	return &meshes{guide{read}, l, l.Sites[0], l.Sites[1]}
-}
-
-func (m *meshes) run(t *testing.T, with string, replacements ...string) string {
-	t.Helper()
-	out, err := m.Run(within(t), with, replacements...)
-	if err != nil {
-		require.NoError(t, err, explain(t, m.hub, m.spoke))
-	}
-	t.Log(out)
-	return out
+	return &meshes{guide{read, l.Sites}, l, l.Sites[0], l.Sites[1]}
 }
 
 // servesTheUI sets what the page leaves to people: they come to argocd-server by the gateway, and terminals are on.
@@ -167,7 +157,7 @@ func (m *meshes) knowsAgents(t *testing.T, app installed) {
 	_, err := app.hub.Of(app.onHub).Patch(within(t), app.onHub.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"known":"again"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	_, err = app.spoke.Wait(within(t), app.onSpoke, func(object *unstructured.Unstructured) bool { return object.GetLabels()["known"] == "again" })
-	require.NoError(t, err, explain(t, m.hub, m.spoke))
+	require.NoError(t, err, explain(t, m.sites...))
 }
 
 // principalsLog waits until one of the principals logs a text.

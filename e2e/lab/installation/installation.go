@@ -167,6 +167,22 @@ func (s *Site) run(ctx context.Context, program string, args []string) (string, 
 	return string(out), nil
 }
 
+// Explain says what is wrong on some sites, as a message of a test that may fail. They are asked when somebody reads it.
+func Explain(ctx context.Context, sites ...*Site) fmt.Stringer {
+	return explanation(func() string {
+		var all strings.Builder
+		for _, s := range sites {
+			fmt.Fprintln(&all, s.Name+":", s.Explain(context.WithoutCancel(ctx)))
+		}
+		return all.String()
+	})
+}
+
+type explanation func() string
+
+// String implements [fmt.Stringer].
+func (e explanation) String() string { return e() }
+
 // Explain says what is wrong with the Pods of Argo CD's namespace, as far as Kubernetes and they themselves say it.
 func (s *Site) Explain(ctx context.Context) string {
 	applications, err := s.Kubectl(ctx, "get", "applications.argoproj.io", "--all-namespaces",

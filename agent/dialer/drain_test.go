@@ -1,6 +1,8 @@
 package dialer_test
 
 import (
+	"context"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,16 @@ import (
 	"github.com/argocd-agent-mesh/argocd-agent-mesh/internal/traffic/tunnel"
 )
 
+// dial opens a tunnel connection, and returns the agent's call for it and the spoke's end.
+func (p *principal) dial(t *testing.T, over *listen, kube *tunnel.Listener, id string) (context.Context, net.Conn) {
+	t.Helper()
+	require.NoError(t, over.Send(&tunnelv1.DialRequest{Id: id, Target: string(tunnel.Kube)}))
+	call := <-p.accepts
+	conn, err := kube.Accept()
+	require.NoError(t, err)
+	return call, conn
+}
+
 // While its principal shuts down an agent is reached through that until it is through another one, and what a user has open through the old
 // connection goes on.
 func TestAgentLeavesADrainingPrincipalWithoutAnInterruption(t *testing.T) {
@@ -21,10 +33,7 @@ func TestAgentLeavesADrainingPrincipalWithoutAnInterruption(t *testing.T) {
 		c := <-o.principal.calls
 		c.greet(t)
 		old := <-o.principal.listens
-		require.NoError(t, old.Send(&tunnelv1.DialRequest{Id: "1", Target: string(tunnel.Kube)}))
-		carried := <-o.principal.accepts
-		terminal, err := kube.Accept()
-		require.NoError(t, err)
+		carried, terminal := o.principal.dial(t, old, kube, "1")
 		after(time.Minute)
 
 		asked := time.Now()
@@ -32,10 +41,7 @@ func TestAgentLeavesADrainingPrincipalWithoutAnInterruption(t *testing.T) {
 		c = <-o.principal.calls
 		require.Equal(t, distance, c.at.Sub(asked), "the agents were asked in turns, so none waits")
 		require.NoError(t, old.Context().Err())
-		require.NoError(t, old.Send(&tunnelv1.DialRequest{Id: "2", Target: string(tunnel.Kube)}))
-		meanwhile := <-o.principal.accepts
-		another, err := kube.Accept()
-		require.NoError(t, err, "the hub still reaches the spoke")
+		meanwhile, another := o.principal.dial(t, old, kube, "2") // the hub still reaches the spoke
 		c.greet(t)
 		now := <-o.principal.listens
 		old.ended <- status.Error(codes.Aborted, "the agent listens elsewhere")
@@ -59,10 +65,7 @@ func TestSupersededAgentKeepsWhatIsOpen(t *testing.T) {
 		c := <-o.principal.calls
 		c.greet(t)
 		old := <-o.principal.listens
-		require.NoError(t, old.Send(&tunnelv1.DialRequest{Id: "1", Target: string(tunnel.Kube)}))
-		carried := <-o.principal.accepts
-		terminal, err := kube.Accept()
-		require.NoError(t, err)
+		carried, terminal := o.principal.dial(t, old, kube, "1")
 		after(time.Minute)
 
 		c.end(errSuperseded)

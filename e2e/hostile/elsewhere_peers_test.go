@@ -1,8 +1,20 @@
 package hostile_test
 
-// peerLiesElsewhere are those to principals by others, and to xds, that the tests of other packages tell.
+// peerLiesElsewhere are those to principals and xds by others, and those by principals about connections, that the tests of other packages tell.
 func peerLiesElsewhere() []lie {
 	return []lie{
+		{
+			who: `principal`, about: `connection`,
+			sends:   `that another agent of this name is served, again and again, though there is none`,
+			happens: `the agent tries again after a minute, and after up to 15; what is open through the old connection goes on, and counts among the 1000`,
+			by:      `agent/dialer.TestSupersededAgentBacksOff`,
+		},
+		{
+			who: `principal`, about: `tunnel dial`,
+			sends:   `that it is unavailable, again and again`,
+			happens: `the component dials again for three seconds, each time after twice as long, and then fails the request`,
+			by:      `internal/traffic/tunnel.TestDialGivesUpWithoutAPrincipal`,
+		},
 		{
 			who: `principal that was taken over`, about: `principals as peers, and xds`,
 			sends:   `nothing, or a first update without an end; an epoch so far ahead that the distance overflows; nonsense, each time that it is connected`,
